@@ -1,0 +1,82 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+/// One array of settings for every Swift target: Swift 6 mode, unsafe code only where it is named, warnings as errors.
+let strict: [SwiftSetting] = [
+    .swiftLanguageMode(.v6),
+    .strictMemorySafety(),
+    .treatAllWarnings(as: .error),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+]
+
+func c(_ name: String, pkgConfig: String? = nil, apt: String) -> Target {
+    .systemLibrary(name: name, pkgConfig: pkgConfig, providers: [.apt([apt])])
+}
+func room(_ name: String, _ dependencies: [Target.Dependency] = [], resources: [Resource]? = nil) -> Target {
+    .target(name: name, dependencies: dependencies, resources: resources, swiftSettings: strict)
+}
+func tests(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
+    .testTarget(
+        name: "\(name)Tests", dependencies: [.byName(name: name)] + dependencies, path: "Tests/\(name)Tests",
+        swiftSettings: strict)
+}
+
+let package = Package(
+    name: "mayfly",
+    targets: [
+        // C libraries: a module map and a shim, nothing else.
+        c("CSodium", pkgConfig: "libsodium", apt: "libsodium-dev"),
+        c("CSQLite", pkgConfig: "sqlite3", apt: "libsqlite3-dev"),
+        c("COpenSSL", pkgConfig: "openssl", apt: "libssl-dev"),
+        c("CNghttp2", pkgConfig: "libnghttp2", apt: "libnghttp2-dev"),
+        c("CLlhttp", pkgConfig: "libllhttp", apt: "libllhttp-dev"),
+        c("CWslay", apt: "libwslay-dev"),
+        c("CLinux", apt: "libc6-dev"),
+
+        // Wrappers: the only places that may say `unsafe`; no word of the business.
+        room("Linux", ["CLinux"]),
+        room("Sodium", ["CSodium"]),
+        room("SQLite", ["CSQLite"]),
+        room("TLS", ["COpenSSL"]),
+        room("HTTP1", ["CLlhttp"]),
+        room("HTTP2", ["CNghttp2"]),
+        room("WebSocket", ["CWslay"]),
+
+        // The engine.
+        room("EventLoop", ["Linux"]),
+        room("HTTPServer", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
+
+        // The domain.
+        room("Sealing", ["Sodium", "Linux"]),
+        room("Policy", ["Sodium"]),
+        room("Ledger", ["Sodium", "Linux"]),
+        room("Storage", ["SQLite", "Ledger", "Linux"]),
+        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing"]),
+        room("Broker", ["Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+
+        // The edges.
+        room("API", ["Broker", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
+        room("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
+        .executableTarget(
+            name: "mayfly",
+            dependencies: [
+                "API", "APNsSimulator", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer",
+                "EventLoop", "TLS", "HTTP1", "Linux", "Sodium",
+            ],
+            swiftSettings: strict),
+
+        tests("Linux"), tests("Sodium"), tests("SQLite"), tests("TLS"), tests("HTTP1"), tests("HTTP2"), tests("WebSocket"),
+        tests("EventLoop", ["Linux"]),
+        tests("HTTPServer", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
+        tests("Sealing", ["Sodium", "Linux"]),
+        tests("Policy", ["Sodium"]),
+        tests("Ledger", ["Sodium", "Linux"]),
+        tests("Storage", ["SQLite", "Ledger", "Linux"]),
+        tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "APNsSimulator"]),
+        tests("Broker", ["Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+        tests("API", ["Broker", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
+        tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
+    ]
+)
