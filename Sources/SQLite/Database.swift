@@ -1,0 +1,59 @@
+internal import CSQLite
+
+/// One SQLite connection. Not `Sendable`: it belongs to the thread that uses it, so it is opened without SQLite's own locks.
+@safe public final class Database {
+    let handle: OpaquePointer
+
+    public enum Access: Sendable { case readWrite, readOnly }
+
+    /// Opens the file, making it when `access` is `.readWrite`. The file's mode follows the process's umask.
+    /// - Throws: `SQLiteError`, e.g. `isReadOnly` for a folder that can't be written, `isDamaged` for a file that is no database.
+    public init(path: String, access: Access = .readWrite) throws(SQLiteError) {
+        let flags =
+            (access == .readWrite ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY)
+            | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE
+        var opened: OpaquePointer?
+        let code = unsafe sqlite3_open_v2(path, &opened, flags, nil)
+        guard code == SQLITE_OK, let handle = unsafe opened else {
+            unsafe sqlite3_close_v2(opened)
+            throw SQLiteError(code, "open")
+        }
+        unsafe self.handle = handle
+    }
+
+    deinit { unsafe sqlite3_close_v2(handle) }
+
+    /// Runs statements that give no rows and take no values.
+    public func execute(_ sql: String) throws(SQLiteError) {
+        let code = unsafe sqlite3_exec(handle, sql, nil, nil, nil)
+        guard code == SQLITE_OK else { throw SQLiteError(code, "execute") }
+    }
+
+    /// Compiles one statement, kept for as long as the returned value lives.
+    public func prepare(_ sql: String) throws(SQLiteError) -> Statement {
+        var compiled: OpaquePointer?
+        let code = unsafe sqlite3_prepare_v3(handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &compiled, nil)
+        guard code == SQLITE_OK, let statement = unsafe compiled else { throw SQLiteError(code, "prepare") }
+        return unsafe Statement(statement, of: self)
+    }
+
+    /// Rows changed by the last INSERT, UPDATE or DELETE.
+    public var changes: Int { Int(unsafe sqlite3_changes64(handle)) }
+
+    /// Whether a transaction is open. SQLite itself rolls one back on some errors (a full disk, out of memory).
+    public var inTransaction: Bool { unsafe sqlite3_get_autocommit(handle) == 0 }
+
+    /// Waits this long for a lock that another process holds before `isBusy` is thrown.
+    public func setBusyTimeout(milliseconds: Int32) {
+        unsafe sqlite3_busy_timeout(handle, milliseconds)
+    }
+
+    /// Copies the whole WAL into the database and cuts the WAL to zero bytes.
+    /// - Returns: false when a reader or writer stood in the way and something was left.
+    public func checkpointTruncating() throws(SQLiteError) -> Bool {
+        let code = unsafe sqlite3_wal_checkpoint_v2(handle, nil, SQLITE_CHECKPOINT_TRUNCATE, nil, nil)
+        if code & 0xff == SQLITE_BUSY || code & 0xff == SQLITE_LOCKED { return false }
+        guard code == SQLITE_OK else { throw SQLiteError(code, "checkpoint") }
+        return true
+    }
+}

@@ -1,0 +1,68 @@
+internal import CSQLite
+
+/// A compiled statement: bind, step, read, `reset`. Parameters and columns are counted from 1 and 0, as SQLite counts them.
+@safe public final class Statement {
+    private let statement: OpaquePointer
+    private let database: Database
+
+    init(_ statement: OpaquePointer, of database: Database) {
+        unsafe self.statement = unsafe statement
+        self.database = database
+    }
+
+    deinit { unsafe sqlite3_finalize(statement) }
+
+    public func bind(_ value: Int64, at index: Int32) {
+        unsafe sqlite3_bind_int64(statement, index, value)
+    }
+    public func bind(_ value: [UInt8], at index: Int32) {
+        // An empty array has no address, and SQLite would take a null pointer for NULL.
+        if value.isEmpty {
+            unsafe sqlite3_bind_zeroblob(statement, index, 0)
+        } else {
+            unsafe value.withUnsafeBytes { bytes in
+                _ = unsafe mayfly_sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count))
+            }
+        }
+    }
+    public func bind(_ value: String, at index: Int32) {
+        var value = value
+        value.withUTF8 { bytes in
+            let start = unsafe UnsafeRawPointer(bytes.baseAddress)?.assumingMemoryBound(to: CChar.self)
+            _ = unsafe mayfly_sqlite3_bind_text(statement, index, start, Int32(bytes.count))
+        }
+    }
+    public func bindNull(at index: Int32) {
+        unsafe sqlite3_bind_null(statement, index)
+    }
+
+    /// Goes to the next row.
+    /// - Returns: false when there is none.
+    public func step() throws(SQLiteError) -> Bool {
+        switch unsafe sqlite3_step(statement) {
+        case SQLITE_ROW: return true
+        case SQLITE_DONE: return false
+        case let code:
+            unsafe sqlite3_reset(statement)
+            throw SQLiteError(code, "step")
+        }
+    }
+
+    /// Ends the statement's read of the database and forgets the bound values.
+    public func reset() {
+        unsafe sqlite3_reset(statement)
+        unsafe sqlite3_clear_bindings(statement)
+    }
+
+    public func int(_ column: Int32) -> Int64 { unsafe sqlite3_column_int64(statement, column) }
+    public func isNull(_ column: Int32) -> Bool { unsafe sqlite3_column_type(statement, column) == SQLITE_NULL }
+    public func blob(_ column: Int32) -> [UInt8] {
+        guard let bytes = unsafe sqlite3_column_blob(statement, column) else { return [] }
+        let count = Int(unsafe sqlite3_column_bytes(statement, column))
+        return unsafe [UInt8](UnsafeRawBufferPointer(start: bytes, count: count))
+    }
+    public func text(_ column: Int32) -> String {
+        guard let bytes = unsafe sqlite3_column_text(statement, column) else { return "" }
+        return unsafe String(cString: bytes)
+    }
+}

@@ -1,0 +1,47 @@
+import Testing
+
+@testable import SQLite
+
+@Suite struct DatabaseTests {
+    @Test func valuesComeBackAsTheyWereBound() throws {
+        let database = try Database(path: ":memory:")
+        try database.execute("CREATE TABLE t (a INTEGER, b BLOB, c TEXT, d BLOB)")
+        let insert = try database.prepare("INSERT INTO t VALUES (?, ?, ?, ?)")
+        insert.bind(Int64.min, at: 1)
+        insert.bind([0, 255, 0], at: 2)
+        insert.bind("köln\u{0}x", at: 3)
+        insert.bind([], at: 4)
+        #expect(try !insert.step())
+        #expect(database.changes == 1)
+        let select = try database.prepare("SELECT a, b, c, d, typeof(d), length(b) FROM t")
+        #expect(try select.step())
+        #expect(select.int(0) == .min)
+        #expect(select.blob(1) == [0, 255, 0])
+        #expect(select.blob(3) == [])
+        #expect(!select.isNull(3))
+        #expect(select.text(4) == "blob")
+        #expect(try !select.step())
+    }
+
+    @Test func constraintsAreToldApart() throws {
+        let database = try Database(path: ":memory:")
+        try database.execute("CREATE TABLE t (a INTEGER PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES (1)")
+        let error = #expect(throws: SQLiteError.self) { try database.execute("INSERT INTO t VALUES (1)") }
+        #expect(error?.isConstraint == true)
+        #expect(error?.isFull == false)
+    }
+
+    @Test func missingFolderAndForeignFileAreErrors() throws {
+        #expect(throws: SQLiteError.self) { try Database(path: "/nonexistent/folder/x.sqlite") }
+        let error = #expect(throws: SQLiteError.self) {
+            try Database(path: "/proc/self/status", access: .readOnly).execute("SELECT * FROM sqlite_master")
+        }
+        #expect(error != nil)
+    }
+
+    @Test func anErrorNeverShowsValues() throws {
+        let database = try Database(path: ":memory:")
+        let error = #expect(throws: SQLiteError.self) { try database.execute("SELECT 'canary' FROM nowhere") }
+        #expect(error.map { !"\($0)".contains("canary") } == true)
+    }
+}
