@@ -1,0 +1,49 @@
+import CLinux
+import Glibc
+
+/// A failed system call: which one, on what, and glibc's error number.
+public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
+    public let code: Int32
+    /// The call and the path or address it was made for: `open var/keys/ratchet.key`.
+    public let call: String
+
+    public init(code: Int32, call: String) {
+        self.code = code
+        self.call = call
+    }
+
+    /// The error of the call that has just failed on this thread.
+    static func last(_ call: @autoclosure () -> String) -> Errno {
+        let code = errno
+        return Errno(code: code, call: call())
+    }
+
+    public var description: String { "\(call): \(Self.text(code))" }
+
+    public var isMissing: Bool { code == ENOENT }
+    public var isExisting: Bool { code == EEXIST }
+    public var isRefused: Bool { code == ECONNREFUSED }
+    public var isAddressInUse: Bool { code == EADDRINUSE }
+    /// The process or the machine has no descriptor left; accepting can go on once some are closed.
+    public var isOutOfDescriptors: Bool { code == EMFILE || code == ENFILE }
+    /// A file's size limit, a full disk or a quota: nothing more can be written.
+    public var isOutOfSpace: Bool { code == ENOSPC || code == EDQUOT || code == EFBIG }
+    /// The peer is gone: reset, timed out, or a write after it closed.
+    public var isConnectionLost: Bool { code == ECONNRESET || code == EPIPE || code == ETIMEDOUT || code == ECONNABORTED }
+
+    private static func text(_ code: Int32) -> String {
+        unsafe withUnsafeTemporaryAllocation(of: CChar.self, capacity: 256) { buffer in
+            guard unsafe strerror_r(code, buffer.baseAddress!, buffer.count) == 0 else { return "error \(code)" }
+            return unsafe String(cString: buffer.baseAddress!)
+        }
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+@inline(__always)
+func retrying<R: SignedInteger>(_ call: () -> R) -> R {
+    while true {
+        let result = call()
+        if result != -1 || errno != EINTR { return result }
+    }
+}

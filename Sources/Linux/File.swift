@@ -1,0 +1,213 @@
+import CLinux
+import Glibc
+
+/// Blocking calls on paths. A mode is the nine permission bits: `0o600`.
+public enum File {
+    public enum Kind: Sendable, Equatable { case file, folder, link, socket, other }
+
+    public struct Status: Sendable, Equatable {
+        public let kind: Kind
+        public let mode: UInt32
+        public let owner: UInt32
+        /// Hard links to the file: more than one, and someone keeps a second name for it.
+        public let links: Int
+        public let size: Int
+        /// Device and inode: the same pair is the same file.
+        public let identity: Identity
+        public let modifiedMs: UInt64
+
+        public struct Identity: Sendable, Hashable {
+            public let device: UInt64
+            public let inode: UInt64
+        }
+
+        /// Its owner is this process's user, and nobody else may read or write it.
+        public var isPrivate: Bool { mode & 0o077 == 0 && owner == geteuid() }
+
+        init(_ raw: stat) {
+            kind =
+                switch raw.st_mode & Glibc.S_IFMT {
+                case Glibc.S_IFREG: .file
+                case Glibc.S_IFDIR: .folder
+                case Glibc.S_IFLNK: .link
+                case Glibc.S_IFSOCK: .socket
+                default: .other
+                }
+            mode = raw.st_mode & 0o7777
+            owner = raw.st_uid
+            links = Int(raw.st_nlink)
+            size = Int(raw.st_size)
+            identity = Identity(device: UInt64(raw.st_dev), inode: UInt64(raw.st_ino))
+            modifiedMs = UInt64(max(0, raw.st_mtim.tv_sec)) * 1000 + UInt64(raw.st_mtim.tv_nsec) / 1_000_000
+        }
+    }
+
+    /// What lies at a path, or nil if nothing does. The target of a symbolic link, unless `followLinks` is false.
+    public static func status(_ path: String, followLinks: Bool = true) throws(Errno) -> Status? {
+        var raw = stat()
+        let result = unsafe followLinks ? stat(path, &raw) : lstat(path, &raw)
+        if result == 0 { return Status(raw) }
+        if errno == ENOENT || errno == ENOTDIR { return nil }
+        throw .last("stat \(path)")
+    }
+
+    public static func exists(_ path: String) -> Bool { unsafe access(path, F_OK) == 0 }
+
+    /// The whole file.
+    /// - Throws: `EFBIG` if it holds more than `limit` bytes.
+    public static func read(_ path: String, limit: Int) throws(Errno) -> [UInt8] {
+        let file = try OpenFile(path, .read)
+        // One byte more than the size shows a file that grows; files of /proc have size 0.
+        var bytes = [UInt8](repeating: 0, count: min(limit, max(4096, try file.status().size)) + 1)
+        var count = 0
+        while true {
+            var rest = bytes.mutableSpan
+            var free = rest._mutatingExtracting(count..<rest.count)
+            let got = try file.read(into: &free, at: count)
+            count += got
+            guard count <= limit else { throw Errno(code: EFBIG, call: "read \(path)") }
+            if count < bytes.count { break }
+            bytes.append(contentsOf: repeatElement(0, count: min(bytes.count, limit + 1 - bytes.count)))
+        }
+        bytes.removeLast(bytes.count - count)
+        return bytes
+    }
+
+    /// Writes a new file or over an old one, without durability or atomicity.
+    public static func write(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
+        let file = try OpenFile(path, .create(mode: mode))
+        try file.truncate(to: 0)
+        try file.write(bytes, at: 0)
+    }
+
+    /// Puts `bytes` at `path` so that after a crash either the old or the new content is there, whole.
+    ///
+    /// Temporary file, fsync, rename, fsync of the folder. The file has `mode` whatever the umask.
+    public static func replaceDurably(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
+        try writeBeside(path, bytes, mode: mode)
+        try rename(temporary(path), to: path)
+        try syncFolder(folder(of: path))
+    }
+
+    /// As `replaceDurably`, for key files: the old file's bytes are then zeroed and that is made durable.
+    ///
+    /// The old file is held open over the rename. A crash before the zeroing leaves freed, unzeroed blocks.
+    public static func replaceAndErase(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
+        guard exists(path) else { return try replaceDurably(path, bytes, mode: mode) }
+        let old = try OpenFile(path, .readWrite)
+        try replaceDurably(path, bytes, mode: mode)
+        try old.erase()
+    }
+
+    /// Zeroes a file, makes that durable, and removes it.
+    public static func removeAndErase(_ path: String) throws(Errno) {
+        let old = try OpenFile(path, .readWrite)
+        try old.erase()
+        try remove(path)
+        try syncFolder(folder(of: path))
+    }
+
+    /// Makes a folder and its missing parents, each with `mode` less the umask. One that exists is left as it is.
+    public static func makeFolder(_ path: String, mode: UInt32 = 0o700) throws(Errno) {
+        if unsafe mkdir(path, mode) == 0 { return }
+        if errno == ENOENT, folder(of: path) != path {
+            try makeFolder(folder(of: path), mode: mode)
+            if unsafe mkdir(path, mode) == 0 { return }
+        }
+        let error = Errno.last("mkdir \(path)")
+        guard error.isExisting, try status(path)?.kind == .folder else { throw error }
+    }
+
+    /// The names in a folder, sorted, without `.` and `..`.
+    public static func list(_ path: String) throws(Errno) -> [String] {
+        guard let folder = unsafe opendir(path) else { throw .last("opendir \(path)") }
+        defer { unsafe _ = closedir(folder) }
+        var names: [String] = []
+        errno = 0
+        while let entry = unsafe readdir(folder) {
+            let name = unsafe withUnsafeBytes(of: &entry.pointee.d_name) { bytes in
+                unsafe String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            if name != ".", name != ".." { names.append(name) }
+            errno = 0
+        }
+        guard errno == 0 else { throw .last("readdir \(path)") }
+        return names.sorted()
+    }
+
+    public static func remove(_ path: String) throws(Errno) {
+        guard unsafe unlink(path) == 0 else { throw .last("unlink \(path)") }
+    }
+
+    /// Removes an empty folder.
+    public static func removeFolder(_ path: String) throws(Errno) {
+        guard unsafe rmdir(path) == 0 else { throw .last("rmdir \(path)") }
+    }
+
+    public static func rename(_ path: String, to target: String) throws(Errno) {
+        guard unsafe Glibc.rename(path, target) == 0 else { throw .last("rename \(path)") }
+    }
+
+    /// Makes a symbolic link at `path`.
+    public static func symbolicLink(_ path: String, to target: String) throws(Errno) {
+        guard unsafe symlink(target, path) == 0 else { throw .last("symlink \(path)") }
+    }
+
+    /// Gives the file at `target` a second name.
+    public static func hardLink(_ path: String, to target: String) throws(Errno) {
+        guard unsafe link(target, path) == 0 else { throw .last("link \(path)") }
+    }
+
+    /// Makes names that were made, renamed or removed in a folder durable.
+    public static func syncFolder(_ path: String) throws(Errno) {
+        let raw = retrying { unsafe mayfly_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) }
+        guard raw >= 0 else { throw .last("open \(path)") }
+        let folder = Descriptor(owning: raw)
+        guard retrying({ fsync(folder.raw) }) == 0 else { throw .last("fsync \(path)") }
+    }
+
+    /// Makes a new, empty folder for tests and throw-away state, and returns its path.
+    public static func makeTemporaryFolder(prefix: String = "mayfly") throws(Errno) -> String {
+        var template = Array("/tmp/\(prefix).XXXXXX\0".utf8CString.dropLast())
+        let made = unsafe template.withUnsafeMutableBufferPointer { unsafe mkdtemp($0.baseAddress!) != nil }
+        guard made else { throw .last("mkdtemp") }
+        return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    /// Removes a folder and all in it, without following links.
+    public static func removeTree(_ path: String) throws(Errno) {
+        for name in try list(path) {
+            let child = "\(path)/\(name)"
+            if try status(child, followLinks: false)?.kind == .folder {
+                try removeTree(child)
+            } else {
+                try remove(child)
+            }
+        }
+        try removeFolder(path)
+    }
+
+    /// The folder a path lies in: `a` for `a/b`, `.` for `a`, `/` for `/a`.
+    public static func folder(of path: String) -> String {
+        guard let slash = path.lastIndex(of: "/") else { return "." }
+        return slash == path.startIndex ? "/" : String(path[..<slash])
+    }
+
+    private static func temporary(_ path: String) -> String { path + ".new" }
+
+    private static func writeBeside(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
+        let beside = temporary(path)
+        // Left by a crash in the middle of an earlier replace; it may hold keys.
+        if exists(beside) { try removeAndErase(beside) }
+        let file = try OpenFile(beside, .createNew(mode: mode & 0o600))
+        do throws(Errno) {
+            try file.write(bytes, at: 0)
+            try file.setMode(mode)
+            try file.sync()
+        } catch {
+            try? file.erase()
+            try? remove(beside)
+            throw error
+        }
+    }
+}

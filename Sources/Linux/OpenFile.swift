@@ -1,0 +1,105 @@
+import CLinux
+import Glibc
+
+/// An open regular file; calls block. Offsets and sizes are in bytes.
+public struct OpenFile: ~Copyable, Sendable {
+    public let descriptor: Descriptor
+    let path: String
+
+    public enum Access: Sendable {
+        case read
+        /// Reads and writes an existing file.
+        case readWrite
+        /// Reads and writes; makes the file if it is missing.
+        case create(mode: UInt32)
+        /// Reads and writes a file that must not exist yet.
+        case createNew(mode: UInt32)
+    }
+
+    public init(_ path: String, _ access: Access) throws(Errno) {
+        let (flags, mode): (Int32, UInt32) =
+            switch access {
+            case .read: (O_RDONLY, 0)
+            case .readWrite: (O_RDWR, 0)
+            case .create(let mode): (O_RDWR | O_CREAT, mode)
+            case .createNew(let mode): (O_RDWR | O_CREAT | O_EXCL, mode)
+            }
+        let raw = retrying { unsafe mayfly_open(path, flags | O_CLOEXEC, mode) }
+        guard raw >= 0 else { throw .last("open \(path)") }
+        self.descriptor = Descriptor(owning: raw)
+        self.path = path
+    }
+
+    public func status() throws(Errno) -> File.Status {
+        var raw = stat()
+        guard unsafe fstat(descriptor.raw, &raw) == 0 else { throw .last("fstat \(path)") }
+        return File.Status(raw)
+    }
+
+    /// Fills `buffer` from `offset` on; fewer bytes only at the end of the file.
+    public func read(into buffer: inout MutableSpan<UInt8>, at offset: Int) throws(Errno) -> Int {
+        var done = 0
+        while done < buffer.count {
+            let count = unsafe buffer.withUnsafeMutableBytes { bytes in
+                let (start, size) = unsafe (bytes.baseAddress! + done, bytes.count - done)
+                return retrying { unsafe pread(descriptor.raw, start, size, off_t(offset + done)) }
+            }
+            guard count >= 0 else { throw .last("read \(path)") }
+            if count == 0 { break }
+            done += count
+        }
+        return done
+    }
+
+    /// Writes all of `bytes` at `offset`.
+    public func write(_ bytes: Span<UInt8>, at offset: Int) throws(Errno) {
+        var done = 0
+        while done < bytes.count {
+            let count = unsafe bytes.withUnsafeBytes { bytes in
+                let (start, size) = unsafe (bytes.baseAddress! + done, bytes.count - done)
+                return retrying { unsafe pwrite(descriptor.raw, start, size, off_t(offset + done)) }
+            }
+            guard count >= 0 else { throw .last("write \(path)") }
+            done += count
+        }
+    }
+
+    /// Makes content and metadata durable.
+    public func sync() throws(Errno) {
+        guard retrying({ fsync(descriptor.raw) }) == 0 else { throw .last("fsync \(path)") }
+    }
+
+    /// Makes the content durable, and of the metadata what is needed to read it.
+    public func syncData() throws(Errno) {
+        guard retrying({ fdatasync(descriptor.raw) }) == 0 else { throw .last("fdatasync \(path)") }
+    }
+
+    public func truncate(to size: Int) throws(Errno) {
+        guard retrying({ ftruncate(descriptor.raw, off_t(size)) }) == 0 else { throw .last("truncate \(path)") }
+    }
+
+    public func setMode(_ mode: UInt32) throws(Errno) {
+        guard fchmod(descriptor.raw, mode) == 0 else { throw .last("chmod \(path)") }
+    }
+
+    /// Overwrites every byte with zero and makes that durable. On a copy-on-write file system the old blocks may live on.
+    public func erase() throws(Errno) {
+        let zeros = [UInt8](repeating: 0, count: 4096)
+        var left = try status().size
+        var offset = 0
+        while left > 0 {
+            let count = min(left, zeros.count)
+            try write(zeros.span.extracting(0..<count), at: offset)
+            offset += count
+            left -= count
+        }
+        try syncData()
+    }
+
+    /// Takes the file's exclusive lock (flock); false if another process holds it. Kept until the file is closed.
+    public func tryLock() throws(Errno) -> Bool {
+        if retrying({ flock(descriptor.raw, LOCK_EX | LOCK_NB) }) == 0 { return true }
+        if errno == EWOULDBLOCK { return false }
+        throw .last("flock \(path)")
+    }
+}

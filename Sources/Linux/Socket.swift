@@ -1,0 +1,168 @@
+import CLinux
+import Glibc
+
+/// A non-blocking stream socket, closed on exec, with `TCP_NODELAY`.
+///
+/// `nil` from `accept`, `read` and `write` means the call would block: wait for the event loop.
+public struct Socket: ~Copyable, Sendable {
+    public let descriptor: Descriptor
+
+    public var raw: Int32 { descriptor.raw }
+
+    init(owning descriptor: consuming Descriptor) {
+        self.descriptor = descriptor
+    }
+
+    /// A socket that listens. A Unix-domain path that is left over from a dead process is replaced.
+    /// - Parameter reusePort: several sockets may share the address; the kernel spreads connections over them.
+    public static func listen(on address: SocketAddress, backlog: Int32 = 4096, reusePort: Bool = false) throws(Errno) -> Socket {
+        if case .unix(let path) = address, let status = try File.status(path), status.kind == .socket { try File.remove(path) }
+        let socket = try Socket(family: address.family, for: address)
+        try socket.set(SOL_SOCKET, SO_REUSEADDR, 1)
+        if reusePort { try socket.set(SOL_SOCKET, SO_REUSEPORT, 1) }
+        if case .v6 = address { try socket.set(Int32(IPPROTO_IPV6), IPV6_V6ONLY, 0) }
+        guard unsafe address.withRaw({ unsafe bind(socket.raw, $0, $1) }) == 0 else { throw .last("bind \(address)") }
+        guard Glibc.listen(socket.raw, backlog) == 0 else { throw .last("listen \(address)") }
+        return socket
+    }
+
+    /// Starts to connect. Done when the socket is writable and `pendingError()` is nil.
+    public static func connect(to address: SocketAddress) throws(Errno) -> Socket {
+        let socket = try Socket(family: address.family, for: address)
+        try socket.setNoDelay(address.family)
+        let result = unsafe address.withRaw { unsafe Glibc.connect(socket.raw, $0, $1) }
+        // An interrupted connect goes on by itself.
+        guard result == 0 || errno == EINPROGRESS || errno == EINTR else { throw .last("connect \(address)") }
+        return socket
+    }
+
+    /// Two sockets that are connected to each other.
+    public static func pair() throws(Errno) -> SocketPair {
+        var raw: (Int32, Int32) = (-1, -1)
+        let kind = Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue)
+        let result = unsafe withUnsafeMutableBytes(of: &raw) { bytes in
+            unsafe socketpair(AF_UNIX, kind, 0, bytes.assumingMemoryBound(to: Int32.self).baseAddress)
+        }
+        guard result == 0 else { throw .last("socketpair") }
+        return SocketPair(
+            first: Socket(owning: Descriptor(owning: raw.0)), second: Socket(owning: Descriptor(owning: raw.1)))
+    }
+
+    private init(family: Int32, for address: SocketAddress) throws(Errno) {
+        let kind = Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue)
+        let raw = socket(family, kind, 0)
+        guard raw >= 0 else { throw .last("socket \(address)") }
+        self.init(owning: Descriptor(owning: raw))
+    }
+
+    /// The next waiting connection, or nil. Connections that died while they waited are skipped.
+    /// - Throws: `isOutOfDescriptors` when none can be taken now: pause, and try again after some were closed.
+    public func accept() throws(Errno) -> AcceptedSocket? {
+        while true {
+            var storage = sockaddr_storage()
+            var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+            let flags = Int32(SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue)
+            let raw = unsafe withUnsafeMutableBytes(of: &storage) { bytes in
+                unsafe accept4(self.raw, bytes.assumingMemoryBound(to: sockaddr.self).baseAddress, &length, flags)
+            }
+            if raw >= 0 {
+                let socket = Socket(owning: Descriptor(owning: raw))
+                let peer = Self.address(storage, length)
+                if case .unix = peer {} else { try? socket.setNoDelay(AF_INET) }
+                return AcceptedSocket(socket: socket, peer: peer)
+            }
+            switch errno {
+            case EAGAIN: return nil
+            case EINTR, ECONNABORTED, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH:
+                continue
+            default: throw .last("accept")
+            }
+        }
+    }
+
+    /// Takes and clears the socket's error: how a connect ended.
+    public func pendingError() -> Errno? {
+        var code: Int32 = 0
+        var length = socklen_t(MemoryLayout<Int32>.size)
+        guard unsafe getsockopt(raw, SOL_SOCKET, SO_ERROR, &code, &length) == 0 else { return .last("getsockopt") }
+        return code == 0 ? nil : Errno(code: code, call: "connect")
+    }
+
+    /// Reads what is there into the front of `buffer`: the number of bytes, 0 at the end of the stream, nil if it would block.
+    public func read(into buffer: inout MutableSpan<UInt8>) throws(Errno) -> Int? {
+        let count = unsafe buffer.withUnsafeMutableBufferPointer { bytes in
+            let (start, size) = (bytes.baseAddress, bytes.count)
+            return retrying { unsafe recv(raw, start, size, 0) }
+        }
+        if count >= 0 { return count }
+        if errno == EAGAIN { return nil }
+        throw .last("read")
+    }
+
+    /// Writes the front of `bytes`: how many were taken, or nil if it would block. Never raises SIGPIPE.
+    public func write(_ bytes: Span<UInt8>) throws(Errno) -> Int? {
+        let count = unsafe bytes.withUnsafeBufferPointer { bytes in
+            let (start, size) = (bytes.baseAddress, bytes.count)
+            return retrying { unsafe send(raw, start, size, Int32(MSG_NOSIGNAL)) }
+        }
+        if count >= 0 { return count }
+        if errno == EAGAIN { return nil }
+        throw .last("write")
+    }
+
+    /// Tells the peer that nothing more will be written.
+    public func finishWriting() { _ = shutdown(raw, Int32(SHUT_WR)) }
+
+    /// Makes `deinit` send a reset in place of an orderly end.
+    public func resetOnClose() {
+        var value = linger(l_onoff: 1, l_linger: 0)
+        _ = unsafe setsockopt(raw, SOL_SOCKET, SO_LINGER, &value, socklen_t(MemoryLayout<linger>.size))
+    }
+
+    /// Where it listens or what it is bound to: the port that was chosen for port 0.
+    public func localAddress() throws(Errno) -> SocketAddress {
+        var storage = sockaddr_storage()
+        var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        let result = unsafe withUnsafeMutableBytes(of: &storage) { bytes in
+            unsafe getsockname(raw, bytes.assumingMemoryBound(to: sockaddr.self).baseAddress, &length)
+        }
+        guard result == 0 else { throw .last("getsockname") }
+        return Self.address(storage, length)
+    }
+
+    private static func address(_ storage: sockaddr_storage, _ length: socklen_t) -> SocketAddress {
+        unsafe withUnsafePointer(to: storage) { pointer in
+            unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { unsafe SocketAddress($0, length: length) }
+        } ?? .unix("")
+    }
+
+    private func setNoDelay(_ family: Int32) throws(Errno) {
+        if family != AF_UNIX { try set(Int32(IPPROTO_TCP), TCP_NODELAY, 1) }
+    }
+
+    private func set(_ level: Int32, _ option: Int32, _ value: Int32) throws(Errno) {
+        var value = value
+        guard unsafe setsockopt(raw, level, option, &value, socklen_t(MemoryLayout<Int32>.size)) == 0 else {
+            throw .last("setsockopt")
+        }
+    }
+}
+
+/// A connection taken from a listening socket, and who made it.
+@frozen public struct AcceptedSocket: ~Copyable, Sendable {
+    public var socket: Socket
+    public let peer: SocketAddress
+
+    public init(socket: consuming Socket, peer: SocketAddress) {
+        self.socket = socket
+        self.peer = peer
+    }
+
+    /// The socket alone.
+    public consuming func take() -> Socket { socket }
+}
+
+@frozen public struct SocketPair: ~Copyable, Sendable {
+    public var first: Socket
+    public var second: Socket
+}
