@@ -1,0 +1,70 @@
+import CSodium
+
+/// Base64 (RFC 4648), strict: what decodes encodes to the same text again. libsodium's codec, whose time depends on the length only.
+public enum Base64: Sendable {
+    /// Section 4, with padding.
+    case standard
+    /// Section 5, without padding: room ids and member secrets.
+    case url
+
+    /// How many characters `count` bytes take.
+    public func encodedCount(_ count: Int) -> Int {
+        switch self {
+        case .standard: (count + 2) / 3 * 4
+        case .url: (count * 4 + 2) / 3
+        }
+    }
+
+    /// Writes ASCII to `text`, whose length is `encodedCount` of that of `bytes`.
+    public func encode(_ bytes: Span<UInt8>, into text: inout MutableSpan<UInt8>) {
+        precondition(text.count == encodedCount(bytes.count))
+        unsafe withTerminated(text.count, &text) { buffer in
+            unsafe bytes.withUnsafeBufferPointer { bytes in
+                guard let start = bytes.baseAddress else { return }
+                _ = unsafe sodium_bin2base64(buffer.baseAddress!, buffer.count, start, bytes.count, variant)
+            }
+        }
+    }
+
+    public func encode(_ bytes: Span<UInt8>) -> String {
+        var text = [UInt8](repeating: 0, count: encodedCount(bytes.count))
+        var span = text.mutableSpan
+        encode(bytes, into: &span)
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    /// Reads ASCII into the front of `bytes` and returns how many there were; nil, and `bytes` means nothing, when a character is of another
+    /// alphabet, padding is missing or too much, bits are left over, or `bytes` is too short.
+    public func decode(_ text: Span<UInt8>, into bytes: inout MutableSpan<UInt8>) -> Int? {
+        if text.isEmpty { return 0 }
+        var none: UInt8 = 0
+        var count = 0
+        let result = unsafe text.withUnsafeBytes { text in
+            unsafe bytes.withUnsafeMutableBufferPointer { bytes in
+                unsafe withUnsafeMutablePointer(to: &none) { none in
+                    unsafe sodium_base642bin(
+                        bytes.baseAddress ?? none, bytes.count, text.baseAddress!.assumingMemoryBound(to: CChar.self), text.count,
+                        nil, &count, nil, variant)
+                }
+            }
+        }
+        return result == 0 ? count : nil
+    }
+
+    /// For values that are not secret.
+    public func decode(_ text: String) -> [UInt8]? {
+        let text = Array(text.utf8)
+        var bytes = [UInt8](repeating: 0, count: text.count / 4 * 3 + 3)
+        var span = bytes.mutableSpan
+        guard let count = decode(text.span, into: &span) else { return nil }
+        bytes.removeSubrange(count...)
+        return bytes
+    }
+
+    private var variant: CInt {
+        switch self {
+        case .standard: sodium_base64_VARIANT_ORIGINAL
+        case .url: sodium_base64_VARIANT_URLSAFE_NO_PADDING
+        }
+    }
+}

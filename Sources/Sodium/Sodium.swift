@@ -1,0 +1,86 @@
+import CSodium
+
+/// libsodium, by spans: nothing here takes or returns a pointer.
+///
+/// Lengths that a caller must know beforehand (keys, nonces, outputs) are preconditions; what comes from outside is answered with `nil`,
+/// `false` or a thrown error.
+public enum Sodium {
+    private static let ready: Void = {
+        guard sodium_init() >= 0 else { fatalError("libsodium can't be initialised: this system gives no random bytes") }
+    }()
+
+    /// Initialises the library, once; every type of this module calls it before its first use of C.
+    @inline(__always)
+    public static func initialize() { _ = ready }
+
+    /// Fills `bytes` from the operating system's generator.
+    public static func fillRandom(_ bytes: inout MutableSpan<UInt8>) {
+        initialize()
+        unsafe bytes.withUnsafeMutableBufferPointer {
+            guard let start = $0.baseAddress else { return }
+            unsafe randombytes_buf(start, $0.count)
+        }
+    }
+
+    /// `count` random bytes, for values that are not secret; secrets are filled in place.
+    public static func randomBytes(_ count: Int) -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: count)
+        var span = bytes.mutableSpan
+        fillRandom(&span)
+        return bytes
+    }
+
+    /// A random number below `bound`, without bias.
+    public static func random(below bound: UInt32) -> UInt32 {
+        initialize()
+        return randombytes_uniform(bound)
+    }
+
+    /// Compares in a time that depends on the lengths only.
+    public static func equal(_ left: Span<UInt8>, _ right: Span<UInt8>) -> Bool {
+        guard left.count == right.count else { return false }
+        return unsafe left.withUnsafeBufferPointer { left in
+            unsafe right.withUnsafeBufferPointer { right in
+                unsafe left.isEmpty || sodium_memcmp(left.baseAddress!, right.baseAddress!, left.count) == 0
+            }
+        }
+    }
+
+    /// Overwrites with zeros; the compiler can't leave it out.
+    public static func wipe(_ bytes: inout MutableSpan<UInt8>) {
+        unsafe bytes.withUnsafeMutableBufferPointer { unsafe sodium_memzero($0.baseAddress, $0.count) }
+    }
+
+    /// Overwrites the array's whole capacity with zeros and leaves it empty.
+    ///
+    /// Only the buffer that `bytes` owns alone is reached: a second holder of the array keeps its copy.
+    public static func wipe(_ bytes: inout [UInt8]) {
+        unsafe bytes.withUnsafeMutableBufferPointer { unsafe sodium_memzero($0.baseAddress, $0.count) }
+        // Growing within the capacity overwrites what an earlier, longer content left behind.
+        let spare = bytes.capacity - bytes.count
+        if spare > 0 { bytes.append(contentsOf: repeatElement(0, count: spare)) }
+        bytes.removeAll(keepingCapacity: false)
+    }
+
+    /// Overwrites the stack below the caller: what a cipher may have spilled there.
+    public static func wipeStack(_ count: Int = 1024) { sodium_stackzero(count) }
+
+    /// Pads in place to a multiple of `block` (ISO/IEC 7816-4): 0x80 and zeros. Returns the padded length, or nil when `bytes` is too short.
+    public static func pad(_ bytes: inout MutableSpan<UInt8>, count: Int, block: Int) -> Int? {
+        precondition(count >= 0 && block > 0)
+        var padded = 0
+        let result = unsafe bytes.withUnsafeMutableBufferPointer { buffer in
+            unsafe count > buffer.count ? -1 : sodium_pad(&padded, buffer.baseAddress!, count, block, buffer.count)
+        }
+        return result == 0 ? padded : nil
+    }
+
+    /// The length before `pad`, in constant time, or nil when the padding is wrong.
+    public static func unpaddedCount(_ bytes: Span<UInt8>, block: Int) -> Int? {
+        precondition(block > 0)
+        guard !bytes.isEmpty else { return nil }
+        var unpadded = 0
+        let result = unsafe bytes.withUnsafeBufferPointer { unsafe sodium_unpad(&unpadded, $0.baseAddress!, $0.count, block) }
+        return result == 0 ? unpadded : nil
+    }
+}

@@ -1,0 +1,64 @@
+import CSodium
+
+/// What was given does not open: a wrong key, nonce or associated data, or changed bytes. It tells nothing more on purpose.
+public struct AuthenticationFailure: Error, Equatable, CustomStringConvertible {
+    public init() {}
+    public var description: String { "the sealed bytes do not open" }
+}
+
+/// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03, libsodium's IETF form): key 32 bytes, nonce 24, tag 16 behind the ciphertext.
+public enum XChaCha20Poly1305 {
+    public static let keyCount = 32
+    public static let nonceCount = 24
+    public static let tagCount = 16
+
+    /// Writes ciphertext and tag to `sealed`, whose length is the plaintext's and 16.
+    public static func seal(
+        _ plaintext: Span<UInt8>, into sealed: inout MutableSpan<UInt8>, associatedData: Span<UInt8>, nonce: Span<UInt8>,
+        key: Span<UInt8>
+    ) {
+        precondition(sealed.count == plaintext.count + tagCount && nonce.count == nonceCount && key.count == keyCount)
+        Sodium.initialize()
+        unsafe sealed.withUnsafeMutableBufferPointer { sealed in
+            unsafe plaintext.withUnsafeBufferPointer { plaintext in
+                unsafe associatedData.withUnsafeBufferPointer { data in
+                    unsafe nonce.withUnsafeBufferPointer { nonce in
+                        unsafe key.withUnsafeBufferPointer { key in
+                            _ = unsafe crypto_aead_xchacha20poly1305_ietf_encrypt(
+                                sealed.baseAddress!, nil, plaintext.baseAddress, UInt64(plaintext.count), data.baseAddress,
+                                UInt64(data.count), nil, nonce.baseAddress!, key.baseAddress!)
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the plaintext to `plaintext`, whose length is that of `sealed` less 16. Nothing is written when it does not open.
+    public static func open(
+        _ sealed: Span<UInt8>, into plaintext: inout MutableSpan<UInt8>, associatedData: Span<UInt8>, nonce: Span<UInt8>,
+        key: Span<UInt8>
+    ) throws(AuthenticationFailure) {
+        guard sealed.count >= tagCount else { throw AuthenticationFailure() }
+        precondition(plaintext.count == sealed.count - tagCount && nonce.count == nonceCount && key.count == keyCount)
+        Sodium.initialize()
+        // An empty plaintext still gets an address: the C function only checks the tag when it has none.
+        var none: UInt8 = 0
+        let result = unsafe plaintext.withUnsafeMutableBufferPointer { plaintext in
+            unsafe sealed.withUnsafeBufferPointer { sealed in
+                unsafe associatedData.withUnsafeBufferPointer { data in
+                    unsafe nonce.withUnsafeBufferPointer { nonce in
+                        unsafe key.withUnsafeBufferPointer { key in
+                            unsafe withUnsafeMutablePointer(to: &none) { none in
+                                unsafe crypto_aead_xchacha20poly1305_ietf_decrypt(
+                                    plaintext.baseAddress ?? none, nil, nil, sealed.baseAddress!, UInt64(sealed.count),
+                                    data.baseAddress, UInt64(data.count), nonce.baseAddress!, key.baseAddress!)
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        guard result == 0 else { throw AuthenticationFailure() }
+    }
+}
