@@ -1,0 +1,130 @@
+internal import COpenSSL
+
+/// ECDSA with P-256 and SHA-256 as JOSE writes it (RFC 7518, 3.4): signatures are R || S, 64 bytes, not DER.
+public enum ES256 {
+    public static let signatureLength = 64
+
+    /// A P-256 private key, in the form Apple gives out as `.p8` (PEM, PKCS#8).
+    @safe public final class PrivateKey: @unchecked Sendable {  // EVP_PKEY is only read after init
+        private let pointer: OpaquePointer
+
+        /// - Throws: `TLSError.badKey` for anything but an unencrypted P-256 private key.
+        public init(pem: Span<UInt8>) throws(TLSError) {
+            unsafe pointer = try PEM.privateKey(pem)
+            guard unsafe isP256(pointer) else { throw .badKey }
+        }
+
+        /// A new random key.
+        public init() throws(TLSError) {
+            guard let key = unsafe makeP256() else { throw .outOfMemory }
+            unsafe pointer = unsafe key
+        }
+
+        deinit { unsafe EVP_PKEY_free(pointer) }
+
+        /// PKCS#8 PEM: a secret.
+        public func pem() throws(TLSError) -> [UInt8] {
+            try unsafe PEM.writing { unsafe PEM_write_bio_PKCS8PrivateKey($0, pointer, nil, nil, 0, nil, nil) == 1 }
+        }
+
+        public func publicKeyPEM() throws(TLSError) -> [UInt8] {
+            try unsafe PEM.writing { unsafe PEM_write_bio_PUBKEY($0, pointer) == 1 }
+        }
+
+        /// R || S over `message`.
+        public func sign(_ message: Span<UInt8>) throws(TLSError) -> [UInt8] {
+            guard let context = unsafe EVP_MD_CTX_new() else { throw .outOfMemory }
+            defer { unsafe EVP_MD_CTX_free(context) }
+            var der = [UInt8](repeating: 0, count: 80)  // P-256 takes at most 72
+            var length = der.count
+            let signed = unsafe message.withUnsafeBufferPointer { message in
+                unsafe EVP_DigestSignInit(context, nil, EVP_sha256(), nil, pointer) == 1
+                    && EVP_DigestSign(context, &der, &length, message.baseAddress, message.count) == 1
+            }
+            guard signed, let raw = raw(fromDER: der[..<length]) else { throw .outOfMemory }
+            return raw
+        }
+    }
+
+    /// A P-256 public key (PEM, SubjectPublicKeyInfo).
+    @safe public final class PublicKey: @unchecked Sendable {  // EVP_PKEY is only read after init
+        private let pointer: OpaquePointer
+
+        /// - Throws: `TLSError.badKey` for anything but a P-256 public key.
+        public init(pem: Span<UInt8>) throws(TLSError) {
+            unsafe pointer = try PEM.publicKey(pem)
+            guard unsafe isP256(pointer) else { throw .badKey }
+        }
+
+        deinit { unsafe EVP_PKEY_free(pointer) }
+
+        /// Whether `signature` (R || S) is one of this key over `message`; false for one of another length.
+        public func isValid(_ signature: [UInt8], for message: Span<UInt8>) -> Bool {
+            guard let der = der(fromRaw: signature), let context = unsafe EVP_MD_CTX_new() else { return false }
+            defer { unsafe EVP_MD_CTX_free(context) }
+            defer { ERR_clear_error() }
+            return unsafe message.withUnsafeBufferPointer { message in
+                unsafe EVP_DigestVerifyInit(context, nil, EVP_sha256(), nil, pointer) == 1
+                    && EVP_DigestVerify(context, der, der.count, message.baseAddress, message.count) == 1
+            }
+        }
+    }
+
+    private static func raw(fromDER der: ArraySlice<UInt8>) -> [UInt8]? {
+        let signature = unsafe der.withUnsafeBufferPointer { der in
+            var cursor = der.baseAddress
+            return unsafe d2i_ECDSA_SIG(nil, &cursor, der.count)
+        }
+        guard let signature = unsafe signature else { return nil }
+        defer { unsafe ECDSA_SIG_free(signature) }
+        var r = [UInt8](repeating: 0, count: 32)
+        var s = r
+        guard unsafe BN_bn2binpad(ECDSA_SIG_get0_r(signature), &r, 32) == 32,
+            unsafe BN_bn2binpad(ECDSA_SIG_get0_s(signature), &s, 32) == 32
+        else { return nil }
+        return r + s
+    }
+
+    private static func der(fromRaw raw: [UInt8]) -> [UInt8]? {
+        guard raw.count == signatureLength, let signature = unsafe ECDSA_SIG_new() else { return nil }
+        defer { unsafe ECDSA_SIG_free(signature) }
+        let parts = unsafe raw.withUnsafeBufferPointer { raw in
+            unsafe (BN_bin2bn(raw.baseAddress, 32, nil), BN_bin2bn(raw.baseAddress! + 32, 32, nil))
+        }
+        guard unsafe ECDSA_SIG_set0(signature, parts.0, parts.1) == 1 else {  // takes the numbers over
+            unsafe BN_free(parts.0)
+            unsafe BN_free(parts.1)
+            return nil
+        }
+        let length = unsafe i2d_ECDSA_SIG(signature, nil)
+        guard length > 0 else { return nil }
+        var der = [UInt8](repeating: 0, count: Int(length))
+        let written = unsafe der.withUnsafeMutableBufferPointer { buffer in
+            var cursor = buffer.baseAddress
+            return unsafe i2d_ECDSA_SIG(signature, &cursor)
+        }
+        return written == length ? der : nil
+    }
+}
+
+private func isP256(_ key: OpaquePointer) -> Bool {
+    var name = [CChar](repeating: 0, count: 32)
+    var length = 0
+    guard unsafe EVP_PKEY_get_group_name(key, &name, name.count, &length) == 1 else {
+        ERR_clear_error()
+        return false
+    }
+    return name.prefix(length).elementsEqual("prime256v1".utf8CString.dropLast())
+}
+
+/// A new P-256 key; the caller frees it.
+func makeP256() -> OpaquePointer? {
+    guard let context = unsafe EVP_PKEY_CTX_new_id(EVP_PKEY_EC, nil) else { return nil }
+    defer { unsafe EVP_PKEY_CTX_free(context) }
+    var key: OpaquePointer?
+    guard unsafe EVP_PKEY_keygen_init(context) == 1,
+        unsafe EVP_PKEY_CTX_set_ec_paramgen_curve_nid(context, NID_X9_62_prime256v1) == 1,
+        unsafe EVP_PKEY_keygen(context, &key) == 1
+    else { return nil }
+    return unsafe key
+}

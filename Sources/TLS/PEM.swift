@@ -1,0 +1,68 @@
+internal import COpenSSL
+
+/// Reading and writing PEM in memory.
+enum PEM {
+    /// Calls `body` with a read-only BIO over `text`.
+    static func reading<R>(_ text: Span<UInt8>, _ body: (OpaquePointer) throws(TLSError) -> R) throws(TLSError) -> R {
+        try unsafe text.withUnsafeBytes { (bytes) throws(TLSError) -> R in
+            guard let bio = unsafe BIO_new_mem_buf(bytes.baseAddress, Int32(clamping: bytes.count)) else { throw .outOfMemory }
+            defer { unsafe BIO_free(bio) }
+            return try unsafe body(bio)
+        }
+    }
+
+    /// The bytes `body` writes to a BIO whose memory is wiped afterwards.
+    static func writing(_ body: (OpaquePointer) -> Bool) throws(TLSError) -> [UInt8] {
+        guard let bio = unsafe BIO_new(BIO_s_secmem()) else { throw .outOfMemory }
+        defer { unsafe BIO_free(bio) }
+        guard unsafe body(bio) else { throw .outOfMemory }
+        var text = [UInt8](repeating: 0, count: unsafe BIO_ctrl_pending(bio))
+        let count = unsafe text.withUnsafeMutableBytes { unsafe BIO_read(bio, $0.baseAddress, Int32($0.count)) }
+        guard Int(count) == text.count else { throw .outOfMemory }
+        return text
+    }
+
+    /// All certificates of `text`, in order; the caller frees them.
+    static func certificates(_ text: Span<UInt8>) throws(TLSError) -> [OpaquePointer] {
+        try unsafe reading(text) { (bio) throws(TLSError) -> [OpaquePointer] in
+            var found: [OpaquePointer] = unsafe []
+            ERR_clear_error()
+            while let certificate = unsafe PEM_read_bio_X509(bio, nil, noPassphrase, nil) {
+                unsafe found.append(certificate)
+            }
+            let end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE
+            ERR_clear_error()
+            guard unsafe end && !found.isEmpty else {
+                for unsafecertificate in unsafe found { unsafe X509_free(certificate) }
+                throw .badCertificate
+            }
+            return unsafe found
+        }
+    }
+
+    /// The private key in `text`; the caller frees it.
+    static func privateKey(_ text: Span<UInt8>) throws(TLSError) -> OpaquePointer {
+        try unsafe reading(text) { (bio) throws(TLSError) -> OpaquePointer in
+            guard let key = unsafe PEM_read_bio_PrivateKey(bio, nil, noPassphrase, nil) else {
+                ERR_clear_error()
+                throw .badKey
+            }
+            return unsafe key
+        }
+    }
+
+    /// The public key in `text`; the caller frees it.
+    static func publicKey(_ text: Span<UInt8>) throws(TLSError) -> OpaquePointer {
+        try unsafe reading(text) { (bio) throws(TLSError) -> OpaquePointer in
+            guard let key = unsafe PEM_read_bio_PUBKEY(bio, nil, noPassphrase, nil) else {
+                ERR_clear_error()
+                throw .badKey
+            }
+            return unsafe key
+        }
+    }
+
+}
+
+/// Without it OpenSSL would ask on the terminal for the passphrase of an encrypted key.
+private func noPassphrase(_: UnsafeMutablePointer<CChar>?, _: Int32, _: Int32, _: UnsafeMutableRawPointer?) -> Int32 { -1 }

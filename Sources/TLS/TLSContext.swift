@@ -1,0 +1,121 @@
+internal import COpenSSL
+
+/// What many sessions share: certificates or trust, protocol versions, ALPN. Immutable once made; a renewed
+/// certificate is a new context. TLS 1.2 and 1.3 with forward secret AEAD ciphers, no session tickets (they would link
+/// connections), no renegotiation.
+@safe public final class TLSContext: @unchecked Sendable {  // SSL_CTX counts references atomically and is not changed after init
+    enum Role { case server, client }
+
+    /// Whom a client believes.
+    public enum Trust: Sendable {
+        case system
+        /// PEM certificates, and no others.
+        case authorities([UInt8])
+    }
+
+    let pointer: OpaquePointer
+    let role: Role
+    /// Protocol names with their length bytes, as in RFC 7301, 3.1; in order of preference.
+    private let protocols: [UInt8]
+
+    /// A server's context.
+    /// - Parameters:
+    ///   - certificateChain: PEM, leaf first. - privateKey: PEM, unencrypted.
+    ///   - alpn: protocols in order of preference. A client that offers only others is refused; one that offers none is served.
+    public static func server(certificateChain: [UInt8], privateKey: Span<UInt8>, alpn: [String]) throws(TLSError) -> TLSContext {
+        let context = try TLSContext(role: .server, alpn: alpn)
+        try context.use(certificateChain: certificateChain, privateKey: privateKey)
+        if !context.protocols.isEmpty { context.selectProtocol() }
+        return context
+    }
+
+    /// A client's context: it verifies the chain and the host's name.
+    public static func client(trust: Trust, alpn: [String]) throws(TLSError) -> TLSContext {
+        let context = try TLSContext(role: .client, alpn: alpn)
+        unsafe SSL_CTX_set_verify(context.pointer, SSL_VERIFY_PEER, nil)
+        switch trust {
+        case .system:
+            guard unsafe SSL_CTX_set_default_verify_paths(context.pointer) == 1 else { throw .badCertificate }
+        case .authorities(let text):
+            try context.trust(text)
+        }
+        if !context.protocols.isEmpty {
+            // Unlike its siblings this function returns 0 for success.
+            let failure = unsafe SSL_CTX_set_alpn_protos(context.pointer, context.protocols, UInt32(context.protocols.count))
+            guard failure == 0 else { throw .badName }
+        }
+        return context
+    }
+
+    private init(role: Role, alpn: [String]) throws(TLSError) {
+        var protocols: [UInt8] = []
+        for name in alpn {
+            guard (1...255).contains(name.utf8.count) else { throw .badName }
+            protocols.append(UInt8(name.utf8.count))
+            protocols.append(contentsOf: name.utf8)
+        }
+        guard let pointer = unsafe SSL_CTX_new(role == .server ? TLS_server_method() : TLS_client_method()) else {
+            throw .outOfMemory
+        }
+        unsafe self.pointer = unsafe pointer
+        self.role = role
+        self.protocols = protocols
+        unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_SET_MIN_PROTO_VERSION, Int(TLS1_2_VERSION), nil)
+        unsafe SSL_CTX_set_options(
+            pointer,
+            ssl_op_cleanse_plaintext | ssl_op_no_compression | ssl_op_no_renegotiation | ssl_op_no_ticket
+                | ssl_op_cipher_server_preference)
+        let modes = Int(SSL_MODE_RELEASE_BUFFERS) | Int(SSL_MODE_ENABLE_PARTIAL_WRITE) | Int(SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER)
+        unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_MODE, modes, nil)
+        unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_SET_SESS_CACHE_MODE, Int(SSL_SESS_CACHE_OFF), nil)
+        unsafe SSL_CTX_set_num_tickets(pointer, 0)
+        unsafe SSL_CTX_set_cipher_list(pointer, "ECDHE+AESGCM:ECDHE+CHACHA20")
+    }
+
+    deinit { unsafe SSL_CTX_free(pointer) }
+
+    private func use(certificateChain: [UInt8], privateKey: Span<UInt8>) throws(TLSError) {
+        let chain = unsafe try PEM.certificates(certificateChain.span)
+        defer { for unsafecertificate in unsafe chain { unsafe X509_free(certificate) } }
+        guard unsafe SSL_CTX_use_certificate(pointer, chain[0]) == 1 else { throw .badCertificate }
+        for unsafecertificate in unsafe chain.dropFirst() {
+            // The macro SSL_CTX_add1_chain_cert: takes a reference of its own.
+            let added = unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_CHAIN_CERT, 1, UnsafeMutableRawPointer(certificate))
+            guard added == 1 else { throw .badCertificate }
+        }
+        let key = unsafe try PEM.privateKey(privateKey)
+        defer { unsafe EVP_PKEY_free(key) }
+        ERR_clear_error()
+        guard unsafe SSL_CTX_use_PrivateKey(pointer, key) == 1, unsafe SSL_CTX_check_private_key(pointer) == 1 else {
+            ERR_clear_error()
+            throw .keyMismatch
+        }
+    }
+
+    private func trust(_ text: [UInt8]) throws(TLSError) {
+        let authorities = unsafe try PEM.certificates(text.span)
+        defer { for unsafecertificate in unsafe authorities { unsafe X509_free(certificate) } }
+        let store = unsafe SSL_CTX_get_cert_store(pointer)
+        for unsafecertificate in unsafe authorities {
+            guard unsafe X509_STORE_add_cert(store, certificate) == 1 else { throw .badCertificate }
+        }
+    }
+
+    private func selectProtocol() {
+        // Unretained: every session keeps its context alive.
+        let argument = unsafe Unmanaged.passUnretained(self).toOpaque()
+        unsafe SSL_CTX_set_alpn_select_cb(
+            pointer,
+            { _, chosen, chosenLength, offered, offeredLength, argument in
+                let context = unsafe Unmanaged<TLSContext>.fromOpaque(argument!).takeUnretainedValue()
+                return unsafe context.protocols.withUnsafeBufferPointer { own in
+                    let mutable = unsafe UnsafeMutableRawPointer(mutating: chosen!).assumingMemoryBound(
+                        to: UnsafeMutablePointer<UInt8>?.self)
+                    // The first list's order decides.
+                    let found = unsafe SSL_select_next_proto(
+                        mutable, chosenLength, own.baseAddress, UInt32(own.count), offered, offeredLength)
+                    return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL
+                }
+            }, argument)
+    }
+}

@@ -1,0 +1,78 @@
+internal import COpenSSL
+
+/// Why a TLS context could not be made or a session ended. No case carries bytes of the peer or of a key.
+public enum TLSError: Error, Sendable, Equatable {
+    /// A certificate (or a list of authorities) is not readable PEM.
+    case badCertificate
+    /// A private key is not readable, unencrypted PEM of a kind OpenSSL can use.
+    case badKey
+    /// The private key does not belong to the certificate.
+    case keyMismatch
+    /// A host name or protocol name that can't be put on the wire.
+    case badName
+
+    case certificateExpired
+    case certificateNotYetValid
+    /// The chain does not end at a trusted authority (self-signed certificates included).
+    case untrusted
+    /// The certificate names another host.
+    case wrongHost
+    /// Any other verdict on the peer's certificate: the `X509_V_ERR_...` code.
+    case certificateRejected(code: Int)
+
+    /// The peer ended the connection with this alert (RFC 8446, 6.2), 48 is `unknown_ca` for one.
+    case alert(UInt8)
+    /// The peer's bytes are not TLS, or not a TLS both sides accept; OpenSSL's own constant phrase.
+    case protocolViolation(String)
+    /// Plaintext was given before the handshake ended or after the session did.
+    case notEstablished
+    /// OpenSSL could not allocate.
+    case outOfMemory
+}
+
+extension TLSError: CustomStringConvertible {
+    public var description: String {
+        switch self {
+        case .badCertificate: "the certificate is not readable PEM"
+        case .badKey: "the private key is not readable, unencrypted PEM"
+        case .keyMismatch: "the private key does not belong to the certificate"
+        case .badName: "a host or protocol name is empty, too long or holds characters that are not allowed"
+        case .certificateExpired: "the peer's certificate has expired"
+        case .certificateNotYetValid: "the peer's certificate is not valid yet; check both clocks"
+        case .untrusted: "the peer's certificate does not come from a trusted authority"
+        case .wrongHost: "the peer's certificate names another host"
+        case .certificateRejected(let code): "the peer's certificate was rejected (X509 verification code \(code))"
+        case .alert(let number): "the peer ended the TLS connection (alert \(number))"
+        case .protocolViolation(let phrase): "the peer's bytes are not acceptable TLS: \(phrase)"
+        case .notEstablished: "the TLS session is not established"
+        case .outOfMemory: "OpenSSL could not allocate memory"
+        }
+    }
+}
+
+extension TLSError {
+    /// The verdict of `SSL_get_verify_result`, or nil where the certificate was accepted.
+    init?(verifyResult: Int) {
+        switch Int32(truncatingIfNeeded: verifyResult) {
+        case X509_V_OK: return nil
+        case X509_V_ERR_CERT_HAS_EXPIRED: self = .certificateExpired
+        case X509_V_ERR_CERT_NOT_YET_VALID: self = .certificateNotYetValid
+        case X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH: self = .wrongHost
+        case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT, X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN,
+            X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
+            X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_ERR_CERT_UNTRUSTED:
+            self = .untrusted
+        default: self = .certificateRejected(code: verifyResult)
+        }
+    }
+
+    /// What the oldest entry of this thread's error queue says, as a fault of the wire.
+    static func takeQueued() -> TLSError {
+        let code = ERR_get_error()
+        let reason = ERR_GET_REASON(code)
+        // OpenSSL reports a received alert as 1000 + its number.
+        if reason >= SSL_AD_REASON_OFFSET, let number = UInt8(exactly: reason - SSL_AD_REASON_OFFSET) { return .alert(number) }
+        guard let phrase = unsafe ERR_reason_error_string(code) else { return .protocolViolation("unexpected end") }
+        return .protocolViolation(unsafe String(cString: phrase))
+    }
+}

@@ -1,0 +1,99 @@
+import Testing
+
+@testable import TLS
+
+@Suite struct ES256Tests {
+    /// RFC 7515, A.3: an ES256 key, signing input and signature.
+    static let publicKey = """
+        -----BEGIN PUBLIC KEY-----
+        MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEf83OJ3D2xF1Bg8vub9tLe1gHMzV7
+        6e8Tus9uPHvRVEXH8UTNG72bfocs3+257rn0s2ldbqkLJK2KRiMohYjlrQ==
+        -----END PUBLIC KEY-----
+        """
+    static let signingInput =
+        "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
+    static let signature: [UInt8] = [
+        14, 209, 33, 83, 121, 99, 108, 72, 60, 47, 127, 21, 88, 7, 212, 2, 163, 178, 40, 3, 58, 249, 124, 126, 23, 129, 154,
+        195, 22, 158, 166, 101, 197, 10, 7, 211, 140, 60, 112, 229, 216, 241, 45, 175, 8, 74, 84, 128, 166, 101, 144, 197,
+        242, 147, 80, 154, 143, 63, 127, 138, 131, 163, 84, 213,
+    ]
+
+    /// `#expect` can't take spans apart.
+    func verifies(_ key: ES256.PublicKey, _ signature: [UInt8], _ message: String) -> Bool {
+        key.isValid(signature, for: Array(message.utf8).span)
+    }
+
+    @Test func verifiesThePublishedVector() throws {
+        let key = try ES256.PublicKey(pem: Array(Self.publicKey.utf8).span)
+        #expect(verifies(key, Self.signature, Self.signingInput))
+    }
+
+    @Test(arguments: [0, 31, 32, 63])
+    func refusesAChangedSignature(index: Int) throws {
+        let key = try ES256.PublicKey(pem: Array(Self.publicKey.utf8).span)
+        var signature = Self.signature
+        signature[index] ^= 1
+        #expect(!verifies(key, signature, Self.signingInput))
+    }
+
+    @Test func refusesSignaturesThatArent() throws {
+        let key = try ES256.PublicKey(pem: Array(Self.publicKey.utf8).span)
+        let zeros = [UInt8](repeating: 0, count: 64)
+        for signature in [[], zeros, Self.signature + [0], Array(Self.signature.dropLast())] {
+            #expect(!verifies(key, signature, Self.signingInput))
+        }
+        #expect(!verifies(key, Self.signature, (Self.signingInput + "x")))
+    }
+
+    @Test func signsWhatItsPublicKeyVerifiesAfterAWayThroughPEM() throws {
+        let made = try ES256.PrivateKey()
+        let privatePEM = try made.pem()
+        let publicPEM = try made.publicKeyPEM()
+        let key = try ES256.PrivateKey(pem: privatePEM.span)
+        let publicKey = try ES256.PublicKey(pem: publicPEM.span)
+        // Many times: leading zeros of R and S show in one of 128.
+        for number in 0..<300 {
+            let message = "message \(number)"
+            let signature = try key.sign(Array(message.utf8).span)
+            #expect(signature.count == ES256.signatureLength)
+            #expect(verifies(publicKey, signature, message))
+        }
+        #expect(String(decoding: privatePEM, as: UTF8.self).hasPrefix("-----BEGIN PRIVATE KEY-----\n"))
+    }
+
+    @Test func refusesOtherKeys() throws {
+        let encrypted = """
+            -----BEGIN ENCRYPTED PRIVATE KEY-----
+            MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAjLUYg1d1V8QAICCAAw
+            DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEBmLJEBFgPkE5mSe7NAt8PUEgZAZ
+            -----END ENCRYPTED PRIVATE KEY-----
+            """
+        // openssl genpkey -algorithm ed25519
+        let ed25519 = """
+            -----BEGIN PRIVATE KEY-----
+            MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g
+            -----END PRIVATE KEY-----
+            """
+        for text in ["", "nonsense", encrypted, ed25519, Self.publicKey] {
+            #expect(throws: TLSError.badKey) { _ = try ES256.PrivateKey(pem: Array(text.utf8).span) }
+        }
+        let p384 = """
+            -----BEGIN PUBLIC KEY-----
+            MHYwEAYHKoZIzj0CAQYFK4EEACIDYgAE8cv/FCdNgYv+nwgbyBNm2GaMvOVo8dip
+            wHG78PkglUksl54M+3bF3TYJcmoQ0Xh62ECJfTYAy9uswXn7vr24HF729aQtSc4G
+            EqAZ/6xUX60iAG2NOczul9HaZPiJxrWD
+            -----END PUBLIC KEY-----
+            """
+        #expect(throws: TLSError.badKey) { _ = try ES256.PublicKey(pem: Array(p384.utf8).span) }
+    }
+
+    @Test func hashesTheHandshakeOfRFC6455() {
+        let input = Array("dGhlIHNhbXBsZSBub25jZQ==258EAFA5-E914-47DA-95CA-C5AB0DC85B11".utf8)
+        let digest = SHA1.digest(input.span)
+        #expect(
+            digest == [
+                0xb3, 0x7a, 0x4f, 0x2c, 0xc0, 0x62, 0x4f, 0x16, 0x90, 0xf6, 0x46, 0x06, 0xcf, 0x38, 0x59, 0x45, 0xb2, 0xbe, 0xc4,
+                0xea,
+            ])
+    }
+}
