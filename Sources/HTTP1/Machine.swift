@@ -1,0 +1,229 @@
+import CLlhttp
+import Glibc
+
+/// llhttp with what it leaves to its user: limits, the checks of a head, and the bytes themselves. One for each connection, at a fixed
+/// address, because llhttp's callbacks find it through `llhttp.data`.
+@safe struct Machine: ~Copyable {
+    private enum Part { case line, name, value, trailer }
+
+    private let llhttp: UnsafeMutablePointer<llhttp_t>
+    private let isServer: Bool
+    private let limits: MessageLimits
+    private var store = ByteStore()
+    private var fields: [Message.Field] = []
+    private var scanner = HeadScanner()
+    private var head = Message.Head()
+    private var part = Part.line
+    private var headerBytes = 0
+    private var rawBodyBytes = 0
+    private var hostCount = 0
+    private var isExpecting = false
+    /// `HTTP/1.1`
+    private static let version11: UInt64 = 0x4854_5450_2F31_2E31
+    private(set) var phase = ParsePhase.idle
+    private(set) var failure: ParseFailure?
+    /// For a client: the request was HEAD, so the answer has no body whatever its header lines say.
+    var isAnswerToHead = false
+
+    init(llhttp: UnsafeMutablePointer<llhttp_t>, isServer: Bool, limits: MessageLimits) {
+        unsafe self.llhttp = unsafe llhttp
+        self.isServer = isServer
+        self.limits = limits
+    }
+
+    /// Whether the sender waits for `100 Continue` before it sends the body, of which nothing has come yet.
+    var awaitsContinue: Bool { isExpecting && phase == .body && store.count == head.bodyStart && rawBodyBytes == 0 }
+
+    var isInterim: Bool { head.status > 0 && head.status < 200 && head.status != 101 }
+
+    /// To be called with the next bytes before llhttp sees them.
+    /// - Returns: false when they are refused.
+    mutating func prepare(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
+        let before = scanner.byteCount
+        if !scanner.isAtEnd, unsafe !scanner.scan(bytes, count) { return refuse(.malformed) }
+        if scanner.isAtEnd { rawBodyBytes += count - (scanner.byteCount - before) }
+        return true
+    }
+
+    /// To be called after llhttp: bounds on what it passes over without a callback.
+    mutating func checkProgress() -> Bool {
+        guard scanner.byteCount <= limits.rawHeadBytes else { return refuse(.headersTooLarge) }
+        return phase == .complete || rawBodyBytes <= limits.rawBodyBytes || refuse(.bodyTooLarge)
+    }
+
+    /// llhttp paused after the last chunk: what follows is lines again.
+    mutating func beginTrailers() { scanner = .forTrailers() }
+
+    mutating func fail() -> ParseOutcome {
+        let reason = failure ?? .malformed
+        failure = reason
+        phase = .failed
+        return .failed(reason)
+    }
+
+    /// Hands over the complete message and starts on the next.
+    mutating func takeMessage() -> Message {
+        precondition(phase == .complete)
+        var taken = ByteStore()
+        swap(&taken, &store)
+        let message = Message(head: head, fields: fields, store: taken)
+        fields = []
+        fields.reserveCapacity(message.headerCount)
+        scanner = HeadScanner()
+        head = Message.Head()
+        part = .line
+        headerBytes = 0
+        rawBodyBytes = 0
+        hostCount = 0
+        isExpecting = false
+        phase = .idle
+        unsafe llhttp_reset(llhttp)
+        return message
+    }
+}
+
+// What llhttp reports. Each returns whether to go on.
+extension Machine {
+    mutating func begin() { phase = .head }
+
+    mutating func appendTarget(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
+        guard store.count + count <= limits.targetBytes else { return refuse(.targetTooLong) }
+        unsafe store.append(bytes, count)
+        head.targetCount = store.count
+        return true
+    }
+
+    mutating func appendName(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
+        headerBytes += count
+        if phase == .body { part = .trailer }
+        if part != .name && part != .trailer {
+            headerBytes += 4
+            let start = Int32(store.count)
+            fields.append(Message.Field(name: start..<start, value: start..<start))
+            part = .name
+        }
+        guard headerBytes <= limits.headerBytes, fields.count <= limits.headerCount else { return refuse(.headersTooLarge) }
+        if part == .name { unsafe store.append(bytes, count) }
+        return true
+    }
+
+    mutating func endName() -> Bool {
+        if part == .trailer { return true }
+        let end = Int32(store.count)
+        guard part == .name, fields[fields.count - 1].name.lowerBound < end else { return refuse(.malformed) }
+        fields[fields.count - 1].name = fields[fields.count - 1].name.lowerBound..<end
+        fields[fields.count - 1].value = end..<end
+        part = .value
+        return true
+    }
+
+    mutating func appendValue(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
+        headerBytes += count
+        guard headerBytes <= limits.headerBytes else { return refuse(.headersTooLarge) }
+        if part == .value { unsafe store.append(bytes, count) }
+        return true
+    }
+
+    mutating func endValue() -> Bool {
+        guard part == .value else { return true }
+        part = .line
+        let start = fields[fields.count - 1].value.lowerBound
+        while store.count > start, store[store.count - 1] == 0x20 || store[store.count - 1] == 0x09 { store.removeLast() }
+        fields[fields.count - 1].value = start..<Int32(store.count)
+        return checkField(fields[fields.count - 1])
+    }
+
+    private mutating func checkField(_ field: Message.Field) -> Bool {
+        let name = Int(field.name.lowerBound)..<Int(field.name.upperBound)
+        let value = Int(field.value.lowerBound)..<Int(field.value.upperBound)
+        switch name.count {
+        case 4 where store.isToken(name, "host"):
+            hostCount += 1
+        case 6 where isServer && store.isToken(name, "expect"):
+            isExpecting = store.isToken(value, "100-continue")
+        case 14 where store.isToken(name, "content-length"):
+            // llhttp takes an empty value for nought and lets spaces stand inside.
+            let isNumber = store.withSpan(value) { digits in digits.indices.allSatisfy { digits[$0] &- 0x30 < 10 } }
+            guard isNumber, (1...18).contains(value.count) else { return refuse(.malformed) }
+        case 17 where store.isToken(name, "transfer-encoding"):
+            // Other codings would have to be undone before anyone could read the body.
+            guard store.isToken(value, "chunked") else { return refuse(.malformed) }
+        default: break
+        }
+        return true
+    }
+
+    /// - Returns: what llhttp expects: 0 to go on, 1 when there is no body, -1 to stop.
+    mutating func endHead() -> Int32 {
+        head.bodyStart = store.count
+        head.isVersion11 = unsafe llhttp.pointee.http_major == 1 && llhttp.pointee.http_minor == 1
+        guard unsafe llhttp.pointee.http_major == 1, unsafe llhttp.pointee.http_minor <= 1 else { return stop(.malformed) }
+        head.keepsAlive = unsafe llhttp_should_keep_alive(llhttp) != 0
+        head.wantsUpgrade = unsafe llhttp.pointee.upgrade != 0
+        let hasLength = unsafe UInt32(llhttp.pointee.flags) & F_CONTENT_LENGTH.rawValue != 0
+        phase = .body
+        if isServer {
+            head.method = unsafe Method(llhttp.pointee.method)
+            guard checkRequest() else { return stop(.malformed) }
+        } else {
+            head.status = unsafe llhttp.pointee.status_code
+            // RFC 9112 section 6.3: these have no body, whatever the header lines say; llhttp leaves that to its user.
+            if isAnswerToHead || head.status == 204 || head.status == 304 { return 1 }
+        }
+        if hasLength, unsafe llhttp.pointee.content_length > UInt64(limits.bodyBytes) { return stop(.bodyTooLarge) }
+        return 0
+    }
+
+    private func checkRequest() -> Bool {
+        // llhttp takes several spaces for one, and RTSP for HTTP.
+        let name = unsafe strlen(llhttp_method_name(llhttp_method(UInt32(llhttp.pointee.method))))
+        guard scanner.firstLineCount == name + head.targetCount + 10, scanner.firstLineTail | 1 == Self.version11 else { return false }
+        // RFC 9112 sections 3.2 (Host) and 6.1 (a coding in 1.0 is faulty framing).
+        guard hostCount == 1 || (hostCount == 0 && !head.isVersion11) else { return false }
+        if !head.isVersion11, unsafe UInt32(llhttp.pointee.flags) & F_TRANSFER_ENCODING.rawValue != 0 { return false }
+        return store.withSpan(0..<head.targetCount) { target in
+            target.indices.allSatisfy { target[$0] > 0x20 && target[$0] < 0x7F && target[$0] != UInt8(ascii: "#") }
+        }
+    }
+
+    /// - Returns: what llhttp expects, as from `endHead`; a pause before the trailers.
+    mutating func beginChunk() -> Int32 {
+        if unsafe llhttp.pointee.content_length == 0 { return Int32(HPE_PAUSED.rawValue) }
+        let total = unsafe UInt64(store.count - head.bodyStart).addingReportingOverflow(llhttp.pointee.content_length)
+        return total.overflow || total.partialValue > UInt64(limits.bodyBytes) ? stop(.bodyTooLarge) : 0
+    }
+
+    mutating func appendBody(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
+        guard store.count - head.bodyStart + count <= limits.bodyBytes else { return refuse(.bodyTooLarge) }
+        unsafe store.append(bytes, count)
+        return true
+    }
+
+    mutating func end() { phase = .complete }
+
+    private mutating func refuse(_ reason: ParseFailure) -> Bool {
+        failure = reason
+        return false
+    }
+
+    private mutating func stop(_ reason: ParseFailure) -> Int32 {
+        failure = reason
+        return -1
+    }
+}
+
+extension Method {
+    init(_ number: UInt8) {
+        self =
+            switch llhttp_method(UInt32(number)) {
+            case HTTP_GET: .get
+            case HTTP_HEAD: .head
+            case HTTP_POST: .post
+            case HTTP_PUT: .put
+            case HTTP_DELETE: .delete
+            case HTTP_OPTIONS: .options
+            case HTTP_PATCH: .patch
+            default: .other
+            }
+    }
+}

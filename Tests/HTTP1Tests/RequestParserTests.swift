@@ -1,0 +1,244 @@
+import Testing
+
+@testable import HTTP1
+
+/// What came of a stream of bytes: the messages, and the refusal that ended it, if one did.
+struct Reading: Equatable, CustomStringConvertible {
+    var messages: [String] = []
+    var failure: ParseFailure?
+    var phase = ParsePhase.idle
+    var description: String { "\(messages) \(failure.map { "\($0)" } ?? "-") \(phase)" }
+}
+
+func bytes(_ message: Message) -> (target: String, body: String) {
+    func text(_ span: Span<UInt8>) -> String { String(decoding: span.indices.map { span[$0] }, as: UTF8.self) }
+    return (message.withTarget(text), message.withBody(text))
+}
+
+/// Parses `text` in pieces cut at `cuts`.
+func read(_ text: String, cuts: [Int] = [], limits: MessageLimits = MessageLimits()) -> Reading {
+    let input = Array(text.utf8)
+    let parser = RequestParser(limits: limits)
+    var reading = Reading()
+    var start = 0
+    for end in cuts + [input.count] {
+        var piece = input[start..<end]
+        start = end
+        while !piece.isEmpty {
+            switch parser.parse(Array(piece).span) {
+            case .incomplete: piece = []
+            case .complete(let consumed):
+                piece = piece.dropFirst(consumed)
+                let message = parser.takeMessage()
+                let (target, body) = bytes(message)
+                reading.messages.append("\(message.method) \(target) \(body)\(message.keepsAlive ? "" : " close")")
+            case .failed(let failure):
+                reading.failure = failure
+                reading.phase = parser.phase
+                return reading
+            }
+        }
+    }
+    reading.phase = parser.phase
+    return reading
+}
+
+/// The same whole, cut in two at every byte, and byte by byte.
+func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> Reading {
+    let whole = read(text, limits: limits)
+    let count = text.utf8.count
+    for cut in 0..<count { #expect(read(text, cuts: [cut], limits: limits) == whole, "cut at \(cut)") }
+    #expect(read(text, cuts: Array(1..<max(count, 1)), limits: limits) == whole, "byte by byte")
+    return whole
+}
+
+@Suite struct RequestParserTests {
+    @Test(arguments: [
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", ["get / "]),
+        ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", ["get / "]),
+        ("GET /a?b=c%20d HTTP/1.1\r\nhOST:a\r\nX: \t y \r\n\r\n", ["get /a?b=c%20d "]),
+        ("HEAD /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", ["head /x  close"]),
+        ("GET / HTTP/1.0\r\n\r\n", ["get /  close"]),
+        ("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", ["get / "]),
+        ("POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", ["post /p hello"]),
+        ("PUT /p HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", ["put /p "]),
+        ("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n0\r\nTrailer: t\r\n\r\n", ["post /c hello!"]),
+        (
+            "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhiDELETE /3 HTTP/1.1\r\nHost: a\r\n\r\n",
+            ["get /1 ", "post /2 hi", "delete /3 "]
+        ),
+        ("BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n", nil),
+        ("LOCK /pot HTTP/1.1\r\nHost: a\r\n\r\n", ["other /pot "]),
+        ("GET http://a/x HTTP/1.1\r\nHost: a\r\n\r\n", ["get http://a/x "]),
+        ("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET /n HTTP/1.1\r\nHost: a\r\n\r\n", ["get /ws ", "get /n "]),
+    ] as [(String, [String]?)])
+    func messages(_ text: String, _ expected: [String]?) {
+        let reading = readInAllWays(text)
+        guard let expected else {
+            #expect(reading.failure == .malformed)
+            return
+        }
+        #expect(reading == Reading(messages: expected, failure: nil, phase: .idle))
+    }
+
+    @Test(arguments: [
+        "GET / HTTP/1.1\r\n\r\n",  // no Host
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\nHost: a\n\n",  // bare line feeds
+        "GET / HTTP/1.1\r\nHost: a\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX: y\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n\n",
+        "GET / HTTP/1.1\r\nHost: a\rX: y\r\n\r\n",  // bare carriage return
+        "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n\rGET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\n\r\n",  // continued header lines
+        "GET / HTTP/1.1\r\nHost: a\r\nX:\r\n\tz\r\n\r\n",
+        "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+        "GET / HTTP/1.1\r\n: a\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX: a\u{0}b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX: a\u{7f}b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX: a\u{1}b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX\u{e9}: a\r\n\r\n",
+        "GET /\r\n\r\n",  // HTTP/0.9
+        "GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.2\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.10\r\nHost: a\r\n\r\n",
+        "GET / http/1.1\r\nHost: a\r\n\r\n",
+        "GET /  HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / ICE/1.1\r\nHost: a\r\n\r\n",
+        "SOURCE / ICE/1.0\r\nHost: a\r\n\r\n",
+        "GET / RTSP/1.1\r\nHost: a\r\n\r\n",
+        "get / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /a\tb HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /#f HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}",  // a TLS client
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +2\r\n\r\nhi",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -2\r\n\r\nhi",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2 2\r\n\r\nhi",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x2\r\n\r\nhi",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2, 2\r\n\r\nhi",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\nhi",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\nhi",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nhi",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n\r\n",
+        "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello!\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x\ny\r\nhello\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b\nC: d\r\n\r\n",
+    ])
+    func malformed(_ text: String) {
+        let reading = readInAllWays(text)
+        #expect(reading.failure == .malformed)
+        #expect(reading.messages.isEmpty)
+        #expect(reading.phase == .failed)
+    }
+
+    @Test func chunkSizeOverflowIsRefused() {
+        let reading = readInAllWays("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nx")
+        #expect(reading.failure != nil)
+        let most = readInAllWays("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\nffffffffffffffff\r\nx")
+        #expect(most.failure == .bodyTooLarge)
+    }
+
+    static let small = MessageLimits(targetBytes: 10, headerBytes: 40, headerCount: 3, bodyBytes: 5)
+
+    @Test(arguments: [
+        ("GET /234567890 HTTP/1.1\r\nHost: a\r\n\r\n", nil),
+        ("GET /2345678901 HTTP/1.1\r\nHost: a\r\n\r\n", .targetTooLong),
+        ("GET / HTTP/1.1\r\nHost: a\r\nB: 1\r\nC: 2\r\n\r\n", nil),
+        ("GET / HTTP/1.1\r\nHost: a\r\nB: 1\r\nC: 2\r\nD: 3\r\n\r\n", .headersTooLarge),
+        ("GET / HTTP/1.1\r\nHost: a\r\nB: 78901234567890123456789012\r\n\r\n", nil),
+        ("GET / HTTP/1.1\r\nHost: a\r\nB: 789012345678901234567890123\r\n\r\n", .headersTooLarge),
+        ("GET / HTTP/1.1\r\nHost: a\r\nBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", .headersTooLarge),
+        ("GET / HTTP/1.1\r\nHost:" + String(repeating: " ", count: 200) + "a\r\n\r\n", .headersTooLarge),
+        (String(repeating: "\r\n", count: 100), .headersTooLarge),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", nil),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n", .bodyTooLarge),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", nil),
+    ] as [(String, ParseFailure?)])
+    func limits(_ text: String, _ failure: ParseFailure?) {
+        #expect(readInAllWays(text, limits: Self.small).failure == failure)
+    }
+
+    @Test(arguments: [
+        ("3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", nil),
+        ("3\r\nhel\r\n3\r\n", .bodyTooLarge),
+        ("1;" + String(repeating: "x", count: 200), .bodyTooLarge),
+        ("0\r\nA: " + String(repeating: "x", count: 60), .headersTooLarge),
+    ] as [(String, ParseFailure?)])
+    func chunkedLimits(_ body: String, _ failure: ParseFailure?) {
+        let limits = MessageLimits(targetBytes: 10, headerBytes: 60, headerCount: 3, bodyBytes: 5)
+        let reading = readInAllWays("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + body, limits: limits)
+        #expect(reading.failure == failure)
+    }
+
+    @Test func phasesFollowTheMessage() {
+        let parser = RequestParser()
+        #expect(parser.phase == .idle)
+        #expect(parser.parse(Array("\r\n".utf8).span) == .incomplete)
+        #expect(parser.phase == .idle)
+        #expect(parser.parse(Array("POST / HTT".utf8).span) == .incomplete)
+        #expect(parser.phase == .head)
+        #expect(parser.parse(Array("P/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n".utf8).span) == .incomplete)
+        #expect(parser.phase == .body)
+        #expect(parser.awaitsContinue)
+        #expect(parser.parse(Array("h".utf8).span) == .incomplete)
+        #expect(!parser.awaitsContinue)
+        #expect(parser.parse(Array("iGET".utf8).span) == .complete(consumed: 1))
+        #expect(parser.phase == .complete)
+        #expect(bytes(parser.takeMessage()).body == "hi")
+        #expect(parser.phase == .idle)
+    }
+
+    @Test func headersAreFoundInAnyCaseAndTrailersAreNot() {
+        let parser = RequestParser()
+        let text = "POST / HTTP/1.1\r\nHOST: a\r\nX-One:  1 \r\nx-one: 2\r\nX-Empty:\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Late: 3\r\n\r\n"
+        #expect(parser.parse(Array(text.utf8).span) == .complete(consumed: text.utf8.count))
+        let message = parser.takeMessage()
+        #expect(message.header("host") == "a")
+        #expect(message.header("x-one") == "1")
+        var all: [Int] = []
+        message.forEachHeader("x-one") { all.append(Int($0[0]) - 48) }
+        #expect(all == [1, 2])
+        #expect(message.header("x-empty") == "")
+        #expect(message.header("x-late") == nil)
+        #expect(message.headerCount == 5)
+    }
+
+    @Test func wipingLeavesNoByte() {
+        let message = Message(method: .post, target: "/secret", headers: [("Authorization", "Bearer x")], body: [1, 2, 3])
+        message.wipe()
+        #expect(bytes(message).target == String(repeating: "\0", count: 7))
+        #expect(message.header("authorization") == nil)
+        message.withBody { body in #expect(body.count == 3 && body[0] == 0 && body[2] == 0) }
+    }
+
+    @Test func listsAreReadByToken() {
+        func holds(_ text: String) -> Bool { Array(text.utf8).span.listContains("upgrade") }
+        #expect(holds("Upgrade"))
+        #expect(holds("keep-alive,  UPGRADE\t"))
+        #expect(!holds("upgraded"))
+        #expect(!holds("up grade"))
+        #expect(!holds(""))
+    }
+}

@@ -1,0 +1,62 @@
+import HTTP1
+import Testing
+
+@Suite struct ResponseParserTests {
+    /// Reads one answer, byte by byte when `slowly`, and ends the stream after it.
+    func read(_ text: String, head: Bool = false, slowly: Bool = false, limits: MessageLimits = MessageLimits()) -> String {
+        let parser = ResponseParser(limits: limits)
+        parser.expectNoBody(head)
+        let pieces = slowly ? text.utf8.map { [$0] } : [Array(text.utf8)]
+        var outcome = ParseOutcome.incomplete
+        for piece in pieces where outcome == .incomplete { outcome = parser.parse(piece.span) }
+        var suffix = ""
+        if outcome == .incomplete {
+            outcome = parser.finish()
+            suffix = " at end"
+        }
+        if case .failed(let failure) = outcome { return "\(failure)" }
+        let message = parser.takeMessage()
+        return "\(message.status) \(bytes(message).body)\(message.keepsAlive ? "" : " close")\(suffix)"
+    }
+
+    @Test(arguments: [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", "200 hi"),
+        ("HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n", "200 "),
+        ("HTTP/1.1 204 No Content\r\n\r\n", "204 "),
+        ("HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n", "304 "),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 1\r\n\r\nx", "201 x"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", "200 hi"),
+        ("HTTP/1.1 200 OK\r\n\r\nuntil the end", "200 until the end close at end"),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", "200 hi close"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi", "malformed"),
+        ("HTTP/1.1 200 OK\r\nContent-Le", "malformed"),
+        ("HTTP/1.1 200 OK\nContent-Length: 2\n\nhi", "malformed"),
+        ("SSH-2.0-x\r\n", "malformed"),
+        ("", "malformed"),
+    ])
+    func answers(_ text: String, _ expected: String) {
+        #expect(read(text) == expected)
+        #expect(read(text, slowly: true) == expected)
+    }
+
+    @Test func anAnswerToHeadHasNoBody() {
+        #expect(read("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", head: true) == "200 ")
+    }
+
+    @Test func anAnswerOverTheLimitIsRefused() {
+        let limits = MessageLimits(bodyBytes: 4)
+        #expect(read("HTTP/1.1 200 OK\r\n\r\nhello", limits: limits) == "bodyTooLarge")
+        #expect(read("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", limits: limits) == "bodyTooLarge")
+    }
+
+    @Test func answersFollowEachOther() {
+        let parser = ResponseParser()
+        let first = Array("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na".utf8)
+        let second = Array("HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n".utf8)
+        let input = first + second + [1]
+        #expect(parser.parse(input.span) == .complete(consumed: first.count))
+        #expect(parser.takeMessage().status == 200)
+        #expect(parser.parse(input.span.extracting(first.count..<input.count)) == .complete(consumed: second.count))
+        #expect(parser.takeMessage().wantsUpgrade)
+    }
+}
