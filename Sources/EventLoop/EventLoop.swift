@@ -1,0 +1,222 @@
+public import Linux
+import Synchronization
+
+/// One thread that waits for descriptors, timers and jobs, and a serial executor for the actors that live on it.
+///
+/// A turn: wait, call the sources that are ready, fire timers, run jobs, run the end-of-turn work. Whatever is handed to the loop
+/// or called by it runs on its thread, so actors on one loop call each other without a switch. Before `start` or `run` the loop
+/// belongs to the thread that made it.
+public final class EventLoop: SerialExecutor, Sendable {
+    public let name: String
+    private let wakeUp: WakeUp
+    private let inbox = Mutex(Inbox())
+    private let inboxFilled = Atomic<Bool>(false)
+    private let stopping = Atomic<Bool>(false)
+    /// The thread that may touch `confined`; 0 while `start` hands the loop over.
+    private let owner: Atomic<UInt>
+    private let thread = Mutex<Thread?>(nil)
+    private nonisolated(unsafe) let confined: Confined
+
+    /// What other threads left for the loop.
+    private struct Inbox {
+        var jobs: [UnownedJob] = []
+        var calls: [@Sendable () -> Void] = []
+    }
+
+    /// Touched by the owner thread alone.
+    private final class Confined {
+        let epoll: Epoll
+        var sources = SourceTable()
+        var timers = TimerQueue()
+        var jobs: [UnownedJob] = []
+        var running: [UnownedJob] = []
+        var endOfTurn: [() -> Void] = []
+        var now = Clock.monotonicMs
+
+        init() throws(Errno) { epoll = try Epoll() }
+    }
+
+    public init(name: String) throws(Errno) {
+        self.name = name
+        let confined = try Confined()
+        wakeUp = try WakeUp()
+        try confined.epoll.add(wakeUp.descriptor.raw, [.read, .onChange], tag: Self.wakeUpTag)
+        unsafe self.confined = confined
+        owner = Atomic(Thread.current)
+    }
+
+    // MARK: Life
+
+    /// Runs the loop on a thread of its own.
+    public func start() throws(Errno) {
+        checkIsolated()
+        owner.store(0, ordering: .releasing)
+        let started = try Thread.spawn(name: name) { self.run() }
+        thread.withLock { $0 = started }
+    }
+
+    /// Runs the loop on the calling thread until `stop`, then lets go of all sources, timers and jobs.
+    public func run() {
+        owner.store(Thread.current, ordering: .sequentiallyConsistent)
+        while !stopping.load(ordering: .relaxed) { turn() }
+        unsafe confined.sources.removeAll()
+        unsafe confined.timers = TimerQueue()
+        unsafe confined.endOfTurn = []
+    }
+
+    /// Ends the loop after the turn it is in. From any thread. Tasks that wait on it are never resumed.
+    public func stop() {
+        stopping.store(true, ordering: .relaxed)
+        wakeUp.signal()
+    }
+
+    /// Waits for the thread of `start` to end.
+    public func join() {
+        thread.withLock { $0.take() }?.join()
+    }
+
+    // MARK: Executor
+
+    /// The calling thread is the loop's.
+    public var isCurrent: Bool { owner.load(ordering: .relaxed) == Thread.current }
+
+    public func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        if isCurrent {
+            unsafe confined.jobs.append(job)
+        } else {
+            post { $0.jobs.append(job) }
+        }
+    }
+
+    public func checkIsolated() {
+        precondition(isCurrent, "called off the thread of the event loop it belongs to")
+    }
+
+    public func isIsolatingCurrentContext() -> Bool? { isCurrent }
+
+    /// Runs `work` on the loop, in its next turn. From any thread.
+    public func submit(_ work: @escaping @Sendable () -> Void) {
+        post { $0.calls.append(work) }
+    }
+
+    /// Runs `work` once, after this turn's events, timers and jobs: for what is collected and flushed together.
+    public func atEndOfTurn(_ work: @escaping () -> Void) {
+        checkIsolated()
+        unsafe confined.endOfTurn.append(work)
+    }
+
+    // MARK: Sources
+
+    /// Watches an open descriptor, which must be removed before it is closed.
+    public func add(_ descriptor: Int32, _ interest: Events, _ source: any EventSource) throws(Errno) -> Registration {
+        checkIsolated()
+        let registration = unsafe confined.sources.insert(descriptor, interest, source)
+        do throws(Errno) {
+            try unsafe confined.epoll.add(descriptor, interest, tag: registration.tag)
+        } catch {
+            _ = unsafe confined.sources.remove(registration)
+            throw error
+        }
+        return registration
+    }
+
+    public func modify(_ registration: Registration, _ interest: Events) {
+        checkIsolated()
+        guard unsafe confined.sources.change(registration, interest) else { return }
+        do throws(Errno) {
+            try unsafe confined.epoll.modify(registration.descriptor, interest, tag: registration.tag)
+        } catch {
+            fatalError("a watched descriptor was closed before it was removed: \(error)")
+        }
+    }
+
+    /// Ends the watch at once: events that have come already are dropped.
+    public func remove(_ registration: Registration) {
+        checkIsolated()
+        guard unsafe confined.sources.remove(registration) != nil else { return }
+        unsafe confined.epoll.remove(registration.descriptor)
+    }
+
+    // MARK: Timers
+
+    /// CLOCK_MONOTONIC in ms; on the loop's thread as it was when the turn's events came.
+    public var now: UInt64 { isCurrent ? unsafe confined.now : Clock.monotonicMs }
+
+    /// Calls `action` once, `ms` from the moment of the call or a little later.
+    @discardableResult
+    public func after(_ ms: UInt64, _ action: @escaping () -> Void) -> TimerID {
+        checkIsolated()
+        return unsafe confined.timers.schedule(at: Clock.monotonicMs &+ ms, action)
+    }
+
+    public func cancel(_ timer: TimerID) {
+        checkIsolated()
+        unsafe confined.timers.cancel(timer)
+    }
+
+    // MARK: The turn
+
+    private static let wakeUpTag: UInt64 = 0xffff_ffff
+    /// Jobs that make jobs get this many rounds before descriptors are looked at again.
+    private static let roundsATurn = 16
+
+    private func turn() {
+        let confined = unsafe self.confined
+        let count = confined.epoll.wait(timeoutMs: patience(confined))
+        confined.now = Clock.monotonicMs
+        for index in 0..<count {
+            let (tag, events) = confined.epoll.event(index)
+            guard tag != Self.wakeUpTag, let target = confined.sources.target(tag: tag, events) else { continue }
+            target.source.ready(target.events)
+        }
+        let mark = confined.timers.mark
+        while let action = confined.timers.nextDue(confined.now, before: mark) { action() }
+        runJobs(confined)
+        if !confined.endOfTurn.isEmpty {
+            let work = confined.endOfTurn
+            confined.endOfTurn = []
+            for work in work { work() }
+        }
+    }
+
+    /// How long the next wait may last: 0 if work is left, -1 for ever.
+    private func patience(_ confined: Confined) -> Int32 {
+        if !confined.jobs.isEmpty || !confined.endOfTurn.isEmpty || inboxFilled.load(ordering: .acquiring) { return 0 }
+        guard let deadline = confined.timers.nextDeadline() else { return -1 }
+        let now = Clock.monotonicMs
+        return deadline <= now ? 0 : Int32(clamping: deadline - now)
+    }
+
+    private func runJobs(_ confined: Confined) {
+        let executor = unsafe asUnownedSerialExecutor()
+        for _ in 0..<Self.roundsATurn {
+            takeInbox(confined)
+            guard !confined.jobs.isEmpty else { return }
+            swap(&confined.jobs, &confined.running)
+            for job in confined.running { unsafe job.runSynchronously(on: executor) }
+            confined.running.removeAll(keepingCapacity: true)
+        }
+    }
+
+    private func takeInbox(_ confined: Confined) {
+        guard inboxFilled.exchange(false, ordering: .acquiringAndReleasing) else { return }
+        let calls = inbox.withLock { inbox in
+            // Other threads go on with the emptied array, and its capacity.
+            if confined.jobs.isEmpty {
+                swap(&confined.jobs, &inbox.jobs)
+            } else {
+                confined.jobs.append(contentsOf: inbox.jobs)
+                inbox.jobs.removeAll(keepingCapacity: true)
+            }
+            return inbox.calls.isEmpty ? [] : exchange(&inbox.calls, with: [])
+        }
+        for call in calls { call() }
+    }
+
+    private func post(_ put: (inout Inbox) -> Void) {
+        inbox.withLock { put(&$0) }
+        // One write for a batch: whoever finds the flag down wakes the loop, which takes all that came until it looks.
+        if !inboxFilled.exchange(true, ordering: .acquiringAndReleasing) { wakeUp.signal() }
+    }
+}
