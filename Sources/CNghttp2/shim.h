@@ -1,1 +1,3 @@
+#include <malloc.h>
 #include <nghttp2/nghttp2.h>
+#include <string.h>

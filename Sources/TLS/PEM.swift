@@ -33,11 +33,15 @@ enum PEM {
             let end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE
             ERR_clear_error()
             guard unsafe end && !found.isEmpty else {
-                for unsafecertificate in unsafe found { unsafe X509_free(certificate) }
+                unsafe free(found)
                 throw .badCertificate
             }
             return unsafe found
         }
+    }
+
+    static func free(_ certificates: [OpaquePointer]) {
+        for index in unsafe certificates.indices { unsafe X509_free(certificates[index]) }
     }
 
     /// The private key in `text`; the caller frees it.

@@ -76,11 +76,11 @@ internal import COpenSSL
 
     private func use(certificateChain: [UInt8], privateKey: Span<UInt8>) throws(TLSError) {
         let chain = unsafe try PEM.certificates(certificateChain.span)
-        defer { for unsafecertificate in unsafe chain { unsafe X509_free(certificate) } }
+        defer { unsafe PEM.free(chain) }
         guard unsafe SSL_CTX_use_certificate(pointer, chain[0]) == 1 else { throw .badCertificate }
-        for unsafecertificate in unsafe chain.dropFirst() {
+        for index in unsafe chain.indices.dropFirst() {
             // The macro SSL_CTX_add1_chain_cert: takes a reference of its own.
-            let added = unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_CHAIN_CERT, 1, UnsafeMutableRawPointer(certificate))
+            let added = unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_CHAIN_CERT, 1, UnsafeMutableRawPointer(chain[index]))
             guard added == 1 else { throw .badCertificate }
         }
         let key = unsafe try PEM.privateKey(privateKey)
@@ -94,10 +94,10 @@ internal import COpenSSL
 
     private func trust(_ text: [UInt8]) throws(TLSError) {
         let authorities = unsafe try PEM.certificates(text.span)
-        defer { for unsafecertificate in unsafe authorities { unsafe X509_free(certificate) } }
+        defer { unsafe PEM.free(authorities) }
         let store = unsafe SSL_CTX_get_cert_store(pointer)
-        for unsafecertificate in unsafe authorities {
-            guard unsafe X509_STORE_add_cert(store, certificate) == 1 else { throw .badCertificate }
+        for index in unsafe authorities.indices {
+            guard unsafe X509_STORE_add_cert(store, authorities[index]) == 1 else { throw .badCertificate }
         }
     }
 

@@ -1,0 +1,145 @@
+internal import CNghttp2
+
+/// A header block: fields in order, pseudo-header fields first, names in lower case (RFC 9113, 8.2). Kept in one buffer, so
+/// that a block costs two allocations and can be wiped.
+public struct HTTP2Headers: Sendable {
+    /// What HPACK may do with a field.
+    public enum Indexing: Sendable {
+        /// May enter the dynamic table of both ends.
+        case incremental
+        /// Always a literal, in no table, here and at every hop (RFC 7541, 6.2.3): for secrets and for values that never repeat.
+        case never
+    }
+
+    struct Field {
+        var nameStart: Int32, valueStart: Int32, end: Int32
+        var indexing: Indexing
+    }
+
+    private(set) var bytes: [UInt8] = []
+    private(set) var fields: [Field] = []
+
+    /// - Parameter capacity: bytes of names and values to come. A block that outgrows it is moved and can't be wiped whole.
+    public init(capacity: Int = 0) {
+        bytes.reserveCapacity(capacity)
+        fields.reserveCapacity(min(16, capacity / 8))
+    }
+
+    public var count: Int { fields.count }
+
+    /// Field `index` as text; for logs of harmless fields and for tests.
+    public subscript(index: Int) -> (name: String, value: String) {
+        let field = fields[index]
+        return (
+            String(decoding: bytes[Int(field.nameStart)..<Int(field.valueStart)], as: UTF8.self),
+            String(decoding: bytes[Int(field.valueStart)..<Int(field.end)], as: UTF8.self)
+        )
+    }
+
+    /// The first value of the field called `name`.
+    public subscript(name: String) -> String? {
+        range(of: name).map { String(decoding: bytes[$0], as: UTF8.self) }
+    }
+
+    /// Calls `body` with the bytes of the first value of `name`; nil where there is none.
+    public func withValue<R, E>(of name: String, _ body: (Span<UInt8>) throws(E) -> R) throws(E) -> R? {
+        guard let range = range(of: name) else { return nil }
+        return try body(bytes.span.extracting(range))
+    }
+
+    /// The response's `:status`; nil where there is none of three digits.
+    public var status: Int? {
+        guard let range = range(of: ":status"), range.count == 3 else { return nil }
+        var status = 0
+        for byte in bytes[range] {
+            guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) else { return nil }
+            status = status * 10 + Int(byte - UInt8(ascii: "0"))
+        }
+        return status
+    }
+
+    public mutating func append(_ name: String, _ value: String, _ indexing: Indexing = .incremental) {
+        let start = bytes.count
+        bytes.append(contentsOf: name.utf8)
+        let middle = bytes.count
+        bytes.append(contentsOf: value.utf8)
+        close(start, middle, indexing)
+    }
+
+    public mutating func append(_ name: String, _ value: Span<UInt8>, _ indexing: Indexing = .incremental) {
+        let start = bytes.count
+        bytes.append(contentsOf: name.utf8)
+        let middle = bytes.count
+        unsafe value.withUnsafeBufferPointer { unsafe bytes.append(contentsOf: $0) }
+        close(start, middle, indexing)
+    }
+
+    /// Overwrites all names and values with zeros.
+    public mutating func wipe() {
+        fields.removeAll(keepingCapacity: true)
+        unsafe bytes.withUnsafeMutableBytes { if let start = $0.baseAddress { unsafe explicit_bzero(start, $0.count) } }
+        bytes.removeAll(keepingCapacity: true)
+    }
+
+    mutating func append(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
+        let start = bytes.count
+        unsafe bytes.append(contentsOf: name)
+        let middle = bytes.count
+        unsafe bytes.append(contentsOf: value)
+        close(start, middle, .incremental)
+    }
+
+    private mutating func close(_ start: Int, _ middle: Int, _ indexing: Indexing) {
+        fields.append(Field(nameStart: Int32(start), valueStart: Int32(middle), end: Int32(bytes.count), indexing: indexing))
+    }
+
+    private func range(of name: String) -> Range<Int>? {
+        for field in fields where Int(field.valueStart - field.nameStart) == name.utf8.count {
+            if name.utf8.elementsEqual(bytes[Int(field.nameStart)..<Int(field.valueStart)]) {
+                return Int(field.valueStart)..<Int(field.end)
+            }
+        }
+        return nil
+    }
+
+    /// The fields in nghttp2's form, valid during `body`.
+    func withNameValues<R>(_ body: (UnsafeBufferPointer<nghttp2_nv>) -> R) -> R {
+        unsafe bytes.withUnsafeBufferPointer { bytes in
+            unsafe withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: fields.count) { values in
+                // nghttp2 takes mutable pointers and does not write through them.
+                let base = unsafe UnsafeMutablePointer(mutating: bytes.baseAddress)
+                for (index, field) in fields.enumerated() {
+                    unsafe values.initializeElement(
+                        at: index,
+                        to: nghttp2_nv(
+                            name: base.map { unsafe $0 + Int(field.nameStart) },
+                            value: base.map { unsafe $0 + Int(field.valueStart) },
+                            namelen: Int(field.valueStart - field.nameStart), valuelen: Int(field.end - field.valueStart),
+                            flags: field.indexing == .never ? UInt8(NGHTTP2_NV_FLAG_NO_INDEX.rawValue) : 0))
+                }
+                return unsafe body(UnsafeBufferPointer(values))
+            }
+        }
+    }
+}
+
+extension HTTP2Headers: ExpressibleByDictionaryLiteral {
+    public init(dictionaryLiteral fields: (String, String)...) {
+        for (name, value) in fields { append(name, value) }
+    }
+}
+
+extension HTTP2Headers: Equatable {
+    /// Same fields in the same order, however they are indexed.
+    public static func == (one: HTTP2Headers, other: HTTP2Headers) -> Bool {
+        one.bytes == other.bytes
+            && one.fields.elementsEqual(other.fields) { $0.valueStart == $1.valueStart && $0.end == $1.end }
+    }
+}
+
+extension HTTP2Headers: CustomStringConvertible {
+    /// Names only: values may be secrets.
+    public var description: String {
+        "[" + fields.indices.map { self[$0].name }.joined(separator: ", ") + "]"
+    }
+}

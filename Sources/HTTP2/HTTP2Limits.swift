@@ -1,0 +1,19 @@
+/// Bounds on what a peer can make a session hold or do.
+public struct HTTP2Limits: Sendable {
+    /// Names, values and 32 bytes a field (RFC 9113, 6.5.2), of one header block.
+    public var headerListBytes = 16 * 1024
+    public var headerFields = 100
+    /// Of one message.
+    public var bodyBytes: Int
+    /// Streams the peer may have open.
+    public var concurrentStreams: UInt32
+    /// Streams that came to nothing (reset by either end before the answer was complete) minus those that were answered.
+    public var wastedStreams = 200
+    /// Frames other than HEADERS and DATA with content, between two complete requests.
+    public var controlFrames = 10_000
+
+    public init(bodyBytes: Int, concurrentStreams: UInt32 = 128) {
+        self.bodyBytes = bodyBytes
+        self.concurrentStreams = concurrentStreams
+    }
+}

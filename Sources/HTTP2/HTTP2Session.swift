@@ -1,0 +1,221 @@
+internal import CNghttp2
+
+/// One HTTP/2 connection as a machine without I/O: bytes in, events and bytes out. The owner moves the bytes and keeps the
+/// deadlines. The preface and the settings are the first bytes of a new session.
+@safe public final class HTTP2Session {
+    public enum Role: Sendable { case client, server }
+
+    public let role: Role
+    let limits: HTTP2Limits
+    private var session: OpaquePointer!
+
+    var events: [HTTP2Event] = []
+    /// Every stream that is open, or waits to be opened.
+    var streams: [Int32: Stream] = [:]
+    /// The block that is being received; blocks are never interleaved.
+    var block = HTTP2Headers()
+    var blockBytes = 0
+    var wastedStreams = 0
+    var controlFrames = 0
+    /// Whether the peer's settings have come.
+    public internal(set) var hasRemoteSettings = false
+
+    struct Stream {
+        var outgoing: [UInt8] = []
+        var sent = 0
+        var received = 0
+        var tooLarge = false
+        /// The peer has sent all of its message.
+        var ended = false
+        /// The last byte of our message is on its way.
+        var finished = false
+        /// The request never left, so the peer can't have seen it.
+        var unsent = false
+    }
+
+    public init(_ role: Role, limits: HTTP2Limits) throws(HTTP2Error) {
+        self.role = role
+        self.limits = limits
+        unsafe session = try makeSession()
+        try unsafe submitPreface(session)
+    }
+
+    deinit {
+        if unsafe session != nil { unsafe nghttp2_session_del(session) }
+    }
+
+    // MARK: Bytes and events
+
+    /// Takes in bytes from the peer; what they say waits for `takeEvents`.
+    public func receive(_ bytes: Span<UInt8>) throws(HTTP2Error) {
+        let result = unsafe bytes.withUnsafeBufferPointer { unsafe nghttp2_session_mem_recv(session, $0.baseAddress, $0.count) }
+        if result < 0 { throw HTTP2Error(code: Int32(result)) }
+    }
+
+    /// The events since the last call, in order.
+    public func takeEvents() -> [HTTP2Event] {
+        var taken: [HTTP2Event] = []
+        swap(&taken, &events)
+        return taken
+    }
+
+    /// Appends what is to be sent to `buffer`, until that holds `limit` bytes or nothing is left for now.
+    /// The buffer may then hold secrets: wipe it, and reserve its capacity, where that matters.
+    public func takeOutbound(into buffer: inout [UInt8], limit: Int = .max) throws(HTTP2Error) {
+        while buffer.count < limit {
+            var pointer: UnsafePointer<UInt8>?
+            let count = unsafe nghttp2_session_mem_send(session, &pointer)
+            guard count >= 0 else { throw HTTP2Error(code: Int32(count)) }
+            guard count > 0, let pointer = unsafe pointer else { return }
+            unsafe buffer.append(contentsOf: UnsafeBufferPointer(start: pointer, count: count))
+            unsafe Self.wipe(pointer, count)
+        }
+    }
+
+    /// Whether bytes are waiting to be sent, as far as the peer's windows allow.
+    public var wantsWrite: Bool { unsafe nghttp2_session_want_write(session) != 0 }
+    /// Nothing more will be read or written: close the connection.
+    public var isFinished: Bool {
+        unsafe nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0
+    }
+
+    // MARK: Streams
+
+    /// Streams this end has opened, or is about to, and that are not over.
+    public var openStreams: Int { streams.count }
+
+    /// How many streams the peer lets this end have open at once; 1 before its settings have come.
+    public var remoteConcurrentStreams: Int {
+        guard hasRemoteSettings else { return 1 }
+        return Int(unsafe nghttp2_session_get_remote_settings(session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS))
+    }
+
+    /// Whether a request could still be sent: no GOAWAY, and stream ids are left.
+    public var takesRequests: Bool {
+        guard role == .client else { return false }
+        return unsafe nghttp2_session_check_request_allowed(session) != 0
+            && nghttp2_session_get_next_stream_id(session) < 1 << 31
+    }
+
+    /// Sends a request. Above `remoteConcurrentStreams` it waits inside the session.
+    /// - Returns: its stream's id. - Throws: `noMoreStreams` or `badMessage`.
+    public func submitRequest(_ headers: HTTP2Headers, body: [UInt8]) throws(HTTP2Error) -> Int32 {
+        precondition(role == .client, "a server sends no requests")
+        guard takesRequests else { throw .noMoreStreams }
+        var provider = unsafe bodyProvider()
+        let id = unsafe headers.withNameValues { values in
+            unsafe withUnsafePointer(to: &provider) { provider in
+                unsafe nghttp2_submit_request(
+                    session, nil, values.baseAddress, values.count, body.isEmpty ? nil : provider, nil)
+            }
+        }
+        guard id > 0 else { throw HTTP2Error(code: id) }
+        streams[id] = Stream(outgoing: body, finished: body.isEmpty)
+        return id
+    }
+
+    /// Sends the response of `stream`, once.
+    public func submitResponse(stream: Int32, _ headers: HTTP2Headers, body: [UInt8]) throws(HTTP2Error) {
+        precondition(role == .server, "a client sends no responses")
+        guard streams[stream] != nil else { throw .noSuchStream }
+        streams[stream]!.outgoing = body
+        var provider = unsafe bodyProvider()
+        let result = unsafe headers.withNameValues { values in
+            unsafe withUnsafePointer(to: &provider) { provider in
+                unsafe nghttp2_submit_response(
+                    session, stream, values.baseAddress, values.count, body.isEmpty ? nil : provider)
+            }
+        }
+        guard result == 0 else { throw HTTP2Error(code: result) }
+    }
+
+    public func reset(stream: Int32, _ code: HTTP2ErrorCode) throws(HTTP2Error) {
+        guard streams[stream] != nil else { throw .noSuchStream }
+        try check(unsafe nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, code.rawValue))
+    }
+
+    // MARK: The connection
+
+    /// Tells the peer how many streams it may have open from now on.
+    public func submitSettings(concurrentStreams: UInt32) throws(HTTP2Error) {
+        try submit([
+            nghttp2_settings_entry(settings_id: Int32(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS.rawValue), value: concurrentStreams)
+        ])
+    }
+
+    /// - Parameter payload: comes back in `pingAcknowledged`.
+    public func submitPing(_ payload: UInt64) throws(HTTP2Error) {
+        var bytes = payload.bigEndian
+        let result = unsafe withUnsafeBytes(of: &bytes) {
+            unsafe nghttp2_submit_ping(
+                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), $0.baseAddress!.assumingMemoryBound(to: UInt8.self))
+        }
+        try check(result)
+    }
+
+    /// Takes no more streams. Those up to `lastStream` (nil: the highest seen) are still served.
+    public func submitGoAway(lastStream: Int32? = nil, _ code: HTTP2ErrorCode, debugData: [UInt8] = []) throws(HTTP2Error) {
+        let last = unsafe lastStream ?? nghttp2_session_get_last_proc_stream_id(session)
+        try check(
+            unsafe nghttp2_submit_goaway(
+                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), last, code.rawValue, debugData, debugData.count))
+    }
+
+    /// A server's polite GOAWAY: streams on their way are still taken. Follow it with `submitGoAway` a round trip later.
+    public func submitShutdownNotice() throws(HTTP2Error) { try check(unsafe nghttp2_submit_shutdown_notice(session)) }
+
+    /// Sends GOAWAY and ends the session once that is sent.
+    public func terminate(_ code: HTTP2ErrorCode) { unsafe _ = nghttp2_session_terminate_session(session, code.rawValue) }
+
+    // MARK: Making
+
+    private func submitPreface(_ session: OpaquePointer) throws(HTTP2Error) {
+        typealias Entry = nghttp2_settings_entry
+        var settings = [
+            Entry(settings_id: Int32(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE.rawValue), value: Self.streamWindow),
+            Entry(settings_id: Int32(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE.rawValue), value: UInt32(limits.headerListBytes)),
+            Entry(settings_id: Int32(NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES.rawValue), value: 1),
+        ]
+        switch role {
+        case .client: settings.append(Entry(settings_id: Int32(NGHTTP2_SETTINGS_ENABLE_PUSH.rawValue), value: 0))
+        case .server:
+            settings.append(
+                Entry(settings_id: Int32(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS.rawValue), value: limits.concurrentStreams))
+        }
+        try submit(settings)
+        try check(
+            unsafe nghttp2_session_set_local_window_size(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), 0, Self.connectionWindow))
+    }
+
+    /// Data is taken at once and bounded by `limits.bodyBytes`, so the windows need only be large.
+    private static let streamWindow: UInt32 = 1 << 18
+    private static let connectionWindow: Int32 = 1 << 24
+
+    private func submit(_ settings: [nghttp2_settings_entry]) throws(HTTP2Error) {
+        try check(unsafe nghttp2_submit_settings(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), settings, settings.count))
+    }
+
+    private func check(_ result: Int32) throws(HTTP2Error) {
+        if result != 0 { throw HTTP2Error(code: result) }
+    }
+
+    /// nghttp2 keeps a sent frame in its buffer until a longer one overwrites it. HEADERS, CONTINUATION and DATA are wiped;
+    /// the client's preface is constant memory, and its fourth byte is no frame type.
+    private static func wipe(_ pointer: UnsafePointer<UInt8>, _ count: Int) {
+        guard count > 9, unsafe [0, 1, 9].contains(pointer[3]) else { return }
+        unsafe explicit_bzero(UnsafeMutablePointer(mutating: pointer), count)
+    }
+}
+
+extension HTTP2Error {
+    init(code: Int32) {
+        switch nghttp2_error(rawValue: code) {
+        case NGHTTP2_ERR_NOMEM: self = .outOfMemory
+        case NGHTTP2_ERR_FLOODED: self = .flooded
+        case NGHTTP2_ERR_BAD_CLIENT_MAGIC, NGHTTP2_ERR_PROTO: self = .notHTTP2
+        case NGHTTP2_ERR_STREAM_ID_NOT_AVAILABLE, NGHTTP2_ERR_START_STREAM_NOT_ALLOWED: self = .noMoreStreams
+        case NGHTTP2_ERR_STREAM_CLOSED, NGHTTP2_ERR_STREAM_CLOSING: self = .noSuchStream
+        default: self = .badMessage
+        }
+    }
+}

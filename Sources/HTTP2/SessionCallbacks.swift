@@ -1,0 +1,210 @@
+internal import CNghttp2
+
+/// What nghttp2 calls while it reads or writes; each callback leaves an event or changes a stream.
+extension HTTP2Session {
+    func makeSession() throws(HTTP2Error) -> OpaquePointer {
+        var callbacks: OpaquePointer?
+        var options: OpaquePointer?
+        guard unsafe nghttp2_session_callbacks_new(&callbacks) == 0, unsafe nghttp2_option_new(&options) == 0 else {
+            throw .outOfMemory
+        }
+        defer {
+            unsafe nghttp2_session_callbacks_del(callbacks)
+            unsafe nghttp2_option_del(options)
+        }
+        unsafe setCallbacks(callbacks)
+        unsafe nghttp2_option_set_max_outbound_ack(options, 100)
+        unsafe nghttp2_option_set_max_settings(options, 32)
+        unsafe nghttp2_option_set_no_closed_streams(options, 1)
+        unsafe nghttp2_option_set_max_deflate_dynamic_table_size(options, 4096)
+
+        var memory = unsafe WipingMemory.make()
+        var session: OpaquePointer?
+        // Unretained: the session dies with its owner.
+        let owner = unsafe Unmanaged.passUnretained(self).toOpaque()
+        let result =
+            switch role {
+            case .client: unsafe nghttp2_session_client_new3(&session, callbacks, owner, options, &memory)
+            case .server: unsafe nghttp2_session_server_new3(&session, callbacks, owner, options, &memory)
+            }
+        guard result == 0, let session = unsafe session else { throw .outOfMemory }
+        return unsafe session
+    }
+
+    private func setCallbacks(_ callbacks: OpaquePointer?) {
+        unsafe nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks) { session, header, owner in
+            unsafe HTTP2Session.with(owner) { unsafe $0.began(header!.pointee, session) }
+        }
+        unsafe nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks) { _, frame, owner in
+            unsafe HTTP2Session.with(owner) { unsafe $0.beganHeaders(of: frame!.pointee.hd.stream_id) }
+        }
+        unsafe nghttp2_session_callbacks_set_on_header_callback(callbacks) { _, frame, name, nameCount, value, count, _, owner in
+            unsafe HTTP2Session.with(owner) { session in
+                unsafe session.received(
+                    stream: frame!.pointee.hd.stream_id, UnsafeBufferPointer(start: name, count: nameCount),
+                    UnsafeBufferPointer(start: value, count: count))
+            }
+        }
+        unsafe nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks) { _, _, stream, data, count, owner in
+            unsafe HTTP2Session.with(owner) { unsafe $0.received(stream: stream, UnsafeBufferPointer(start: data, count: count)) }
+        }
+        unsafe nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks) { _, frame, owner in
+            unsafe HTTP2Session.with(owner) { unsafe $0.received(frame!.pointee) }
+        }
+        unsafe nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks) { _, frame, _, owner in
+            unsafe HTTP2Session.with(owner) { session in
+                guard unsafe frame!.pointee.hd.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return }
+                unsafe session.streams[frame!.pointee.hd.stream_id]?.unsent = true
+            }
+        }
+        unsafe nghttp2_session_callbacks_set_on_frame_send_callback(callbacks) { session, frame, owner in
+            unsafe HTTP2Session.with(owner) { unsafe $0.sent(frame!.pointee.hd, session) }
+        }
+        unsafe nghttp2_session_callbacks_set_on_stream_close_callback(callbacks) { session, stream, code, owner in
+            unsafe HTTP2Session.with(owner) { unsafe $0.closed(stream, HTTP2ErrorCode(rawValue: code), session) }
+        }
+    }
+
+    private static func with(_ owner: UnsafeMutableRawPointer?, _ body: (HTTP2Session) -> Void) -> Int32 {
+        unsafe Unmanaged<HTTP2Session>.fromOpaque(owner!)._withUnsafeGuaranteedRef { body($0) }
+        return 0
+    }
+
+    // MARK: Incoming
+
+    private func began(_ header: nghttp2_frame_hd, _ session: OpaquePointer?) {
+        guard role == .server, header.type != UInt8(NGHTTP2_HEADERS.rawValue),
+            header.type != UInt8(NGHTTP2_DATA.rawValue) || header.length == 0
+        else { return }
+        controlFrames += 1
+        if controlFrames == limits.controlFrames {
+            unsafe _ = nghttp2_session_terminate_session(session, HTTP2ErrorCode.enhanceYourCalm.rawValue)
+        }
+    }
+
+    private func beganHeaders(of stream: Int32) {
+        block = HTTP2Headers(capacity: 256)
+        blockBytes = 0
+        if role == .server, streams[stream] == nil { streams[stream] = Stream() }
+    }
+
+    private func received(stream: Int32, _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
+        blockBytes += name.count + value.count + 32
+        guard blockBytes <= limits.headerListBytes, block.count < limits.headerFields else {
+            markTooLarge(stream, .headers)
+            return
+        }
+        unsafe block.append(name, value)
+    }
+
+    private func received(stream: Int32, _ data: UnsafeBufferPointer<UInt8>) {
+        guard streams[stream] != nil, !streams[stream]!.tooLarge else { return }
+        streams[stream]!.received += data.count
+        guard streams[stream]!.received <= limits.bodyBytes else {
+            markTooLarge(stream, .body)
+            return
+        }
+        unsafe events.append(.data(stream: stream, Array(data)))
+    }
+
+    private func markTooLarge(_ stream: Int32, _ part: HTTP2Event.Part) {
+        guard streams[stream]?.tooLarge == false else { return }
+        streams[stream]!.tooLarge = true
+        events.append(.tooLarge(stream: stream, part))
+    }
+
+    private func received(_ frame: nghttp2_frame) {
+        let header = unsafe frame.hd
+        let stream = header.stream_id
+        switch nghttp2_frame_type(rawValue: UInt32(header.type)) {
+        case NGHTTP2_HEADERS:
+            receivedBlock(of: stream)
+            receivedEnd(header)
+        case NGHTTP2_DATA:
+            receivedEnd(header)
+        case NGHTTP2_SETTINGS:
+            guard header.flags & UInt8(NGHTTP2_FLAG_ACK.rawValue) == 0 else { return }
+            hasRemoteSettings = true
+            events.append(.settings)
+        case NGHTTP2_GOAWAY:
+            let goAway = unsafe frame.goaway
+            let debugData = unsafe Array(UnsafeBufferPointer(start: goAway.opaque_data, count: goAway.opaque_data_len))
+            unsafe events.append(
+                .goAway(lastStream: goAway.last_stream_id, HTTP2ErrorCode(rawValue: goAway.error_code), debugData: debugData))
+        case NGHTTP2_PING:
+            guard header.flags & UInt8(NGHTTP2_FLAG_ACK.rawValue) != 0 else { return }
+            let payload = unsafe withUnsafeBytes(of: frame.ping.opaque_data) { unsafe $0.loadUnaligned(as: UInt64.self) }
+            events.append(.pingAcknowledged(UInt64(bigEndian: payload)))
+        default: break
+        }
+    }
+
+    private func receivedBlock(of stream: Int32) {
+        var received = HTTP2Headers()
+        swap(&received, &block)
+        guard streams[stream]?.tooLarge == false else { return }
+        // Trailers have no pseudo-header field; of 1xx responses nothing here makes use.
+        switch role {
+        case .server: guard received.count > 0, received[":method"] != nil else { return }
+        case .client: guard let status = received.status, status >= 200 else { return }
+        }
+        events.append(.headers(stream: stream, received))
+    }
+
+    private func receivedEnd(_ header: nghttp2_frame_hd) {
+        guard header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0 else { return }
+        controlFrames = 0
+        guard streams[header.stream_id] != nil else { return }
+        streams[header.stream_id]!.ended = true
+        events.append(.end(stream: header.stream_id))
+    }
+
+    // MARK: Outgoing
+
+    private func sent(_ header: nghttp2_frame_hd, _ session: OpaquePointer?) {
+        guard header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0,
+            header.type == UInt8(NGHTTP2_HEADERS.rawValue) || header.type == UInt8(NGHTTP2_DATA.rawValue)
+        else { return }
+        streams[header.stream_id]?.finished = true
+        // Answered before the request was whole: ask the peer to stop sending (RFC 9113, 8.1).
+        if role == .server, streams[header.stream_id]?.ended == false {
+            unsafe _ = nghttp2_submit_rst_stream(
+                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), header.stream_id, HTTP2ErrorCode.noError.rawValue)
+        }
+    }
+
+    func bodyProvider() -> nghttp2_data_provider {
+        unsafe nghttp2_data_provider(source: nghttp2_data_source()) { _, stream, buffer, length, flags, _, owner in
+            var count = 0
+            unsafe _ = HTTP2Session.with(owner) { session in
+                unsafe count = session.fill(UnsafeMutableRawBufferPointer(start: buffer, count: length), stream, flags!)
+            }
+            return count
+        }
+    }
+
+    private func fill(_ buffer: UnsafeMutableRawBufferPointer, _ stream: Int32, _ flags: UnsafeMutablePointer<UInt32>) -> Int {
+        guard let state = streams[stream] else {
+            unsafe flags.pointee |= NGHTTP2_DATA_FLAG_EOF.rawValue
+            return 0
+        }
+        let count = min(buffer.count, state.outgoing.count - state.sent)
+        unsafe state.outgoing.withUnsafeBytes { bytes in
+            unsafe buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[state.sent..<state.sent + count]))
+        }
+        streams[stream]!.sent += count
+        if state.sent + count == state.outgoing.count { unsafe flags.pointee |= NGHTTP2_DATA_FLAG_EOF.rawValue }
+        return count
+    }
+
+    private func closed(_ stream: Int32, _ code: HTTP2ErrorCode, _ session: OpaquePointer?) {
+        guard let state = streams.removeValue(forKey: stream) else { return }
+        events.append(.closed(stream: stream, state.unsent && role == .client ? .refusedStream : code))
+        guard role == .server else { return }
+        // Rapid reset, by the peer or provoked from us: counted against the streams that were answered, so without a clock.
+        wastedStreams = state.finished ? max(0, wastedStreams - 1) : wastedStreams + 1
+        if wastedStreams == limits.wastedStreams {
+            unsafe _ = nghttp2_session_terminate_session(session, HTTP2ErrorCode.enhanceYourCalm.rawValue)
+        }
+    }
+}
