@@ -50,7 +50,7 @@ let package = Package(
 
         // The domain.
         room("Sealing", ["Sodium", "Linux"]),
-        room("Policy", ["Sodium"]),
+        room("Policy", ["Sodium"], resources: [.embedInCode("BuiltIn/rooms.json")]),
         room("Ledger", ["Sodium", "Linux"]),
         room("Storage", ["SQLite", "Ledger", "Linux"]),
         room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing"]),

@@ -1,0 +1,147 @@
+/// Reads a template's `fields`, and the dotted keys that say where values stand in a payload.
+struct FieldReader {
+    let findings: Findings
+
+    /// - Returns: the fields sorted by name; those that were refused are left out.
+    func read(_ value: JSONValue?, at path: JSONPath) -> [Field] {
+        guard let value else { return [] }
+        guard case .object(let members) = value else {
+            findings.wrongType(path, value, wanted: "an object")
+            return []
+        }
+        return members.compactMap { field($0.key, $0.value, at: path.member($0.key)) }.sorted { $0.name < $1.name }
+    }
+
+    private func field(_ name: String, _ value: JSONValue, at path: JSONPath) -> Field? {
+        guard Self.isName(name) else {
+            findings.add(
+                path, "is no name for a field",
+                why: "texts name a field as {name}, so it has to be told from the words around it",
+                do: "use 1 to 64 letters and digits, a small letter first")
+            return nil
+        }
+        guard case .object(let members) = value else {
+            findings.wrongType(path, value, wanted: "an object")
+            return nil
+        }
+        let kindPath = path.member("kind")
+        guard case .string(let kindName)? = members.first(where: { $0.key == "kind" })?.value, Field.kindNames.contains(kindName)
+        else {
+            findings.add(
+                kindPath, "is not one of \(Field.kindNames.joined(separator: ", "))",
+                why:
+                    "a field of any other kind could carry what somebody wrote, and Apple and the phone's notification store would keep it",
+                do: "list the words (enum), bound the number (number), say yes or no (flag) or send 16 opaque bytes (handle)")
+            return nil
+        }
+        let own: [String] =
+            switch kindName {
+            case "enum": ["values"]
+            case "number": ["min", "max", "step"]
+            default: []
+            }
+        guard let object = ObjectReader(value, at: path, known: ["kind", "key"] + own, findings) else { return nil }
+        let key = object.has("key") ? object.string("key").flatMap { self.key($0, at: path.member("key")) } : nil
+        if object.has("key"), key == nil { return nil }
+        let kind: Field.Kind? =
+            switch kindName {
+            case "enum": words(object["values"], at: path.member("values"))
+            case "number": number(object)
+            case "flag": .flag
+            default: .handle
+            }
+        return kind.map { Field(name: name, kind: $0, key: key) }
+    }
+
+    /// Splits `printerState.progress` into its keys.
+    func key(_ text: String, at path: JSONPath) -> [String]? {
+        let keys = text.split(separator: ".", omittingEmptySubsequences: false).map(String.init)
+        guard keys.count <= 8, keys.allSatisfy({ !$0.isEmpty && $0.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f } }) else {
+            findings.add(
+                path, "is no payload key", why: "the app could not find the value",
+                do: "write one to eight keys in visible ASCII, with dots between them")
+            return nil
+        }
+        guard keys[0] != "aps" else {
+            findings.add(
+                path, "reaches into aps", why: "aps belongs to Apple; what stands there is decided by the template's own keys",
+                do: "use a key beside aps")
+            return nil
+        }
+        return keys
+    }
+
+    private func words(_ value: JSONValue?, at path: JSONPath) -> Field.Kind? {
+        guard case .array(let items)? = value, (1...256).contains(items.count) else {
+            findings.add(
+                path, "is not a list of 1 to 256 words", why: "an enum field can say only what is listed here",
+                do: "list every word the field may hold")
+            return nil
+        }
+        var words: [String] = []
+        for (index, item) in items.enumerated() {
+            guard case .string(let word) = item, (1...64).contains(word.utf8.count), !word.hasControlCharacter else {
+                findings.add(
+                    path.item(index), "is not a word of 1 to 64 bytes without control characters",
+                    why: "a longer one is a text, and texts belong into the template", do: "write a short word")
+                return nil
+            }
+            guard !words.contains(word) else {
+                findings.add(
+                    path.item(index), "stands in the list twice", why: "one word must mean one thing", do: "take one of them out")
+                return nil
+            }
+            words.append(word)
+        }
+        return .oneOf(words)
+    }
+
+    private func number(_ object: ObjectReader) -> Field.Kind? {
+        let exact = 1 << 53
+        let why = "JavaScript and other readers of JSON hold no greater whole number exactly"
+        let low = object.int("min", in: -exact...exact, why: why)
+        let high = object.int("max", in: -exact...exact, why: why)
+        let step = object.int("step", in: 1...exact, why: "a step leads from min towards max")
+        guard let low, let high, let step else { return nil }
+        guard low < high else {
+            findings.add(
+                object.path.member("min"), "is not less than max", why: "a field with one value is a constant",
+                do: "make it less than \(high)")
+            return nil
+        }
+        guard (high - low) % step == 0 else {
+            findings.add(
+                object.path.member("step"), "never reaches max from min", why: "max would be a value that is never allowed",
+                do: "choose a step that divides \(high - low)")
+            return nil
+        }
+        guard (high - low) / step < 10_000 else {
+            findings.add(
+                object.path.member("step"), "allows more than 10,000 values",
+                why: "a number that fine can name a person or spell a word", do: "choose a narrower range or a wider step")
+            return nil
+        }
+        return .number(range: low...high, step: step)
+    }
+
+    static func isName(_ name: String) -> Bool {
+        guard let first = name.utf8.first, (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(first), name.utf8.count <= 64 else {
+            return false
+        }
+        return name.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"):
+                true
+            default: false
+            }
+        }
+    }
+}
+
+extension String {
+    /// C0, DEL and C1: what a notification can't show.
+    var hasControlCharacter: Bool {
+        unicodeScalars.contains { $0.value < 0x20 || (0x7f...0x9f).contains($0.value) }
+    }
+}

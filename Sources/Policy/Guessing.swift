@@ -1,0 +1,83 @@
+/// How likely a stranger who does nothing but guess join codes is to hit one, by the budgets that a policy sets.
+public struct Guessing: Sendable {
+    public let limits: Limits
+
+    public init(_ limits: Limits) { self.limits = limits }
+
+    /// Signs a code is made of.
+    public enum Alphabet: Int, Sendable, CaseIterable {
+        case digits = 10
+        /// a-z and 0-9, either case meaning the same.
+        case alphanumerics = 36
+    }
+
+    /// Who guesses.
+    public enum Guesser: Sendable, CaseIterable {
+        /// One IPv4 address or IPv6 prefix.
+        case oneAddress
+        /// As many addresses as it takes to use up the overall budget.
+        case everyAddress
+    }
+
+    /// Wrong guesses that pass in a day.
+    public func guessesPerDay(_ guesser: Guesser) -> Int {
+        switch guesser {
+        case .oneAddress: limits.wrongCodes.perAddress.perDay
+        case .everyAddress: limits.wrongCodes.overall.perDay
+        }
+    }
+
+    /// The probability that a day of guessing hits at least one of `rooms` rooms whose codes are drawn evenly.
+    ///
+    /// Guesses are taken as independent: codes are used up or expire within the day, so having tried one once says little.
+    public func hitsWithinDay(_ alphabet: Alphabet, characters: Int, rooms: Int, guesser: Guesser) -> Double {
+        var codes = 1.0
+        for _ in 0..<characters { codes *= Double(alphabet.rawValue) }
+        return Self.atLeastOnce(min(1, Double(rooms) / codes), tries: guessesPerDay(guesser))
+    }
+
+    /// 1 - (1 - p)^tries by doubling, which keeps small probabilities exact: after a and b tries it is h(a) + h(b) - h(a) h(b).
+    static func atLeastOnce(_ probability: Double, tries: Int) -> Double {
+        var total = 0.0
+        var power = probability
+        var rest = tries
+        while rest > 0 {
+            if rest & 1 == 1 { total += power - total * power }
+            power += power - power * power
+            rest >>= 1
+        }
+        return total
+    }
+}
+
+extension Double {
+    /// A probability for people, never rounded down to "impossible": `0.86 %`, `1 in 3,700,000`, `as good as certain`.
+    var asProbability: String {
+        if self > 0.9995 { return "as good as certain" }
+        if self >= 0.001 {
+            let hundredths = Int(self * 10_000 + 0.5)
+            let rest = hundredths % 100
+            return "\(hundredths / 100).\(rest < 10 ? "0" : "")\(rest) %"
+        }
+        if self <= 0 { return "none" }
+        let odds = 1 / self
+        guard odds < 1e15 else { return "less than 1 in \(Int(1e15).grouped)" }
+        // Two digits are all that the model is good for.
+        var unit = 1.0
+        while odds / unit >= 100 { unit *= 10 }
+        return "1 in \((Int(odds / unit) * Int(unit)).grouped)"
+    }
+}
+
+extension Int {
+    /// With a comma at every third digit.
+    var grouped: String {
+        let digits = Array(String(magnitude))
+        var text = self < 0 ? "-" : ""
+        for (index, digit) in digits.enumerated() {
+            if index > 0, (digits.count - index) % 3 == 0 { text.append(",") }
+            text.append(digit)
+        }
+        return text
+    }
+}

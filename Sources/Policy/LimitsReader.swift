@@ -1,0 +1,156 @@
+/// Reads `$.limits`.
+struct LimitsReader {
+    let findings: Findings
+
+    func read(_ value: JSONValue?, at path: JSONPath) -> Limits? {
+        let known = [
+            "roomLifeSeconds", "registrationLifeSeconds", "joinCode", "knockThrottleSeconds", "presenceSeconds",
+            "peerGraceSeconds",
+            "startGraceSeconds", "retryWindowSeconds", "jobDeadlineSeconds", "addressBits", "creations", "wrongCodes",
+        ]
+        guard let object = ObjectReader(value, at: path, known: known, findings) else { return nil }
+
+        let month = 2_592_000
+        let room = range(
+            object["roomLifeSeconds"], at: path.member("roomLifeSeconds"), in: 1...month,
+            why: "a key has to be kept for as long as a room lives; beyond 30 days that is no longer forgetting")
+        var registration: ClosedRange<Int>?
+        if object.has("registrationLifeSeconds") {
+            registration = range(
+                object["registrationLifeSeconds"], at: path.member("registrationLifeSeconds"), in: 60...7_776_000,
+                why: "the broker alone can open a registration's token, so it must be renewed at least every 90 days")
+        }
+        let code = joinCode(object["joinCode"], at: path.member("joinCode"))
+        let knock = object.int(
+            "knockThrottleSeconds", in: 1...3600, why: "without a pause a side could make the other's phone ring on and on")
+        let presence = object.int(
+            "presenceSeconds", in: 5...600, why: "shorter flickers with every lost packet, longer calls someone present who left")
+        let peerGrace = object.int(
+            "peerGraceSeconds", in: 0...60, why: "a longer grace swallows knocks at a peer who is really gone")
+        let startGrace = object.int("startGraceSeconds", in: 0...120, why: "a longer grace outlives the job that waits for it")
+        let retry = object.int(
+            "retryWindowSeconds", in: 1...120, why: "the copy that answers a repeat is sealed for 120 seconds and no longer")
+        let deadline = object.int(
+            "jobDeadlineSeconds", in: 1...120,
+            why: "the key of a waiting job is destroyed; two minutes is the longest it may be needed")
+        let bits = addressBits(object["addressBits"], at: path.member("addressBits"))
+        let creations = budgets(object["creations"], at: path.member("creations"))
+        let wrongCodes = budgets(object["wrongCodes"], at: path.member("wrongCodes"))
+
+        if let code, let retry, code.keptSeconds < retry {
+            findings.add(
+                path.member("joinCode").member("keptAfterAcceptSeconds"), "is shorter than retryWindowSeconds",
+                why: "the code would be free for another room while its first one still answers repeats",
+                do: "make it at least \(retry)")
+        }
+        if let peerGrace, let presence, peerGrace >= presence {
+            findings.add(
+                path.member("peerGraceSeconds"), "is not shorter than presenceSeconds",
+                why: "the grace would say more about who is there than the report it follows", do: "make it less than \(presence)"
+            )
+        }
+        guard let room, let code, let knock, let presence, let peerGrace, let startGrace, let retry, let deadline, let bits,
+            let creations, let wrongCodes
+        else { return nil }
+        return Limits(
+            roomLifeSeconds: room, codeLifeSeconds: code.life, codeLifeDefaultSeconds: code.lifeDefault,
+            registrationLifeSeconds: registration, shortestCode: code.shortest, shortCodeBelow: code.shortBelow,
+            pendingShortCodes: code.pendingShort, codeKeptAfterAcceptMs: ms(code.keptSeconds), retryWindowMs: ms(retry),
+            knockThrottleMs: ms(knock), presenceMs: ms(presence), peerGraceMs: ms(peerGrace), startGraceMs: ms(startGrace),
+            jobDeadlineMs: ms(deadline), ipv4Bits: bits.ipv4, ipv6Bits: bits.ipv6, creations: creations, wrongCodes: wrongCodes)
+    }
+
+    private func ms(_ seconds: Int) -> UInt64 { UInt64(seconds) * 1000 }
+
+    private func range(_ value: JSONValue?, at path: JSONPath, in bounds: ClosedRange<Int>, why: String) -> ClosedRange<Int>? {
+        guard let object = ObjectReader(value, at: path, known: ["min", "max"], findings) else { return nil }
+        return range(object, in: bounds, why: why)
+    }
+
+    private func range(_ object: ObjectReader, in bounds: ClosedRange<Int>, why: String) -> ClosedRange<Int>? {
+        let low = object.int("min", in: bounds, why: why)
+        let high = object.int("max", in: bounds, why: why)
+        guard let low, let high else { return nil }
+        guard low <= high else {
+            findings.add(
+                object.path.member("min"), "is greater than max", why: "no value lies between them", do: "make it at most \(high)"
+            )
+            return nil
+        }
+        return low...high
+    }
+
+    private struct JoinCode {
+        let life: ClosedRange<Int>
+        let lifeDefault, shortest, shortBelow, pendingShort, keptSeconds: Int
+    }
+
+    private func joinCode(_ value: JSONValue?, at path: JSONPath) -> JoinCode? {
+        let known = ["lifeSeconds", "shortest", "shortBelow", "pendingShort", "keptAfterAcceptSeconds"]
+        guard let object = ObjectReader(value, at: path, known: known, findings) else { return nil }
+        let lifeWhy =
+            "the keys that codes are looked up by are kept for days, and a code that lives longer than one day would outlive its own"
+        let lifePath = path.member("lifeSeconds")
+        let lifeObject = ObjectReader(object["lifeSeconds"], at: lifePath, known: ["min", "max", "default"], findings)
+        let life = lifeObject.flatMap { range($0, in: 1...86_400, why: lifeWhy) }
+        let lifeDefault = lifeObject.flatMap { $0.int("default", in: 1...86_400, why: lifeWhy) }
+        let shortest = object.int(
+            "shortest", in: 4...64, why: "fewer than 4 characters are guessed in minutes; more than 64 no request carries")
+        let shortBelow = object.int("shortBelow", in: 4...64, why: "a join code has 4 to 64 characters")
+        let pending = object.int(
+            "pendingShort", in: 1...1_000_000, why: "the more rooms wait behind short codes, the likelier any guess is right")
+        let kept = object.int(
+            "keptAfterAcceptSeconds", in: 1...3600,
+            why: "a used code is kept to tell a late comer so, not to remember who met whom")
+        if let life, let lifeDefault, !life.contains(lifeDefault) {
+            findings.add(
+                lifePath.member("default"), "is not between min and max", why: "a code made without a life would be refused",
+                do: "choose a number from \(life.lowerBound) to \(life.upperBound)")
+            return nil
+        }
+        if let shortest, let shortBelow, shortBelow < shortest {
+            findings.add(
+                path.member("shortBelow"), "is less than shortest",
+                why: "no code would ever be short, and pendingShort would limit nothing",
+                do: "make it at least \(shortest)")
+        }
+        guard let life, let lifeDefault, let shortest, let shortBelow, let pending, let kept else { return nil }
+        return JoinCode(
+            life: life, lifeDefault: lifeDefault, shortest: shortest, shortBelow: shortBelow, pendingShort: pending,
+            keptSeconds: kept)
+    }
+
+    private func addressBits(_ value: JSONValue?, at path: JSONPath) -> (ipv4: Int, ipv6: Int)? {
+        guard let object = ObjectReader(value, at: path, known: ["ipv4", "ipv6"], findings) else { return nil }
+        let ipv4 = object.int("ipv4", in: 16...32, why: "a shorter prefix lets one stranger use up the budget of whole countries")
+        let ipv6 = object.int(
+            "ipv6", in: 32...64, why: "one household holds a /56 or a /64: a longer prefix gives it a budget for each address")
+        guard let ipv4, let ipv6 else { return nil }
+        return (ipv4, ipv6)
+    }
+
+    private func budgets(_ value: JSONValue?, at path: JSONPath) -> Budgets? {
+        guard let object = ObjectReader(value, at: path, known: ["perAddress", "overall"], findings) else { return nil }
+        let perAddress = budget(object["perAddress"], at: path.member("perAddress"))
+        let overall = budget(object["overall"], at: path.member("overall"))
+        guard let perAddress, let overall else { return nil }
+        guard overall.perDay >= perAddress.perDay else {
+            findings.add(
+                path.member("overall"), "allows less than perAddress does",
+                why: "one address could use up everyone's budget within its own",
+                do: "raise overall or lower perAddress")
+            return nil
+        }
+        return Budgets(perAddress: perAddress, overall: overall)
+    }
+
+    private func budget(_ value: JSONValue?, at path: JSONPath) -> Budget? {
+        guard let object = ObjectReader(value, at: path, known: ["count", "seconds"], findings) else { return nil }
+        let count = object.int(
+            "count", in: 1...1_000_000_000, why: "none at all closes the door; more than a billion is no limit")
+        let seconds = object.int(
+            "seconds", in: 1...86_400, why: "an address has to be remembered for one window, and a day is the longest")
+        guard let count, let seconds else { return nil }
+        return Budget(count: count, windowMs: ms(seconds))
+    }
+}

@@ -1,0 +1,88 @@
+/// Reads the members of one object of a policy file and writes down what is wrong with them.
+///
+/// Every reading method returns nil after it has added a finding, so that one run finds everything.
+final class ObjectReader {
+    let path: JSONPath
+    private let members: [String: JSONValue]
+    private let findings: Findings
+
+    /// - Parameters:
+    ///   - known: the keys the object may have; any other is a finding.
+    ///   - foreign: words for keys that deserve more than "unknown".
+    init?(
+        _ value: JSONValue?, at path: JSONPath, known: [String], foreign: [String: (why: String, remedy: String)] = [:],
+        _ findings: Findings
+    ) {
+        guard let value else {
+            findings.add(path, "is missing", why: "every number and every word in force has to stand in the file", do: "add it")
+            return nil
+        }
+        guard case .object(let list) = value else {
+            findings.wrongType(path, value, wanted: "an object")
+            return nil
+        }
+        self.path = path
+        self.findings = findings
+        members = Dictionary(list.map { ($0.key, $0.value) }, uniquingKeysWith: { first, _ in first })
+        for key in list.map(\.key) where !known.contains(key) {
+            let words =
+                foreign[key] ?? (
+                    "a key that nothing reads looks like a rule and is none",
+                    "take it out, or use one of: \(known.joined(separator: ", "))"
+                )
+            findings.add(path.member(key), "is an unknown key", why: words.why, do: words.remedy)
+        }
+    }
+
+    subscript(key: String) -> JSONValue? { members[key] }
+
+    func has(_ key: String) -> Bool { members[key] != nil }
+
+    func int(_ key: String, in bounds: ClosedRange<Int>, why: String) -> Int? {
+        guard let value = required(key) else { return nil }
+        guard let number = value.int else {
+            findings.wrongType(path.member(key), value, wanted: "a whole number")
+            return nil
+        }
+        guard bounds.contains(number) else {
+            findings.add(
+                path.member(key), "is \(number), outside \(bounds.lowerBound) to \(bounds.upperBound)", why: why,
+                do: "choose a number from \(bounds.lowerBound) to \(bounds.upperBound)")
+            return nil
+        }
+        return number
+    }
+
+    func string(_ key: String) -> String? {
+        guard let value = required(key) else { return nil }
+        guard case .string(let text) = value else {
+            findings.wrongType(path.member(key), value, wanted: "a text")
+            return nil
+        }
+        return text
+    }
+
+    private func required(_ key: String) -> JSONValue? {
+        if let value = members[key] { return value }
+        findings.add(
+            path.member(key), "is missing", why: "every number and every word in force has to stand in the file", do: "add it")
+        return nil
+    }
+}
+
+/// What lint has found so far.
+final class Findings {
+    private(set) var list: [Finding] = []
+
+    func add(_ path: JSONPath, _ problem: String, why reason: String, do remedy: String) {
+        list.append(Finding(path: path.text, problem: problem, reason: reason, remedy: remedy))
+    }
+
+    func wrongType(_ path: JSONPath, _ value: JSONValue, wanted: String) {
+        var found = value.typeName
+        if case .number(let spelling) = value { found = spelling }
+        add(
+            path, "is \(found), not \(wanted)", why: "a value of another type could be read in more than one way",
+            do: "write \(wanted)")
+    }
+}

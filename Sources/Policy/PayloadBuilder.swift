@@ -1,0 +1,129 @@
+/// Puts a template's constants, handle, fields and texts together and finds what clashes or is never used.
+struct PayloadBuilder {
+    let findings: Findings
+    let path: JSONPath
+    let fields: [Field]
+    private var tree = PayloadTree.object([:])
+    private var used: Set<Int> = []
+
+    init(findings: Findings, path: JSONPath, fields: [Field]) {
+        self.findings = findings
+        self.path = path
+        self.fields = fields
+    }
+
+    mutating func addConstants(_ value: JSONValue?) {
+        guard let value else { return }
+        let path = path.member("constants")
+        guard case .object(let members) = value else {
+            findings.wrongType(path, value, wanted: "an object")
+            return
+        }
+        for member in members where member.key == "aps" {
+            findings.add(
+                path.member(member.key), "reaches into aps",
+                why: "aps belongs to Apple; what stands there is decided by the template's own keys",
+                do: "use the template's own keys, or a key beside aps")
+        }
+        findUnfilled(value, at: path)
+        tree = PayloadTree(value)
+    }
+
+    /// Constants stand as they are written: a field named in one would be sent as its name.
+    private func findUnfilled(_ value: JSONValue, at path: JSONPath) {
+        switch value {
+        case .string(let text):
+            for field in fields where text.contains("{\(field.name)}") {
+                findings.add(
+                    path, "names the field \(field.name)",
+                    why: "constants are sent as they are written, so the field's name would be sent",
+                    do: "take it out and give the field a key")
+            }
+        case .array(let items): for (index, item) in items.enumerated() { findUnfilled(item, at: path.item(index)) }
+        case .object(let members): for member in members { findUnfilled(member.value, at: path.member(member.key)) }
+        case .null, .bool, .number: break
+        }
+    }
+
+    mutating func addHandle(at key: [String]?) {
+        guard let key else { return }
+        if !tree.insert(.handle, at: key[...]) { clash(path.member("handleKey")) }
+    }
+
+    mutating func addFields() {
+        for (index, field) in fields.enumerated() {
+            guard let key = field.key else { continue }
+            used.insert(index)
+            if !tree.insert(.field(index), at: key[...]) { clash(path.member("fields").member(field.name).member("key")) }
+        }
+    }
+
+    private func clash(_ path: JSONPath) {
+        findings.add(
+            path, "stands where a constant, the handle or another field stands", why: "one place in a payload holds one value",
+            do: "choose another key")
+    }
+
+    /// Splits a text at the fields it names.
+    mutating func parts(of text: String, at path: JSONPath) -> [TextPart] {
+        var parts: [TextPart] = []
+        var rest = text[...]
+        while let open = rest.firstIndex(where: { $0 == "{" || $0 == "}" }) {
+            let after = rest.index(after: open)
+            guard rest[open] == "{", let close = rest[after...].firstIndex(where: { $0 == "{" || $0 == "}" }), rest[close] == "}"
+            else {
+                findings.add(
+                    path, "has a brace without its other half", why: "braces stand around a field's name and nowhere else",
+                    do: "take it out")
+                return []
+            }
+            let name = String(rest[after..<close])
+            guard let index = fields.firstIndex(where: { $0.name == name }) else {
+                findings.add(
+                    path, "names \(name), which is no field of this template", why: "it would be shown as it is written",
+                    do: "add the field, or take the name out of the text")
+                return []
+            }
+            guard fields[index].isText else {
+                findings.add(
+                    path, "names \(name), which is a \(fields[index].kind.name) field",
+                    why: "a handle is for the app alone, and a flag says nothing to a reader",
+                    do: "name enum and number fields only")
+                return []
+            }
+            used.insert(index)
+            if open > rest.startIndex { parts.append(.words(String(rest[..<open]))) }
+            parts.append(.field(index))
+            rest = rest[rest.index(after: close)...]
+        }
+        if !rest.isEmpty { parts.append(.words(String(rest))) }
+        return parts
+    }
+
+    /// - Returns: the whole payload. A Live Activity's values stand inside its content state, everything else's beside `aps`.
+    func finish(aps: [String: PayloadTree], pushType: PushType) -> PayloadTree {
+        for (index, field) in fields.enumerated() where !used.contains(index) {
+            findings.add(
+                path.member("fields").member(field.name), "is used nowhere", why: "a value would be asked for and thrown away",
+                do: "give it a key, name it in a text, or take it out")
+        }
+        guard case .object(var members) = tree else { return tree }
+        var aps = aps
+        if pushType == .liveactivity {
+            aps["content-state"] = tree
+            members = [:]
+        }
+        members["aps"] = .object(aps)
+        return .object(members)
+    }
+}
+
+extension Field {
+    /// Whether a text may name it.
+    var isText: Bool {
+        switch kind {
+        case .oneOf, .number: true
+        case .handle, .flag: false
+        }
+    }
+}

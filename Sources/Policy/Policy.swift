@@ -1,0 +1,130 @@
+import Sodium
+
+/// What a broker may do: its limits and the only pushes it can send. Read once from a JSON file whose hash stands in the ledger.
+public struct Policy: Sendable {
+    public let name: String
+    public let limits: Limits
+    public let templates: [String: Template]
+    /// SHA-256 of the file's exact bytes, in lower-case hex.
+    public let sha256: String
+    /// The file's exact bytes, to be published beside the ledger.
+    public let bytes: [UInt8]
+
+    /// The longest policy file in bytes.
+    public static let maximumCount = 262_144
+
+    /// - Parameter bytes: a policy file.
+    /// - Throws: `PolicyError` with everything `lint` finds.
+    public init(_ bytes: [UInt8]) throws(PolicyError) {
+        let findings = Findings()
+        guard let parts = PolicyReader(findings: findings).read(bytes), findings.list.isEmpty else {
+            throw PolicyError(findings: findings.list)
+        }
+        name = parts.name
+        limits = parts.limits
+        templates = Dictionary(parts.templates.map { ($0.name, $0) }, uniquingKeysWith: { first, _ in first })
+        sha256 = Hex.encode(SHA256.hash(bytes.span).span)
+        self.bytes = bytes
+    }
+
+    /// Everything that is wrong with a policy file; nothing when it may be put in force.
+    public static func lint(_ bytes: [UInt8]) -> [Finding] {
+        let findings = Findings()
+        _ = PolicyReader(findings: findings).read(bytes)
+        return findings.list
+    }
+
+    /// Renders a push. Fast enough to be called for each one: the payload was cut into pieces when the policy was read.
+    ///
+    /// - Parameters: see `Template.render`.
+    /// - Throws: `RenderError`.
+    public func render(
+        _ template: String, handle: [UInt8], fields: [String: FieldValue] = [:], nowMs: UInt64 = 0
+    ) throws(RenderError) -> RenderedPush {
+        guard let template = templates[template] else { throw .unknownTemplate }
+        return try template.render(handle: handle, fields: fields, nowMs: nowMs)
+    }
+}
+
+/// Reads a whole policy file.
+struct PolicyReader {
+    let findings: Findings
+
+    struct Parts {
+        let name: String
+        let limits: Limits
+        let templates: [Template]
+    }
+
+    func read(_ bytes: [UInt8]) -> Parts? {
+        let root = JSONPath()
+        guard bytes.count <= Policy.maximumCount else {
+            findings.add(
+                root, "is longer than \(Policy.maximumCount) bytes", why: "a policy is read by people, and published whole",
+                do: "say less")
+            return nil
+        }
+        let value: JSONValue
+        do {
+            value = try JSONReader.read(bytes)
+        } catch {
+            findings.add(
+                root, "is not JSON: line \(error.line), column \(error.column): \(error.problem)",
+                why: "a policy that has to be guessed at is none", do: "mend the file there")
+            return nil
+        }
+        findRepeats(value, at: root)
+        guard let object = ObjectReader(value, at: root, known: ["$schema", "name", "limits", "templates"], findings) else {
+            return nil
+        }
+        let name = object.string("name")
+        if let name, !Self.isName(name) {
+            findings.add(
+                root.member("name"), "is no name for a policy", why: "the name stands in the public ledger",
+                do: "use 1 to 64 small letters, digits and -")
+        }
+        let limits = LimitsReader(findings: findings).read(object["limits"], at: root.member("limits"))
+        let templates = templates(object["templates"], at: root.member("templates"), limits: limits)
+        guard let name, let limits else { return nil }
+        return Parts(name: name, limits: limits, templates: templates)
+    }
+
+    private func templates(_ value: JSONValue?, at path: JSONPath, limits: Limits?) -> [Template] {
+        guard case .object(let members)? = value, !members.isEmpty else {
+            findings.add(
+                path, "is not an object with at least one template", why: "without one nothing could ever be sent",
+                do: "add a template")
+            return []
+        }
+        let reader = TemplateReader(findings: findings, limits: limits)
+        return members.compactMap { reader.read($0.key, $0.value, at: path.member($0.key)) }
+    }
+
+    /// A key that stands twice means one thing to one reader and another to the next.
+    private func findRepeats(_ value: JSONValue, at path: JSONPath) {
+        switch value {
+        case .object(let members):
+            var seen: Set<String> = []
+            for member in members {
+                let memberPath = path.member(member.key)
+                if !seen.insert(member.key).inserted {
+                    findings.add(
+                        memberPath, "stands here twice", why: "readers of JSON differ in which of the two they take",
+                        do: "take one of them out")
+                }
+                findRepeats(member.value, at: memberPath)
+            }
+        case .array(let items):
+            for (index, item) in items.enumerated() { findRepeats(item, at: path.item(index)) }
+        case .null, .bool, .number, .string: break
+        }
+    }
+
+    private static func isName(_ name: String) -> Bool {
+        (1...64).contains(name.utf8.count)
+            && name.utf8.allSatisfy { byte in
+                (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte) || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+                    || byte == UInt8(ascii: "-")
+            }
+    }
+}

@@ -1,0 +1,139 @@
+extension Policy {
+    /// The whole policy for people: every limit, every template, and what guessing a join code comes to.
+    public func summary() -> String {
+        var lines = ["policy \(name)", "sha256 \(sha256)", "", "limits"]
+        lines += limits.rows.map { row("  ", $0, $1) }
+        for template in templates.values.sorted(by: { $0.name < $1.name }) {
+            lines += ["", "template \(template.name)"]
+            lines += template.rows.map { row("  ", $0, $1) }
+        }
+        lines += ["", "guessing a join code: the chance that one day of it hits"]
+        lines += Guessing(limits).rows
+        return lines.joined(separator: "\n") + "\n"
+    }
+}
+
+private func row(_ indent: String, _ name: String, _ value: String) -> String {
+    indent + name + String(repeating: " ", count: max(1, 34 - name.count)) + value
+}
+
+extension Limits {
+    fileprivate var rows: [(String, String)] {
+        var rows = [
+            ("room life", seconds(roomLifeSeconds)),
+            (
+                "join code life",
+                "\(seconds(codeLifeSeconds)); \(codeLifeDefaultSeconds.grouped) s or the room's life when none is asked for"
+            ),
+        ]
+        if let registrationLifeSeconds { rows.append(("registration life", seconds(registrationLifeSeconds))) }
+        rows += [
+            ("shortest join code", "\(shortestCode) characters"),
+            (
+                "rooms waiting with a short code",
+                "at most \(pendingShortCodes.grouped) (short: fewer than \(shortCodeBelow) characters)"
+            ),
+            ("join code kept after its accept", seconds(codeKeptAfterAcceptMs)),
+            ("repeat of an accept answered for", seconds(retryWindowMs)),
+            ("between two knocks of one side", seconds(knockThrottleMs)),
+            ("reported presence counts for", seconds(presenceMs)),
+            ("a peer gone counts as present for", seconds(peerGraceMs)),
+            ("knocks wait after a start for", seconds(startGraceMs)),
+            ("a job may try for", seconds(jobDeadlineMs)),
+            ("one address is", "an IPv4 /\(ipv4Bits) or an IPv6 /\(ipv6Bits)"),
+            ("rooms made", budgets(creations)),
+            ("wrong join codes", budgets(wrongCodes)),
+        ]
+        return rows
+    }
+
+    private func seconds(_ range: ClosedRange<Int>) -> String { "\(range.lowerBound.grouped) to \(range.upperBound.grouped) s" }
+
+    private func seconds(_ ms: UInt64) -> String { "\(Int(ms / 1000).grouped) s" }
+
+    private func budgets(_ budgets: Budgets) -> String {
+        "\(budget(budgets.perAddress)) an address, \(budget(budgets.overall)) in all"
+    }
+
+    private func budget(_ budget: Budget) -> String { "\(budget.count.grouped) per \(seconds(budget.windowMs))" }
+}
+
+extension Template {
+    fileprivate var rows: [(String, String)] {
+        var rows = [
+            ("push type, priority", "\(pushType), \(priority)"),
+            ("worth delivering for", ttlSeconds == 0 ? "one attempt" : "\(ttlSeconds.grouped) s, never past the token's expiry"),
+        ]
+        rows += texts.map { ($0.key, "\"\($0.text)\"") }
+        rows.append(("handle", handleKey.map { "collapse id, and \($0.joined(separator: "."))" } ?? "collapse id"))
+        if let sendSlotSeconds { rows.append(("leaves at multiples of", "\(sendSlotSeconds) s")) }
+        if let jitterSeconds { rows.append(("and up to", "\(jitterSeconds) s later")) }
+        rows += fields.map { ("field \($0.name)", $0.kind.words + ($0.key.map { ", at \($0.joined(separator: "."))" } ?? "")) }
+        rows.append(("payload", "at most \(worstCasePayload.grouped) bytes (Apple takes \(pushType.payloadLimit.grouped))"))
+        rows.append(("", pieces.map(\.words).joined()))
+        return rows
+    }
+}
+
+extension Field.Kind {
+    fileprivate var words: String {
+        switch self {
+        case .handle: "handle (16 opaque bytes)"
+        case .oneOf(let words): "one of " + words.joined(separator: ", ")
+        case .number(let range, let step): "number \(range.lowerBound) to \(range.upperBound) in steps of \(step)"
+        case .flag: "true or false"
+        }
+    }
+}
+
+extension Piece {
+    fileprivate var words: String {
+        switch self {
+        case .bytes(let bytes): String(decoding: bytes, as: UTF8.self)
+        case .handle: "<handle>"
+        case .time: "<time>"
+        case .field: "<field>"
+        }
+    }
+}
+
+extension Guessing {
+    fileprivate var rows: [String] {
+        let pending = limits.pendingShortCodes
+        var lines = [
+            "  by one address (\(perDay(.oneAddress)) guesses) or by as many as use up the budget of all (\(perDay(.everyAddress)) guesses)",
+            "  of one certain room, or of any of \(pending.grouped) waiting rooms with such a code",
+            "  " + columns("code", "one room,", "one room,", "any room,", "any room,"),
+            "  " + columns("", "one address", "all addresses", "one address", "all addresses"),
+        ]
+        for alphabet in Alphabet.allCases {
+            for characters in [4, 6, 8] {
+                let chances = [1, pending].flatMap { rooms in
+                    Guesser.allCases.map {
+                        hitsWithinDay(alphabet, characters: characters, rooms: rooms, guesser: $0).asProbability
+                    }
+                }
+                lines.append("  " + columns("\(characters) \(alphabet)", chances[0], chances[1], chances[2], chances[3]))
+            }
+        }
+        lines.append(
+            "  codes of fewer than \(limits.shortestCode) characters are refused; the cap on waiting rooms holds for those of fewer than \(limits.shortCodeBelow)"
+        )
+        return lines
+    }
+
+    private func perDay(_ guesser: Guesser) -> String { guessesPerDay(guesser).grouped }
+
+    private func columns(_ cells: String...) -> String {
+        cells.enumerated().map { index, cell in cell + String(repeating: " ", count: max(1, (index == 0 ? 18 : 22) - cell.count))
+        }.joined()
+            .trimmedEnd
+    }
+}
+
+extension String {
+    fileprivate var trimmedEnd: String {
+        guard let last = lastIndex(where: { $0 != " " }) else { return "" }
+        return String(self[...last])
+    }
+}

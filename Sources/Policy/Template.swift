@@ -1,0 +1,159 @@
+import Sodium
+
+/// An approved push. Everything that can be said in it stands here; see `Field` for the little that varies.
+public struct Template: Sendable {
+    public let name: String
+    public let pushType: PushType
+    /// `apns-priority`.
+    public let priority: Int
+    /// How long the push is worth delivering. 0: one attempt, nothing stored at Apple.
+    public let ttlSeconds: Int
+    /// What is shown, before fields are put in: each text under its key in `aps.alert`.
+    public let texts: [(key: String, text: String)]
+    public let fields: [Field]
+    /// Where the handle stands in the payload; nil when it is the collapse id only.
+    public let handleKey: [String]?
+    /// Pushes leave at whole multiples of this; nil: at once.
+    public let sendSlotSeconds: Int?
+    /// A random delay of at most this is added.
+    public let jitterSeconds: Int?
+    /// Bytes of the largest payload this template can make.
+    public let worstCasePayload: Int
+
+    let pieces: [Piece]
+
+    /// `apns-expiration` in unix seconds: never later than the token's own expiry, and 0 for a single attempt.
+    public func expiration(nowMs: UInt64, tokenExpiryMs: UInt64) -> UInt64 {
+        ttlSeconds == 0 ? 0 : min(nowMs + UInt64(ttlSeconds) * 1000, tokenExpiryMs) / 1000
+    }
+
+    /// Writes the payload: canonical JSON, keys sorted.
+    ///
+    /// - Parameters:
+    ///   - handle: 16 bytes.
+    ///   - fields: a value for each of the template's fields, and for nothing else.
+    ///   - nowMs: unix milliseconds; needed by a Live Activity alone, whose payload carries the time in seconds.
+    /// - Throws: `RenderError`; nothing is rendered in part.
+    public func render(handle: [UInt8], fields values: [String: FieldValue] = [:], nowMs: UInt64 = 0) throws(RenderError)
+        -> RenderedPush
+    {
+        guard handle.count == handleCount else { throw .handleLength(handle.count) }
+        // Only names the template has are looked up below, so the count finds the rest.
+        guard values.count <= fields.count else { throw .unknownField }
+        var payload: [UInt8] = []
+        payload.reserveCapacity(worstCasePayload)
+        var checked: [Checked] = []
+        if !fields.isEmpty {
+            checked.reserveCapacity(fields.count)
+            for field in fields {
+                guard let value = values[field.name] else { throw .missingField(field.name) }
+                checked.append(try field.check(value))
+            }
+        }
+        for piece in pieces {
+            switch piece {
+            case .bytes(let bytes): payload += bytes
+            case .handle: appendHandle(handle, to: &payload)
+            case .time:
+                guard nowMs > 0 else { throw .timeMissing }
+                payload += String(nowMs / 1000).utf8
+            case .field(let index, let words):
+                switch checked[index] {
+                case .handle(let bytes): appendHandle(bytes, to: &payload)
+                case .word(let word): payload += words[word]
+                case .number(let number): payload += String(number).utf8
+                case .flag(let flag): payload += (flag ? "true" : "false").utf8
+                }
+            }
+        }
+        return RenderedPush(
+            payload: payload, pushType: pushType, priority: priority, ttlSeconds: ttlSeconds, topicSuffix: pushType.topicSuffix)
+    }
+}
+
+/// A push ready to be sent, but for its token.
+public struct RenderedPush: Sendable, Equatable {
+    /// JSON in UTF-8.
+    public let payload: [UInt8]
+    public let pushType: PushType
+    public let priority: Int
+    public let ttlSeconds: Int
+    /// Follows the bundle id in `apns-topic`.
+    public let topicSuffix: String
+}
+
+/// Why a template could not be filled. Values never appear here.
+public enum RenderError: Error, Sendable, Equatable, CustomStringConvertible {
+    case unknownTemplate
+    case handleLength(Int)
+    case missingField(String)
+    case unknownField
+    case wrongKind(String)
+    case notListed(String)
+    case outOfRange(String)
+    case timeMissing
+
+    public var description: String {
+        switch self {
+        case .unknownTemplate: "The policy has no template of that name. Name one that `mayfly policy show` lists."
+        case .handleLength(let count): "A handle has 16 bytes, not \(count). Give the first 16 bytes of its HMAC."
+        case .missingField(let name): "The template's field \(name) got no value. Give one for each field."
+        case .unknownField: "A value was given for a field that the template does not have. Give the template's own fields only."
+        case .wrongKind(let name):
+            "The value for field \(name) is of another kind than the field. Give the kind the policy names."
+        case .notListed(let name): "The value for field \(name) is not listed in the policy. Give one of the listed words."
+        case .outOfRange(let name):
+            "The value for field \(name) is outside its range or between its steps. Give one the policy allows."
+        case .timeMissing: "A Live Activity's payload carries the time and none was given. Give the time in milliseconds."
+        }
+    }
+}
+
+/// A handle's bytes, and its characters in base64url without padding.
+let handleCount = 16
+let handleCharacters = 22
+
+/// A payload cut at the places where something varies.
+enum Piece: Sendable, Equatable {
+    case bytes([UInt8])
+    /// 22 characters, its quotes being part of the bytes around it.
+    case handle
+    /// Unix seconds.
+    case time
+    /// The value of the field at `index`; an enum's words are ready to be copied.
+    case field(index: Int, words: [[UInt8]])
+}
+
+/// A field's value once it is known to be allowed.
+enum Checked {
+    case handle([UInt8])
+    /// Index into the enum's words.
+    case word(Int)
+    case number(Int)
+    case flag(Bool)
+}
+
+extension Field {
+    func check(_ value: FieldValue) throws(RenderError) -> Checked {
+        switch (kind, value) {
+        case (.handle, .handle(let bytes)):
+            guard bytes.count == handleCount else { throw .handleLength(bytes.count) }
+            return .handle(bytes)
+        case (.oneOf(let words), .choice(let word)):
+            guard let index = words.firstIndex(where: { $0.utf8.elementsEqual(word.utf8) }) else { throw .notListed(name) }
+            return .word(index)
+        case (.number(let range, let step), .number(let number)):
+            guard range.contains(number), (number - range.lowerBound) % step == 0 else { throw .outOfRange(name) }
+            return .number(number)
+        case (.flag, .flag(let flag)): return .flag(flag)
+        default: throw .wrongKind(name)
+        }
+    }
+}
+
+private func appendHandle(_ handle: [UInt8], to payload: inout [UInt8]) {
+    var characters = InlineArray<22, UInt8>(repeating: 0)
+    var span = characters.mutableSpan
+    Base64.url.encode(handle.span, into: &span)
+    for index in characters.indices { payload.append(characters[index]) }
+}

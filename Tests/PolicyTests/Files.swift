@@ -1,0 +1,38 @@
+import Policy
+import Testing
+
+/// `policies/rooms.json` as text.
+func rooms() throws -> String {
+    String(decoding: try #require(Policy.builtInBytes("rooms")), as: UTF8.self)
+}
+
+/// The rooms policy with `new` in place of `old`, which must stand there once.
+func rooms(_ old: String, _ new: String) throws -> [UInt8] {
+    let text = try rooms()
+    let range = try #require(text.firstRange(of: old), "rooms.json does not say \(old)")
+    try #require(text[range.upperBound...].firstRange(of: old) == nil, "rooms.json says \(old) twice")
+    return Array(text.replacingCharacters(in: range, with: new).utf8)
+}
+
+/// The rooms policy with one template `t` of its own.
+func rooms(template: String) throws -> [UInt8] {
+    let text = try rooms()
+    let start = try #require(text.firstRange(of: "\"templates\": {")?.upperBound)
+    return Array((text[..<start] + "\"t\": " + template + "}}").utf8)
+}
+
+extension String {
+    fileprivate func replacingCharacters(in range: Range<String.Index>, with new: String) -> String {
+        String(self[..<range.lowerBound]) + new + self[range.upperBound...]
+    }
+}
+
+func render(
+    _ template: String, handle: [UInt8] = [UInt8](repeating: 0xff, count: 16), _ fields: [String: FieldValue] = [:],
+    nowMs: UInt64 = 0
+)
+    throws -> String
+{
+    let push = try Policy(rooms(template: template)).render("t", handle: handle, fields: fields, nowMs: nowMs)
+    return String(decoding: push.payload, as: UTF8.self)
+}

@@ -1,0 +1,196 @@
+import Policy
+import Testing
+
+/// What must be refused, and where lint points.
+@Suite struct LintTests {
+    struct Edit: Sendable, CustomTestStringConvertible {
+        let old, new: String
+        let paths: [String]
+        init(_ old: String, _ new: String, _ paths: String...) { (self.old, self.new, self.paths) = (old, new, paths) }
+        var testDescription: String { "\(old) -> \(new)" }
+    }
+
+    static let edits = [
+        // The file as a whole
+        Edit("\"name\": \"rooms\",", "", "$.name"),
+        Edit("\"name\": \"rooms\"", "\"name\": \"Rooms & more\"", "$.name"),
+        Edit("\"name\": \"rooms\"", "\"name\": 7", "$.name"),
+        Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"name\": \"rooms\"", "$.name"),
+        Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"na\\u006de\": \"other\"", "$.name"),
+        Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"comment\": \"x\"", "$.comment"),
+        Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"a'b\": 1", "$['a\\'b']"),
+        Edit("\"limits\"", "\"limit\"", "$.limit", "$.limits"),
+        Edit("\"templates\"", "\"template\"", "$.template", "$.templates"),
+        // Limits
+        Edit("\"roomLifeSeconds\": { \"min\": 10, \"max\": 604800 },", "", "$.limits.roomLifeSeconds"),
+        Edit("\"max\": 604800", "\"max\": 2592001", "$.limits.roomLifeSeconds.max"),
+        Edit("\"max\": 604800", "\"max\": 6.0e5", "$.limits.roomLifeSeconds.max"),
+        Edit("\"max\": 604800", "\"max\": \"604800\"", "$.limits.roomLifeSeconds.max"),
+        Edit("\"max\": 604800", "\"max\": 99999999999999999999", "$.limits.roomLifeSeconds.max"),
+        Edit("\"max\": 604800", "\"max\": 9", "$.limits.roomLifeSeconds.min"),
+        Edit("\"max\": 604800", "\"max\": 604800, \"default\": 60", "$.limits.roomLifeSeconds.default"),
+        Edit("\"max\": 86400,", "\"max\": 86401,", "$.limits.joinCode.lifeSeconds.max"),
+        Edit("\"default\": 86400", "\"default\": 9", "$.limits.joinCode.lifeSeconds.default"),
+        Edit("\"shortest\": 4", "\"shortest\": 3", "$.limits.joinCode.shortest"),
+        Edit("\"shortest\": 4", "\"shortest\": 9", "$.limits.joinCode.shortBelow"),
+        Edit("\"pendingShort\": 1000", "\"pendingShort\": 0", "$.limits.joinCode.pendingShort"),
+        Edit("\"keptAfterAcceptSeconds\": 600", "\"keptAfterAcceptSeconds\": 119", "$.limits.joinCode.keptAfterAcceptSeconds"),
+        Edit("\"knockThrottleSeconds\": 30", "\"knockThrottleSeconds\": 0", "$.limits.knockThrottleSeconds"),
+        Edit("\"knockThrottleSeconds\": 30", "\"knockThrottleSeconds\": true", "$.limits.knockThrottleSeconds"),
+        Edit("\"presenceSeconds\": 45", "\"presenceSeconds\": 5", "$.limits.peerGraceSeconds"),
+        Edit("\"peerGraceSeconds\": 5", "\"peerGraceSeconds\": -1", "$.limits.peerGraceSeconds"),
+        Edit("\"startGraceSeconds\": 15", "\"startGraceSeconds\": 121", "$.limits.startGraceSeconds"),
+        Edit("\"retryWindowSeconds\": 120", "\"retryWindowSeconds\": 121", "$.limits.retryWindowSeconds"),
+        Edit("\"jobDeadlineSeconds\": 120", "\"jobDeadlineSeconds\": 121", "$.limits.jobDeadlineSeconds"),
+        Edit("\"ipv4\": 32", "\"ipv4\": 33", "$.limits.addressBits.ipv4"),
+        Edit("\"ipv6\": 56", "\"ipv6\": 128", "$.limits.addressBits.ipv6"),
+        Edit("{ \"count\": 20, \"seconds\": 600 }", "20", "$.limits.wrongCodes.perAddress"),
+        Edit("{ \"count\": 20, ", "{ \"count\": 601, ", "$.limits.wrongCodes.overall"),
+        Edit("{ \"count\": 20, ", "{ \"per\": 1, \"count\": 20, ", "$.limits.wrongCodes.perAddress.per"),
+        Edit("\"count\": 600000, \"seconds\": 600", "\"count\": 600000, \"seconds\": 0", "$.limits.creations.overall.seconds"),
+        // The one template
+        Edit("\"peer_waiting\"", "\"Peer waiting\"", "$.templates['Peer waiting']"),
+        Edit("\"body\": \"Your chat partner is waiting\",", "", "$.templates.peer_waiting.body"),
+        Edit("\"Your chat partner is waiting\"", "\"\"", "$.templates.peer_waiting.body"),
+        Edit("\"Your chat partner is waiting\"", "\"{name} is waiting\"", "$.templates.peer_waiting.body"),
+        Edit("\"Your chat partner is waiting\"", "\"a\\u0000b\"", "$.templates.peer_waiting.body"),
+        Edit("\"handleKey\": \"roomId\"", "\"handleKey\": \"aps.roomId\"", "$.templates.peer_waiting.handleKey"),
+        Edit("\"handleKey\": \"roomId\"", "\"handleKey\": \"a..b\"", "$.templates.peer_waiting.handleKey"),
+        Edit("\"handleKey\": \"roomId\"", "\"collapseId\": \"room\"", "$.templates.peer_waiting.collapseId"),
+        Edit("\"mutable-content\": 1", "\"mutable-content\": 2", "$.templates.peer_waiting['mutable-content']"),
+        Edit("\"mutable-content\": 1", "\"mutable-content\": true", "$.templates.peer_waiting['mutable-content']"),
+        Edit("\"sound\": \"default\"", "\"sound\": \"two words\"", "$.templates.peer_waiting.sound"),
+        Edit("\"ttlSeconds\": 120", "\"ttlSeconds\": 2592001", "$.templates.peer_waiting.ttlSeconds"),
+        Edit(
+            "\"ttlSeconds\": 120", "\"expiration\": 120", "$.templates.peer_waiting.expiration",
+            "$.templates.peer_waiting.ttlSeconds"),
+        Edit("\"priority\": 10", "\"priority\": 1", "$.templates.peer_waiting.priority"),
+        Edit("\"pushType\": \"alert\"", "\"pushType\": \"location\"", "$.templates.peer_waiting.pushType"),
+    ]
+
+    @Test(arguments: edits) func refusesEdited(_ edit: Edit) throws {
+        let findings = try Policy.lint(rooms(edit.old, edit.new))
+        #expect(findings.map(\.path) == edit.paths)
+        for finding in findings {
+            #expect(!finding.problem.isEmpty && !finding.reason.isEmpty && !finding.remedy.isEmpty)
+        }
+    }
+
+    struct Bad: Sendable, CustomTestStringConvertible {
+        let template: String
+        let paths: [String]
+        init(_ template: String, _ paths: String...) {
+            (self.template, self.paths) = (template, paths.map { "$.templates.t" + $0 })
+        }
+        var testDescription: String { String(template.prefix(160)) }
+    }
+
+    private static let alert = "{\"pushType\":\"alert\",\"priority\":10,\"ttlSeconds\":60,"
+    private static let background = "{\"pushType\":\"background\",\"priority\":5,\"ttlSeconds\":60"
+    private static func field(_ field: String, body: String = "x") -> String {
+        alert + "\"body\":\"\(body)\",\"fields\":{\"f\":\(field)}}"
+    }
+
+    static let bad = [
+        // Free text
+        Bad(field("{\"kind\":\"text\",\"key\":\"f\"}"), ".fields.f.kind"),
+        Bad(field("{\"kind\":\"string\",\"key\":\"f\"}"), ".fields.f.kind"),
+        Bad(field("{\"kind\":\"url\",\"key\":\"f\",\"pattern\":\".*\"}"), ".fields.f.kind"),
+        Bad(field("{\"kind\":[\"enum\",\"text\"],\"key\":\"f\"}"), ".fields.f.kind"),
+        Bad(field("{\"key\":\"f\"}"), ".fields.f.kind"),
+        Bad(field("{\"kind\":\"enum\",\"key\":\"f\"}"), ".fields.f.values"),
+        Bad(field("{\"kind\":\"enum\",\"values\":[],\"key\":\"f\"}"), ".fields.f.values"),
+        Bad(field("{\"kind\":\"enum\",\"values\":[\"a\",\"a\"],\"key\":\"f\"}"), ".fields.f.values[1]"),
+        Bad(field("{\"kind\":\"enum\",\"values\":[\"a\",7],\"key\":\"f\"}"), ".fields.f.values[1]"),
+        Bad(
+            field("{\"kind\":\"enum\",\"values\":[\"\(String(repeating: "w", count: 65))\"],\"key\":\"f\"}"),
+            ".fields.f.values[0]"),
+        Bad(field("{\"kind\":\"enum\",\"values\":[\"a\"],\"allowOther\":true,\"key\":\"f\"}"), ".fields.f.allowOther"),
+        Bad(field("{\"kind\":\"number\",\"min\":0,\"max\":1000000,\"step\":1,\"key\":\"f\"}"), ".fields.f.step"),
+        Bad(field("{\"kind\":\"number\",\"min\":0,\"max\":10,\"step\":3,\"key\":\"f\"}"), ".fields.f.step"),
+        Bad(field("{\"kind\":\"number\",\"min\":5,\"max\":5,\"step\":1,\"key\":\"f\"}"), ".fields.f.min"),
+        Bad(field("{\"kind\":\"number\",\"key\":\"f\"}"), ".fields.f.min", ".fields.f.max", ".fields.f.step"),
+        // Texts
+        Bad(field("{\"kind\":\"handle\",\"key\":\"f\"}", body: "room {f}"), ".body"),
+        Bad(field("{\"kind\":\"flag\",\"key\":\"f\"}", body: "quiet: {f}"), ".body"),
+        Bad(field("{\"kind\":\"flag\",\"key\":\"f\"}", body: "{other}"), ".body"),
+        Bad(field("{\"kind\":\"flag\",\"key\":\"f\"}", body: "50 % }"), ".body"),
+        Bad(field("{\"kind\":\"flag\",\"key\":\"f\"}", body: "a {"), ".body"),
+        Bad(field("{\"kind\":\"flag\"}"), ".fields.f"),
+        Bad(alert + "\"body\":\"x\",\"loc-key\":\"X\"}", "['loc-key']"),
+        Bad(alert + "\"title\":\"x\",\"title-loc-key\":\"X\",\"body\":\"x\"}", "['title-loc-key']"),
+        Bad(alert + "\"subtitle\":\"x\",\"loc-key\":\"X\"}", "['loc-key']"),
+        Bad(alert + "\"title\":\"only a title\"}", ".body"),
+        Bad(alert + "\"body\":\"x\",\"interruption-level\":\"loud\"}", "['interruption-level']"),
+        Bad(alert + "\"body\":\"x\",\"content-available\":1}", "['content-available']"),
+        Bad(alert + "\"body\":\"x\",\"event\":\"update\"}", ".event"),
+        // Places
+        Bad(field("{\"kind\":\"flag\",\"key\":\"aps.badge\"}"), ".fields.f.key"),
+        Bad(field("{\"kind\":\"flag\",\"key\":\"\"}"), ".fields.f.key"),
+        Bad(alert + "\"body\":\"x\",\"constants\":{\"aps\":{\"badge\":1}}}", ".constants.aps"),
+        Bad(alert + "\"body\":\"x\",\"constants\":[1]}", ".constants"),
+        Bad(alert + "\"body\":\"x\",\"constants\":{\"id\":1},\"handleKey\":\"id\"}", ".handleKey"),
+        Bad(alert + "\"body\":\"x\",\"constants\":{\"id\":1},\"handleKey\":\"id.room\"}", ".handleKey"),
+        Bad(alert + "\"body\":\"x\",\"handleKey\":\"f\",\"fields\":{\"f\":{\"kind\":\"flag\",\"key\":\"f\"}}}", ".fields.f.key"),
+        Bad(
+            alert
+                + "\"body\":\"x\",\"constants\":{\"a\":[{\"b\":\"{f}\"}]},\"fields\":{\"f\":{\"kind\":\"flag\",\"key\":\"f\"}}}",
+            ".constants.a[0].b"),
+        Bad(alert + "\"body\":\"x\",\"fields\":{\"the field\":{\"kind\":\"flag\",\"key\":\"f\"}}}", ".fields['the field']"),
+        // Apple's rules
+        Bad(background + ",\"body\":\"x\"}", ".body"),
+        Bad(background + ",\"sound\":\"default\",\"mutable-content\":1}", ".sound", "['mutable-content']"),
+        Bad("{\"pushType\":\"background\",\"priority\":10,\"ttlSeconds\":60}", ".priority"),
+        Bad("{\"pushType\":\"voip\",\"priority\":5,\"ttlSeconds\":30}", ".priority"),
+        Bad("{\"pushType\":\"voip\",\"priority\":10,\"ttlSeconds\":3600}", ".ttlSeconds"),
+        Bad("{\"pushType\":\"voip\",\"priority\":10,\"ttlSeconds\":30,\"title\":\"x\"}", ".title"),
+        Bad("{\"pushType\":\"liveactivity\",\"priority\":10,\"ttlSeconds\":30}", ".event"),
+        Bad("{\"pushType\":\"liveactivity\",\"priority\":10,\"ttlSeconds\":30,\"event\":\"start\"}", ".event"),
+        Bad("{\"pushType\":\"liveactivity\",\"priority\":10,\"ttlSeconds\":30,\"event\":\"end\",\"body\":\"x\"}", ".body"),
+        // Time
+        Bad(alert + "\"body\":\"x\",\"sendSlotSeconds\":0}", ".sendSlotSeconds"),
+        Bad(alert + "\"body\":\"x\",\"sendSlotSeconds\":30,\"jitterSeconds\":30}", ".sendSlotSeconds"),
+        Bad(alert + "\"body\":\"x\",\"jitterSeconds\":60}", ".jitterSeconds"),
+        Bad(
+            "{\"pushType\":\"alert\",\"priority\":10,\"ttlSeconds\":0,\"body\":\"x\",\"sendSlotSeconds\":60,\"jitterSeconds\":60}",
+            ".sendSlotSeconds"),
+        // Size: Apple's limit is judged by the longest words
+        Bad(alert + "\"body\":\"\(String(repeating: "x", count: 4070))\"}", ""),
+        Bad(
+            alert
+                + "\"body\":\"{f}\(String(repeating: "x", count: 3990))\",\"fields\":{\"f\":{\"kind\":\"enum\",\"values\":[\"a\",\""
+                + String(repeating: "\\\"", count: 40) + "\"]}}}", ""),
+        Bad(
+            "{\"pushType\":\"voip\",\"priority\":10,\"ttlSeconds\":30,\"constants\":{\"x\":\"\(String(repeating: "y", count: 5100))\"}}",
+            ""),
+    ]
+
+    @Test(arguments: bad) func refusesTemplate(_ bad: Bad) throws {
+        #expect(try Policy.lint(rooms(template: bad.template)).map(\.path) == bad.paths)
+    }
+
+    @Test func payloadsAtTheLimitPass() throws {
+        // {"aps":{"alert":{"body":""}}} has 29 bytes.
+        let fits = try rooms(template: Self.alert + "\"body\":\"\(String(repeating: "x", count: 4096 - 29))\"}")
+        #expect(Policy.lint(fits).isEmpty)
+        #expect(try Policy(fits).render("t", handle: [UInt8](repeating: 1, count: 16)).payload.count == 4096)
+        let over = try rooms(template: Self.alert + "\"body\":\"\(String(repeating: "x", count: 4096 - 28))\"}")
+        #expect(Policy.lint(over).map(\.path) == ["$.templates.t"])
+    }
+
+    @Test func oneRunFindsEverything() throws {
+        let text = try rooms().replacing("\"min\": 10", with: "\"min\": 0").replacing("\"shortest\": 4", with: "\"shortest\": 1")
+            .replacing("\"priority\": 10", with: "\"priority\": 7")
+        #expect(
+            Policy.lint(Array(text.utf8)).map(\.path) == [
+                "$.limits.roomLifeSeconds.min", "$.limits.joinCode.lifeSeconds.min", "$.limits.joinCode.shortest",
+                "$.templates.peer_waiting.priority",
+            ])
+    }
+
+    @Test func refusedPolicyIsNotMade() throws {
+        let error = #expect(throws: PolicyError.self) { try Policy(rooms("\"shortest\": 4", "\"shortest\": 1")) }
+        #expect(error?.findings.count == 1)
+        #expect(error?.description.contains("$.limits.joinCode.shortest: is 1, outside 4 to 64") == true)
+    }
+}

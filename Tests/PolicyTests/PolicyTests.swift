@@ -1,0 +1,91 @@
+import Policy
+import Sodium
+import Testing
+
+@Suite struct PolicyTests {
+    @Test func builtInPoliciesPass() throws {
+        for name in Policy.builtInNames {
+            let bytes = try #require(Policy.builtInBytes(name))
+            #expect(Policy.lint(bytes).isEmpty)
+            #expect(try Policy.builtIn(name)?.name == name)
+        }
+        #expect(try Policy.builtIn("nothing") == nil)
+    }
+
+    @Test func limitsOfRooms() throws {
+        let limits = try #require(try Policy.builtIn("rooms")).limits
+        #expect(limits.roomLifeSeconds == 10...604_800)
+        #expect(limits.codeLifeSeconds == 10...86_400)
+        #expect(limits.codeLifeDefaultSeconds == 86_400)
+        #expect(limits.registrationLifeSeconds == nil)
+        #expect(limits.shortestCode == 4)
+        #expect(limits.shortCodeBelow == 8)
+        #expect(limits.isShort(codeOf: 7) && !limits.isShort(codeOf: 8))
+        #expect(limits.pendingShortCodes == 1000)
+        #expect(limits.codeKeptAfterAcceptMs == 600_000)
+        #expect(limits.retryWindowMs == 120_000)
+        #expect(limits.knockThrottleMs == 30_000)
+        #expect(limits.presenceMs == 45_000)
+        #expect(limits.peerGraceMs == 5000)
+        #expect(limits.startGraceMs == 15_000)
+        #expect(limits.jobDeadlineMs == 120_000)
+        #expect(limits.ipv4Bits == 32)
+        #expect(limits.ipv6Bits == 56)
+        #expect(limits.wrongCodes.perAddress.count == 20)
+        #expect(limits.wrongCodes.perAddress.windowMs == 600_000)
+        #expect(limits.wrongCodes.overall.count == 600)
+        #expect(limits.codeLifeSeconds(asked: nil, roomSeconds: 604_800) == 86_400)
+        #expect(limits.codeLifeSeconds(asked: nil, roomSeconds: 60) == 60)
+        #expect(limits.codeLifeSeconds(asked: 30, roomSeconds: 60) == 30)
+    }
+
+    @Test func registrationsAreRead() throws {
+        let bytes = try rooms(
+            "\"knockThrottleSeconds\"", "\"registrationLifeSeconds\": {\"min\": 60, \"max\": 2592000}, \"knockThrottleSeconds\"")
+        #expect(try Policy(bytes).limits.registrationLifeSeconds == 60...2_592_000)
+    }
+
+    /// The hash is over the bytes, not over what they mean: a space more is another policy.
+    @Test func hashIsOfTheExactBytes() throws {
+        let bytes = try #require(Policy.builtInBytes("rooms"))
+        let policy = try Policy(bytes)
+        #expect(policy.bytes == bytes)
+        #expect(policy.sha256 == Hex.encode(SHA256.hash(bytes.span).span))
+        #expect(try Policy(bytes + [0x20]).sha256 != policy.sha256)
+    }
+
+    @Test func summarySaysEverything() throws {
+        let policy = try #require(try Policy.builtIn("rooms"))
+        let summary = policy.summary()
+        for text in [
+            policy.sha256, "10 to 604,800 s", "at most 1,000 (short: fewer than 8 characters)",
+            "20 per 600 s an address, 600 per 600 s in all",
+            "template peer_waiting", "\"Your chat partner is waiting\"", "120 s, never past the token's expiry",
+            "\"roomId\":\"<handle>\"", "4 digits", "8 alphanumerics",
+        ] {
+            #expect(summary.contains(text), "summary lacks: \(text)")
+        }
+    }
+}
+
+@Suite struct GuessingTests {
+    @Test func chances() throws {
+        let guessing = Guessing(try #require(try Policy.builtIn("rooms")).limits)
+        #expect(guessing.guessesPerDay(.oneAddress) == 2880)
+        #expect(guessing.guessesPerDay(.everyAddress) == 86_400)
+        func chance(_ characters: Int, _ rooms: Int, _ guesser: Guessing.Guesser, _ alphabet: Guessing.Alphabet = .digits)
+            -> Double
+        {
+            guessing.hitsWithinDay(alphabet, characters: characters, rooms: rooms, guesser: guesser)
+        }
+        // 1 - (1 - 1e-6)^2880 and its like, worked out with other means.
+        #expect(abs(chance(6, 1, .oneAddress) - 0.002875858) < 1e-8)
+        #expect(abs(chance(6, 1, .everyAddress) - 0.0827727727) < 1e-8)
+        #expect(abs(chance(8, 1, .everyAddress) - 0.000863627) < 1e-9)
+        #expect(abs(chance(6, 1000, .oneAddress) - 0.9439460669) < 1e-8)
+        #expect(chance(4, 10_000, .oneAddress) == 1)
+        #expect(chance(4, 20_000, .oneAddress) == 1)
+        // Small ones stay exact where 1 - x would not.
+        #expect(abs(chance(8, 1, .oneAddress, .alphanumerics) / (2880 / 2_821_109_907_456) - 1) < 1e-6)
+    }
+}

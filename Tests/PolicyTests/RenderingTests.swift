@@ -1,0 +1,190 @@
+import Policy
+import Testing
+
+@Suite struct RenderingTests {
+    private static let alert = "{\"pushType\":\"alert\",\"priority\":10,\"ttlSeconds\":60,"
+
+    @Test func peerWaiting() throws {
+        let policy = try #require(try Policy.builtIn("rooms"))
+        let push = try policy.render("peer_waiting", handle: Array(0..<16))
+        #expect(
+            String(decoding: push.payload, as: UTF8.self)
+                == #"{"aps":{"alert":{"body":"Your chat partner is waiting"},"mutable-content":1,"sound":"default"},"roomId":"AAECAwQFBgcICQoLDA0ODw"}"#
+        )
+        #expect(push.pushType == .alert)
+        #expect(push.priority == 10)
+        #expect(push.ttlSeconds == 120)
+        #expect(push.topicSuffix == "")
+        #expect(push.payload.count == policy.templates["peer_waiting"]?.worstCasePayload)
+    }
+
+    @Test func everyKindOfField() throws {
+        let template =
+            Self.alert + """
+                "title":"{percent} %","subtitle":"\\"{state}\\"","body":"now {state}, then {state}","category":"PRINT","interruption-level":"passive",
+                "handleKey":"printerState.prefix","constants":{"printerState":{"type":"progress"},"list":[1,{"z":0.5,"a":null}]},
+                "fields":{
+                  "percent":{"kind":"number","min":-50,"max":100,"step":25,"key":"printerState.progress"},
+                  "state":{"kind":"enum","values":["Printing","a \\"quoted\\" one"],"key":"printerState.status"},
+                  "quiet":{"kind":"flag","key":"quiet"},
+                  "request":{"kind":"handle","key":"requestId"}}}
+                """
+        let payload = try render(
+            template,
+            [
+                "percent": .number(-25), "state": .choice("a \"quoted\" one"), "quiet": .flag(false),
+                "request": .handle([UInt8](repeating: 0, count: 16)),
+            ])
+        #expect(
+            payload
+                == #"{"aps":{"alert":{"body":"now a \"quoted\" one, then a \"quoted\" one","subtitle":"\"a \"quoted\" one\"","title":"-25 %"},"#
+                + #""category":"PRINT","interruption-level":"passive"},"list":[1,{"a":null,"z":0.5}],"#
+                + #""printerState":{"prefix":"_____________________w","progress":-25,"status":"a \"quoted\" one","type":"progress"},"#
+                + #""quiet":false,"requestId":"AAAAAAAAAAAAAAAAAAAAAA"}"#)
+    }
+
+    @Test func translatedByThePhone() throws {
+        #expect(
+            try render(Self.alert + #""title-loc-key":"WAITING_TITLE","loc-key":"WAITING"}"#)
+                == #"{"aps":{"alert":{"loc-key":"WAITING","title-loc-key":"WAITING_TITLE"}}}"#)
+    }
+
+    @Test func otherPushTypes() throws {
+        #expect(
+            try render(#"{"pushType":"background","priority":5,"ttlSeconds":0,"handleKey":"h"}"#)
+                == #"{"aps":{"content-available":1},"h":"_____________________w"}"#)
+        let voip = try Policy(rooms(template: #"{"pushType":"voip","priority":10,"ttlSeconds":30}"#)).render(
+            "t", handle: Array(0..<16))
+        #expect(String(decoding: voip.payload, as: UTF8.self) == #"{"aps":{"content-available":1}}"#)
+        #expect(voip.topicSuffix == ".voip")
+        let live = #"""
+            {"pushType":"liveactivity","priority":5,"ttlSeconds":300,"event":"update","constants":{"v":1},
+             "fields":{"done":{"kind":"flag","key":"state.done"}}}
+            """#
+        #expect(
+            try render(live, ["done": .flag(true)], nowMs: 1_700_000_000_999)
+                == #"{"aps":{"content-state":{"state":{"done":true},"v":1},"event":"update","timestamp":1700000000}}"#)
+        #expect(throws: RenderError.timeMissing) { try render(live, ["done": .flag(true)]) }
+    }
+
+    @Test func expiryIsNeverLaterThanTheTokens() throws {
+        let template = try #require(try Policy.builtIn("rooms")?.templates["peer_waiting"])
+        #expect(template.expiration(nowMs: 1_000_000, tokenExpiryMs: 9_000_000) == 1120)
+        #expect(template.expiration(nowMs: 1_000_000, tokenExpiryMs: 1_050_999) == 1050)
+        let once = try Policy(rooms(template: #"{"pushType":"background","priority":5,"ttlSeconds":0}"#)).templates["t"]
+        #expect(once?.expiration(nowMs: 1_000_000, tokenExpiryMs: 9_000_000) == 0)
+    }
+
+    @Test func refusals() throws {
+        let template =
+            Self.alert + """
+                "body":"{n} {e}","fields":{"n":{"kind":"number","min":1,"max":9,"step":4},"e":{"kind":"enum","values":["a","b"]},
+                "h":{"kind":"handle","key":"h"},"q":{"kind":"flag","key":"q"}}}
+                """
+        let good: [String: FieldValue] = ["n": .number(5), "e": .choice("b"), "h": .handle(Array(0..<16)), "q": .flag(true)]
+        #expect(throws: Never.self) { try render(template, good) }
+        func refused(_ field: String, _ value: FieldValue?, _ error: RenderError) {
+            var fields = good
+            fields[field] = value
+            #expect(throws: error) { try render(template, fields) }
+        }
+        refused("n", nil, .missingField("n"))
+        refused("n", .number(4), .outOfRange("n"))
+        refused("n", .number(0), .outOfRange("n"))
+        refused("n", .number(10), .outOfRange("n"))
+        refused("n", .number(.max), .outOfRange("n"))
+        refused("n", .choice("5"), .wrongKind("n"))
+        refused("e", .choice("c"), .notListed("e"))
+        refused("e", .choice(""), .notListed("e"))
+        refused("e", .number(1), .wrongKind("e"))
+        refused("h", .handle(Array(0..<15)), .handleLength(15))
+        refused("h", .choice("a"), .wrongKind("h"))
+        refused("q", .number(1), .wrongKind("q"))
+        refused("text", .choice("a"), .unknownField)
+        #expect(throws: RenderError.handleLength(17)) { try render(template, handle: Array(0..<17), good) }
+        let policy = try #require(try Policy.builtIn("rooms"))
+        #expect(throws: RenderError.unknownTemplate) { try policy.render("peer", handle: Array(0..<16)) }
+        #expect(throws: RenderError.unknownField) {
+            try policy.render("peer_waiting", handle: Array(0..<16), fields: ["name": .choice("x")])
+        }
+    }
+
+    /// A word that is equal to a listed one by Unicode's rules, but not byte for byte, is not listed.
+    @Test func wordsAreComparedByBytes() throws {
+        let template = Self.alert + "\"body\":\"{e}\",\"fields\":{\"e\":{\"kind\":\"enum\",\"values\":[\"caf\u{e9}\"]}}}"
+        #expect(try render(template, ["e": .choice("caf\u{e9}")]).contains("caf\u{e9}"))
+        #expect(throws: RenderError.notListed("e")) { try render(template, ["e": .choice("cafe\u{301}")]) }
+    }
+
+    /// No text that a caller gives reaches a payload unless the policy lists it: whatever is rendered is made of the policy's own words,
+    /// numbers on the policy's steps, flags and handles.
+    @Test func noFreeText() throws {
+        let template =
+            Self.alert + """
+                "title":"{e}","body":"{n} {e}","handleKey":"id","fields":{"n":{"kind":"number","min":0,"max":100,"step":50,"key":"n"},
+                "e":{"kind":"enum","values":["red","green"],"key":"e"},"q":{"kind":"flag","key":"q"}}}
+                """
+        let policy = try Policy(rooms(template: template))
+        let handle = [UInt8](repeating: 0, count: 16)
+        var allowed: Set<[UInt8]> = []
+        for word in ["red", "green"] {
+            for number in [0, 50, 100] {
+                for flag in [true, false] {
+                    allowed.insert(
+                        try policy.render(
+                            "t", handle: handle, fields: ["n": .number(number), "e": .choice(word), "q": .flag(flag)]
+                        ).payload)
+                }
+            }
+        }
+        #expect(allowed.count == 12)
+
+        var random = SplitMix(state: 7)
+        var rendered = 0
+        for _ in 0..<20_000 {
+            // Half of the values are of the kind that is asked for, or hardly any push would be rendered.
+            let fields: [String: FieldValue] = [
+                "n": Bool.random(using: &random) ? .number(50 * Int.random(in: -1...3, using: &random)) : random.value(),
+                "e": Bool.random(using: &random)
+                    ? .choice(["red", "green", "blue"].randomElement(using: &random) ?? "") : random.value(),
+                "q": Bool.random(using: &random) ? .flag(Bool.random(using: &random)) : random.value(),
+            ]
+            guard let push = try? policy.render("t", handle: handle, fields: fields) else { continue }
+            rendered += 1
+            #expect(allowed.contains(push.payload))
+        }
+        #expect(rendered > 1000)
+    }
+}
+
+/// A small seeded generator, so that a failure can be repeated.
+struct SplitMix: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
+        z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb
+        return z ^ (z >> 31)
+    }
+
+    /// Texts near and far from what a template lists, and values of every other kind.
+    mutating func value() -> FieldValue {
+        switch Int.random(in: 0..<8, using: &self) {
+        case 0: return .flag(Bool.random(using: &self))
+        case 1: return .flag(true)
+        case 2: return .number([0, 50, 100, 25, -50, .min, .max].randomElement(using: &self) ?? 0)
+        case 3: return .number(Int.random(in: -200...200, using: &self))
+        case 4:
+            return .choice(["red", "green", "Red", "red ", "re", "{n}", "red\",\"x\":\"y", ""].randomElement(using: &self) ?? "")
+        case 5: return .handle((0..<16).map { _ in UInt8.random(in: .min ... .max, using: &self) })
+        default:
+            let count = Int.random(in: 0..<12, using: &self)
+            return .choice(
+                String(
+                    String.UnicodeScalarView(
+                        (0..<count).compactMap { _ in Unicode.Scalar(UInt32.random(in: 0..<0x300, using: &self)) })))
+        }
+    }
+}

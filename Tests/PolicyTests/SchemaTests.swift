@@ -1,0 +1,79 @@
+import FoundationEssentials
+import Testing
+
+@testable import Policy
+
+/// The schema beside the policies and the reader say the same.
+@Suite struct SchemaTests {
+    private let schema: JSONValue
+
+    init() throws {
+        let file = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../policies/policy.schema.json")
+        schema = try JSONReader.read(Array(Data(contentsOf: file)))
+    }
+
+    @Test func limitsHaveTheBoundsOfTheSchema() throws {
+        let base = try JSONReader.read(try #require(Policy.builtInBytes("rooms")))
+        let bounds = integers(in: try #require(schema["properties"]?["limits"]), at: ["limits"])
+        #expect(bounds.count == 27)
+        for (path, range) in bounds {
+            for (value, allowed) in [
+                (range.lowerBound, true), (range.upperBound, true), (range.lowerBound - 1, false), (range.upperBound + 1, false),
+            ] {
+                var bytes: [UInt8] = []
+                JSONWriter.append(base.setting(.number(String(value)), at: path[...]), to: &bytes)
+                let refused = Policy.lint(bytes).contains {
+                    $0.path == "$." + path.joined(separator: ".")
+                        && $0.problem.contains("outside \(range.lowerBound) to \(range.upperBound)")
+                }
+                #expect(refused != allowed, "\(path.joined(separator: ".")) = \(value)")
+            }
+        }
+    }
+
+    @Test func keysAreThoseOfTheSchema() throws {
+        let template = try #require(schema["$defs"]?["template"]?["properties"])
+        #expect(
+            Set(template.keys) == Set(TemplateReader.commonKeys + TemplateReader.alertKeys + TemplateReader.liveActivityKeys))
+        #expect(template["pushType"]?["enum"] == .array(PushType.allCases.map { .string($0.rawValue) }))
+        #expect(template["interruption-level"]?["enum"] == .array(TemplateReader.interruptionLevels.map { .string($0) }))
+        let required = try #require(schema["properties"]?["limits"]?["required"])
+        guard case .array(let keys) = required else { return #expect(Bool(false), "no list of required limits") }
+        for case .string(let key) in keys {
+            let text = try rooms().replacing("\"\(key)\":", with: "\"x\":")
+            #expect(Policy.lint(Array(text.utf8)).contains { $0.path == "$.limits.\(key)" && $0.problem == "is missing" })
+        }
+    }
+
+    /// Every whole number the schema bounds, references followed.
+    private func integers(in value: JSONValue, at path: [String]) -> [([String], ClosedRange<Int>)] {
+        if case .string(let reference)? = value["$ref"], let name = reference.split(separator: "/").last {
+            return schema["$defs"]?[String(name)].map { integers(in: $0, at: path) } ?? []
+        }
+        if value["type"] == .string("integer"), let low = value["minimum"]?.int, let high = value["maximum"]?.int {
+            return [(path, low...high)]
+        }
+        return (value["properties"]?.keys ?? []).flatMap { key in
+            value["properties"]?[key].map { integers(in: $0, at: path + [key]) } ?? []
+        }
+    }
+}
+
+extension JSONValue {
+    fileprivate subscript(key: String) -> JSONValue? {
+        guard case .object(let members) = self else { return nil }
+        return members.first { $0.key == key }?.value
+    }
+
+    fileprivate var keys: [String] {
+        guard case .object(let members) = self else { return [] }
+        return members.map(\.key)
+    }
+
+    fileprivate func setting(_ value: JSONValue, at path: ArraySlice<String>) -> JSONValue {
+        guard let key = path.first else { return value }
+        let changed = JSONMember(key: key, value: (self[key] ?? .object([])).setting(value, at: path.dropFirst()))
+        guard case .object(let members) = self else { return self }
+        return .object(members.filter { $0.key != key } + [changed])
+    }
+}
