@@ -1,0 +1,34 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.PHONY: run demo test check clean
+
+# Builds and starts broker, operator listener and APNs simulator with throw-away keys in var/, and stays.
+run:
+	@scripts/setup
+	swift build -c release --product mayfly
+	@exec .build/release/mayfly demo --stay
+
+# The same, then plays the story of one room and ends.
+demo:
+	@scripts/setup
+	swift build -c release --product mayfly
+	@.build/release/mayfly demo
+
+# Every test: each module's own, then the broker from outside.
+test:
+	@scripts/setup test
+	swift build --build-tests
+	@mkdir -p .build/log; modules=0; outside=0; \
+	swift test --skip-build 2>&1 | tee .build/log/modules || modules=$$?; \
+	.build/venv/bin/python -m pytest Tests/IntegrationTests -q 2>&1 | tee .build/log/outside || outside=$$?; \
+	echo; echo "modules:  $$(grep 'Test run with' .build/log/modules | tail -n 1 || echo 'no summary')"; \
+	echo "outside:  $$(tail -n 1 .build/log/outside)"; \
+	(( modules == 0 && outside == 0 ))
+
+# Format, boundaries, sanitizers.
+check:
+	@scripts/setup test
+	scripts/check
+
+clean:
+	rm -rf .build
