@@ -1,0 +1,59 @@
+"""An APNs on PyPI's h2 that takes one request and never answers; closing it drops the connection."""
+
+import queue
+import socket
+import ssl
+import threading
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived
+
+
+class APNsRecorder:
+    def __init__(self, certificate):
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate)
+        self.context.set_alpn_protocols(["h2"])
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.requests, self.connections = queue.Queue(), []
+        self.thread = threading.Thread(target=self._accept, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for connection in self.connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            connection.close()
+        self.thread.join(5)
+
+    def request(self, timeout):
+        """The headers of the next request."""
+        return self.requests.get(timeout=timeout)
+
+    def _accept(self):
+        try:
+            while True:
+                plain, _ = self.listener.accept()
+                self._serve(self.context.wrap_socket(plain, server_side=True))
+        except OSError:
+            pass
+
+    def _serve(self, connection):
+        self.connections.append(connection)
+        h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        h2.initiate_connection()
+        connection.sendall(h2.data_to_send())
+        while data := connection.recv(65536):
+            for event in h2.receive_data(data):
+                if isinstance(event, RequestReceived):
+                    self.requests.put(dict(event.headers))
+            connection.sendall(h2.data_to_send())

@@ -1,0 +1,263 @@
+"""The processes under test: command lines, state folders, ports. The only place that knows a flag's name."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("MAYFLY_BINARY", REPOSITORY / ".build/debug/mayfly")).absolute()
+ORIGIN = "mayfly.test/log"
+KEY_ID, TEAM_ID, BUNDLE_ID = "ABC123DEFG", "DEF123GHIJ", "com.example.app"
+
+
+def eventually(question, seconds=5.0, pause=0.02, what="it"):
+    """Asks until the answer is true, and returns that answer; fails after `seconds`."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = question()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true within {seconds} s; last answer: {answer!r}")
+        time.sleep(pause)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def clean_environment(**more):
+    """The tests' environment without settings of the machine they run on."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MAYFLY_", "APNS_", "COMETCHAT_"))}
+    return kept | {k: str(v) for k, v in more.items()}
+
+
+def mayfly(*arguments, timeout=30, **environment):
+    """Runs one command to its end: a CompletedProcess with text output."""
+    return subprocess.run(
+        [BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
+        env=clean_environment(**environment))
+
+
+_preload = None
+
+
+def shifted(seconds):
+    """Environment of a process whose wall clock stands `seconds` ahead."""
+    global _preload
+    if not seconds:
+        return {}
+    if _preload is None:
+        folder = Path(tempfile.mkdtemp(prefix="mayfly-clock-"))
+        _preload = folder / "clock_offset.so"
+        source = Path(__file__).with_name("clock_offset.c")
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", _preload, source, "-ldl"], check=True)
+    return {"LD_PRELOAD": _preload, "MAYFLY_TEST_CLOCK_OFFSET": seconds}
+
+
+class State:
+    """A state folder with keys made by the command line, and a folder beside it for what processes print."""
+
+    def __init__(self, parent=None, keys="throwaway"):
+        self.parent = Path(parent or tempfile.mkdtemp(prefix="mayfly-test-"))
+        self.folder = self.parent / "state"
+        self.prints = Path(tempfile.mkdtemp(prefix="mayfly-prints-"))
+        if keys:
+            made = mayfly("keys", keys, "--state", self.folder, "--origin", ORIGIN)
+            assert made.returncode == 0, f"keys {keys}: {made.stdout}{made.stderr}"
+
+    def __truediv__(self, name):
+        return self.folder / name
+
+    @property
+    def vkey(self):
+        return (self / "ledger.vkey").read_text().strip()
+
+    def counts(self):
+        """Rows of each table that holds what callers stored. The ledger's own tables and marks of time move by themselves."""
+        own = ("ledger", "entr", "checkpoint", "window", "tile", "leaf", "leaves", "head", "outbox", "pending_entr",
+               "mark", "meta", "clock", "setting", "node", "sqlite_")
+        with self.database() as database:
+            names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            kept = sorted(name for name in names if not name.lower().startswith(own))
+            assert kept, f"no table of rooms among {names}"
+            return {name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in kept}
+
+    def database(self):
+        return _Reader(self / "mayfly.sqlite")
+
+    def remove(self):
+        for folder in (self.prints, self.parent):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Reader:
+    """A read-only connection that is closed at the end of its `with`, so that no reader holds up a checkpoint."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __enter__(self):
+        self.connection = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=5)
+        return self.connection
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+
+class Process:
+    """One long-running command. Its output goes to files, and it is always ended by its own process id."""
+
+    ready_within = 15.0
+
+    def __init__(self, state, name):
+        self.state, self.name, self.child, self.starts = state, name, None, 0
+
+    def arguments(self):
+        raise NotImplementedError
+
+    def is_ready(self):
+        raise NotImplementedError
+
+    def start(self, wait=True, clock_offset=0, **environment):
+        self.starts += 1
+        base = self.state.prints / f"{self.name}-{id(self)}-{self.starts}"
+        with open(f"{base}.out", "wb") as out, open(f"{base}.err", "wb") as err:
+            self.child = subprocess.Popen(
+                [BINARY, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                env=clean_environment(**environment, **shifted(clock_offset)))
+        self.out, self.err = Path(f"{base}.out"), Path(f"{base}.err")
+        if wait:
+            def ready():
+                assert self.child.poll() is None, f"{self.name} ended with {self.child.returncode}:\n{self.printed()}"
+                return self.is_ready()
+            try:
+                eventually(ready, self.ready_within, what=f"{self.name} ready")
+            except BaseException:
+                self.kill()
+                raise
+        return self
+
+    def printed(self):
+        return self.out.read_text(errors="replace") + self.err.read_text(errors="replace")
+
+    @property
+    def running(self):
+        return self.child is not None and self.child.poll() is None
+
+    def kill(self):
+        if self.running:
+            self.child.kill()
+        if self.child is not None:
+            self.child.wait(10)
+
+    def stop(self):
+        """Ends it as an operator would; returns the exit status."""
+        if self.running:
+            self.child.send_signal(signal.SIGTERM)
+            try:
+                self.child.wait(15)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError(f"{self.name} did not stop within 15 s of SIGTERM:\n{self.printed()}")
+        return self.child.returncode if self.child else None
+
+
+class Broker(Process):
+    def __init__(self, state, apns_port=None, **changes):
+        super().__init__(state, "broker")
+        self.port, self.operator_port = free_port(), free_port()
+        self.options = {
+            "state": state.folder,
+            "listen": f"127.0.0.1:{self.port}",
+            "operator-listen": f"127.0.0.1:{self.operator_port}",
+            "origin": ORIGIN,
+            "resolution": 1,
+            "apns-key-path": state / "keys/apns.p8",
+            "apns-key-id": KEY_ID,
+            "apns-team-id": TEAM_ID,
+            "apns-bundle-id": BUNDLE_ID,
+            "apns-endpoint": f"127.0.0.1:{apns_port or free_port()}",
+            "apns-ca": state / "keys/simulator-ca.pem",
+        }
+        self.options.update({name.replace("_", "-"): value for name, value in changes.items()})
+
+    def arguments(self):
+        flags = [part for name, value in self.options.items() if value is not None for part in (f"--{name}", value)]
+        return ["serve", *flags]
+
+    def is_ready(self):
+        return http_status(f"http://127.0.0.1:{self.operator_port}/readyz") == 200
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def operator_url(self):
+        return f"http://127.0.0.1:{self.operator_port}"
+
+    @property
+    def ws_url(self):
+        return f"ws://127.0.0.1:{self.port}/ws"
+
+
+class Simulator(Process):
+    def __init__(self, state, port=None, key=None):
+        super().__init__(state, "simulator")
+        self.port, self.control_port = port or free_port(), free_port()
+        self.key = key or state / "keys/apns.p8"
+
+    def arguments(self):
+        return [
+            "apns-simulator", "--listen", f"127.0.0.1:{self.port}", "--control", f"127.0.0.1:{self.control_port}",
+            "--apns-key-path", self.key, "--apns-key-id", KEY_ID, "--apns-team-id", TEAM_ID,
+            "--apns-bundle-id", BUNDLE_ID, "--certificate", self.state / "keys/simulator.pem"]
+
+    def is_ready(self):
+        return http_status(f"http://127.0.0.1:{self.control_port}/pushes") == 200
+
+    def _control(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.control_port}{path}", data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            content = answer.read()
+            return json.loads(content) if content else None
+
+    def pushes(self, token=None):
+        """What it accepted, oldest first; only those to `token` (hex) if one is given."""
+        return [push for push in self._control("GET", "/pushes") if token in (None, push["token"])]
+
+    def forget(self):
+        self._control("DELETE", "/pushes")
+
+    def fault(self, **fault):
+        """What to answer from now on; without arguments: as APNs would."""
+        self._control("PUT", "/faults", fault)
+
+
+def http_status(url):
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
+def audit_verify(state, *since, timeout=60):
+    """`mayfly audit verify` on the ledger folder: a CompletedProcess."""
+    earlier = [part for checkpoint in since for part in ("--since", checkpoint)]
+    return mayfly("audit", "verify", state / "ledger", "--key", state.vkey, *earlier, timeout=timeout)

@@ -1,0 +1,119 @@
+"""A canary's token, room id and code are found in no file and no output, while the room lives and after."""
+
+import time
+from secrets import token_bytes
+
+import pytest
+
+from canary import Canaries
+from mayfly import Socket, base64url_bytes, new_client, new_code
+from processes import eventually
+
+
+def test_the_search_finds_what_was_planted(tmp_path):
+    """The search itself: every form, between other bytes; and nothing where there is nothing."""
+    import base64
+    secret = token_bytes(32)
+    canaries = Canaries()
+    canaries.add("canary", secret)
+    forms = [secret, secret.hex().encode(), secret.hex().upper().encode()]
+    forms += [encode(token_bytes(n) + secret) for n in range(4) for encode in (base64.b64encode, base64.urlsafe_b64encode)]
+    for number, form in enumerate(forms):
+        (tmp_path / f"{number}").write_bytes(token_bytes(50) + form + token_bytes(50))
+    (tmp_path / "none").write_bytes(token_bytes(5000))
+    assert len(canaries.in_files(tmp_path)) == len(forms)
+
+
+@pytest.fixture(scope="module")
+def story(world):
+    """Rooms in every stage of a life, all canaries, with pushes made and refused; then bad calls that name them."""
+    client, canaries, rooms = world.client(), Canaries(), []
+
+    def side(token):
+        canaries.add("token", token)
+        return token.hex(), new_client()
+
+    def member(answer, name):
+        canaries.add("room id", answer["roomid"], base64url_bytes(answer["roomid"]))
+        canaries.add(f"member secret of the {name}", answer["member"], base64url_bytes(answer["member"]))
+
+    for life in (3600, 12):
+        code = "canary-" + new_code()
+        (first, creator), (second, joiner) = side(token_bytes(32)), side(token_bytes(32))
+        canaries.add("join code", code)
+        canaries.add("client id", creator, joiner)
+        created = client.create(code, creator, first, life).expect(201).json
+        member(created, "creator")
+        client.create(code, creator, first, life).expect(200)
+        client.create(code, new_client(), first, life).expect(409)
+        client.accept(code, creator, first).expect(403)
+        accepted = client.accept(code, joiner, second).expect(200).json
+        member(accepted, "joiner")
+        client.accept(code, new_client(), first).expect(409)
+        roomid = created["roomid"]
+        with Socket(world.broker) as socket:
+            socket.join(roomid, joiner, accepted["member"])
+            eventually(lambda: world.simulator.pushes(first), what="the push")
+        client.put_token(roomid, creator, first[:-1], member=created["member"]).expect(400)
+        client.put_token(roomid + "A", creator, first).expect(401)
+        client.send("GET", "/api/room/" + roomid).expect(404)
+        client.send("POST", "/api/rooms", b'{"client1_token":"' + first.encode()).expect(400)
+        world.simulator.fault(reason="BadDeviceToken")
+        client.put_token(roomid, joiner, second, member=accepted["member"]).expect(200)
+        client.presence(roomid, creator).expect(202)
+        time.sleep(0.3)
+        world.simulator.fault()
+        rooms.append((roomid, creator, created["member"]))
+    pending = "canary-" + new_code()
+    canaries.add("join code", pending)
+    token, creator = side(token_bytes(32))
+    member(client.create(pending, creator, token).expect(201).json, "creator of a pending room")
+    return client, canaries, rooms
+
+
+def places(world):
+    return world.state.folder, world.state.prints
+
+
+def test_while_the_room_lives(world, story):
+    client, canaries, rooms = story
+    client.status(rooms[0][0]).expect(200)
+    assert (world.state / "mayfly.sqlite-wal").exists() and (world.state / "mayfly.sqlite").exists()
+    assert canaries.in_files(*places(world)) == []
+    metrics = __import__("urllib.request").request.urlopen(f"{world.broker.operator_url}/metrics").read()
+    assert canaries.in_bytes(metrics) == []
+
+
+def test_after_the_room(world, story):
+    client, canaries, rooms = story
+    client.delete(rooms[0][0]).expect(200)
+    eventually(lambda: client.status(rooms[1][0]).status == 404, 15, 0.2, "the end of the short room")
+    time.sleep(1.5)
+    assert canaries.in_files(*places(world)) == []
+
+
+def test_sealed_bytes_are_gone_from_the_store_too(worlds):
+    """A purged row's ciphertext leaves the database at once and its write-ahead log within 60 seconds."""
+    world = worlds()
+    client = world.client()
+    room = client.room()
+    with world.state.database() as database:
+        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        cells = [cell for table in tables for row in database.execute(f'SELECT * FROM "{table}"') for cell in row]
+    sealed = [cell for cell in cells if isinstance(cell, bytes) and len(cell) == 168]
+    assert len(sealed) == 2, "a row's sealed part is 168 bytes"
+    traces = Canaries()
+    for cell in sealed:
+        traces.forms[cell[8:72]] = "sealed token"
+    assert traces.in_files(world.state.folder), "the search does not find what is there"
+    client.delete(room.roomid).expect(200)
+    eventually(lambda: not traces.in_files(world.state.folder), 61, 0.5, "the write-ahead log without the sealed tokens")
+
+
+def test_after_the_stop(world, story):
+    _, canaries, _ = story
+    assert world.broker.stop() == 0
+    names = sorted(path.name for path in world.state.folder.iterdir())
+    assert set(names) - {"mayfly.sqlite-wal", "mayfly.sqlite-shm"} == {"keys", "ledger", "ledger.vkey", "mayfly.sqlite"}
+    assert canaries.in_files(*places(world)) == []
+    world.broker.start()

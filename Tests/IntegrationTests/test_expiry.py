@@ -1,0 +1,102 @@
+"""What ends, ends on time: a second late at most, also over a restart."""
+
+import time
+from datetime import datetime
+
+import ledger
+from mayfly import new_client, new_code, new_token
+from processes import audit_verify, eventually
+
+
+def moment(answer):
+    return datetime.fromisoformat(answer["expiresAt"].replace("Z", "+00:00")).timestamp()
+
+
+def sleep_until(instant):
+    time.sleep(max(0, instant - time.time()))
+
+
+def test_room_of_ten_seconds(worlds):
+    """Accepted with two tokens, and pending with one: rows, answers and ledger."""
+    world = worlds()
+    client = world.client()
+    empty = world.state.counts()
+    room = client.room(expires=10)
+    pending = client.create(token=new_token(), expires=10).expect(201).json
+    stored = world.state.counts()
+    assert sum(stored.values()) > sum(empty.values())
+    end = max(moment(room.creator.answer), moment(pending))
+    sleep_until(moment(room.creator.answer) - 0.5)
+    client.status(room.roomid).expect(200)
+    sleep_until(end + 0.05)
+    client.status(room.roomid).expect(404, "room_not_found")
+    client.status(pending["roomid"]).expect(404, "room_not_found")
+    client.accept(room.code).expect(404, "room_not_found")
+    sleep_until(end + 1)
+    assert world.state.counts() == empty, "rows are still there a second after the end"
+    refs = (room.creator.ref, room.joiner.ref, pending["ref"])
+
+    def purges():
+        log = ledger.read(world.state)
+        found = [log.of(ref, "token.purged") for ref in refs]
+        return all(found) and found
+    for entries in eventually(purges, 4, what="three purges in the ledger"):
+        assert [entry["cause"] for entry in entries] == ["expired"]
+        assert ledger.seconds(entries[0]["at"]) <= end + 1
+    verified = audit_verify(world.state)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_expired_while_nobody_ran(state, processes):
+    """Stopped for a quarter of an hour of its clock: purged at the next start, before the first answer, and excused."""
+    from mayfly import Client
+    from processes import Broker
+    broker = Broker(state)
+    processes.append(broker)
+    broker.start()
+    client = Client(broker.port)
+    empty = state.counts()
+    room = client.room(expires=60)
+    lasting = client.room(expires=3600)
+    code = new_code()
+    client.create(code, expires=300).expect(201)
+    client.close()
+    assert broker.stop() == 0
+    broker.start(clock_offset=900)
+    client.status(room.roomid).expect(404, "room_not_found")
+    client.accept(code).expect(404, "room_not_found")
+    assert client.status(lasting.roomid).expect(200).json["creatorHasToken"] is True
+    client.create(room.code, new_client()).expect(201)  # ten minutes later a used code is free
+
+    def purged():
+        log = ledger.read(state)
+        return [[e["cause"] for e in log.of(side.ref, "token.purged")] for side in (room.creator, room.joiner)]
+    eventually(lambda: purged() == [["expired"], ["expired"]], what="both purges in the ledger")
+    log = ledger.read(state)
+    log.check()
+    assert any(entry["op"] == "keys.ratcheted" for entry in log.entries), "an hour of keys has passed"
+    verified = audit_verify(state)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    client.close()
+    assert broker.stop() == 0
+    broker.start(clock_offset=4600)
+    eventually(lambda: state.counts() == empty, what="an empty store")
+    verified = audit_verify(state)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_keys_of_the_past_are_gone(state, processes):
+    """Once a later epoch has begun, the key file holds none of the bytes it held before."""
+    from processes import Broker
+    broker = Broker(state)
+    processes.append(broker)
+    broker.start()
+    assert broker.stop() == 0
+    earlier = (state / "keys/ratchet.key").read_bytes()
+    broker.start(clock_offset=900)
+    assert broker.stop() == 0
+    later = (state / "keys/ratchet.key").read_bytes()
+    assert later != earlier
+    shared = [at for at in range(0, len(earlier) - 32) if earlier[at:at + 32] in later]
+    # The join index's day chain moves by the day: at most that one key may be the same.
+    assert len(shared) <= 32, f"{len(shared)} windows of 32 bytes of the old key file stand in the new one"

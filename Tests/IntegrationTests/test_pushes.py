@@ -1,0 +1,269 @@
+"""What reaches Apple: when, with what, and what each of its answers does."""
+
+import json
+import shutil
+import time
+from datetime import datetime
+
+import pytest
+
+import ledger
+from apns_recorder import APNsRecorder
+from canary import Canaries
+from mayfly import Client, Socket, base64url_bytes, new_token
+from processes import BUNDLE_ID, Broker, Simulator, State, eventually
+
+
+def outcome(world, ref, seconds=8):
+    """The one outcome of the one knock at this token, once it is in the ledger."""
+    found = eventually(lambda: ledger.read(world.state).outcomes(ref), seconds, what=f"an outcome for {ref}")
+    assert len(found) == 1, found
+    return found[0]
+
+
+def secrets_of(room):
+    canaries = Canaries()
+    canaries.add("room id", room.roomid, base64url_bytes(room.roomid))
+    canaries.add("join code", room.code)
+    for side in (room.creator, room.joiner):
+        canaries.add("client id", side.client)
+        canaries.add("member secret", side.member, base64url_bytes(side.member))
+    return canaries
+
+
+def check_push(push, room, side):
+    expiry = datetime.fromisoformat(side.answer["expiresAt"].replace("Z", "+00:00")).timestamp()
+    headers, payload = push["headers"], push["payload"]
+    payload = json.loads(payload) if isinstance(payload, str) else payload
+    handle = payload["roomId"]
+    assert payload == {
+        "aps": {"alert": {"body": "Your chat partner is waiting"}, "mutable-content": 1, "sound": "default"},
+        "roomId": handle}
+    assert len(handle) == 22 and len(base64url_bytes(handle)) == 16
+    assert headers["apns-topic"] == BUNDLE_ID and headers["apns-push-type"] == "alert"
+    assert headers["apns-priority"] == "10" and headers["apns-collapse-id"] == handle
+    assert time.time() - 1 < int(headers["apns-expiration"]) <= expiry
+    apns_id = headers["apns-id"]
+    assert apns_id == apns_id.lower() and [len(part) for part in apns_id.split("-")] == [8, 4, 4, 4, 12]
+    found = secrets_of(room).in_bytes(json.dumps({**push, "headers": {**headers, "authorization": ""}}).encode())
+    assert not found, f"{found} in a push"
+    return handle
+
+
+@pytest.mark.parametrize("waiting", ["creator", "joiner"])
+def test_push_within_100_ms(world, client, waiting):
+    """From sending the join, connection and TLS to APNs included where it is the first."""
+    room = client.room()
+    here, away = (room.joiner, room.creator) if waiting == "creator" else (room.creator, room.joiner)
+    with Socket(world.broker) as socket:
+        begin = time.monotonic()
+        assert socket.join(room.roomid, here.client)["delivery"] == "queued"
+        while not (pushes := world.simulator.pushes(away.token)):
+            assert time.monotonic() - begin < 5, "no push at all"
+            time.sleep(0.002)
+        took = time.monotonic() - begin
+    assert took <= 0.1, f"the push took {took * 1000:.0f} ms"
+    assert len(pushes) == 1
+    check_push(pushes[0], room, away)
+    assert outcome(world, away.ref)["status"] == 200
+    assert not world.simulator.pushes(here.token)
+
+
+def test_presence_call_pushes_too(world, client):
+    room = client.room()
+    begin = time.monotonic()
+    assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
+    push = eventually(lambda: world.simulator.pushes(room.creator.token), 5, 0.002, "the push")[0]
+    assert time.monotonic() - begin <= 0.1
+    check_push(push, room, room.creator)
+
+
+def test_no_push_when_the_peer_is_present(world, client):
+    room = client.room()
+    with Socket(world.broker) as creator, Socket(world.broker) as joiner:
+        assert creator.join(room.roomid, room.creator.client)["delivery"] == "queued"
+        eventually(lambda: world.simulator.pushes(room.joiner.token), what="the push to the joiner, who is away")
+        assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "peer_present"
+        with Socket(world.broker) as again:
+            assert again.join(room.roomid, room.joiner.client)["delivery"] == "peer_present"
+        time.sleep(0.5)
+        assert world.simulator.pushes(room.creator.token) == []
+        assert len(world.simulator.pushes(room.joiner.token)) == 1
+
+
+def test_peer_gone_for_a_moment_counts_as_present(world, client):
+    room = client.room()
+    with Socket(world.broker) as creator:
+        creator.join(room.roomid, room.creator.client)
+    with Socket(world.broker) as joiner:
+        assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "peer_present"
+    time.sleep(6)
+    with Socket(world.broker) as joiner:
+        assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "queued"
+    eventually(lambda: world.simulator.pushes(room.creator.token), what="the push to the creator, gone for 6 s")
+
+
+def test_no_token_no_push(world, client):
+    room = client.room(tokens=(False, True))
+    with Socket(world.broker) as joiner:
+        assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "no_token"
+
+
+def test_token_given_in_capitals_and_handles(world, client):
+    """A token is bytes, however it was written; a handle says nothing of the token or the other side."""
+    room = client.room()
+    token = new_token()
+    client.put_token(room.roomid, room.creator.client, token.upper()).expect(200)
+    client.presence(room.roomid, room.joiner.client).expect(202)
+    first = eventually(lambda: world.simulator.pushes(token), what="the push")[0]
+    other = client.room()
+    client.put_token(other.roomid, other.creator.client, token).expect(200)
+    client.presence(other.roomid, other.joiner.client).expect(202)
+    pushes = eventually(lambda: len(found := world.simulator.pushes(token)) == 2 and found, what="the other push")
+    assert len({push["headers"]["apns-collapse-id"] for push in pushes}) == 2
+    check_push(first, room, room.creator)
+
+
+def test_unregistered_purges(world, client):
+    room = client.room()
+    world.simulator.fault(reason="Unregistered", timestamp=int(time.time() * 1000) + 1000)
+    try:
+        assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
+        failed = outcome(world, room.creator.ref)
+    finally:
+        world.simulator.fault()
+    assert failed["op"] == "push.failed" and failed["status"] == 410 and failed["reason"] == "Unregistered"
+    purged = eventually(lambda: ledger.read(world.state).of(room.creator.ref, "token.purged"), what="the purge")
+    assert [entry["cause"] for entry in purged] == ["unregistered"]
+    status = client.status(room.roomid).expect(200).json
+    assert status["creatorHasToken"] is False and status["joinerHasToken"] is True
+    assert world.simulator.pushes(room.creator.token) == []
+
+
+def test_unregistered_long_before_the_token_was_given_keeps_it(world, client):
+    """The 410 speaks of an earlier life of this token: sealed later, it is live again."""
+    room = client.room()
+    world.simulator.fault(reason="Unregistered", timestamp=int(time.time() * 1000) - 3_600_000)
+    try:
+        client.presence(room.roomid, room.joiner.client).expect(202)
+        assert outcome(world, room.creator.ref)["status"] == 410
+    finally:
+        world.simulator.fault()
+    assert client.status(room.roomid).json["creatorHasToken"] is True
+
+
+@pytest.mark.parametrize("status, reason", [(400, "BadTopic"), (403, "InvalidProviderToken"), (413, "PayloadTooLarge")])
+def test_mistakes_of_ours_keep_the_token(world, client, status, reason):
+    room = client.room()
+    world.simulator.fault(reason=reason)
+    try:
+        client.presence(room.roomid, room.joiner.client).expect(202)
+        failed = outcome(world, room.creator.ref)
+    finally:
+        world.simulator.fault()
+    assert (failed["op"], failed["status"], failed["reason"]) == ("push.failed", status, reason)
+    assert client.status(room.roomid).json["creatorHasToken"] is True
+    assert ledger.read(world.state).of(room.creator.ref, "token.purged") == []
+
+
+def test_simulator_away_and_back(worlds):
+    world = worlds()
+    client = world.client()
+    room = client.room()
+    world.simulator.kill()
+    assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
+    time.sleep(1)
+    assert ledger.read(world.state).outcomes(room.creator.ref) == []
+    world.simulator.start()
+    push = eventually(lambda: world.simulator.pushes(room.creator.token), 60, 0.1, "the push after the restart")
+    assert len(push) == 1
+    check_push(push[0], room, room.creator)
+    assert outcome(world, room.creator.ref)["op"] == "push.delivered"
+
+
+def test_retry_has_the_same_apns_id(state, processes):
+    """An APNs of h2's takes the request and dies without an answer; the simulator at the same place gets it again."""
+    with APNsRecorder(state / "keys/simulator.pem") as recorder:
+        broker = Broker(state, recorder.port)
+        processes.append(broker)
+        broker.start()
+        client = Client(broker.port)
+        room = client.room()
+        assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
+        lost = recorder.request(timeout=10)
+    assert lost[":path"] == f"/3/device/{room.creator.token}"
+    simulator = Simulator(state, port=recorder.port)
+    processes.append(simulator)
+    simulator.start()
+    push = eventually(lambda: simulator.pushes(room.creator.token), 60, 0.1, "the push again")[0]
+    for name in ("apns-id", "apns-collapse-id", "apns-topic", "apns-push-type", "apns-priority", "apns-expiration"):
+        assert push["headers"][name] == lost[name], name
+    delivered = eventually(lambda: ledger.read(state).outcomes(room.creator.ref), what="the outcome")
+    assert [entry["op"] for entry in delivered] == ["push.delivered"]
+
+
+@pytest.fixture(scope="module")
+def lonely():
+    """Brokers whose APNs is not there, is somebody else, or does not know the key; each has knocked once."""
+    made, stories = [], {}
+
+    def knock(name, state, broker):
+        broker.start()
+        client = Client(broker.port)
+        room = client.room(expires=12)
+        assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
+        stories[name] = (state, broker, client, room)
+
+    try:
+        state = State()
+        broker = Broker(state)
+        made += [broker, state]
+        knock("unreachable", state, broker)
+
+        state, other = State(), State()
+        shutil.copy(state / "keys/apns.p8", other / "keys/apns.p8")
+        stranger = Simulator(other)
+        broker = Broker(state, stranger.port)
+        made += [broker, stranger, state, other]
+        stranger.start()
+        knock("untrusted", state, broker)
+        stories["stranger"] = stranger
+
+        state, other = State(), State()
+        simulator = Simulator(state, key=other / "keys/apns.p8")
+        broker = Broker(state, simulator.port)
+        made += [broker, simulator, state, other]
+        simulator.start()
+        knock("wrong key", state, broker)
+        yield stories
+    finally:
+        for one in made:
+            one.kill() if hasattr(one, "kill") else one.remove()
+
+
+@pytest.mark.parametrize("why", ["unreachable", "untrusted"])
+def test_apns_that_can_not_be_used(lonely, why):
+    """The knock fails at its deadline, never later than the room; the token is kept until then; the broker lives on."""
+    state, broker, client, room = lonely[why]
+    if ledger.read(state).outcomes(room.creator.ref) == []:
+        assert client.status(room.roomid).expect(200).json["creatorHasToken"] is True
+    failed = eventually(lambda: ledger.read(state).outcomes(room.creator.ref), 20, 0.1, "the outcome")
+    assert [entry["op"] for entry in failed] == ["push.failed"]
+    purged = eventually(lambda: ledger.read(state).of(room.creator.ref, "token.purged"), 20, 0.1, "the purge")
+    assert [entry["cause"] for entry in purged] == ["expired"]
+    client.create().expect(201)
+    if why == "untrusted":
+        assert lonely["stranger"].pushes() == []
+    printed = broker.printed()
+    assert "rror" in printed or "warn" in printed.lower(), f"nothing told the operator:\n{printed}"
+    assert room.creator.token not in printed
+
+
+def test_apns_that_does_not_know_the_key(lonely):
+    state, broker, client, room = lonely["wrong key"]
+    failed = eventually(lambda: ledger.read(state).outcomes(room.creator.ref), 20, 0.1, "the outcome")
+    assert [(entry["op"], entry["status"], entry["reason"]) for entry in failed] == [
+        ("push.failed", 403, "InvalidProviderToken")]
+    purged = eventually(lambda: ledger.read(state).of(room.creator.ref, "token.purged"), 20, 0.1, "the purge")
+    assert [entry["cause"] for entry in purged] == ["expired"], "a wrong key must cost nobody a token"
+    assert "InvalidProviderToken" in broker.printed()

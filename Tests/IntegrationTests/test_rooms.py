@@ -1,0 +1,275 @@
+"""Rooms as the contract has them: good calls, and who may do what."""
+
+import hashlib
+import statistics
+import time
+from datetime import datetime, timezone
+from secrets import token_urlsafe
+
+import pytest
+
+import ledger
+from mayfly import Client, new_client, new_code, new_token
+from processes import eventually
+
+
+def seconds_left(answer):
+    moment = datetime.fromisoformat(answer["expiresAt"].replace("Z", "+00:00"))
+    return (moment - datetime.now(timezone.utc)).total_seconds()
+
+
+def test_create_and_accept(client):
+    code, token = new_code(), new_token()
+    created = client.create(code, token=token, expires=600).expect(201).json
+    assert 598 < seconds_left(created) < 601
+    assert created["ref"]
+    accepted = client.accept(code).expect(200).json
+    assert accepted["roomid"] == created["roomid"] and accepted["expiresAt"] == created["expiresAt"]
+    assert accepted["member"] != created["member"] and "ref" not in accepted
+    assert client.status(created["roomid"]).expect(200).json == {
+        "expiresAt": created["expiresAt"], "accepted": True, "creatorPresent": False, "joinerPresent": False,
+        "creatorHasToken": True, "joinerHasToken": False}
+
+
+def test_pending_room_is_not_accepted(client):
+    created = client.create().expect(201).json
+    status = client.status(created["roomid"]).expect(200).json
+    assert status["accepted"] is False and status["creatorHasToken"] is False
+
+
+def test_create_again_while_pending_gives_the_same_room(world, client):
+    code, creator = new_code(), new_client()
+    first = client.create(code, creator, new_token()).expect(201).json
+    before = world.state.counts()
+    assert client.create(code, creator, new_token(), expires=60).expect(200).json == first
+    assert world.state.counts() == before
+
+
+def test_create_again_after_the_accept_is_refused(client):
+    code, creator = new_code(), new_client()
+    client.create(code, creator).expect(201)
+    client.accept(code).expect(200)
+    client.create(code, creator).expect(409, "join_code_in_use")
+
+
+def test_accept_again_gives_the_same_answer(client):
+    code, joiner = new_code(), new_client()
+    client.create(code).expect(201)
+    first = client.accept(code, joiner, new_token()).expect(200).json
+    assert client.accept(code, joiner, new_token()).expect(200).json == first
+
+
+def test_the_creator_is_not_the_other_side(client):
+    code, creator = new_code(), new_client()
+    client.create(code, creator).expect(201)
+    client.accept(code, creator).expect(403, "not_a_member")
+    client.accept(code).expect(200)
+
+
+def test_token_under_its_short_name(client):
+    code, token = new_code(), new_token()
+    created = client.create(code, **{"token": token}).expect(201).json
+    accepted = client.send("POST", "/api/rooms/accept", {"joinid": code, "client2": new_client(), "token": token})
+    assert created["ref"] != accepted.expect(200).json["ref"]
+
+
+def test_null_token_counts_as_absent(client):
+    assert "ref" not in client.create(client1_token=None).expect(201).json
+
+
+def test_tokens_of_other_lengths(client):
+    for length in (1, 31, 80, 100):
+        assert client.create(token="aB" * length).expect(201).json["ref"]
+
+
+@pytest.mark.parametrize("environment", ["production", "sandbox", "development"])
+def test_environments(client, environment):
+    client.create(token=new_token(), environment=environment).expect(201)
+
+
+def test_content_is_dropped_and_named(client):
+    content = {"title": "Meet me", "name": "Ann", "fileName": "plan.pdf", "unknown": 1}
+    assert client.create(**content).expect(201).json["dropped"] == ["fileName", "name", "title"]
+    room = client.room()
+    answer = client.presence(room.roomid, room.joiner.client, message="hello", summary="s", url="u", text="t", body="b")
+    assert answer.expect(202).json["dropped"] == ["body", "message", "summary", "text", "url"]
+    assert "dropped" not in client.create(unknown=1).expect(201).json
+
+
+def test_replace_and_withdraw_a_token(world, client):
+    room = client.room()
+    fresh = client.put_token(room.roomid, room.joiner.client, new_token()).expect(200).json
+    assert fresh["ref"] != room.joiner.ref
+    assert client.delete_token(room.roomid, room.joiner.client).expect(200).json == {"purged": 1}
+    assert client.delete_token(room.roomid, room.joiner.client).expect(200).json == {"purged": 0}
+    assert client.status(room.roomid).json["joinerHasToken"] is False
+    assert client.status(room.roomid).json["creatorHasToken"] is True
+
+    def purged():
+        log = ledger.read(world.state)
+        return [[entry["cause"] for entry in log.of(ref, "token.purged")] for ref in (room.joiner.ref, fresh["ref"])]
+    eventually(lambda: purged() == [["replaced"], ["deleted"]], what="both purges in the ledger")
+
+
+def test_member_secret_once_used_is_required(client):
+    room = client.room()
+    client.presence(room.roomid, room.joiner.client).expect(202)
+    client.presence(room.roomid, room.joiner.client, member=room.joiner.member).expect(202)
+    client.presence(room.roomid, room.joiner.client).expect(403, "member_required")
+    client.put_token(room.roomid, room.joiner.client, new_token()).expect(403, "member_required")
+    client.presence(room.roomid, room.creator.client).expect(202)  # the other side goes on as before
+
+
+@pytest.mark.parametrize("call", ["put_token", "delete_token", "presence"])
+def test_one_side_can_not_act_as_the_other(world, client, call):
+    room = client.room()
+    before = world.state.counts()
+    arguments = [new_token()] if call == "put_token" else []
+    act = getattr(client, call)
+    act(room.roomid, room.creator.client, *arguments, member=room.joiner.member).expect(403, "not_a_member")
+    act(room.roomid, new_client(), *arguments).expect(403, "not_a_member")
+    act(room.roomid, new_client(), *arguments, member=room.joiner.member).expect(403, "not_a_member")
+    assert world.state.counts() == before
+    assert client.status(room.roomid).json["creatorHasToken"] is True
+
+
+def test_presence(client):
+    room = client.room(tokens=(True, False))
+    assert client.presence(room.roomid, room.creator.client).expect(202).json == {"delivery": "no_token"}
+    assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "peer_present"}
+    assert client.presence(room.roomid, room.creator.client, leaving=True).expect(202).json == {"delivery": "none"}
+    status = client.status(room.roomid).json
+    assert status["joinerPresent"] is True
+
+
+def test_knocks_follow_each_other_slowly(client):
+    room = client.room()
+    assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
+    assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "throttled"}
+
+
+def test_close_destroys_both_tokens_at_once(world, client):
+    room = client.room()
+    before = world.state.counts()
+    assert client.delete(room.roomid).expect(200).json == {"purged": 2}
+    client.delete(room.roomid).expect(404, "room_not_found")
+    client.status(room.roomid).expect(404, "room_not_found")
+    client.presence(room.roomid, room.creator.client).expect(404, "room_not_found")
+    client.put_token(room.roomid, room.creator.client, new_token()).expect(404, "room_not_found")
+    assert sum(world.state.counts().values()) < sum(before.values())
+
+    def purged():
+        log = ledger.read(world.state)
+        return [entry["cause"] for side in (room.creator, room.joiner) for entry in log.of(side.ref, "token.purged")]
+    eventually(lambda: purged() == ["room_closed", "room_closed"], what="both purges in the ledger")
+
+
+def test_close_of_a_pending_room_frees_nothing_to_guess(client):
+    code = new_code()
+    created = client.create(code, token=new_token()).expect(201).json
+    assert client.delete(created["roomid"]).expect(200).json == {"purged": 1}
+    client.accept(code).expect(404, "room_not_found")
+
+
+def test_unknown_expired_and_closed_are_alike(world):
+    """Body and headers alike, and no difference in time that a stranger could use."""
+    client = world.client()
+    room, closed_code = client.room(), new_code()
+    client.delete(room.roomid).expect(200)
+    pending = client.create(closed_code).expect(201).json
+    client.delete(pending["roomid"]).expect(200)
+    shapes, times = set(), {"unknown": [], "closed": []}
+    for _ in range(40):
+        for name, roomid in (("unknown", token_urlsafe(32)), ("closed", room.roomid)):
+            begin = time.perf_counter()
+            answer = client.status(roomid).expect(404, "room_not_found")
+            times[name].append(time.perf_counter() - begin)
+            shapes.add((answer.body, tuple(sorted(k for k in answer.headers if k != "date"))))
+    assert len(shapes) == 1
+    unknown, closed = (statistics.median(values) for values in times.values())
+    assert abs(unknown - closed) < 0.5 * max(unknown, closed) + 0.0005
+    bodies = {world.client().accept(code).expect(404, "room_not_found").body for code in (new_code(), closed_code)}
+    assert len(bodies) == 1
+
+
+def test_capability_only_in_the_header(client):
+    room = client.room()
+    client.send("GET", f"/api/room?roomid={room.roomid}").expect(401, "no_capability")
+    client.send("GET", f"/api/room/{room.roomid}").expect(404, "not_found")
+    client.send("DELETE", "/api/room", {"roomid": room.roomid}).expect(401, "no_capability")
+    client.status(room.roomid).expect(200)
+
+
+def test_routes_and_methods(client):
+    client.send("GET", "/").expect(404, "not_found")
+    client.send("GET", "/api/unknown").expect(404, "not_found")
+    answer = client.send("GET", "/api/rooms").expect(405, "method_not_allowed")
+    assert answer.headers["allow"].replace(" ", "").split(",") == ["POST"]
+    answer = client.send("PATCH", "/api/room").expect(405, "method_not_allowed")
+    assert {"GET", "DELETE"} <= set(answer.headers["allow"].replace(" ", "").split(","))
+
+
+def test_ledger_is_served_as_it_lies(world, client):
+    client.room()
+    served = eventually(lambda: client.send("GET", "/audit/checkpoint").expect(200).body, what="a checkpoint")
+    log = ledger.Ledger(world.state / "ledger", world.state.vkey, served)
+    width = log.checkpoint.size
+    assert width < 256, "this test reads a partial tile"
+    tile = client.send("GET", f"/audit/tile/0/000.p/{width}").expect(200)
+    assert tile.body == b"".join(log.hashes)
+    assert tile.headers["content-type"] == "application/octet-stream"
+    policy = next(entry["policy"] for entry in log.entries if entry["op"] == "policy.loaded")
+    assert hashlib.sha256(client.send("GET", f"/audit/policies/{policy}.json").expect(200).body).hexdigest() == policy
+    client.send("POST", "/audit/checkpoint", {}).expect(405, "method_not_allowed")
+
+
+@pytest.mark.parametrize("path", [
+    "/audit/../keys/ratchet.key", "/audit/%2e%2e/keys/ratchet.key", "/audit/..%2fkeys%2fratchet.key",
+    "/audit/tile/../../keys/ledger.key", "/audit//etc/passwd", "/audit/tile", "/audit/", "/audit/.tmp",
+    "/audit/tile/0/000.p/0", "/audit/policies/../checkpoint.json", "/audit/checkpoint%00"])
+def test_only_the_ledger_is_served(world, client, path):
+    answer = client.send("GET", path)
+    assert answer.status in (400, 404), answer
+    assert (world.state / "keys/ratchet.key").read_bytes()[:16] not in answer.body
+
+
+def test_operator_listener(world, client):
+    operator = Client(world.broker.operator_port)
+    assert operator.send("GET", "/healthz").expect(200).body.strip() == b"ok"
+    operator.send("GET", "/readyz").expect(200)
+    metrics = operator.send("GET", "/metrics").expect(200).body.decode()
+    lines = [line for line in metrics.splitlines() if line and not line.startswith("#")]
+    assert lines and all(line.startswith("mayfly_") and float(line.rsplit(" ", 1)[1]) >= 0 for line in lines)
+    operator.send("POST", "/api/rooms", {}, checked=False).expect(404, "not_found")
+    for path in ("/healthz", "/readyz", "/metrics"):
+        client.send("GET", path, checked=False).expect(404, "not_found")
+
+
+def test_guessing_codes_is_slowed(world):
+    """From one address: soon 429 with Retry-After, also for a right guess; from another: as ever."""
+    stranger, code = world.client(), new_code()
+    stranger.create(code).expect(201)
+    for _ in range(400):
+        answer = stranger.accept(new_code())
+        if answer.status == 429:
+            break
+        answer.expect(404, "room_not_found")
+    answer.expect(429, "too_many_requests")
+    assert int(answer.headers["retry-after"]) >= 1
+    stranger.accept(code).expect(429, "too_many_requests")
+    world.client().accept(code).expect(200)
+
+
+def test_creating_rooms_is_limited(world):
+    greedy, before = world.client(), world.state.counts()
+    for made in range(2000):
+        answer = greedy.create()
+        if answer.status == 429:
+            break
+        answer.expect(201)
+    answer.expect(429, "too_many_requests")
+    assert int(answer.headers["retry-after"]) >= 1
+    after = world.state.counts()
+    greedy.create().expect(429, "too_many_requests")
+    assert world.state.counts() == after != before
+    world.client().create().expect(201)
