@@ -1,6 +1,8 @@
 """A canary's token, room id and code are found in no file and no output, while the room lives and after."""
 
+import base64
 import time
+import urllib.request
 from secrets import token_bytes
 
 import pytest
@@ -12,7 +14,6 @@ from processes import eventually
 
 def test_the_search_finds_what_was_planted(tmp_path):
     """The search itself: every form, between other bytes; and nothing where there is nothing."""
-    import base64
     secret = token_bytes(32)
     canaries = Canaries()
     canaries.add("canary", secret)
@@ -80,7 +81,7 @@ def test_while_the_room_lives(world, story):
     client.status(rooms[0][0]).expect(200)
     assert (world.state / "mayfly.sqlite-wal").exists() and (world.state / "mayfly.sqlite").exists()
     assert canaries.in_files(*places(world)) == []
-    metrics = __import__("urllib.request").request.urlopen(f"{world.broker.operator_url}/metrics").read()
+    metrics = urllib.request.urlopen(f"{world.broker.operator_url}/metrics").read()
     assert canaries.in_bytes(metrics) == []
 
 

@@ -4,8 +4,8 @@ import time
 from datetime import datetime
 
 import ledger
-from mayfly import new_client, new_code, new_token
-from processes import audit_verify, eventually
+from mayfly import Client, new_client, new_code, new_token
+from processes import Broker, audit_verify, eventually
 
 
 def moment(answer):
@@ -49,8 +49,6 @@ def test_room_of_ten_seconds(worlds):
 
 def test_expired_while_nobody_ran(state, processes):
     """Stopped for a quarter of an hour of its clock: purged at the next start, before the first answer, and excused."""
-    from mayfly import Client
-    from processes import Broker
     broker = Broker(state)
     processes.append(broker)
     broker.start()
@@ -87,7 +85,6 @@ def test_expired_while_nobody_ran(state, processes):
 
 def test_keys_of_the_past_are_gone(state, processes):
     """Once a later epoch has begun, the key file holds none of the bytes it held before."""
-    from processes import Broker
     broker = Broker(state)
     processes.append(broker)
     broker.start()

@@ -1,0 +1,144 @@
+"""kill -9 under load, at random moments: nothing acknowledged is lost, nothing is done twice, the log stays one log."""
+
+import os
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from http.client import HTTPException
+
+import ledger
+from mayfly import Client, new_client, new_code, new_token
+from processes import audit_verify, eventually
+
+KILLS = int(os.environ.get("MAYFLY_TEST_KILLS", 20))
+WORKERS = 4
+
+
+@dataclass
+class Story:
+    """What one worker asked for one room, and what of it was acknowledged."""
+    code: str = field(default_factory=new_code)
+    creator: str = field(default_factory=new_client)
+    joiner: str = field(default_factory=new_client)
+    tokens: tuple = field(default_factory=lambda: (new_token(), new_token()))
+    created: dict | None = None
+    accepted: dict | None = None
+    knocks_asked: int = 0
+    knocks_queued: int = 0
+    delete_asked: bool = False
+    deleted: bool = False
+
+
+def work(world, stories, seed):
+    """Rooms one after the other, until the broker goes away."""
+    chance, client = random.Random(seed), Client(world.broker.port, timeout=5)
+    try:
+        while True:
+            story = Story()
+            stories.append(story)
+            story.created = client.create(story.code, story.creator, story.tokens[0]).expect(201).json
+            if chance.random() < 0.1:
+                continue
+            story.accepted = client.accept(story.code, story.joiner, story.tokens[1]).expect(200).json
+            roomid = story.created["roomid"]
+            if chance.random() < 0.5:
+                story.knocks_asked += 1
+                delivery = client.presence(roomid, story.joiner).expect(202).json["delivery"]
+                story.knocks_queued += delivery == "queued"
+            if chance.random() < 0.3:
+                story.delete_asked = True
+                client.delete(roomid).expect(200)
+                story.deleted = True
+    except (OSError, HTTPException):
+        pass  # killed
+    finally:
+        client.close()
+
+
+def check(client, story):
+    """That what was acknowledged still holds."""
+    if story.created is None:
+        return
+    answer = client.status(story.created["roomid"])
+    if story.deleted:
+        answer.expect(404, "room_not_found")
+    elif not story.delete_asked:
+        status = answer.expect(200).json
+        assert status["creatorHasToken"]
+        if story.accepted:
+            assert status["accepted"] and status["joinerHasToken"]
+
+
+def test_twenty_kills(worlds):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    world, stories, checkpoints = worlds(), [], []
+
+    def verify():
+        verified = audit_verify(world.state, *checkpoints)
+        assert verified.returncode == 0, f"after {len(checkpoints)} kills, seed {seed}: {verified.stdout}{verified.stderr}"
+        kept = world.state.prints / f"checkpoint-{len(checkpoints)}"
+        kept.write_bytes((world.state / "ledger/checkpoint").read_bytes())
+        checkpoints.append(kept)
+
+    eventually(lambda: (world.state / "ledger/checkpoint").exists(), what="a first checkpoint")
+    for _ in range(KILLS):
+        fresh = [[] for _ in range(WORKERS)]
+        workers = [threading.Thread(target=work, args=(world, mine, chance.random())) for mine in fresh]
+        for worker in workers:
+            worker.start()
+        time.sleep(chance.uniform(0.05, 1.3))
+        assert world.broker.running
+        world.broker.kill()
+        for worker in workers:
+            worker.join(10)
+            assert not worker.is_alive()
+        verify()
+        world.broker.start()
+        fresh = [story for mine in fresh for story in mine]
+        client = world.client()
+        for story in fresh + chance.sample(stories, min(20, len(stories))):
+            check(client, story)
+        client.close()
+        stories += fresh
+    client = world.client()
+    for story in stories:
+        check(client, story)
+    repeated = [story for story in stories if story.created and not story.accepted and not story.delete_asked]
+    for story in repeated:
+        answer = client.create(story.code, story.creator, story.tokens[0])
+        if answer.status == 409:
+            continue  # the accept was done, and its answer lost
+        assert answer.expect(200).json == story.created
+
+    def all_have_outcomes():
+        log = ledger.read(world.state)
+        jobs = Counter(entry["op"] for entry in log.entries)
+        return jobs["token.opened"] == jobs["push.delivered"] + jobs["push.failed"] and log
+    log = eventually(all_have_outcomes, 45, 0.5, "an outcome for every knock")
+    log.check()
+    verify()
+
+    acknowledged = Counter()
+    pushed = {}
+    for push in world.simulator.pushes():
+        pushed.setdefault(push["token"], set()).add(push["headers"]["apns-id"])
+    for story in stories:
+        if story.created is None:
+            continue
+        ref = story.created["ref"]
+        assert len(log.of(ref, "token.sealed")) == 1
+        outcomes = log.outcomes(ref)
+        assert story.knocks_queued <= len(outcomes) <= story.knocks_asked, f"{story} has {outcomes}"
+        assert len(pushed.get(story.tokens[0], ())) <= story.knocks_asked, "one knock, two notifications"
+        purged = log.of(ref, "token.purged")
+        if story.deleted:
+            assert [entry["cause"] for entry in purged] == ["room_closed"]
+        elif not story.delete_asked:
+            assert purged == []
+        acknowledged.update(created=1, accepted=bool(story.accepted), queued=story.knocks_queued, deleted=story.deleted)
+    print(f"acknowledged over {KILLS} kills: {dict(acknowledged)}; {len(log.entries)} entries")
+    assert min(acknowledged[kind] for kind in ("created", "accepted", "queued", "deleted")) >= KILLS, acknowledged

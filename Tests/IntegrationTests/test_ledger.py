@@ -1,0 +1,144 @@
+"""The log, read by code that shares nothing with the broker's; and `mayfly audit verify` against damage."""
+
+import shutil
+
+import pytest
+from nacl.exceptions import BadSignatureError
+
+import ledger
+from mayfly import new_token
+from processes import ORIGIN, audit_verify, eventually, mayfly
+
+
+@pytest.fixture(scope="module")
+def told(world):
+    """A log of more than 256 entries, so that there is a full tile, a partial one and a second level."""
+    client = world.client()
+    for number in range(70):
+        if number % 20 == 0:
+            client = world.client()
+        room = client.room()
+        client.presence(room.roomid, room.joiner.client).expect(202)
+        client.put_token(room.roomid, room.joiner.client, new_token()).expect(200)
+        if number % 2:
+            client.delete(room.roomid).expect(200)
+    eventually(lambda: len(ledger.read(world.state).entries) > 400, 10, what="400 entries")
+    return world, room
+
+
+def test_signature_root_tiles_entries_and_lives(told):
+    world, _ = told
+    log = ledger.read(world.state)
+    log.check()
+    assert log.checkpoint.origin == ORIGIN
+    assert log.entries[0]["op"] in ("broker.started", "keys.generated", "policy.loaded")
+    counts = log.counts()
+    assert counts["token.sealed"] == 210 and counts["broker.started"] == 1, counts
+    assert {"rooms"} <= {entry["name"] for entry in log.entries if entry["op"] == "policy.loaded"}
+
+
+def test_the_checker_itself(told, tmp_path):
+    """The independent reader notices a changed entry, a changed tile and a changed head."""
+    world, _ = told
+    copy = tmp_path / "ledger"
+    shutil.copytree(world.state / "ledger", copy)
+    ledger.Ledger(copy, world.state.vkey).check()
+    bundle, tile, checkpoint = copy / "tile/entries/000", copy / "tile/0/000", copy / "checkpoint"
+    for path, notice in ((bundle, AssertionError), (tile, AssertionError), (checkpoint, BadSignatureError)):
+        content = path.read_bytes()
+        at = content.index(b"\n") + 1 if path == checkpoint else 100
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1:])
+        with pytest.raises(notice):
+            ledger.Ledger(copy, world.state.vkey).check()
+        path.write_bytes(content)
+
+
+def test_entries_of_one_window_are_ordered_by_ref(told):
+    """Neighbourhood inside a window says nothing: refs in order, each one's own entries together."""
+    world, _ = told
+    windows = {}
+    for entry in ledger.read(world.state).entries:
+        if "ref" in entry:
+            windows.setdefault(entry["at"], []).append(entry["ref"])
+    assert any(len(set(refs)) > 10 for refs in windows.values())
+    for refs in windows.values():
+        assert refs == sorted(refs)
+
+
+def test_times_are_coarse(told):
+    world, _ = told
+    for entry in ledger.read(world.state).entries:
+        assert len(entry["at"]) == len("2026-01-02T03:04:05Z"), entry
+        if "until" in entry:
+            assert ledger.seconds(entry["until"]) % 300 == 0, "the end of an epoch"
+
+
+def test_verify_says_so_in_one_line(told):
+    world, _ = told
+    done = audit_verify(world.state)
+    assert done.returncode == 0 and len(done.stdout.strip().splitlines()) == 1, done.stdout + done.stderr
+    assert any(character.isdigit() for character in done.stdout)
+
+
+def test_verify_over_http(told):
+    world, _ = told
+    done = mayfly("audit", "verify", f"{world.broker.url}/audit", "--key", world.state.vkey)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_verify_with_earlier_checkpoints(told, tmp_path):
+    world, room = told
+    earlier = tmp_path / "earlier"
+    earlier.write_bytes((world.state / "ledger/checkpoint").read_bytes())
+    world.client().delete_token(room.roomid, room.joiner.client)
+    world.client().create(token=new_token()).expect(201)
+    size = ledger.read(world.state).checkpoint.size
+    eventually(lambda: ledger.read(world.state).checkpoint.size > size, what="a longer log")
+    assert audit_verify(world.state, earlier).returncode == 0
+
+
+@pytest.mark.parametrize("damage", ["entry", "hash tile", "checkpoint", "missing bundle", "cut bundle"])
+def test_verify_notices_damage(told, tmp_path, damage):
+    world, _ = told
+    copy = tmp_path / "ledger"
+    shutil.copytree(world.state / "ledger", copy)
+    paths = {"entry": "tile/entries/000", "hash tile": "tile/0/000", "checkpoint": "checkpoint",
+             "missing bundle": "tile/entries/000", "cut bundle": "tile/entries/000"}
+    path = copy / paths[damage]
+    content = path.read_bytes()
+    if damage == "missing bundle":
+        path.unlink()
+    elif damage == "cut bundle":
+        path.write_bytes(content[:-1])
+    else:
+        path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    done = mayfly("audit", "verify", copy, "--key", world.state.vkey)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert (done.stdout + done.stderr).strip() and "Fatal error" not in done.stderr
+
+
+def test_verify_notices_another_history(told, worlds, tmp_path):
+    """A checkpoint of another log, a key of another log, and a log that was cut back."""
+    world, _ = told
+    other = worlds(apns=False)
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(eventually(lambda: (other.state / "ledger/checkpoint").read_bytes(), what="a checkpoint"))
+    assert audit_verify(world.state, foreign).returncode == 1
+    assert mayfly("audit", "verify", world.state / "ledger", "--key", other.state.vkey).returncode == 1
+    later = tmp_path / "later"
+    later.write_bytes((world.state / "ledger/checkpoint").read_bytes())
+    assert mayfly("audit", "verify", other.state / "ledger", "--key", other.state.vkey, "--since", later).returncode == 1
+
+
+def test_stop_and_start_go_on_with_the_same_log(worlds):
+    world = worlds()
+    world.client().room()
+    assert world.broker.stop() == 0
+    first = ledger.read(world.state)
+    assert first.entries[-1]["op"] == "broker.stopped"
+    world.broker.start()
+    second = eventually(
+        lambda: len((log := ledger.read(world.state)).entries) > len(first.entries) and log, what="a longer log")
+    assert second.raw[:len(first.raw)] == first.raw
+    second.check()
+    assert second.counts()["broker.started"] == 2
