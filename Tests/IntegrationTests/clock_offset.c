@@ -1,4 +1,4 @@
-// Preloaded by tests: moves the wall clock and CLOCK_BOOTTIME of one process by MAYFLY_TEST_CLOCK_OFFSET seconds,
+// Preloaded by tests: moves the wall clock and CLOCK_BOOTTIME of one process by TEST_CLOCK_OFFSET seconds,
 // so that hours pass between two starts of a broker. Time within a process runs as always.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 
 static long offset(void) {
-    const char *text = getenv("MAYFLY_TEST_CLOCK_OFFSET");
+    const char *text = getenv("TEST_CLOCK_OFFSET");
     return text ? atol(text) : 0;
 }
 

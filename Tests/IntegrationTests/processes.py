@@ -62,7 +62,7 @@ def shifted(seconds):
         _preload = folder / "clock_offset.so"
         source = Path(__file__).with_name("clock_offset.c")
         subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", _preload, source, "-ldl"], check=True)
-    return {"LD_PRELOAD": _preload, "MAYFLY_TEST_CLOCK_OFFSET": seconds}
+    return {"LD_PRELOAD": _preload, "TEST_CLOCK_OFFSET": seconds}
 
 
 class State:

@@ -31,7 +31,7 @@ import Testing
         #expect(limits.jobDeadlineMs == 120_000)
         #expect(limits.ipv4Bits == 32)
         #expect(limits.ipv6Bits == 56)
-        #expect(limits.wrongCodes.perAddress.count == 20)
+        #expect(limits.wrongCodes.perAddress.count == 60)
         #expect(limits.wrongCodes.perAddress.windowMs == 600_000)
         #expect(limits.wrongCodes.overall.count == 600)
         #expect(limits.codeLifeSeconds(asked: nil, roomSeconds: 604_800) == 86_400)
@@ -59,7 +59,7 @@ import Testing
         let summary = policy.summary()
         for text in [
             policy.sha256, "10 to 604,800 s", "at most 1,000 (short: fewer than 8 characters)",
-            "20 per 600 s an address, 600 per 600 s in all",
+            "60 per 600 s an address, 600 per 600 s in all",
             "template peer_waiting", "\"Your chat partner is waiting\"", "120 s, never past the token's expiry",
             "\"roomId\":\"<handle>\"", "4 digits", "8 alphanumerics",
         ] {
