@@ -1,11 +1,5 @@
 import CSodium
 
-/// What was given does not open: a wrong key, nonce or associated data, or changed bytes. It tells nothing more on purpose.
-public struct AuthenticationFailure: Error, Equatable, CustomStringConvertible {
-    public init() {}
-    public var description: String { "the sealed bytes do not open" }
-}
-
 /// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03, libsodium's IETF form): key 32 bytes, nonce 24, tag 16 behind the ciphertext.
 public enum XChaCha20Poly1305 {
     public static let keyCount = 32
@@ -34,12 +28,13 @@ public enum XChaCha20Poly1305 {
         }
     }
 
-    /// Writes the plaintext to `plaintext`, whose length is that of `sealed` less 16. Nothing is written when it does not open.
+    /// Writes the plaintext to `plaintext`, whose length is that of `sealed` less 16. False, and nothing is meant by `plaintext`, for a wrong
+    /// key, nonce or associated data, changed bytes, and fewer than 16.
     public static func open(
         _ sealed: Span<UInt8>, into plaintext: inout MutableSpan<UInt8>, associatedData: Span<UInt8>, nonce: Span<UInt8>,
         key: Span<UInt8>
-    ) throws(AuthenticationFailure) {
-        guard sealed.count >= tagCount else { throw AuthenticationFailure() }
+    ) -> Bool {
+        guard sealed.count >= tagCount else { return false }
         precondition(plaintext.count == sealed.count - tagCount && nonce.count == nonceCount && key.count == keyCount)
         Sodium.initialize()
         // An empty plaintext still gets an address: the C function only checks the tag when it has none.
@@ -59,6 +54,6 @@ public enum XChaCha20Poly1305 {
                 }
             }
         }
-        guard result == 0 else { throw AuthenticationFailure() }
+        return result == 0
     }
 }

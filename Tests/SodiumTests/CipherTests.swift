@@ -2,15 +2,16 @@ import Sodium
 import Testing
 
 @Suite struct CipherTests {
-    private func open(_ sealed: [UInt8], _ data: [UInt8], _ nonce: [UInt8], _ key: [UInt8]) throws -> [UInt8] {
+    private func open(_ sealed: [UInt8], _ data: [UInt8], _ nonce: [UInt8], _ key: [UInt8]) -> [UInt8]? {
         var plain = [UInt8](repeating: 0, count: max(0, sealed.count - 16))
         var span = plain.mutableSpan
-        try XChaCha20Poly1305.open(sealed.span, into: &span, associatedData: data.span, nonce: nonce.span, key: key.span)
-        return plain
+        let isGenuine = XChaCha20Poly1305.open(
+            sealed.span, into: &span, associatedData: data.span, nonce: nonce.span, key: key.span)
+        return isGenuine ? plain : nil
     }
 
     /// draft-irtf-cfrg-xchacha-03, appendix A.3.1
-    @Test func publishedVector() throws {
+    @Test func publishedVector() {
         let plain = Array(
             "Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would be it."
                 .utf8)
@@ -22,27 +23,27 @@ import Testing
         XChaCha20Poly1305.seal(plain.span, into: &span, associatedData: data.span, nonce: nonce.span, key: key.span)
         #expect(hex(sealed).hasPrefix("bd6d179d3e83d43b9576579493c0e939572a1700252bfaccbed2902c21396cbb"))
         #expect(hex(sealed).hasSuffix("c0875924c1c7987947deafd8780acf49"))
-        #expect(try open(sealed, data, nonce, key) == plain)
+        #expect(open(sealed, data, nonce, key) == plain)
 
         for index in sealed.indices {
             var changed = sealed
             changed[index] ^= 0x40
-            #expect(throws: AuthenticationFailure.self) { try open(changed, data, nonce, key) }
+            #expect(open(changed, data, nonce, key) == nil)
         }
-        #expect(throws: AuthenticationFailure.self) { try open(sealed, [], nonce, key) }
-        #expect(throws: AuthenticationFailure.self) { try open(Array(sealed.dropLast()), data, nonce, key) }
-        #expect(throws: AuthenticationFailure.self) { try open([1, 2, 3], data, nonce, key) }
+        #expect(open(sealed, [], nonce, key) == nil)
+        #expect(open(Array(sealed.dropLast()), data, nonce, key) == nil)
+        #expect(open([1, 2, 3], data, nonce, key) == nil)
     }
 
-    @Test func nothingIsAPlaintextToo() throws {
+    @Test func nothingIsAPlaintextToo() {
         let (key, nonce) = ([UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 24))
         var sealed = [UInt8](repeating: 0, count: 16)
         var span = sealed.mutableSpan
         let nothing: [UInt8] = []
         XChaCha20Poly1305.seal(nothing.span, into: &span, associatedData: nothing.span, nonce: nonce.span, key: key.span)
-        #expect(try open(sealed, [], nonce, key) == [])
+        #expect(open(sealed, [], nonce, key) == [])
         sealed[0] ^= 1
-        #expect(throws: AuthenticationFailure.self) { try open(sealed, [], nonce, key) }
+        #expect(open(sealed, [], nonce, key) == nil)
     }
 
     /// RFC 8032, section 7.1, tests 1 and 3

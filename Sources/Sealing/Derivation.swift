@@ -1,0 +1,94 @@
+import Sodium
+
+/// What a derived key or index is for; bound into it, so that none serves twice.
+struct Label: Sendable {
+    let prefix: [UInt8]
+
+    private init(_ name: String) { prefix = Array("mayfly/v1 \(name)\0".utf8) }
+
+    static let chain = Label("chain")
+    static let epoch = Label("epoch")
+    static let day = Label("day")
+    static let file = Label("ratchet-file")
+    static let token = Label("token")
+    static let audience = Label("audience")
+    static let pending = Label("pending")
+    static let creator = Label("creator")
+    static let retry = Label("retry")
+    static let job = Label("job")
+    static let apnsID = Label("apns-id")
+    static let room = Label("room")
+    static let join = Label("join")
+    static let client = Label("client")
+    static let member = Label("member")
+}
+
+/// `D(k, label, f...) = BLAKE2b-256(key k, "mayfly/v1 " || label || 00 || (u32be length || f)...)`, field by field.
+struct Derivation: ~Copyable {
+    private var hash: GenericHash
+
+    /// `key`: 32 bytes.
+    init(_ key: Span<UInt8>, _ label: Label) {
+        precondition(key.count == 32)
+        hash = GenericHash(key: key)
+        hash.update(label.prefix.span)
+    }
+
+    /// Under key 0: 32 zero bytes.
+    init(_ label: Label) {
+        let zero = InlineArray<32, UInt8>(repeating: 0)
+        self.init(zero.span, label)
+    }
+
+    mutating func add(_ field: Span<UInt8>) {
+        let count = UInt32(field.count)
+        let prefix: InlineArray<4, UInt8> = [
+            UInt8(truncatingIfNeeded: count >> 24), UInt8(truncatingIfNeeded: count >> 16), UInt8(truncatingIfNeeded: count >> 8),
+            UInt8(truncatingIfNeeded: count),
+        ]
+        hash.update(prefix.span)
+        hash.update(field)
+    }
+
+    mutating func add(_ byte: UInt8) {
+        let field: InlineArray<1, UInt8> = [byte]
+        add(field.span)
+    }
+
+    mutating func add(_ secret: Secret) {
+        secret.withBytes { add($0) }
+    }
+
+    /// Writes the 32 bytes to `output`.
+    consuming func finish(into output: inout MutableSpan<UInt8>) {
+        hash.finish(into: &output)
+    }
+
+    consuming func digest() -> Digest {
+        var bytes = InlineArray<32, UInt8>(repeating: 0)
+        var span = bytes.mutableSpan
+        finish(into: &span)
+        return Digest(bytes)
+    }
+
+    /// The 32 bytes in a slot of the arena.
+    consuming func secret() throws(SealingError) -> Slot {
+        let slot = try Arena.shared.take()
+        var derivation: Derivation? = self
+        slot.withMutableBytes(32) { derivation.take()!.finish(into: &$0) }
+        return slot
+    }
+}
+
+// Chains and keys side by side in one region, each 32 bytes.
+extension LockedMemory {
+    /// Replaces the 32 bytes at `output` by `D(the 32 bytes at key, label)`; both may be the same.
+    func derive(from key: Int, _ label: Label, to output: Int) {
+        var derivation: Derivation? = withBytes(key..<key + 32) { Derivation($0, label) }
+        withMutableBytes(output..<output + 32) { derivation.take()!.finish(into: &$0) }
+    }
+
+    func copy(from source: Int, to output: Int) {
+        withBytes(source..<source + 32) { source in withMutableBytes(output..<output + 32) { $0.write(source, at: 0) } }
+    }
+}

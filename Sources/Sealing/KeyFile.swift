@@ -1,0 +1,102 @@
+import Linux
+import Sodium
+
+/// Why a key file was not made, read or replaced.
+public enum KeyFileError: Error, Equatable, CustomStringConvertible {
+    case missing
+    case alreadyExists
+    case notAFile
+    /// Its permission bits: someone but the owner may read or write it.
+    case looseMode(UInt32)
+    case wrongOwner(UInt32)
+    case truncated
+    case notAKeyFile
+    case unknownVersion(UInt32)
+    case corrupt
+    /// The time given lies further from the file's than any pause of a broker can last.
+    case implausibleTime
+    case cannotLock
+    case system(Errno)
+
+    public var description: String {
+        switch self {
+        case .missing: "the key file is missing: make one with `mayfly keys init`"
+        case .alreadyExists:
+            "the key file exists: a new one would make all that is sealed unreadable; remove it first if that is meant"
+        case .notAFile: "the key file's path is no regular file: links and devices are refused"
+        case .looseMode(let mode): "the key file has mode 0\(String(mode, radix: 8)): others could read it; make it 0600"
+        case .wrongOwner(let owner): "the key file belongs to user \(owner), not to the broker's: change its owner"
+        case .truncated: "the key file is cut short: what it sealed is lost unless the file can be had whole"
+        case .notAKeyFile: "the file is no ratchet key: it was overwritten or is another file"
+        case .unknownVersion(let version): "the key file has version \(version): a newer Mayfly wrote it"
+        case .corrupt: "the key file was changed or damaged: its checksum or its numbers are wrong"
+        case .implausibleTime: "the clock is decades away from the key file's time: set the clock"
+        case .cannotLock: "the system refuses to lock memory for keys: raise the limit (ulimit -l, LimitMEMLOCK=)"
+        case .system(let errno): "the key file could not be read or written: \(errno)"
+        }
+    }
+}
+
+/// `keys/ratchet.key` on disk. Calls block.
+struct KeyFile: Sendable {
+    let path: String
+
+    /// Writes the first image; never over anything.
+    func create(_ image: KeyImage) throws(KeyFileError) {
+        try system { () throws(Errno) in
+            let file = try OpenFile(path, .createNew(mode: 0o600))
+            do throws(Errno) {
+                try image.withBytes { bytes throws(Errno) in try file.write(bytes, at: 0) }
+                try file.setMode(0o600)
+                try file.sync()
+                try File.syncFolder(File.folder(of: path))
+            } catch {
+                try? File.removeAndErase(path)
+                throw error
+            }
+        }
+    }
+
+    func read() throws(KeyFileError) -> KeyImage {
+        try system { () throws(Errno) in
+            // What a crash in the middle of a replace left behind would grow old as a second copy.
+            if File.exists(path + ".new") { try File.removeAndErase(path + ".new") }
+        }
+        guard let entry = try system({ () throws(Errno) in try File.status(path, followLinks: false) }) else { throw .missing }
+        guard entry.kind == .file else { throw .notAFile }
+
+        let memory: LockedMemory
+        do throws(LockedMemory.Unavailable) {
+            memory = try LockedMemory(count: KeyImage.largestCount + 1)
+        } catch {
+            throw .cannotLock
+        }
+        let (status, count) = try system { () throws(Errno) in
+            let file = try OpenFile(path, .read)
+            let count = try memory.withMutableBytes(0..<memory.count) { bytes throws(Errno) in try file.read(into: &bytes, at: 0)
+            }
+            return (try file.status(), count)
+        }
+        guard status.kind == .file else { throw .notAFile }
+        guard status.mode & 0o077 == 0 else { throw .looseMode(status.mode) }
+        guard status.isPrivate else { throw .wrongOwner(status.owner) }
+        return try KeyImage(checking: memory, count: count)
+    }
+
+    /// Replaces the file durably: after a crash it is the old or the new one, whole. The old one's bytes are zeroed.
+    func replace(_ image: KeyImage) throws(KeyFileError) {
+        try system { () throws(Errno) in
+            try image.withBytes { bytes throws(Errno) in try File.replaceAndErase(path, bytes, mode: 0o600) }
+        }
+    }
+
+    private func system<Result>(_ body: () throws(Errno) -> Result) throws(KeyFileError) -> Result {
+        do throws(Errno) {
+            return try body()
+        } catch {
+            if error.isMissing { throw .missing }
+            if error.isExisting { throw .alreadyExists }
+            throw .system(error)
+        }
+    }
+}

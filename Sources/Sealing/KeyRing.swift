@@ -1,0 +1,105 @@
+import Sodium
+import Synchronization
+
+/// All that seals, opens and names what is stored, under the keys of one `ratchet.key`. Thread-safe; every operation but `step` is quick.
+public final class KeyRing: Sendable {
+    /// The longest life of anything sealed, in seconds, unless a policy says otherwise: a week.
+    public static let longestLifeSeconds: UInt64 = 604_800
+
+    /// One step at a time; seals and opens go on meanwhile.
+    private let file: Mutex<KeyFile>
+    private let ratchet: Mutex<Ratchet>
+    /// Random, but for the published vectors.
+    let nonce: @Sendable () -> InlineArray<24, UInt8>
+
+    init(
+        path: String, image: KeyImage, longestLifeSeconds: UInt64,
+        nonce: @escaping @Sendable () -> InlineArray<24, UInt8> = { .random }
+    ) throws(KeyFileError) {
+        let life = (longestLifeSeconds * 1000 + Epoch.lengthMs - 1) / Epoch.lengthMs
+        do throws(LockedMemory.Unavailable) {
+            ratchet = Mutex(try Ratchet(image, longestLife: life))
+        } catch {
+            throw .cannotLock
+        }
+        file = Mutex(KeyFile(path: path))
+        self.nonce = nonce
+    }
+
+    /// Makes a key file of random keys, mode 0600, with generation 1. `nowMs`: unix ms.
+    /// - Throws: `alreadyExists` if anything lies at `path`.
+    public static func create(path: String, nowMs: UInt64) throws(KeyFileError) {
+        let now = Epoch(atMs: nowMs)
+        guard now.number > Epoch.perDay * (DayChain.daysBack + 1) else { throw .implausibleTime }
+        let image = try KeyImage(generations: 1, steps: 1, base: Epoch(now.number - 1))
+        image.memory.withMutableBytes(KeyImage.dayChain..<KeyImage.dayChain + 32) { Sodium.fillRandom(&$0) }
+        image.write(0, id: 1, born: now)
+        let chain = KeyImage.chain(0)
+        image.memory.withMutableBytes(chain..<chain + 32) { Sodium.fillRandom(&$0) }
+        image.finish()
+        try KeyFile(path: path).create(image)
+    }
+
+    /// Reads a key file and changes nothing: compare `steps` with the last recorded step (`stale_keys`), then call `step`.
+    public static func load(
+        path: String, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds
+    ) throws(KeyFileError) -> KeyRing {
+        try KeyRing(path: path, image: KeyFile(path: path).read(), longestLifeSeconds: longestLifeSeconds)
+    }
+
+    /// Destroys the keys of every epoch before `epoch(nowMs) - 1` on disk and then in memory, and begins a generation when one is due; nil when
+    /// nothing is due. Give it `BrokerClock.Reading.ratchetMs`; call it at `nextStepMs` and once at the start.
+    ///
+    /// It blocks for some disk writes, and waits for no other operation. When it throws, memory is as before: call it again.
+    public func step(nowMs: UInt64) throws(KeyFileError) -> RatchetStep? {
+        try file.withLock { file throws(KeyFileError) in
+            let now = Epoch(atMs: nowMs)
+            let (image, before) = try ratchet.withLock { ratchet throws(KeyFileError) in (try ratchet.next(now), ratchet.base) }
+            guard let image else { return nil }
+            let born: Generation?
+            do throws(LockedMemory.Unavailable) {
+                born = try ratchet.withLock { ratchet throws(LockedMemory.Unavailable) in try ratchet.birth(in: image) }
+            } catch {
+                throw .cannotLock
+            }
+            try file.replace(image)
+            ratchet.withLock { $0.adopt(image, born: born) }
+            return RatchetStep(
+                destroyed: image.base > before ? Epoch(image.base.number - 1) : nil, newGeneration: born?.id, steps: image.steps)
+        }
+    }
+
+    /// How often the key file has been replaced. A file with fewer steps than this node recorded is an old copy.
+    public var steps: UInt64 { ratchet.withLock { $0.steps } }
+    /// No key of an epoch before this one exists.
+    public var baseEpoch: Epoch { ratchet.withLock { $0.base } }
+    /// The generation that takes new seals.
+    public var currentGeneration: UInt32 { ratchet.withLock { $0.current } }
+    /// When the next step is due, in unix ms.
+    public var nextStepMs: UInt64 { ratchet.withLock { Epoch($0.base.number + 2).startMs } }
+    /// The keys say that it is at least this late, whatever the clock does.
+    public var earliestNowMs: UInt64 { ratchet.withLock { Epoch($0.base.number + 1).startMs } }
+
+    /// A derivation under the key of the epoch that `timeMs` lies in.
+    func derivation(_ generation: UInt32, _ timeMs: UInt64, _ label: Label) -> Derivation? {
+        ratchet.withLock { $0.derivation(generation, Epoch(atMs: timeMs), label) }
+    }
+
+    func dayIndexes(_ joinID: Span<UInt8>, nowMs: UInt64) throws(SealingError) -> [Digest] {
+        try ratchet.withLock { ratchet throws(SealingError) in
+            let today = nowMs / (Epoch.lengthMs * Epoch.perDay)
+            // Broker time may run ahead of a held ratchet, but not by years.
+            guard today < ratchet.days.base + 40_000 else { throw .outOfReach }
+            return ratchet.days.indexes(joinID, today: today)
+        }
+    }
+}
+
+extension InlineArray where count == 24, Element == UInt8 {
+    static var random: Self {
+        var bytes = Self(repeating: 0)
+        var span = bytes.mutableSpan
+        Sodium.fillRandom(&span)
+        return bytes
+    }
+}

@@ -1,0 +1,67 @@
+import Sodium
+
+/// 16 random bytes that name something and mean nothing, written as 32 lower-case hexadecimal digits. Ordered as its bytes are.
+public protocol RandomID: Sendable, Hashable, Comparable, CustomStringConvertible {
+    /// The first and the last eight bytes, most significant first.
+    var high: UInt64 { get }
+    var low: UInt64 { get }
+    init(high: UInt64, low: UInt64)
+}
+
+extension RandomID {
+    public static var count: Int { 16 }
+
+    public static func random() -> Self {
+        var bytes = InlineArray<16, UInt8>(repeating: 0)
+        var span = bytes.mutableSpan
+        Sodium.fillRandom(&span)
+        return Self(high: bytes.span.bigEndian64(at: 0), low: bytes.span.bigEndian64(at: 8))
+    }
+
+    /// From 16 bytes; nil for any other number.
+    public init?(bytes: Span<UInt8>) {
+        guard bytes.count == Self.count else { return nil }
+        self.init(high: bytes.bigEndian64(at: 0), low: bytes.bigEndian64(at: 8))
+    }
+
+    /// From 32 lower-case digits, the one form there is; nil for anything else.
+    public init?(_ text: String) {
+        guard let bytes = Hex.decode(text) else { return nil }
+        self.init(bytes: bytes.span)
+        guard description == text else { return nil }
+    }
+
+    public var bytes: [UInt8] {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(Self.count)
+        bytes.append(bigEndian: high)
+        bytes.append(bigEndian: low)
+        return bytes
+    }
+
+    public var description: String { Hex.encode(bytes.span) }
+
+    public static func < (left: Self, right: Self) -> Bool { (left.high, left.low) < (right.high, right.low) }
+}
+
+/// Stands for one sealed token, in its row and in the ledger. Not secret.
+public struct Ref: RandomID {
+    public let high: UInt64
+    public let low: UInt64
+
+    public init(high: UInt64, low: UInt64) {
+        self.high = high
+        self.low = low
+    }
+}
+
+/// Names one knock's durable row. Not secret.
+public struct JobID: RandomID {
+    public let high: UInt64
+    public let low: UInt64
+
+    public init(high: UInt64, low: UInt64) {
+        self.high = high
+        self.low = low
+    }
+}

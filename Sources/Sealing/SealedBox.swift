@@ -1,0 +1,43 @@
+import Sodium
+
+/// `nonce[24] || ciphertext || tag[16]`, XChaCha20-Poly1305 under a key that seals little else.
+enum SealedBox {
+    static let overhead = XChaCha20Poly1305.nonceCount + XChaCha20Poly1305.tagCount
+
+    /// Seals the first `count` bytes of `plaintext`.
+    static func seal(
+        _ plaintext: borrowing Slot, count: Int, associatedData: [UInt8], nonce: InlineArray<24, UInt8>, key: borrowing Slot
+    ) -> [UInt8] {
+        var sealed = [UInt8](repeating: 0, count: count + overhead)
+        var all = sealed.mutableSpan
+        all.write(nonce.span, at: 0)
+        var box = all._mutatingExtracting(XChaCha20Poly1305.nonceCount..<all.count)
+        plaintext.withBytes(count) { plaintext in
+            key.withBytes(XChaCha20Poly1305.keyCount) { key in
+                XChaCha20Poly1305.seal(plaintext, into: &box, associatedData: associatedData.span, nonce: nonce.span, key: key)
+            }
+        }
+        Sodium.wipeStack()
+        return sealed
+    }
+
+    /// Opens what must hold exactly `count` bytes of plaintext, into a slot.
+    static func open(
+        _ sealed: Span<UInt8>, count: Int, associatedData: [UInt8], key: borrowing Slot
+    ) throws(SealingError) -> Slot {
+        guard sealed.count == count + overhead else { throw .doesNotOpen }
+        let nonce = sealed.extracting(first: XChaCha20Poly1305.nonceCount)
+        let box = sealed.extracting(droppingFirst: XChaCha20Poly1305.nonceCount)
+        let plaintext = try Arena.shared.take()
+        var isGenuine = false
+        plaintext.withMutableBytes(count) { plaintext in
+            key.withBytes(XChaCha20Poly1305.keyCount) { key in
+                isGenuine = XChaCha20Poly1305.open(
+                    box, into: &plaintext, associatedData: associatedData.span, nonce: nonce, key: key)
+            }
+        }
+        Sodium.wipeStack()
+        guard isGenuine else { throw .doesNotOpen }
+        return plaintext
+    }
+}

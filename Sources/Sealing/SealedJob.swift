@@ -1,0 +1,124 @@
+import Sodium
+
+/// What a queued knock carries until it is sent.
+public struct JobContent: Sendable {
+    public let token: Secret
+    public let sealedAtMs: UInt64
+    /// 16 bytes; see `KeyRing.handle`.
+    public let handle: [UInt8]
+
+    public init(token: Secret, sealedAtMs: UInt64, handle: [UInt8]) {
+        self.token = token
+        self.sealedAtMs = sealedAtMs
+        self.handle = handle
+    }
+}
+
+/// All that a job's row says besides: changed or swapped, the job does not open.
+public struct JobContext: Sendable, Equatable {
+    public var generation: UInt32
+    public var job: JobID
+    public var ref: Ref
+    public var kind: TokenKind
+    public var environment: PushEnvironment
+    public var topic: String
+    public var template: String
+    /// Until when it is worth sending: two minutes at most, and not after the expiry. Unix ms.
+    public var deadlineMs: UInt64
+    /// The token's. Unix ms.
+    public var expiryMs: UInt64
+
+    public init(
+        generation: UInt32, job: JobID, ref: Ref, kind: TokenKind, environment: PushEnvironment, topic: String, template: String,
+        deadlineMs: UInt64, expiryMs: UInt64
+    ) {
+        self.generation = generation
+        self.job = job
+        self.ref = ref
+        self.kind = kind
+        self.environment = environment
+        self.topic = topic
+        self.template = template
+        self.deadlineMs = deadlineMs
+        self.expiryMs = expiryMs
+    }
+
+    /// `"MFJ1" || g u32be || kind u8 || environment u8 || deadline u64be || expiry u64be || job || ref || u16be length || topic
+    /// || u16be length || template`.
+    var associatedData: [UInt8] {
+        var data: [UInt8] = []
+        data.reserveCapacity(62 + topic.utf8.count + template.utf8.count)
+        data.append(contentsOf: "MFJ1".utf8)
+        data.append(bigEndian: generation)
+        data.append(kind.rawValue)
+        data.append(environment.rawValue)
+        data.append(bigEndian: deadlineMs)
+        data.append(bigEndian: expiryMs)
+        data.append(bigEndian: job.high)
+        data.append(bigEndian: job.low)
+        data.append(bigEndian: ref.high)
+        data.append(bigEndian: ref.low)
+        data.append(counted: topic)
+        data.append(counted: template)
+        return data
+    }
+}
+
+extension KeyRing {
+    /// Seals a job under `D(epochKey[epoch(deadline)], "job", job)`: `sealedAtMs u64be || handle[16] || length u8 || token`, padded to 128.
+    /// - Returns: 168 bytes.
+    public func sealJob(_ content: JobContent, context: JobContext) throws(SealingError) -> [UInt8] {
+        precondition((1...100).contains(content.token.count) && content.handle.count == 16)
+        guard let key = jobKey(context) else { throw .outOfReach }
+        let plaintext = try Arena.shared.take()
+        plaintext.withMutableBytes(Self.paddedCount) { plaintext in
+            plaintext.write(bigEndian: content.sealedAtMs, at: 0)
+            plaintext.write(content.handle.span, at: 8)
+            plaintext[24] = UInt8(content.token.count)
+            content.token.withBytes { plaintext.write($0, at: 25) }
+            _ = Sodium.pad(&plaintext, count: 25 + content.token.count, block: Self.paddedCount)
+        }
+        return SealedBox.seal(
+            plaintext, count: Self.paddedCount, associatedData: context.associatedData, nonce: nonce(), key: try key.secret())
+    }
+
+    /// - Throws: `doesNotOpen`, whatever the reason.
+    public func openJob(_ sealed: Span<UInt8>, context: JobContext) throws(SealingError) -> JobContent {
+        guard let key = jobKey(context) else { throw .doesNotOpen }
+        let plaintext = try SealedBox.open(
+            sealed, count: Self.paddedCount, associatedData: context.associatedData, key: try key.secret())
+        return try plaintext.withBytes(Self.paddedCount) { bytes throws(SealingError) in
+            let count = Int(bytes[24])
+            guard Sodium.unpaddedCount(bytes, block: Self.paddedCount) == 25 + count else { throw .doesNotOpen }
+            var handle: [UInt8] = []
+            for index in 8..<24 { handle.append(bytes[index]) }
+            return JobContent(
+                token: try Secret(copying: bytes.extracting(25..<25 + count)), sealedAtMs: bytes.bigEndian64(at: 0),
+                handle: handle)
+        }
+    }
+
+    /// The job's `apns-id`, a lower-case UUID (RFC 9562, version 8) from `D(epochKey[epoch(deadline)], "apns-id", job)`: the operator finds a
+    /// recent job by it, and nobody can once the epoch is over.
+    public func apnsID(_ job: JobID, deadlineMs: UInt64, generation: UInt32) throws(SealingError) -> String {
+        guard var derivation = derivation(generation, deadlineMs, .apnsID) else { throw .outOfReach }
+        derivation.add(job.bytes.span)
+        var bytes = Array(derivation.digest().bytes.prefix(16))
+        bytes[6] = bytes[6] & 0x0f | 0x80
+        bytes[8] = bytes[8] & 0x3f | 0x80
+        let digits = Array(Hex.encode(bytes.span).utf8)
+        var text: [UInt8] = []
+        text.reserveCapacity(36)
+        for group in [0..<8, 8..<12, 12..<16, 16..<20, 20..<32] {
+            if group.lowerBound > 0 { text.append(UInt8(ascii: "-")) }
+            text.append(contentsOf: digits[group])
+        }
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    private func jobKey(_ context: JobContext) -> Derivation? {
+        guard var derivation = derivation(context.generation, context.deadlineMs, .job) else { return nil }
+        derivation.add(context.job.bytes.span)
+        return derivation
+    }
+}

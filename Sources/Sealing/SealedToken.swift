@@ -1,0 +1,140 @@
+import Sodium
+
+/// What a push token is for at Apple. The raw value is bound into the seal.
+public enum TokenKind: UInt8, Sendable, Hashable, CaseIterable {
+    case alert = 1
+    case voip = 2
+    case liveActivity = 3
+}
+
+/// Which of Apple's two services knows the token. The raw value is bound into the seal.
+public enum PushEnvironment: UInt8, Sendable, Hashable, CaseIterable {
+    case production = 1
+    case sandbox = 2
+}
+
+/// All that a sealed token's row says besides: changed or swapped, the token does not open.
+public struct TokenContext: Sendable, Equatable {
+    public var generation: UInt32
+    public var kind: TokenKind
+    public var environment: PushEnvironment
+    /// 1 creator, 2 joiner, 0 an audience's.
+    public var slot: UInt8
+    /// Unix ms.
+    public var expiryMs: UInt64
+    public var ref: Ref
+    /// The topic that APNs is told, at most 65,535 bytes.
+    public var topic: String
+
+    public init(
+        generation: UInt32, kind: TokenKind, environment: PushEnvironment, slot: UInt8, expiryMs: UInt64, ref: Ref, topic: String
+    ) {
+        self.generation = generation
+        self.kind = kind
+        self.environment = environment
+        self.slot = slot
+        self.expiryMs = expiryMs
+        self.ref = ref
+        self.topic = topic
+    }
+
+    /// `"MFT1" || g u32be || kind u8 || environment u8 || slot u8 || expiry u64be || ref || u16be length || topic`.
+    var associatedData: [UInt8] {
+        var data: [UInt8] = []
+        data.reserveCapacity(37 + topic.utf8.count)
+        data.append(contentsOf: "MFT1".utf8)
+        data.append(bigEndian: generation)
+        data.append(kind.rawValue)
+        data.append(environment.rawValue)
+        data.append(slot)
+        data.append(bigEndian: expiryMs)
+        data.append(bigEndian: ref.high)
+        data.append(bigEndian: ref.low)
+        data.append(counted: topic)
+        return data
+    }
+}
+
+/// An opened token and when it was sealed, in unix ms.
+public struct OpenedToken: Sendable {
+    public let token: Secret
+    public let sealedAtMs: UInt64
+}
+
+extension KeyRing {
+    /// The length of every sealed token and job.
+    public static let sealedTokenCount = 168
+    static let paddedCount = 128
+
+    /// Seals a token (1 to 100 bytes) for a room: it opens only with the room id, until the epoch of its expiry is over.
+    /// - Returns: 168 bytes.
+    public func sealToken(
+        _ token: Secret, sealedAtMs: UInt64, context: TokenContext, room: RoomID
+    ) throws(SealingError) -> [UInt8] {
+        guard let key = tokenKey(context, room) else { throw .outOfReach }
+        return try sealToken(token, sealedAtMs, context, key: key.secret())
+    }
+
+    /// - Throws: `doesNotOpen`, whatever the reason.
+    public func openToken(_ sealed: Span<UInt8>, context: TokenContext, room: RoomID) throws(SealingError) -> OpenedToken {
+        guard let key = tokenKey(context, room) else { throw .doesNotOpen }
+        return try openToken(sealed, context, key: key.secret())
+    }
+
+    /// Seals a token for an audience: the broker alone can open it, until the epoch of its expiry is over. The context's slot is 0.
+    public func sealToken(
+        _ token: Secret, sealedAtMs: UInt64, context: TokenContext, audience: Span<UInt8>
+    ) throws(SealingError) -> [UInt8] {
+        guard let key = tokenKey(context, audience: audience) else { throw .outOfReach }
+        return try sealToken(token, sealedAtMs, context, key: key.secret())
+    }
+
+    /// - Throws: `doesNotOpen`, whatever the reason.
+    public func openToken(
+        _ sealed: Span<UInt8>, context: TokenContext, audience: Span<UInt8>
+    ) throws(SealingError) -> OpenedToken {
+        guard let key = tokenKey(context, audience: audience) else { throw .doesNotOpen }
+        return try openToken(sealed, context, key: key.secret())
+    }
+
+    private func tokenKey(_ context: TokenContext, _ room: RoomID) -> Derivation? {
+        guard var derivation = derivation(context.generation, context.expiryMs, .token) else { return nil }
+        derivation.add(context.slot)
+        derivation.add(room.secret)
+        return derivation
+    }
+
+    private func tokenKey(_ context: TokenContext, audience: Span<UInt8>) -> Derivation? {
+        guard var derivation = derivation(context.generation, context.expiryMs, .audience) else { return nil }
+        derivation.add(audience)
+        return derivation
+    }
+
+    /// `sealedAtMs u64be || length u8 || token`, padded to 128.
+    private func sealToken(
+        _ token: Secret, _ sealedAtMs: UInt64, _ context: TokenContext, key: consuming Slot
+    ) throws(SealingError) -> [UInt8] {
+        precondition((1...100).contains(token.count), "a token of 1 to 100 bytes")
+        let plaintext = try Arena.shared.take()
+        plaintext.withMutableBytes(Self.paddedCount) { plaintext in
+            plaintext.write(bigEndian: sealedAtMs, at: 0)
+            plaintext[8] = UInt8(token.count)
+            token.withBytes { plaintext.write($0, at: 9) }
+            _ = Sodium.pad(&plaintext, count: 9 + token.count, block: Self.paddedCount)
+        }
+        return SealedBox.seal(
+            plaintext, count: Self.paddedCount, associatedData: context.associatedData, nonce: nonce(), key: key)
+    }
+
+    private func openToken(
+        _ sealed: Span<UInt8>, _ context: TokenContext, key: consuming Slot
+    ) throws(SealingError) -> OpenedToken {
+        let plaintext = try SealedBox.open(sealed, count: Self.paddedCount, associatedData: context.associatedData, key: key)
+        return try plaintext.withBytes(Self.paddedCount) { bytes throws(SealingError) in
+            let count = Int(bytes[8])
+            guard Sodium.unpaddedCount(bytes, block: Self.paddedCount) == 9 + count else { throw .doesNotOpen }
+            return OpenedToken(
+                token: try Secret(copying: bytes.extracting(9..<9 + count)), sealedAtMs: bytes.bigEndian64(at: 0))
+        }
+    }
+}

@@ -1,0 +1,162 @@
+import Linux
+import Testing
+
+@testable import Sealing
+
+@Suite struct KeyFileTests {
+    private func failure(_ folder: KeyFolder) -> KeyFileError? {
+        do throws(KeyFileError) {
+            _ = try KeyRing.load(path: folder.path)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    @Test func isMadePrivateAndNeverTwice() throws {
+        let folder = try KeyFolder()
+        let status = try #require(try File.status(folder.path))
+        #expect(status.mode == 0o600 && status.size == 64 + 44 + 32)
+        let before = try folder.bytes()
+        #expect(throws: KeyFileError.alreadyExists) { try KeyRing.create(path: folder.path, nowMs: KeyFolder.startMs) }
+        #expect(try folder.bytes() == before)
+        #expect(try File.list(folder.folder) == ["ratchet.key"])
+    }
+
+    @Test func missingIsSaid() throws {
+        let folder = try KeyFolder(creating: nil)
+        #expect(failure(folder) == .missing)
+        #expect(try File.list(folder.folder) == [])
+        #expect(throws: KeyFileError.missing) { try KeyRing.create(path: folder.folder + "/none/x", nowMs: KeyFolder.startMs) }
+    }
+
+    @Test(arguments: [0o640, 0o604, 0o660, 0o610, 0o602, 0o644] as [UInt32]) func looseModesAreRefused(mode: UInt32) throws {
+        let folder = try KeyFolder()
+        try folder.write(folder.bytes(), mode: mode)
+        #expect(failure(folder) == .looseMode(mode))
+        try folder.write(folder.bytes(), mode: 0o400)
+        #expect(failure(folder) == nil)
+    }
+
+    @Test func linksAndFoldersAreRefused() throws {
+        let folder = try KeyFolder()
+        try File.rename(folder.path, to: folder.path + ".real")
+        try File.symbolicLink(folder.path, to: folder.path + ".real")
+        #expect(failure(folder) == .notAFile)
+        try File.remove(folder.path)
+        try File.makeFolder(folder.path)
+        #expect(failure(folder) == .notAFile)
+    }
+
+    @Test func everyTruncationIsRefused() throws {
+        let folder = try KeyFolder()
+        let whole = try folder.bytes()
+        for count in 0..<whole.count {
+            try folder.write(Array(whole[..<count]))
+            #expect(failure(folder) == .truncated, "\(count)")
+        }
+        try folder.write(whole + [0])
+        #expect(failure(folder) == .corrupt)
+        try folder.write([UInt8](repeating: 7, count: 20_000))
+        #expect(failure(folder) == .notAKeyFile)
+        try folder.write([UInt8](repeating: 0, count: whole.count))
+        #expect(failure(folder) == .notAKeyFile)
+        try folder.write(whole)
+        #expect(failure(folder) == nil)
+    }
+
+    @Test func everyChangedByteIsRefused() throws {
+        let folder = try KeyFolder()
+        let whole = try folder.bytes()
+        for index in whole.indices {
+            var changed = whole
+            changed[index] ^= 1
+            try folder.write(changed)
+            switch index {
+            case 0..<8: #expect(failure(folder) == .notAKeyFile)
+            case 8..<12: #expect(failure(folder) == .unknownVersion(1 ^ (1 << UInt32(8 * (11 - index)))))
+            case 12..<16: #expect([.corrupt, .truncated].contains(failure(folder)))
+            default: #expect(failure(folder) == .corrupt, "\(index)")
+            }
+        }
+    }
+
+    @Test func impossibleNumbersAreRefusedThoughTheChecksumFits() throws {
+        func image(_ base: UInt64, _ entries: [(UInt32, UInt64)]) throws -> [UInt8] {
+            let image = try KeyImage(generations: entries.count, steps: 1, base: Epoch(base))
+            for (index, entry) in entries.enumerated() { image.write(index, id: entry.0, born: Epoch(entry.1)) }
+            image.finish()
+            var bytes: [UInt8] = []
+            image.withBytes { for index in $0.indices { bytes.append($0[index]) } }
+            return bytes
+        }
+        let folder = try KeyFolder()
+        for (base, entries) in [
+            (1000, [(1, 1002)]), (1000, [(2, 900), (1, 950)]), (1000, [(1, 950), (2, 900)]), (1000, [(1, 900), (1, 950)]),
+            (5, [(1, 1)]),
+            (.max, [(1, 900)]),
+        ] as [(UInt64, [(UInt32, UInt64)])] {
+            try folder.write(image(base, entries))
+            #expect(failure(folder) == .corrupt, "\(base)")
+        }
+        try folder.write(image(1000, [(1, 713), (2, 1001)]))
+        #expect(failure(folder) == nil)
+    }
+
+    @Test func stepZeroesTheOldFile() throws {
+        let folder = try KeyFolder()
+        let before = try folder.bytes()
+        try File.hardLink(folder.folder + "/copy", to: folder.path)
+        let ring = try folder.load()
+        let step = try ring.step(nowMs: KeyFolder.startMs + KeyFolder.epochMs)
+        #expect(step?.steps == 2)
+        #expect(try File.read(folder.folder + "/copy", limit: 1000) == [UInt8](repeating: 0, count: before.count))
+        #expect(try folder.bytes() != before)
+        #expect(try File.status(folder.path)?.mode == 0o600)
+        #expect(try File.list(folder.folder) == ["copy", "ratchet.key"])
+    }
+
+    @Test func aCrashBeforeTheRenameLeavesTheOldFile() throws {
+        let folder = try KeyFolder()
+        let old = try folder.bytes()
+        let later = KeyFolder.startMs + 2 * KeyFolder.epochMs
+        _ = try folder.load().step(nowMs: later)
+        let new = try folder.bytes()
+        // The disk as a crash finds it: the new file written beside the old one, whole or in part.
+        for written in [0, 10, 100, new.count] {
+            try folder.write(old)
+            let part = Array(new[..<written])
+            try File.write(folder.path + ".new", part.span, mode: 0o600)
+            try File.hardLink(folder.folder + "/copy", to: folder.path + ".new")
+            let ring = try folder.load()
+            #expect(try File.list(folder.folder) == ["copy", "ratchet.key"])
+            #expect(try File.read(folder.folder + "/copy", limit: 1000) == [UInt8](repeating: 0, count: written))
+            // From either file the ratchet comes to the same keys.
+            let again = try ring.step(nowMs: later)
+            #expect(again?.steps == 2)
+            #expect(try folder.bytes() == new)
+            try File.remove(folder.folder + "/copy")
+        }
+    }
+
+    @Test func aStepThatCanNotBeWrittenChangesNothing() throws {
+        let folder = try KeyFolder()
+        let ring = try folder.load()
+        // A folder where the temporary file belongs: nobody, root neither, can write there.
+        try File.makeFolder(folder.path + ".new")
+        let later = KeyFolder.startMs + KeyFolder.epochMs
+        #expect(throws: KeyFileError.self) { try ring.step(nowMs: later) }
+        #expect(ring.steps == 1 && ring.baseEpoch == Epoch(Epoch(atMs: KeyFolder.startMs).number - 1))
+        try File.removeFolder(folder.path + ".new")
+        #expect(try ring.step(nowMs: later)?.steps == 2)
+    }
+
+    @Test func messagesSayWhatToDo() {
+        for error in [
+            KeyFileError.missing, .alreadyExists, .looseMode(0o644), .wrongOwner(1000), .unknownVersion(2), .cannotLock,
+        ] {
+            #expect(error.description.contains(":"))
+        }
+        #expect(KeyFileError.looseMode(0o644).description.contains("0644"))
+    }
+}

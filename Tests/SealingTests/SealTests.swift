@@ -1,0 +1,244 @@
+import Linux
+import Sodium
+import Testing
+
+@testable import Sealing
+
+@Suite struct SealTests {
+    private let folder: KeyFolder
+    private let ring: KeyRing
+    private let room: RoomID
+    private let start = KeyFolder.startMs
+    private let expiry = KeyFolder.startMs + 3_600_000
+
+    init() throws {
+        folder = try KeyFolder()
+        ring = try folder.load()
+        room = try .random()
+    }
+
+    private var context: TokenContext {
+        TokenContext(
+            generation: 1, kind: .alert, environment: .production, slot: 1, expiryMs: expiry,
+            ref: Ref(high: 1, low: 2), topic: "org.example.app")
+    }
+
+    private var jobContext: JobContext {
+        JobContext(
+            generation: 1, job: JobID(high: 3, low: 4), ref: Ref(high: 1, low: 2), kind: .alert, environment: .production,
+            topic: "org.example.app", template: "waiting", deadlineMs: start + 120_000, expiryMs: expiry)
+    }
+
+    private func seal(_ token: [UInt8]) throws -> [UInt8] {
+        try ring.sealToken(.copy(token), sealedAtMs: start, context: context, room: room)
+    }
+
+    @Test(arguments: [1, 32, 99, 100]) func tokensComeBack(count: Int) throws {
+        let token = Sodium.randomBytes(count)
+        let sealed = try seal(token)
+        #expect(sealed.count == 168)
+        let opened = try ring.open(sealed, context, room)
+        #expect(opened.token.plain == token && opened.sealedAtMs == start)
+        #expect(try seal(token) != sealed)
+        // Another process with the same file opens it too.
+        #expect(try folder.load().open(sealed, context, room).token.plain == token)
+    }
+
+    @Test func paddingBytesInTokensAreKept() throws {
+        for token in [[0x80], [0x80, 0], [0, 0, 0], [0x80, 0x80, 0]] as [[UInt8]] {
+            #expect(try ring.open(seal(token), context, room).token.plain == token)
+        }
+    }
+
+    @Test func noChangedByteOpens() throws {
+        let sealed = try seal([1, 2, 3])
+        for index in sealed.indices {
+            var changed = sealed
+            changed[index] ^= 0x01
+            #expect(throws: SealingError.doesNotOpen) { try ring.open(changed, context, room) }
+        }
+        for count in [0, 1, 39, 40, 167] {
+            #expect(throws: SealingError.doesNotOpen) { try ring.open(Array(sealed.prefix(count)), context, room) }
+        }
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed + [0], context, room) }
+    }
+
+    @Test func aMovedOrEditedRowDoesNotOpen() throws {
+        let sealed = try seal([1, 2, 3])
+        let edits: [(inout TokenContext) -> Void] = [
+            { $0.generation = 2 }, { $0.kind = .voip }, { $0.environment = .sandbox }, { $0.slot = 2 }, { $0.slot = 0 },
+            { $0.expiryMs += 1 }, { $0.expiryMs += 300_000 }, { $0.expiryMs = .max }, { $0.expiryMs = 0 },
+            { $0.ref = Ref(high: 1, low: 3) }, { $0.ref = Ref(high: 0, low: 2) }, { $0.topic = "org.example.apq" },
+            { $0.topic = "" }, { $0.topic += " " },
+        ]
+        for (number, edit) in edits.enumerated() {
+            var changed = context
+            edit(&changed)
+            #expect(throws: SealingError.doesNotOpen, "edit \(number)") { try ring.open(sealed, changed, room) }
+        }
+        let other = try RoomID.random()
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, other) }
+        #expect(throws: SealingError.doesNotOpen) { try KeyFolder().load().open(sealed, context, room) }
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, audience: room.secret.plain) }
+    }
+
+    @Test func anotherGenerationIsAnotherKey() throws {
+        let sealed = try seal([1, 2, 3])
+        _ = try ring.step(nowMs: start + KeyFolder.dayMs)
+        var later = context
+        later.generation = 2
+        later.expiryMs += KeyFolder.dayMs
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, later, room) }
+        var old = later
+        old.generation = 1
+        let token = try Secret.copy([9])
+        let inOld = try ring.sealToken(token, sealedAtMs: start, context: old, room: room)
+        #expect(try ring.open(inOld, old, room).token == token)
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(inOld, later, room) }
+        later.generation = 3
+        #expect(throws: SealingError.outOfReach) {
+            try ring.sealToken(token, sealedAtMs: start, context: later, room: room)
+        }
+    }
+
+    @Test func nothingOpensTenMinutesAfterItsExpiry() throws {
+        let sealed = try seal([1, 2, 3])
+        _ = try ring.step(nowMs: expiry)
+        #expect(try ring.open(sealed, context, room).token.plain == [1, 2, 3])
+        _ = try ring.step(nowMs: expiry + 600_000)
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, room) }
+        #expect(throws: SealingError.doesNotOpen) { try folder.load().open(sealed, context, room) }
+        #expect(throws: SealingError.outOfReach) { try seal([1]) }
+    }
+
+    @Test func audiencesNeedNoRoom() throws {
+        var context = context
+        context.slot = 0
+        let token = try Secret.copy([5, 6])
+        let sealed = try ring.sealToken(token, sealedAtMs: start, context: context, audience: "user-1".bytes.span)
+        #expect(try ring.open(sealed, context, audience: "user-1".bytes).token == token)
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, audience: "user-2".bytes) }
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, room) }
+    }
+
+    @Test func pendingRoomsOpenWithTheirCodeOnly() throws {
+        let code = try ring.codes("123456", nowMs: start)[0]
+        let other = try ring.codes("123457", nowMs: start)[0]
+        func open(_ sealed: [UInt8], _ joinID: String, _ expiry: UInt64, _ index: Digest) throws -> RoomID {
+            try ring.openPending(sealed.span, joinID: joinID.bytes.span, expiryMs: expiry, generation: 1, codeIndex: index)
+        }
+        let sealed = try ring.sealPending(room, joinID: "123456".bytes.span, expiryMs: expiry, generation: 1, codeIndex: code)
+        #expect(sealed.count == 72)
+        #expect(try open(sealed, "123456", expiry, code) == room)
+        #expect(throws: SealingError.doesNotOpen) { try open(sealed, "123457", expiry, code) }
+        #expect(throws: SealingError.doesNotOpen) { try open(sealed, "123456", expiry + 1, code) }
+        #expect(throws: SealingError.doesNotOpen) { try open(sealed, "123456", expiry, other) }
+        for index in sealed.indices {
+            var changed = sealed
+            changed[index] ^= 0x80
+            #expect(throws: SealingError.doesNotOpen) { try open(changed, "123456", expiry, code) }
+        }
+        // A creator's secret has the same length and is another purpose.
+        #expect(throws: SealingError.doesNotOpen) {
+            try ring.openCreator(
+                sealed.span, joinID: "123456".bytes.span, client1: "a".bytes.span, expiryMs: expiry, generation: 1,
+                codeIndex: code)
+        }
+    }
+
+    @Test func creatorsAndJoinersGetTheirOwnAnswerOnly() throws {
+        let code = try ring.codes("123456", nowMs: start)[0]
+        let (joinID, member) = ("123456".bytes, try MemberSecret.random())
+        let creator = try ring.sealCreator(
+            member, joinID: joinID.span, client1: "alice".bytes.span, expiryMs: expiry, generation: 1, codeIndex: code)
+        func openCreator(_ client: String) throws -> MemberSecret {
+            try ring.openCreator(
+                creator.span, joinID: joinID.span, client1: client.bytes.span, expiryMs: expiry, generation: 1, codeIndex: code)
+        }
+        #expect(creator.count == 72)
+        #expect(try openCreator("alice") == member)
+        for other in ["alicf", "", "alice\0"] {
+            #expect(throws: SealingError.doesNotOpen) { try openCreator(other) }
+        }
+
+        let until = start + 120_000
+        let retry = try ring.sealRetry(
+            room, member, joinID: joinID.span, client2: "bob".bytes.span, untilMs: until, generation: 1, codeIndex: code)
+        func openRetry(_ client: String, until: UInt64) throws -> (room: RoomID, member: MemberSecret) {
+            try ring.openRetry(
+                retry.span, joinID: joinID.span, client2: client.bytes.span, untilMs: until, generation: 1, codeIndex: code)
+        }
+        #expect(retry.count == 104)
+        let opened = try openRetry("bob", until: until)
+        #expect(opened.room == room && opened.member == member)
+        #expect(throws: SealingError.doesNotOpen) { try openRetry("alice", until: until) }
+        #expect(throws: SealingError.doesNotOpen) { try openRetry("bob", until: until + 1) }
+        _ = try ring.step(nowMs: until + 600_000)
+        #expect(throws: SealingError.doesNotOpen) { try openRetry("bob", until: until) }
+    }
+
+    @Test func jobsOpenAsTheyWereQueuedOnly() throws {
+        let content = JobContent(token: try .random(100), sealedAtMs: start, handle: [UInt8](1...16))
+        let sealed = try ring.sealJob(content, context: jobContext)
+        #expect(sealed.count == 168)
+        let opened = try ring.open(sealed, jobContext)
+        #expect(opened.token == content.token && opened.sealedAtMs == start && opened.handle == content.handle)
+        let edits: [(inout JobContext) -> Void] = [
+            { $0.generation = 2 }, { $0.job = JobID(high: 3, low: 5) }, { $0.ref = Ref(high: 0, low: 2) },
+            { $0.kind = .liveActivity },
+            { $0.environment = .sandbox },
+            {
+                $0.topic = "org.example.ap"
+                $0.template = "pwaiting"
+            }, { $0.template = "waitinG" },
+            { $0.deadlineMs += 1 }, { $0.expiryMs += 1 }, { $0.deadlineMs = 0 }, { $0.deadlineMs = .max },
+        ]
+        for (number, edit) in edits.enumerated() {
+            var changed = jobContext
+            edit(&changed)
+            #expect(throws: SealingError.doesNotOpen, "edit \(number)") { try ring.open(sealed, changed) }
+        }
+        for index in sealed.indices {
+            var changed = sealed
+            changed[index] ^= 0x10
+            #expect(throws: SealingError.doesNotOpen) { try ring.open(changed, jobContext) }
+        }
+        _ = try ring.step(nowMs: jobContext.deadlineMs + 600_000)
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, jobContext) }
+    }
+
+    @Test func apnsIDsAreUUIDsThatFadeAway() throws {
+        let job = JobID.random()
+        let id = try ring.apnsID(job, deadlineMs: start + 120_000, generation: 1)
+        #expect(try folder.load().apnsID(job, deadlineMs: start + 120_000, generation: 1) == id)
+        #expect(try ring.apnsID(JobID.random(), deadlineMs: start + 120_000, generation: 1) != id)
+        let parts = id.split(separator: "-")
+        #expect(parts.map(\.count) == [8, 4, 4, 4, 12])
+        #expect(parts[2].first == "8" && "89ab".contains(parts[3].first!))
+        #expect(id == id.lowercased())
+        _ = try ring.step(nowMs: start + 720_000)
+        #expect(throws: SealingError.outOfReach) { try ring.apnsID(job, deadlineMs: start + 120_000, generation: 1) }
+    }
+
+    @Test func indexesDependOnEachPart() throws {
+        let all = [
+            try ring.client(room, slot: 1, "a", expiryMs: expiry), try ring.client(room, slot: 2, "a", expiryMs: expiry),
+            try ring.client(room, slot: 1, "b", expiryMs: expiry),
+            try ring.client(room, slot: 1, "a", expiryMs: expiry + 300_000),
+            try ring.client(RoomID.random(), slot: 1, "a", expiryMs: expiry), ring.roomIndex(room), ring.roomIndex(try .random()),
+            ring.memberHash(MemberSecret(room.secret)),
+        ]
+        #expect(Set(all).count == all.count)
+        #expect(ring.roomIndex(room) == ring.roomIndex(RoomID(try .copy(room.secret.plain))))
+    }
+
+    @Test func handlesDifferByRoomKindAndSlot() throws {
+        let handles = [
+            ring.handle(room, kind: "room", slot: 1), ring.handle(room, kind: "room", slot: 2),
+            ring.handle(room, kind: "call", slot: 1),
+            ring.handle(try .random(), kind: "room", slot: 1),
+            ring.handle(key: room.secret, kind: "room", slot: 1, id: [1].span),
+        ]
+        #expect(Set(handles).count == handles.count && handles.allSatisfy { $0.count == 16 })
+    }
+}

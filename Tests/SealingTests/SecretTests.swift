@@ -1,0 +1,134 @@
+import Testing
+
+@testable import Sealing
+
+@Suite struct SecretTests {
+    private func token(_ text: String) throws -> [UInt8]? { try Secret(hexToken: text.bytes.span)?.plain }
+    private func room(_ text: String) throws -> [UInt8]? { try RoomID(base64url: text.bytes.span)?.secret.plain }
+
+    @Test func showsNothing() throws {
+        let secret = try Secret.copy("topsecret".bytes)
+        let room = RoomID(try .random(32))
+        var dumped = ""
+        dump([secret], to: &dumped)
+        dump(room, to: &dumped)
+        for text in [
+            "\(secret)", String(reflecting: secret), String(describing: Optional(secret)), "\(room)", String(reflecting: [room]),
+            dumped,
+        ] {
+            #expect(text.contains("redacted"))
+            #expect(!text.contains("116") && !text.contains("slot") && !text.contains("count"))
+        }
+        #expect(Mirror(reflecting: secret).children.isEmpty && Mirror(reflecting: room).children.isEmpty)
+    }
+
+    @Test func comparesByContent() throws {
+        #expect(try Secret.copy([1, 2]) == Secret.copy([1, 2]))
+        #expect(try Secret.copy([1, 2]) != Secret.copy([1, 3]))
+        #expect(try Secret.copy([1, 2]) != Secret.copy([1, 2, 0]))
+        #expect(try Secret.random(32) != Secret.random(32))
+    }
+
+    @Test func tokenFromHex() throws {
+        #expect(try token("00fFaB") == [0x00, 0xff, 0xab])
+        #expect(try token(String(repeating: "a1", count: 100))?.count == 100)
+        for wrong in ["", "0", "000", "0g", " 00", "0x00", "00\n", String(repeating: "a1", count: 101)] {
+            #expect(try token(wrong) == nil, "\(wrong)")
+        }
+    }
+
+    @Test func roomFromBase64URL() throws {
+        let text = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+        #expect(try room(text) == Array(0..<32))
+        let ascii = text.bytes
+        let made = try RoomID(base64url: ascii.span)
+        let back = try #require(made).withBase64URL { text in
+            var copy: [UInt8] = []
+            for index in text.indices { copy.append(text[index]) }
+            return String(decoding: copy, as: UTF8.self)
+        }
+        #expect(back == text)
+        // Left-over bits, padding, the other alphabet, another length.
+        for wrong in [
+            "", String(text.dropLast()) + "9", text + "=", String(text.dropLast()), text + "A", "+" + text.dropFirst(),
+            String(text.dropLast(2)) + "\n8",
+        ] {
+            #expect(try room(wrong) == nil, "\(wrong)")
+        }
+    }
+
+    @Test func slotsAreWipedAndGivenBack() throws {
+        let arena = Arena(capacity: 1)
+        var slots: [Held] = []
+        for _ in 0..<512 { slots.append(Held(try arena.take())) }
+        #expect(arena.used == 512)
+        #expect(throws: SealingError.exhausted) { _ = Held(try arena.take()) }
+        slots[3].slot.withMutableBytes(128) { bytes in for index in bytes.indices { bytes[index] = 0xaa } }
+        slots.remove(at: 3)
+        #expect(arena.used == 511)
+        // The last one released is the next one taken: were it not wiped, it would show.
+        let again = try arena.take()
+        let sum = again.withBytes(128) { bytes in
+            var sum = 0
+            for index in bytes.indices { sum += Int(bytes[index]) }
+            return sum
+        }
+        #expect(sum == 0)
+        slots = []
+        _ = consume again
+        #expect(arena.used == 0)
+    }
+
+    @Test func aFailedSecretLeavesNoSlotBehind() throws {
+        for _ in 0..<2000 { #expect(try token("zz") == nil) }
+        #expect(Arena.shared.used < 2000)
+    }
+
+    @Test func manyThreadsShareTheArena() async throws {
+        await withTaskGroup(of: Bool.self) { group in
+            for number in 0..<8 {
+                group.addTask {
+                    for round in 0..<300 {
+                        let bytes = [UInt8](repeating: UInt8(truncatingIfNeeded: number * 31 + round), count: 100)
+                        guard let secret = try? Secret.copy(bytes), secret.plain == bytes else { return false }
+                    }
+                    return true
+                }
+            }
+            for await isRight in group { #expect(isRight) }
+        }
+    }
+
+    private final class Held {
+        let slot: Slot
+        init(_ slot: consuming Slot) { self.slot = slot }
+    }
+}
+
+@Suite struct NameTests {
+    @Test func refsAreSixteenBytesInHex() throws {
+        let ref = try #require(Ref("00112233445566778899aabbccddeeff"))
+        #expect(ref.bytes == [0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff])
+        #expect("\(ref)" == "00112233445566778899aabbccddeeff")
+        let (whole, short) = (Ref(bytes: ref.bytes.span), Ref(bytes: [1, 2].span))
+        #expect(whole == ref && short == nil)
+        #expect(Ref("00112233445566778899AABBCCDDEEFF") == nil)
+        #expect(Ref("00112233445566778899aabbccddee") == nil)
+        #expect(Ref("00112233445566778899aabbccddeeff00") == nil)
+        #expect(Ref.random() != Ref.random())
+        let earlier = try #require(Ref("00100000000000000000000000000000"))
+        #expect(earlier < ref)
+    }
+
+    @Test func digestsKeepTheirBytes() throws {
+        let bytes = [UInt8](100..<132)
+        let made = Digest(bytes: bytes.span)
+        let digest = try #require(made)
+        #expect(digest.bytes == bytes)
+        let lent = digest.withBytes { [$0[0], $0[31]] }
+        #expect(lent == [100, 131])
+        let short = Digest(bytes: [1].span)
+        #expect(short == nil)
+        #expect("\(digest)" == "<digest>")
+    }
+}
