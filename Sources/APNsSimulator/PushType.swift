@@ -1,0 +1,39 @@
+/// What `apns-push-type` may say, and what each type asks of the other headers. Source: Apple, "Sending notification requests to APNs".
+enum PushType: String, Sendable, CaseIterable {
+    case alert, background, voip, liveactivity, pushtotalk, location, complication, fileprovider, widgets, controls
+
+    /// What follows the app's bundle id in the topic.
+    var topicSuffix: String {
+        switch self {
+        case .alert, .background: ""
+        case .voip: ".voip"
+        case .liveactivity: ".push-type.liveactivity"
+        case .pushtotalk: ".voip-ptt"
+        case .location: ".location-query"
+        case .complication: ".complication"
+        case .fileprovider: ".pushkit.fileprovider"
+        case .widgets: ".push-type.widgets"
+        case .controls: ".push-type.controls"
+        }
+    }
+
+    func allows(priority: Int) -> Bool {
+        switch self {
+        case .background: priority == 5
+        case .voip, .pushtotalk: priority == 10
+        case .liveactivity: priority == 5 || priority == 10
+        default: priority == 1 || priority == 5 || priority == 10
+        }
+    }
+
+    /// In bytes.
+    var payloadLimit: Int { self == .voip ? 5120 : 4096 }
+
+    /// The type a request without the header is taken for: what its topic says.
+    init?(topic: String, bundleID: String) {
+        guard topic.hasPrefix(bundleID) else { return nil }
+        let suffix = topic.dropFirst(bundleID.count)
+        guard let type = Self.allCases.first(where: { $0.topicSuffix == suffix }) else { return nil }
+        self = type
+    }
+}

@@ -1,0 +1,126 @@
+import Testing
+
+@testable import APNsSimulator
+
+@Suite struct FaultTests {
+    @Test func nextFaultsHappenOnceAndInOrder() {
+        var plan = FaultPlan(next: [Fault(.badDeviceToken), Fault(.tooManyRequests)], always: [Fault(.internalServerError)])
+        #expect(plan.take(for: "aa")?.reason == "BadDeviceToken")
+        #expect(plan.take(for: "aa")?.reason == "TooManyRequests")
+        #expect(plan.take(for: "aa")?.reason == "InternalServerError")
+        #expect(plan.take(for: "aa")?.reason == "InternalServerError")
+    }
+
+    @Test func aTokensFaultWaitsForItsToken() {
+        var fault = Fault(.unregistered)
+        fault.token = "bb"
+        var plan = FaultPlan(next: [fault], always: [fault])
+        #expect(plan.take(for: "aa") == nil)
+        #expect(plan.take(for: "bb") == fault)
+        #expect(plan.next == [])
+        #expect(plan.take(for: "bb") == fault)
+        #expect(plan.take(for: "aa") == nil)
+    }
+
+    @Test(arguments: [(0.0, 0), (0.1, 10), (0.25, 25), (1.0 / 3, 33), (0.5, 50), (1.0, 100)])
+    func ratesAreKeptExactly(rate: Double, hits: Int) {
+        var fault = Fault(.internalServerError)
+        fault.rate = rate
+        var plan = FaultPlan(always: [fault])
+        #expect((0..<100).count { _ in plan.take(for: "aa") != nil } == hits)
+    }
+
+    @Test(arguments: [
+        ("{}", FaultPlan()),
+        (#"{"reason":"BadTopic"}"#, FaultPlan(always: [Fault(.badTopic)])),
+        (
+            #"{"reason":"Unregistered","timestamp":1800000000123}"#,
+            FaultPlan(always: [Fault(.unregistered, timestamp: 1_800_000_000_123)])
+        ),
+        (
+            #"{"next":[{"reason":"BadTopic"}],"always":[{"reason":"Shutdown"}]}"#,
+            FaultPlan(next: [Fault(.badTopic)], always: [Fault(.shutdown)])
+        ),
+        (#"{"next":[{}],"reason":"Shutdown"}"#, FaultPlan(next: [Fault()], always: [Fault(.shutdown)])),
+    ])
+    func readsPlans(text: String, plan: FaultPlan) throws {
+        #expect(try FaultPlan(json: Array(text.utf8)) == plan)
+    }
+
+    @Test func everyPartIsWrittenAndReadBack() throws {
+        var fault = Fault()
+        fault.token = "aabb"
+        fault.rate = 0.5
+        fault.delayMs = 250
+        fault.reason = "Custom\"Reason"
+        fault.status = 418
+        fault.timestamp = 5
+        fault.body = "<html>"
+        fault.retryAfter = 30
+        fault.goaway = true
+        fault.refuse = true
+        fault.reset = true
+        fault.drop = true
+        fault.silent = true
+        fault.accepted = true
+        let plan = FaultPlan(next: [fault, Fault()], always: [fault])
+        #expect(try FaultPlan(json: plan.json) == plan)
+        #expect(try FaultPlan(json: FaultPlan().json) == FaultPlan())
+    }
+
+    @Test(arguments: [
+        "", "[]", "1", #"{"next":{}}"#, #"{"next":[1]}"#, #"{"always":null}"#, #"{"reson":"BadTopic"}"#, #"{"reason":5}"#,
+        #"{"reason":"NotOneOfApples"}"#, #"{"status":199}"#, #"{"status":600}"#, #"{"status":"400"}"#, #"{"rate":1.5}"#,
+        #"{"rate":-0.1}"#,
+        #"{"delayMs":-1}"#, #"{"delayMs":3600001}"#, #"{"timestamp":1.5}"#, #"{"token":"xyz"}"#, #"{"goaway":1}"#,
+        #"{"silent":"yes"}"#,
+        #"{"retryAfter":-1}"#,
+    ])
+    func refusesPlans(text: String) {
+        #expect(throws: FaultPlan.Malformed.self) { try FaultPlan(json: Array(text.utf8)) }
+    }
+
+    @Test func unknownReasonsNeedAStatus() throws {
+        #expect(try FaultPlan(json: Array(#"{"reason":"NewOne","status":400}"#.utf8)).always.first?.answerStatus == 400)
+    }
+}
+
+@Suite struct PushLogTests {
+    private func push(_ number: Int) -> AcceptedPush {
+        AcceptedPush(
+            token: "aa", headers: ["apns-id": "\(number)", "a\"": "b"], payload: Array(#"{"n":1}"#.utf8), at: 1_709_210_096_007)
+    }
+
+    @Test func writesWhatItHolds() {
+        var log = PushLog(capacity: 10)
+        #expect(log.json == Array("[]".utf8))
+        log.append(push(1))
+        #expect(
+            String(decoding: log.json, as: UTF8.self)
+                == #"[{"token":"aa","headers":{"a\"":"b","apns-id":"1"},"payload":{"n":1},"at":"2024-02-29T12:34:56.007Z"}]"#)
+        log.append(push(2))
+        #expect(JSON(parsing: log.json) != nil)
+        log.removeAll()
+        #expect(log.json == Array("[]".utf8))
+        #expect(log.total == 2)
+    }
+
+    @Test func keepsTheLatest() {
+        var log = PushLog(capacity: 10)
+        for number in 0..<1000 { log.append(push(number)) }
+        #expect((10...20).contains(log.pushes.count))
+        #expect(log.pushes.map { $0.headers["apns-id"] } == ((1000 - log.pushes.count)..<1000).map { "\($0)" })
+        #expect(log.total == 1000)
+    }
+
+    @Test(
+        arguments: [
+            (0, "1970-01-01T00:00:00.000Z"), (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"), (1_798_761_599_001, "2026-12-31T23:59:59.001Z"),
+            (1_798_761_600_000, "2027-01-01T00:00:00.000Z"),
+        ] as [(UInt64, String)])
+    func timestamps(ms: UInt64, text: String) {
+        #expect(PushLog.timestamp(ms) == text)
+    }
+}

@@ -1,0 +1,127 @@
+import TLS
+import Testing
+
+@testable import APNsSimulator
+
+private let now: UInt64 = 1_800_000_000
+
+@Suite struct ProviderTokenTests {
+    private let provider: TestProvider
+    private let verifier: ProviderTokenVerifier
+
+    init() throws {
+        provider = try TestProvider()
+        verifier = try ProviderTokenVerifier(keyID: TestProvider.keyID, teamID: TestProvider.teamID, key: provider.publicKey())
+    }
+
+    private func outcome(_ token: String, at time: UInt64 = now) -> Reason? {
+        var verifier = verifier
+        switch verifier.verify("bearer " + token, now: time) {
+        case .success: return nil
+        case .failure(let rejection): return rejection.reason
+        }
+    }
+
+    @Test(
+        arguments: [
+            (0, nil), (1, .invalidProviderToken), (-1, nil), (-3600, nil), (-3601, .expiredProviderToken),
+            (-86_400, .expiredProviderToken),
+        ] as [(Int, Reason?)])
+    func age(seconds: Int, expected: Reason?) throws {
+        #expect(outcome(try provider.token(iat: UInt64(Int(now) + seconds))) == expected)
+    }
+
+    @Test(arguments: [
+        #"{"alg":"ES256"}"#, #"{"kid":"KEY0000001"}"#, #"{"alg":"none","kid":"KEY0000001"}"#,
+        #"{"alg":"HS256","kid":"KEY0000001"}"#,
+        #"{"alg":"ES256","kid":"KEY0000002"}"#, #"{"alg":"ES256","kid":1}"#, "[]", "", "{",
+        #"{"alg":"none","alg":"ES256","kid":"KEY0000001"}"#,
+    ])
+    func badHeaders(header: String) throws {
+        #expect(outcome(try provider.token(iat: now, header: header)) == .invalidProviderToken)
+    }
+
+    @Test(arguments: [
+        #"{"iss":"TEAM000002","iat":1800000000}"#, #"{"iat":1800000000}"#, #"{"iss":"TEAM000001"}"#,
+        #"{"iss":"TEAM000001","iat":"1800000000"}"#, #"{"iss":"TEAM000001","iat":-5}"#,
+        #"{"iss":"TEAM000001","iat":1800000000.5}"#,
+        #"{"iss":"TEAM000001","iat":1800000000000}"#, "not JSON",
+    ])
+    func badClaims(claims: String) throws {
+        #expect(outcome(try provider.token(iat: now, claims: claims)) == .invalidProviderToken)
+    }
+
+    @Test func moreMembersAreFine() throws {
+        let token = try provider.token(
+            iat: now, header: #"{"typ":"JWT","alg":"ES256","kid":"KEY0000001"}"#,
+            claims: #"{"aud":"x","iss":"TEAM000001","iat":1800000000,"exp":1}"#)
+        #expect(outcome(token) == nil)
+    }
+
+    @Test func anotherKeysSignatureIsRefused() throws {
+        #expect(outcome(try TestProvider().token(iat: now)) == .invalidProviderToken)
+    }
+
+    @Test func everyAlteredCharacterIsNoticed() throws {
+        let token = try provider.token(iat: now)
+        for index in token.indices {
+            var altered = token
+            altered.replaceSubrange(index...index, with: token[index] == "A" ? "B" : "A")
+            #expect(outcome(altered) == .invalidProviderToken)
+        }
+    }
+
+    @Test(arguments: ["", ".", "..", "a.b", "a.b.c", "a.b.c.d", "....", "=.=.="])
+    func malformed(token: String) {
+        #expect(outcome(token) == .invalidProviderToken)
+    }
+
+    @Test func pieceMissingOrAdded() throws {
+        let token = try provider.token(iat: now)
+        for altered in [
+            token + ".", token + "AA", String(token.dropLast()), String(token.dropLast(2)), "." + token, " " + token, token + "=",
+        ] {
+            #expect(outcome(altered) == .invalidProviderToken)
+        }
+    }
+
+    @Test func anASN1SignatureIsRefused() throws {
+        // DER of the same numbers would be 70 to 72 bytes: only R || S counts.
+        let parts = try provider.token(iat: now).split(separator: ".")
+        let der: [UInt8] =
+            [0x30, 0x44, 0x02, 0x20] + [UInt8](repeating: 1, count: 32) + [0x02, 0x20] + [UInt8](repeating: 1, count: 32)
+        #expect(outcome("\(parts[0]).\(parts[1]).\(TestProvider.base64URL(der))") == .invalidProviderToken)
+    }
+
+    @Test func aKnownTokenStillExpires() throws {
+        var verifier = verifier
+        let header = "Bearer " + (try provider.token(iat: now))
+        #expect(throws: Never.self) { try verifier.verify(header, now: now).get() }
+        #expect(verifier.verify(header, now: now + 3601) == .failure(Rejection(.expiredProviderToken)))
+    }
+
+    @Test func aConnectionMayNotChangeItsTokenOften() throws {
+        var rules = Rules(bundleID: "org.example.app", verifier: verifier)
+        var session = Rules.Session()
+        func send(_ token: String, at time: UInt64) -> Reason? {
+            let headers = ["authorization": "bearer " + token, "apns-topic": "org.example.app"]
+            let request = PushRequest(
+                path: "/3/device/00", headers: headers.map { .init(name: $0.key, value: $0.value) }, body: Array(#"{"a":1}"#.utf8)
+            )
+            switch rules.verdict(request, on: &session, now: time) {
+            case .success: return nil
+            case .failure(let rejection): return rejection.reason
+            }
+        }
+        let first = try provider.token(iat: now)
+        #expect(send(first, at: now) == nil)
+        #expect(send(try provider.token(iat: now), at: now) == .tooManyProviderTokenUpdates)
+        #expect(send(try provider.token(iat: now + 1199), at: now + 1199) == .tooManyProviderTokenUpdates)
+        #expect(send(first, at: now + 1199) == nil)
+        let second = try provider.token(iat: now + 1200)
+        #expect(send(second, at: now + 1200) == nil)
+        #expect(send(first, at: now + 1200) == .tooManyProviderTokenUpdates)
+        session = Rules.Session()
+        #expect(send(first, at: now + 1200) == nil)
+    }
+}

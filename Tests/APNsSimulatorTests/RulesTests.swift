@@ -1,0 +1,205 @@
+import Testing
+
+@testable import APNsSimulator
+
+private let now: UInt64 = 1_800_000_000
+private let device = String(repeating: "0aF1", count: 16)
+private let bundle = "org.example.app"
+
+/// One request that differs from a good one in the headers named; nil removes a header.
+struct Case: Sendable, CustomTestStringConvertible {
+    let name: String
+    let expected: Reason?
+    var method = "POST"
+    var path = "/3/device/" + device
+    var headers: [String: String?] = [:]
+    var body = #"{"aps":{"alert":"x"}}"#
+    var testDescription: String { name }
+
+    init(
+        _ name: String, _ expected: Reason?, method: String = "POST", path: String? = nil, _ headers: [String: String?] = [:],
+        body: String = #"{"aps":{"alert":"x"}}"#
+    ) {
+        self.name = name
+        self.expected = expected
+        self.method = method
+        self.path = path ?? "/3/device/" + device
+        self.headers = headers
+        self.body = body
+    }
+}
+
+@Suite struct RulesTests {
+    private let provider: TestProvider
+    private let rules: Rules
+    private let bearer: String
+
+    init() throws {
+        provider = try TestProvider()
+        let verifier = try ProviderTokenVerifier(
+            keyID: TestProvider.keyID, teamID: TestProvider.teamID, key: provider.publicKey())
+        rules = Rules(bundleID: bundle, verifier: verifier)
+        bearer = "bearer " + (try provider.token(iat: now - 60))
+    }
+
+    private func request(_ test: Case) -> PushRequest {
+        var headers: [String: String?] = [
+            "authorization": bearer, "apns-topic": bundle, "apns-push-type": "alert", "apns-priority": "10",
+            "apns-expiration": "0", "apns-id": "123e4567-e89b-12d3-a456-426655440000",
+        ]
+        headers.merge(test.headers) { $1 }
+        return PushRequest(
+            method: test.method, path: test.path,
+            headers: headers.compactMap { name, value in value.map { PushRequest.Field(name: name, value: $0) } },
+            body: Array(test.body.utf8))
+    }
+
+    private func outcome(_ request: PushRequest) -> Reason? {
+        var rules = rules
+        var session = Rules.Session()
+        switch rules.verdict(request, on: &session, now: now) {
+        case .success: return nil
+        case .failure(let rejection): return rejection.reason
+        }
+    }
+
+    @Test(arguments: pathCases + headerCases + typeCases + payloadCases)
+    func verdict(_ test: Case) {
+        #expect(outcome(request(test)) == test.expected)
+    }
+
+    private static let pathCases = [
+        Case("a good request", nil),
+        Case("GET", .methodNotAllowed, method: "GET"),
+        Case("another path", .badPath, path: "/"),
+        Case("an older version's path", .badPath, path: "/2/device/" + device),
+        Case("a path below the device", .badPath, path: "/3/device/" + device + "/x"),
+        Case("a query", .badPath, path: "/3/device/" + device + "?x=1"),
+        Case("no device token", .missingDeviceToken, path: "/3/device/"),
+        Case("an odd number of digits", .badDeviceToken, path: "/3/device/abc"),
+        Case("a token that is not hex", .badDeviceToken, path: "/3/device/zz"),
+        Case("a token of 1 byte", nil, path: "/3/device/00"),
+        Case("a token of 100 bytes", nil, path: "/3/device/" + String(repeating: "ab", count: 100)),
+        Case("a token of 101 bytes", .badDeviceToken, path: "/3/device/" + String(repeating: "ab", count: 101)),
+    ]
+
+    private static let headerCases = [
+        Case("no apns-id", nil, ["apns-id": nil]),
+        Case("an apns-id in capitals", .badMessageID, ["apns-id": "123E4567-E89B-12D3-A456-426655440000"]),
+        Case("an apns-id without hyphens", .badMessageID, ["apns-id": "123e4567e89b12d3a456426655440000"]),
+        Case("an empty apns-id", .badMessageID, ["apns-id": ""]),
+        Case("no expiration", nil, ["apns-expiration": nil]),
+        Case("an expiration", nil, ["apns-expiration": "1800000600"]),
+        Case("a negative expiration", .badExpirationDate, ["apns-expiration": "-1"]),
+        Case("an expiration that is a date", .badExpirationDate, ["apns-expiration": "2026-01-01"]),
+        Case("an empty expiration", .badExpirationDate, ["apns-expiration": ""]),
+        Case("an expiration out of range", .badExpirationDate, ["apns-expiration": "99999999999999999999"]),
+        Case("no priority", nil, ["apns-priority": nil]),
+        Case("priority 1", nil, ["apns-priority": "1"]),
+        Case("priority 5", nil, ["apns-priority": "5"]),
+        Case("priority 7", .badPriority, ["apns-priority": "7"]),
+        Case("priority +5", .badPriority, ["apns-priority": "+5"]),
+        Case("priority high", .badPriority, ["apns-priority": "high"]),
+        Case("a collapse id of 64 bytes", nil, ["apns-collapse-id": String(repeating: "x", count: 64)]),
+        Case("a collapse id of 65 bytes", .badCollapseID, ["apns-collapse-id": String(repeating: "x", count: 65)]),
+        Case("a collapse id of 33 letters and 66 bytes", .badCollapseID, ["apns-collapse-id": String(repeating: "é", count: 33)]),
+        Case("no authorization", .missingProviderToken, ["authorization": nil]),
+        Case("an empty authorization", .missingProviderToken, ["authorization": ""]),
+        Case("another scheme", .invalidProviderToken, ["authorization": "basic abc"]),
+        Case("no token", .invalidProviderToken, ["authorization": "bearer "]),
+    ]
+
+    private static let typeCases = [
+        Case("no topic", .missingTopic, ["apns-topic": nil]),
+        Case("an empty topic", .missingTopic, ["apns-topic": ""]),
+        Case("a topic that can't be one", .badTopic, ["apns-topic": "org.example.app voip"]),
+        Case("another team's topic", .topicDisallowed, ["apns-topic": "org.example.other"]),
+        Case("a topic that only begins alike", .topicDisallowed, ["apns-topic": "org.example.app2"]),
+        Case("a topic of no push type", .badTopic, ["apns-topic": "org.example.app.watch"]),
+        Case("voip on the plain topic", .badTopic, ["apns-push-type": "voip"]),
+        Case("alert on the voip topic", .badTopic, ["apns-topic": "org.example.app.voip"]),
+        Case("an unknown push type", .invalidPushType, ["apns-push-type": "Alert"]),
+        Case("no push type", nil, ["apns-push-type": nil]),
+        Case("no push type, voip topic", nil, ["apns-push-type": nil, "apns-topic": "org.example.app.voip"]),
+        Case("voip", nil, ["apns-push-type": "voip", "apns-topic": "org.example.app.voip"]),
+        Case("voip at 5", .badPriority, ["apns-push-type": "voip", "apns-topic": "org.example.app.voip", "apns-priority": "5"]),
+        Case("live activity at 5", nil, liveActivity(priority: "5")),
+        Case("live activity at 10", nil, liveActivity(priority: "10")),
+        Case("live activity at 1", .badPriority, liveActivity(priority: "1")),
+        Case("push to talk", nil, ["apns-push-type": "pushtotalk", "apns-topic": "org.example.app.voip-ptt"]),
+        Case(
+            "push to talk that is stored", .badExpirationDate,
+            ["apns-push-type": "pushtotalk", "apns-topic": "org.example.app.voip-ptt", "apns-expiration": "1800000600"]),
+        Case("location", nil, ["apns-push-type": "location", "apns-topic": "org.example.app.location-query"]),
+        Case("complication", nil, ["apns-push-type": "complication", "apns-topic": "org.example.app.complication"]),
+        Case("file provider", nil, ["apns-push-type": "fileprovider", "apns-topic": "org.example.app.pushkit.fileprovider"]),
+        Case("widgets", nil, ["apns-push-type": "widgets", "apns-topic": "org.example.app.push-type.widgets"]),
+        Case("controls", nil, ["apns-push-type": "controls", "apns-topic": "org.example.app.push-type.controls"]),
+        Case("background", nil, background(priority: "5"), body: silent),
+        Case("background at 10", .badPriority, background(priority: "10"), body: silent),
+        Case("background at the default", .badPriority, background(priority: nil), body: silent),
+        Case("background that shows something", .invalidPushType, background(priority: "5")),
+        Case(
+            "background with a sound", .invalidPushType, background(priority: "5"),
+            body: #"{"aps":{"content-available":1,"sound":"x"}}"#),
+    ]
+
+    private static let silent = #"{"aps":{"content-available":1}}"#
+
+    private static func liveActivity(priority: String) -> [String: String?] {
+        ["apns-push-type": "liveactivity", "apns-topic": "org.example.app.push-type.liveactivity", "apns-priority": priority]
+    }
+
+    private static func background(priority: String?) -> [String: String?] {
+        ["apns-push-type": "background", "apns-priority": priority]
+    }
+
+    private static let payloadCases = [
+        Case("no body", .payloadEmpty, body: ""),
+        Case("an empty object", .payloadEmpty, body: "{}"),
+        Case("a list", .payloadEmpty, body: "[1]"),
+        Case("no JSON", .payloadEmpty, body: #"{"aps":"#),
+        Case("4096 bytes", nil, body: payload(4096)),
+        Case("4097 bytes", .payloadTooLarge, body: payload(4097)),
+        Case("voip, 5120 bytes", nil, ["apns-push-type": "voip", "apns-topic": "org.example.app.voip"], body: payload(5120)),
+        Case(
+            "voip, 5121 bytes", .payloadTooLarge, ["apns-push-type": "voip", "apns-topic": "org.example.app.voip"],
+            body: payload(5121)),
+    ]
+
+    private static func payload(_ size: Int) -> String {
+        let frame = #"{"aps":{},"x":""}"#
+        return frame.dropLast(2) + String(repeating: "x", count: size - frame.utf8.count) + "\"}"
+    }
+
+    @Test func acceptedRequestsSayWhatTheyAre() throws {
+        var rules = rules
+        var session = Rules.Session()
+        let accepted = try rules.verdict(request(Case("good", nil)), on: &session, now: now).get()
+        #expect(accepted == Rules.Accepted(token: device.lowercased(), pushType: .alert))
+        #expect(session.provider?.issuedAt == now - 60)
+    }
+
+    @Test(arguments: ["apns-id", "apns-topic", "authorization", "apns-priority", "x-other"])
+    func aRepeatedHeaderIsRefused(name: String) {
+        var request = request(Case("good", nil, ["x-other": "1"]))
+        request.headers.append(PushRequest.Field(name: name, value: "again"))
+        #expect(outcome(request) == .duplicateHeaders)
+    }
+
+    @Test func whichFaultIsSeenFirst() {
+        // Everything is wrong; what is put right in turn shows the next one.
+        var request = PushRequest(method: "GET", path: "/x", headers: [], body: [])
+        #expect(outcome(request) == .badPath)
+        request.path = "/3/device/"
+        #expect(outcome(request) == .methodNotAllowed)
+        request.method = "POST"
+        #expect(outcome(request) == .missingProviderToken)
+        request.headers.append(.init(name: "authorization", value: bearer))
+        #expect(outcome(request) == .missingDeviceToken)
+        request.path += "00"
+        #expect(outcome(request) == .missingTopic)
+        request.headers.append(.init(name: "apns-topic", value: bundle))
+        #expect(outcome(request) == .payloadEmpty)
+    }
+}
