@@ -38,6 +38,9 @@ public struct Limits: Sendable, Equatable {
     public let creations: Budgets
     public let wrongCodes: Budgets
 
+    /// The longest life of anything that is sealed: how far ahead keys must reach.
+    public var longestLifeSeconds: Int { max(roomLifeSeconds.upperBound, registrationLifeSeconds?.upperBound ?? 0) }
+
     /// The life of a code whose room lives `roomSeconds`.
     ///
     /// - Parameter asked: what the caller asked for, already found inside `codeLifeSeconds`.

@@ -17,8 +17,8 @@ struct LimitsReader {
         var registration: ClosedRange<Int>?
         if object.has("registrationLifeSeconds") {
             registration = range(
-                object["registrationLifeSeconds"], at: path.member("registrationLifeSeconds"), in: 60...7_776_000,
-                why: "the broker alone can open a registration's token, so it must be renewed at least every 90 days")
+                object["registrationLifeSeconds"], at: path.member("registrationLifeSeconds"), in: 60...month,
+                why: "the broker alone can open a registration's token, so it must be renewed at least every 30 days")
         }
         let code = joinCode(object["joinCode"], at: path.member("joinCode"))
         let knock = object.int(
