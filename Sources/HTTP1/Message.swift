@@ -84,7 +84,7 @@ public final class Message {
 
     /// The value as text, for header lines that hold no secret: a `String` can't be wiped.
     public func header(_ name: StaticString) -> String? {
-        withHeader(name) { span in String(decoding: (0..<span.count).map { span[$0] }, as: UTF8.self) }
+        withHeader(name) { value in String(decoding: value.indices.map { value[$0] }, as: UTF8.self) }
     }
 
     public func wipe() { store.wipe() }

@@ -71,7 +71,8 @@ import Glibc
     /// The oldest message not yet taken. None is given out once this side closes.
     public func nextMessage() -> TextMessage? { messages.isEmpty || isClosing ? nil : messages.removeFirst() }
 
-    public var hasMessages: Bool { !messages.isEmpty && !isClosing }
+    /// How many messages wait to be taken.
+    public var messageCount: Int { isClosing ? 0 : messages.count }
 
     /// - Returns: false when this side has closed: the message is dropped.
     @discardableResult public func send(_ text: Span<UInt8>) -> Bool { queue(WSLAY_TEXT_FRAME, text) }

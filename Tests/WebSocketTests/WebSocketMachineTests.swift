@@ -154,7 +154,7 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
         #expect(!machine.isFinished)
         machine.receive((text("c") + close(1001)).span, nowMs: 0)
         #expect(machine.isFinished)
-        #expect(!machine.hasMessages)
+        #expect(machine.messageCount == 0)
         #expect(machine.peerCloseCode == .goingAway)
         #expect(!machine.hasOutput)
     }

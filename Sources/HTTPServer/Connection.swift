@@ -1,0 +1,86 @@
+import EventLoop
+import HTTP1
+import Linux
+import TLS
+
+/// Names one connection of a server. The generation tells it from the next one in the same slot.
+struct ConnectionID: Sendable, Hashable {
+    let slot: Int32
+    let generation: UInt32
+}
+
+/// One accepted connection: its socket, its bytes, and how far it is. All decisions are the server's.
+final class Connection: EventSource {
+    enum State {
+        case reading
+        /// The handler has a request; nothing is read until it has answered.
+        case answering
+        case webSocket
+        /// What was written goes out, then the connection ends.
+        case finishing
+        /// All went out; what the peer still sends is thrown away until it closes, so that it gets to read the last answer.
+        case lingering
+        case closed
+    }
+
+    let id: ConnectionID
+    let remote: SocketAddress
+    let socket: Socket
+    let parser: RequestParser
+    let tls: TLSSession?
+    private let server: HTTPServer
+    var registration: Registration?
+    var session: WebSocketSession?
+    var state = State.reading
+
+    /// Bytes read and not yet parsed, from `inputOffset` on.
+    var input: [UInt8] = []
+    var inputOffset = 0
+    /// Plain bytes of this turn, and what of them (as ciphertext, with TLS) the socket has not taken, from `wireOffset` on.
+    var output: [UInt8] = []
+    var wire: [UInt8] = []
+    var wireOffset = 0
+
+    /// Edge-triggered: true until a read finds nothing.
+    var isReadable = false
+    /// The peer will send no more; the end of the stream is yet to be read.
+    var isPeerFinished = false
+    var hasEnded = false
+    /// The socket takes no more bytes for now.
+    var isBlocked = false
+    /// Waits for the end of the turn to be written.
+    var isDirty = false
+    var saidContinue = false
+    var discarded = 0
+
+    /// Of the request that is being answered.
+    var keepsAlive = true
+    var isVersion11 = true
+    var isHead = false
+
+    init(
+        id: ConnectionID, remote: SocketAddress, socket: consuming Socket, limits: MessageLimits, tls: TLSSession?, server: HTTPServer
+    ) {
+        self.id = id
+        self.remote = remote
+        self.socket = socket
+        parser = RequestParser(limits: limits)
+        self.tls = tls
+        self.server = server
+    }
+
+    var slot: Int { Int(id.slot) }
+    var hasInput: Bool { inputOffset < input.count }
+    var isIdle: Bool { parser.phase == .idle && !hasInput }
+    var queuedBytes: Int { output.count + wire.count - wireOffset }
+
+    func dropInput() {
+        wipe(&input)
+        input = []
+        inputOffset = 0
+    }
+
+    func ready(_ events: Events) {
+        server.assumeIsolated { [id] in $0.ready(id, events) }
+    }
+}

@@ -1,0 +1,62 @@
+/// Deadlines of connections, by slot number: each slot has at most one, of one kind, and each kind one length. So every kind is a list in
+/// order of expiry, and setting, changing and clearing a deadline cost the same however many there are.
+struct Deadlines {
+    enum Kind: Int, CaseIterable { case handshake, header, body, idle, write, linger, firstMessage, ping, pong, close }
+
+    private struct Entry {
+        var kind: Kind?
+        var dueMs: UInt64 = 0
+        var previous: Int32 = -1
+        var next: Int32 = -1
+    }
+
+    private let lengths: [UInt64]
+    private var entries: [Entry] = []
+    private var first: [Int32]
+    private var last: [Int32]
+
+    /// - Parameter lengthMs: how long each kind lasts.
+    init(lengthMs: (Kind) -> UInt64) {
+        lengths = Kind.allCases.map(lengthMs)
+        first = lengths.map { _ in -1 }
+        last = first
+    }
+
+    func kind(_ slot: Int) -> Kind? { slot < entries.count ? entries[slot].kind : nil }
+
+    /// Gives the slot a deadline of this kind, from now on, in place of any it had.
+    mutating func set(_ slot: Int, _ kind: Kind, nowMs: UInt64) {
+        while slot >= entries.count { entries.append(Entry()) }
+        unlink(slot)
+        let end = last[kind.rawValue]
+        entries[slot] = Entry(kind: kind, dueMs: nowMs + lengths[kind.rawValue], previous: end, next: -1)
+        if end >= 0 { entries[Int(end)].next = Int32(slot) } else { first[kind.rawValue] = Int32(slot) }
+        last[kind.rawValue] = Int32(slot)
+    }
+
+    mutating func clear(_ slot: Int) {
+        if slot < entries.count { unlink(slot) }
+    }
+
+    /// When the next deadline of this kind is.
+    func nextDue(_ kind: Kind) -> UInt64? {
+        let slot = first[kind.rawValue]
+        return slot < 0 ? nil : entries[Int(slot)].dueMs
+    }
+
+    /// Takes out one slot whose deadline of this kind has passed.
+    mutating func takeExpired(_ kind: Kind, nowMs: UInt64) -> Int? {
+        guard let due = nextDue(kind), due <= nowMs else { return nil }
+        let slot = Int(first[kind.rawValue])
+        unlink(slot)
+        return slot
+    }
+
+    private mutating func unlink(_ slot: Int) {
+        let entry = entries[slot]
+        guard let kind = entry.kind?.rawValue else { return }
+        if entry.previous >= 0 { entries[Int(entry.previous)].next = entry.next } else { first[kind] = entry.next }
+        if entry.next >= 0 { entries[Int(entry.next)].previous = entry.previous } else { last[kind] = entry.previous }
+        entries[slot].kind = nil
+    }
+}

@@ -1,0 +1,91 @@
+public import HTTP1
+public import Linux
+
+/// One complete request. Its bytes belong to the engine, which zeroes them once the answer was given: take out what must last.
+public struct HTTPRequest {
+    public let remote: SocketAddress
+    let message: Message
+    private let pathRange: Range<Int>
+    private let queryStart: Int?
+
+    /// - Returns: nil when the target is neither a path (RFC 9112 section 3.2.1), an http(s) URI (3.2.2), nor `*`.
+    init?(_ message: Message, remote: SocketAddress) {
+        guard let (path, query) = message.withTarget({ Self.split($0) }) else { return nil }
+        self.message = message
+        self.remote = remote
+        pathRange = path
+        queryStart = query
+    }
+
+    /// A request made in memory, for handlers under test.
+    public init(
+        method: HTTP1.Method, target: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
+        remote: SocketAddress = .v4(0x7F00_0001, port: 1)
+    ) {
+        let message = Message(method: method, target: target, headers: headers, body: body)
+        guard let request = HTTPRequest(message, remote: remote) else { preconditionFailure("not a request target: \(target)") }
+        self = request
+    }
+
+    public var method: HTTP1.Method { message.method }
+    public var isVersion11: Bool { message.isVersion11 }
+
+    /// The path as it was sent, percent-encoding and all; never empty. Reads the bytes anew each time.
+    public var path: String { message.withTarget { String(wire: $0.extracting(pathRange)) } }
+
+    /// What follows `?`, as it was sent; nil without one.
+    public var query: String? {
+        queryStart.map { start in message.withTarget { String(wire: $0.extracting(start..<$0.count)) } }
+    }
+
+    /// Calls `use` with the first header line called `name` (lower case), or returns nil: the way to read a capability.
+    public func withHeader<R, E: Error>(_ name: StaticString, _ use: (Span<UInt8>) throws(E) -> R) throws(E) -> R? {
+        try message.withHeader(name, use)
+    }
+
+    /// The first header line called `name` (lower case) as text: for what is no secret, since a `String` can't be wiped.
+    public func header(_ name: StaticString) -> String? { message.header(name) }
+
+    /// All header lines called `name` (lower case), in order.
+    public func headers(_ name: StaticString) -> [String] {
+        var values: [String] = []
+        message.forEachHeader(name) { values.append(String(wire: $0)) }
+        return values
+    }
+
+    public func withBody<R, E: Error>(_ use: (Span<UInt8>) throws(E) -> R) throws(E) -> R { try message.withBody(use) }
+    public var bodyCount: Int { message.bodyCount }
+
+    private static func split(_ target: Span<UInt8>) -> (path: Range<Int>, query: Int?)? {
+        var start = 0
+        if target.isEmpty { return nil }
+        if target[0] != UInt8(ascii: "/") {
+            if target.count == 1, target[0] == UInt8(ascii: "*") { return (0..<1, nil) }
+            guard let authority = authorityStart(target) else { return nil }
+            start = authority
+            while start < target.count, target[start] != UInt8(ascii: "/"), target[start] != UInt8(ascii: "?") { start += 1 }
+            guard start > authority, start < target.count, target[start] == UInt8(ascii: "/") else { return nil }
+        }
+        for index in start..<target.count where target[index] == UInt8(ascii: "?") { return (start..<index, index + 1) }
+        return (start..<target.count, nil)
+    }
+
+    private static func authorityStart(_ target: Span<UInt8>) -> Int? {
+        for index in 4..<6 where index + 3 < target.count {
+            let isScheme = target.extracting(0..<4).isToken("http") && (index == 4 || target[4] | 0x20 == UInt8(ascii: "s"))
+            if isScheme, target[index] == UInt8(ascii: ":"), target[index + 1] == 0x2F, target[index + 2] == 0x2F { return index + 3 }
+        }
+        return nil
+    }
+}
+
+extension String {
+    /// Text from the wire; bytes that are no UTF-8 become replacement characters.
+    init(wire bytes: Span<UInt8>) {
+        if let text = try? UTF8Span(validating: bytes) {
+            self = String(copying: text)
+        } else {
+            self = String(decoding: bytes.indices.map { bytes[$0] }, as: UTF8.self)
+        }
+    }
+}

@@ -1,0 +1,33 @@
+/// One answer. The engine adds `Content-Length`, `Date` and `Connection`.
+public struct HTTPResponse: Sendable {
+    public struct Header: Sendable, Equatable {
+        public let name: String
+        public let value: String
+
+        /// A value from outside can't start a line of its own: control characters become spaces.
+        public init(_ name: String, _ value: String) {
+            self.name = name
+            let isPlain = value.utf8.allSatisfy { $0 >= 0x20 && $0 != 0x7F }
+            self.value = isPlain ? value : String(value.map { $0.isASCII && ($0 < " " || $0 == "\u{7F}") ? " " : $0 })
+        }
+    }
+
+    public enum ContentType: Sendable, Equatable {
+        case none, json, problem, text, html, bytes
+        case other(String)
+    }
+
+    public var status: UInt16
+    public var contentType: ContentType
+    public var headers: [Header]
+    public var body: [UInt8]
+    /// Ends the connection after this answer.
+    public var closesConnection = false
+
+    public init(status: UInt16, contentType: ContentType = .none, headers: [Header] = [], body: [UInt8] = []) {
+        self.status = status
+        self.contentType = contentType
+        self.headers = headers
+        self.body = body
+    }
+}

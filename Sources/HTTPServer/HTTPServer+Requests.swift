@@ -1,0 +1,199 @@
+import EventLoop
+import HTTP1
+import Linux
+import TLS
+import WebSocket
+
+// Reading requests and answering them.
+extension HTTPServer {
+    /// Reads of one connection in a row before the others get their turn.
+    private static var readsATurn: Int { 8 }
+    /// Answers that may wait before no more requests of a connection are looked at.
+    private static var outputLimit: Int { 65_536 }
+    private static var discardLimit: Int { 262_144 }
+
+    func ready(_ id: ConnectionID, _ events: Events) {
+        guard let connection = connection(id) else { return }
+        if !events.isDisjoint(with: [.failure, .hangup]) { return drop(connection) }
+        if events.contains(.write), connection.isBlocked {
+            connection.isBlocked = false
+            flush(connection)
+        }
+        if events.contains(.peerFinished) { connection.isPeerFinished = true }
+        if !events.isDisjoint(with: [.read, .peerFinished]) {
+            connection.isReadable = true
+            advance(connection)
+        }
+    }
+
+    /// Reads and parses as long as the connection's state allows and there is something to read.
+    func advance(_ connection: Connection) {
+        for _ in 0..<Self.readsATurn {
+            while connection.hasInput, isTaking(connection) { takeInput(connection) }
+            guard connection.isReadable, isTaking(connection) else { return }
+            read(connection)
+        }
+        loop.atEndOfTurn { [id = connection.id] in
+            if let connection = self.connection(id) { self.advance(connection) }
+        }
+    }
+
+    private func takeInput(_ connection: Connection) {
+        var bytes: [UInt8] = []
+        swap(&bytes, &connection.input)
+        let taken = take(bytes.span.extracting(droppingFirst: connection.inputOffset), connection)
+        connection.inputOffset += taken
+        if connection.inputOffset < bytes.count, connection.state != .finishing, connection.state != .closed {
+            swap(&bytes, &connection.input)
+        } else {
+            connection.inputOffset = 0
+            wipe(&bytes)
+        }
+    }
+
+    private func isTaking(_ connection: Connection) -> Bool {
+        switch connection.state {
+        case .reading: !connection.isBlocked && connection.output.count < Self.outputLimit
+        case .webSocket: (connection.session?.machine.messageCount ?? 0) < Self.waitingMessages
+        case .lingering: true
+        case .answering, .finishing, .closed: false
+        }
+    }
+
+    private func read(_ connection: Connection) {
+        do throws(Errno) {
+            var buffer = readBuffer.mutableSpan
+            let count = try connection.socket.read(into: &buffer)
+            guard let count else { return connection.isReadable = false }
+            if count == 0 { return ended(connection) }
+            // A short read emptied the socket, unless the end of the stream is what comes next.
+            if count < readBuffer.count, !connection.isPeerFinished { connection.isReadable = false }
+            defer { wipe(&readBuffer, first: count) }
+            if connection.tls != nil { return decrypt(count, connection) }
+            let taken = take(readBuffer.span.extracting(first: count), connection)
+            if taken < count, connection.state != .finishing, connection.state != .closed {
+                connection.input.append(contentsOf: readBuffer[taken..<count])
+            }
+        } catch {
+            drop(connection)
+        }
+    }
+
+    private func decrypt(_ count: Int, _ connection: Connection) {
+        guard let tls = connection.tls else { return }
+        let wasReady = tls.state != .handshaking
+        do throws(TLSError) {
+            connection.input.reserveCapacity(connection.input.count + count)
+            try tls.receive(readBuffer.span.extracting(first: count), into: &connection.input)
+        } catch {
+            // An alert may wait to be sent.
+            connection.state = .finishing
+        }
+        if tls.state == .closed { connection.hasEnded = true }
+        if tls.hasCiphertext || connection.state == .finishing { markDirty(connection) }
+        if !wasReady, tls.state == .established {
+            setDeadline(connection, .idle)
+            if statistics.openConnections > configuration.maximumConnections { refuse(connection, .tooManyConnections) }
+        }
+    }
+
+    /// Hands plain bytes to what the connection is now.
+    /// - Returns: how many were taken; the rest waits.
+    private func take(_ bytes: Span<UInt8>, _ connection: Connection) -> Int {
+        switch connection.state {
+        case .reading: return takeRequest(bytes, connection)
+        case .webSocket: takeFrames(bytes, connection)
+        case .lingering:
+            connection.discarded += bytes.count
+            if connection.discarded > Self.discardLimit { drop(connection) }
+        case .answering, .finishing, .closed: break
+        }
+        return bytes.count
+    }
+
+    private func takeRequest(_ bytes: Span<UInt8>, _ connection: Connection) -> Int {
+        switch connection.parser.parse(bytes) {
+        case .incomplete:
+            switch connection.parser.phase {
+            case .head: if deadlines.kind(connection.slot) != .header { setDeadline(connection, .header) }
+            case .body:
+                if deadlines.kind(connection.slot) != .body { setDeadline(connection, .body) }
+                if connection.parser.awaitsContinue, !connection.saidContinue {
+                    connection.saidContinue = true
+                    connection.output.append(contentsOf: ResponseWriter.goOn)
+                    markDirty(connection)
+                }
+            default: break
+            }
+            return bytes.count
+        case .complete(let consumed):
+            dispatch(connection.parser.takeMessage(), connection)
+            return consumed
+        case .failed(let failure):
+            refuse(connection, Refusal(failure))
+            return bytes.count
+        }
+    }
+
+    private func dispatch(_ message: Message, _ connection: Connection) {
+        deadlines.clear(connection.slot)
+        connection.saidContinue = false
+        connection.keepsAlive = message.keepsAlive
+        connection.isVersion11 = message.isVersion11
+        connection.isHead = message.method == .head
+        guard let request = HTTPRequest(message, remote: connection.remote) else { return refuse(connection, .malformedRequest) }
+        statistics.requests += 1
+        connection.state = .answering
+        if message.wantsUpgrade, handler.shouldUpgrade(request) { return upgrade(connection, request) }
+        Task { [id = connection.id] in
+            let response = await handler.respond(to: request)
+            request.message.wipe()
+            answer(id, response)
+        }
+    }
+
+    private func answer(_ id: ConnectionID, _ response: HTTPResponse) {
+        guard let connection = connection(id), connection.state == .answering else { return }
+        let closes = !connection.keepsAlive || response.closesConnection || isDraining
+        write(response, closes: closes, connection)
+        if closes {
+            connection.state = .finishing
+        } else {
+            connection.state = .reading
+            setDeadline(connection, .idle)
+            if connection.hasInput || connection.isReadable { advance(connection) }
+        }
+    }
+
+    /// Answers without the handler, and ends the connection.
+    func refuse(_ connection: Connection, _ refusal: Refusal) {
+        statistics.refusals += 1
+        deadlines.clear(connection.slot)
+        connection.dropInput()
+        connection.isHead = false
+        connection.isVersion11 = true
+        write(configuration.refuse(refusal), closes: true, connection)
+        connection.state = .finishing
+    }
+
+    private func write(_ response: HTTPResponse, closes: Bool, _ connection: Connection) {
+        writer.setTime(wallMs: Clock.wallMs)
+        if connection.output.isEmpty, let spare = spareBuffers.popLast() { connection.output = spare }
+        writer.write(
+            response, isHead: connection.isHead, closes: closes, isVersion11: connection.isVersion11, to: &connection.output)
+        markDirty(connection)
+    }
+
+    /// The peer sends no more.
+    private func ended(_ connection: Connection) {
+        connection.isReadable = false
+        connection.hasEnded = true
+        switch connection.state {
+        case .reading where connection.queuedBytes > 0:
+            connection.state = .finishing
+            markDirty(connection)
+        case .reading, .webSocket, .lingering: drop(connection)
+        case .answering, .finishing, .closed: break
+        }
+    }
+}

@@ -1,0 +1,171 @@
+public import EventLoop
+public import Linux
+import HTTP1
+import TLS
+import WebSocket
+
+/// An HTTP/1.1 server on one event loop: connections, limits, deadlines, WebSockets, drain.
+///
+/// A request is read whole, within limits, before the handler sees it. While it is answered nothing more is read, so answers keep the
+/// order of requests. Writes wait for the end of the loop's turn. The bytes of requests are zeroed after their answer.
+public actor HTTPServer: LoopActor {
+    /// Counts since the start.
+    public struct Statistics: Sendable, Equatable {
+        public var accepted = 0
+        public var requests = 0
+        /// Answers the engine gave by itself.
+        public var refusals = 0
+        public var openConnections = 0
+        public var openWebSockets = 0
+    }
+
+    public nonisolated let loop: EventLoop
+    let configuration: ServerConfiguration
+    let handler: any HTTPHandler
+    public internal(set) var statistics = Statistics()
+
+    var listener: Listener?
+    var slots: [Connection?] = []
+    var freeSlots: [Int32] = []
+    var generation: UInt32 = 0
+    var addresses: AddressCounts
+    var deadlines: Deadlines
+    var timers: Set<Deadlines.Kind> = []
+    var readBuffer = [UInt8](repeating: 0, count: 32_768)
+    var writer = ResponseWriter()
+    var dirty: [ConnectionID] = []
+    var spareBuffers: [[UInt8]] = []
+    var isDraining = false
+    var deliveries = 0
+    var drained: CheckedContinuation<Void, Never>?
+
+    public init(loop: EventLoop, configuration: ServerConfiguration, handler: any HTTPHandler) {
+        self.loop = loop
+        self.configuration = configuration
+        self.handler = handler
+        addresses = AddressCounts(maximum: configuration.maximumConnectionsPerAddress)
+        deadlines = Deadlines(lengthMs: configuration.lengthMs)
+    }
+
+    /// Listens. With port 0 the kernel chooses one.
+    /// - Returns: where it listens.
+    public func start() throws(Errno) -> SocketAddress {
+        let listener = Listener(socket: try Socket.listen(on: configuration.address), server: self)
+        listener.registration = try loop.add(listener.socket.raw, .read, listener)
+        self.listener = listener
+        return try listener.socket.localAddress()
+    }
+
+    /// Ends in an orderly way: takes no new connections, closes idle ones, answers what has come, closes WebSockets with 1001. Whatever is
+    /// left after `deadlineMs` is cut off.
+    public func drain(deadlineMs: UInt64) async {
+        isDraining = true
+        stopListening()
+        for case let connection? in slots {
+            switch connection.state {
+            case .reading where connection.isIdle:
+                connection.state = .finishing
+                markDirty(connection)
+            case .webSocket: close(connection, .goingAway)
+            default: break
+            }
+        }
+        guard statistics.openConnections > 0 || deliveries > 0 else { return }
+        let timer = loop.after(deadlineMs) { self.finishDrain() }
+        await withCheckedContinuation { drained = $0 }
+        loop.cancel(timer)
+        for case let connection? in slots { drop(connection) }
+    }
+
+    func finishDrain() {
+        drained?.resume()
+        drained = nil
+    }
+
+    func checkDrained() {
+        if isDraining, statistics.openConnections == 0, deliveries == 0 { finishDrain() }
+    }
+
+    // MARK: Accepting
+
+    /// Connections beyond the limit that are held only to tell their peers so.
+    static let overflow = 128
+    static let acceptsATurn = 64
+
+    func accept() {
+        do throws(Errno) {
+            for _ in 0..<Self.acceptsATurn {
+                guard let accepted = try listener?.socket.accept() else { return }
+                let peer = accepted.peer
+                admit(accepted.take(), from: peer)
+            }
+        } catch {
+            // Out of descriptors or memory: let some connections end first.
+            guard let registration = listener?.registration else { return }
+            loop.modify(registration, [])
+            loop.after(100) {
+                if let registration = self.listener?.registration { self.loop.modify(registration, .read) }
+            }
+        }
+    }
+
+    private func admit(_ socket: consuming Socket, from remote: SocketAddress) {
+        statistics.accepted += 1
+        guard statistics.openConnections < configuration.maximumConnections + Self.overflow, addresses.add(remote) else { return }
+        generation &+= 1
+        let slot = freeSlots.popLast() ?? Int32(slots.count)
+        if slot == slots.count { slots.append(nil) }
+        let tls = configuration.tls.flatMap { try? TLSSession(accepting: $0) }
+        let connection = Connection(
+            id: ConnectionID(slot: slot, generation: generation), remote: remote, socket: socket, limits: configuration.limits, tls: tls,
+            server: self)
+        slots[Int(slot)] = connection
+        statistics.openConnections += 1
+        guard (tls == nil) == (configuration.tls == nil),
+            let registration = try? loop.add(connection.socket.raw, [.read, .write, .peerFinished, .onChange], connection)
+        else { return drop(connection) }
+        connection.registration = registration
+        setDeadline(connection, tls == nil ? .idle : .handshake)
+        if statistics.openConnections > configuration.maximumConnections, tls == nil { refuse(connection, .tooManyConnections) }
+    }
+
+    private func stopListening() {
+        guard let listener else { return }
+        if let registration = listener.registration { loop.remove(registration) }
+        self.listener = nil
+    }
+
+    func connection(_ id: ConnectionID) -> Connection? {
+        guard id.slot < slots.count, let connection = slots[Int(id.slot)], connection.id == id else { return nil }
+        return connection
+    }
+
+    /// Ends a connection at once.
+    func drop(_ connection: Connection) {
+        guard connection.state != .closed else { return }
+        connection.state = .closed
+        if let registration = connection.registration { loop.remove(registration) }
+        deadlines.clear(connection.slot)
+        connection.dropInput()
+        slots[connection.slot] = nil
+        freeSlots.append(connection.id.slot)
+        addresses.remove(connection.remote)
+        statistics.openConnections -= 1
+        if let session = connection.session { end(session) }
+        checkDrained()
+    }
+}
+
+/// The listening socket.
+final class Listener: EventSource {
+    let socket: Socket
+    private let server: HTTPServer
+    var registration: Registration?
+
+    init(socket: consuming Socket, server: HTTPServer) {
+        self.socket = socket
+        self.server = server
+    }
+
+    func ready(_ events: Events) { server.assumeIsolated { $0.accept() } }
+}

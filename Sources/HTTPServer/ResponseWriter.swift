@@ -1,0 +1,75 @@
+/// Writes answers in one pass to the end of a buffer.
+struct ResponseWriter {
+    private static let json = Array("Content-Type: application/json\r\n".utf8)
+    private static let problem = Array("Content-Type: application/problem+json\r\n".utf8)
+    private static let text = Array("Content-Type: text/plain; charset=utf-8\r\n".utf8)
+    private static let html = Array("Content-Type: text/html; charset=utf-8\r\n".utf8)
+    private static let bytes = Array("Content-Type: application/octet-stream\r\n".utf8)
+    private static let contentType = Array("Content-Type: ".utf8)
+    private static let contentLength = Array("Content-Length: ".utf8)
+    private static let close = Array("Connection: close\r\n".utf8)
+    private static let keepAlive = Array("Connection: keep-alive\r\n".utf8)
+    private static let lineEnd: [UInt8] = [0x0D, 0x0A]
+    static let goOn = Array("HTTP/1.1 100 Continue\r\n\r\n".utf8)
+
+    private var dateLine: [UInt8] = []
+    private var second: UInt64 = .max
+
+    /// To be told the wall clock before a batch of answers.
+    mutating func setTime(wallMs: UInt64) {
+        guard wallMs / 1000 != second else { return }
+        second = wallMs / 1000
+        dateLine = HTTPDate.line(second)
+    }
+
+    /// - Parameters:
+    ///   - isHead: the answer to HEAD: its header lines tell of a body that is left out.
+    ///   - closes: the connection ends with this answer. - isVersion11: else a kept connection is announced.
+    func write(_ response: HTTPResponse, isHead: Bool, closes: Bool, isVersion11: Bool, to output: inout [UInt8]) {
+        output.reserveCapacity(output.count + 256 + response.body.count)
+        output.append(contentsOf: StatusLine.bytes(response.status))
+        output.append(contentsOf: dateLine)
+        switch response.contentType {
+        case .none: break
+        case .json: output.append(contentsOf: Self.json)
+        case .problem: output.append(contentsOf: Self.problem)
+        case .text: output.append(contentsOf: Self.text)
+        case .html: output.append(contentsOf: Self.html)
+        case .bytes: output.append(contentsOf: Self.bytes)
+        case .other(let type):
+            output.append(contentsOf: Self.contentType)
+            output.append(contentsOf: type.utf8)
+            output.append(contentsOf: Self.lineEnd)
+        }
+        for header in response.headers {
+            output.append(contentsOf: header.name.utf8)
+            output.append(0x3A)
+            output.append(0x20)
+            output.append(contentsOf: header.value.utf8)
+            output.append(contentsOf: Self.lineEnd)
+        }
+        if closes {
+            output.append(contentsOf: Self.close)
+        } else if !isVersion11 {
+            output.append(contentsOf: Self.keepAlive)
+        }
+        // RFC 9110 section 8.6: none for these.
+        let hasBody = response.status >= 200 && response.status != 204 && response.status != 304
+        if hasBody {
+            output.append(contentsOf: Self.contentLength)
+            Self.write(response.body.count, to: &output)
+            output.append(contentsOf: Self.lineEnd)
+        }
+        output.append(contentsOf: Self.lineEnd)
+        if hasBody, !isHead { output.append(contentsOf: response.body) }
+    }
+
+    private static func write(_ number: Int, to output: inout [UInt8]) {
+        var divisor = 1
+        while number / divisor >= 10 { divisor *= 10 }
+        while divisor > 0 {
+            output.append(0x30 + UInt8(number / divisor % 10))
+            divisor /= 10
+        }
+    }
+}

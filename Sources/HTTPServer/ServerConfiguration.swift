@@ -1,0 +1,54 @@
+public import HTTP1
+public import Linux
+public import TLS
+
+/// How a server listens and what it puts up with. Times are in ms.
+public struct ServerConfiguration: Sendable {
+    public var address: SocketAddress
+    /// Serves TLS in place of plain text.
+    public var tls: TLSContext?
+    public var limits = MessageLimits()
+    /// One more is answered 503.
+    public var maximumConnections = 30_000
+    /// From one IPv4 address or one IPv6 /64. Does not hold for loopback and Unix-domain peers: a proxy speaks for many.
+    public var maximumConnectionsPerAddress = 1000
+
+    public var handshakeMs: UInt64 = 10_000
+    /// From the first byte of a request to the end of its head, and from there to the end of its body.
+    public var headerMs: UInt64 = 10_000
+    public var bodyMs: UInt64 = 10_000
+    public var idleMs: UInt64 = 60_000
+    /// Without the peer taking a byte.
+    public var writeMs: UInt64 = 30_000
+    /// For the peer to close, after the last answer.
+    public var lingerMs: UInt64 = 2_000
+
+    /// From the opening of a WebSocket to its first message; then it is closed with 1008.
+    public var firstMessageMs: UInt64 = 10_000
+    public var pingMs: UInt64 = 30_000
+    public var pongMs: UInt64 = 30_000
+    public var closeMs: UInt64 = 10_000
+    public var maximumMessageBytes = 16_384
+    /// What may wait for a WebSocket's peer to read it.
+    public var maximumQueuedBytes = 65_536
+
+    /// Words the engine's own answers, so that all errors look alike.
+    public var refuse: @Sendable (Refusal) -> HTTPResponse = { $0.problem }
+
+    public init(address: SocketAddress) { self.address = address }
+
+    func lengthMs(_ kind: Deadlines.Kind) -> UInt64 {
+        switch kind {
+        case .handshake: handshakeMs
+        case .header: headerMs
+        case .body: bodyMs
+        case .idle: idleMs
+        case .write: writeMs
+        case .linger: lingerMs
+        case .firstMessage: firstMessageMs
+        case .ping: pingMs
+        case .pong: pongMs
+        case .close: closeMs
+        }
+    }
+}

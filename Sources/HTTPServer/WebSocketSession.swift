@@ -1,0 +1,17 @@
+import WebSocket
+
+/// A connection after its upgrade, and what outlives it: messages the handler has yet to see.
+final class WebSocketSession {
+    let handle: WebSocketHandle
+    let machine: WebSocketMachine
+    /// A task is calling the handler.
+    var isDelivering = false
+    var isGone = false
+    /// `machine.pongCount` when the last ping was sent.
+    var pongCount = 0
+
+    init(handle: WebSocketHandle, maximumBytes: Int) {
+        self.handle = handle
+        machine = WebSocketMachine(role: .server, maximumBytes: maximumBytes)
+    }
+}

@@ -1,0 +1,170 @@
+import Linux
+import Testing
+
+@testable import HTTPServer
+
+@Suite struct DeadlineTests {
+    @Test func deadlinesExpireInOrderAndOnce() {
+        var deadlines = Deadlines { $0 == .idle ? 100 : 10 }
+        deadlines.set(3, .idle, nowMs: 1000)
+        deadlines.set(1, .idle, nowMs: 1010)
+        deadlines.set(7, .idle, nowMs: 1020)
+        deadlines.set(2, .body, nowMs: 1000)
+        #expect(deadlines.nextDue(.idle) == 1100)
+        #expect(deadlines.nextDue(.body) == 1010)
+        #expect(deadlines.nextDue(.header) == nil)
+        deadlines.clear(1)
+        deadlines.clear(1)
+        deadlines.clear(99)
+        #expect(deadlines.takeExpired(.idle, nowMs: 1099) == nil)
+        #expect(deadlines.takeExpired(.idle, nowMs: 1120) == 3)
+        #expect(deadlines.takeExpired(.idle, nowMs: 1120) == 7)
+        #expect(deadlines.takeExpired(.idle, nowMs: 9999) == nil)
+        #expect(deadlines.kind(2) == .body)
+        #expect(deadlines.kind(7) == nil)
+    }
+
+    @Test func settingAgainMovesToTheEnd() {
+        var deadlines = Deadlines { _ in 10 }
+        for slot in 0..<4 { deadlines.set(slot, .idle, nowMs: UInt64(slot)) }
+        deadlines.set(1, .idle, nowMs: 50)
+        deadlines.set(0, .write, nowMs: 50)
+        deadlines.set(3, .idle, nowMs: 51)
+        var order: [Int] = []
+        while let slot = deadlines.takeExpired(.idle, nowMs: 100) { order.append(slot) }
+        #expect(order == [2, 1, 3])
+        #expect(deadlines.takeExpired(.write, nowMs: 60) == 0)
+        deadlines.set(2, .idle, nowMs: 0)
+        #expect(deadlines.nextDue(.idle) == 10)
+    }
+
+    /// Against a plain list that is searched each time.
+    @Test func randomUseMatchesASimpleModel() {
+        var deadlines = Deadlines { UInt64($0.rawValue * 10 + 5) }
+        var model: [(slot: Int, kind: Deadlines.Kind, due: UInt64)] = []
+        for step in 0..<5000 {
+            let slot = Int.random(in: 0..<20)
+            let kind = Deadlines.Kind.allCases.randomElement()!
+            let now = UInt64(step)
+            switch Int.random(in: 0..<4) {
+            case 0, 1:
+                deadlines.set(slot, kind, nowMs: now)
+                model.removeAll { $0.slot == slot }
+                model.append((slot, kind, now + UInt64(kind.rawValue * 10 + 5)))
+            case 2:
+                deadlines.clear(slot)
+                model.removeAll { $0.slot == slot }
+            default:
+                let expected = model.first { $0.kind == kind && $0.due <= now }?.slot
+                #expect(deadlines.takeExpired(kind, nowMs: now) == expected)
+                model.removeAll { $0.slot == expected }
+            }
+            #expect(deadlines.nextDue(kind) == model.first { $0.kind == kind }?.due)
+        }
+    }
+
+    /// A slow peer in each phase: what it is told, if anything, before it is closed.
+    @Test(arguments: [
+        ("", ""),
+        ("GET / HTT", "408"),
+        ("GET / HTTP/1.1\r\nHost: a\r\n", "408"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel", "408"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", "408"),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "200"),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET", "200 408"),
+    ])
+    func slowPeersAreClosed(_ text: String, _ statuses: String) async throws {
+        try await withServer {
+            $0.headerMs = 50
+            $0.bodyMs = 50
+            $0.idleMs = 50
+        } _: { server, address, _ in
+            let start = Clock.monotonicMs
+            let client = try await RawClient(address)
+            if !text.isEmpty { try await client.write(text) }
+            let answers = try await client.answersUntilEnd()
+            #expect(answers.map { $0.prefix(3) }.joined(separator: " ") == statuses)
+            #expect(Clock.monotonicMs - start >= 45)
+            #expect(await server.statistics.refusals == (statuses.hasSuffix("408") ? 1 : 0))
+        }
+    }
+
+    @Test func aTrickleDoesNotMoveTheDeadline() async throws {
+        try await withServer { $0.headerMs = 100 } _: { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("GET / HTTP/1.1\r\nHost: a\r\nX: ")
+            let start = Clock.monotonicMs
+            while !client.hasEnded, Clock.monotonicMs < start + 5000 {
+                _ = try? client.socket.write([0x78].span)
+                try await Task.sleep(for: .milliseconds(5))
+                client.read()
+            }
+            #expect(client.text.hasPrefix("HTTP/1.1 408 "))
+            #expect(Clock.monotonicMs - start < 2000)
+        }
+    }
+
+    @Test func aPeerThatDoesNotReadIsCutOff() async throws {
+        try await withServer { $0.writeMs = 50 } _: { server, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET")
+            try await eventually { await server.statistics.requests == 1 }
+            try await eventually { await server.statistics.openConnections == 0 }
+            withExtendedLifetime(client) {}
+        }
+    }
+
+    @Test func aPeerThatNeverClosesIsCutOff() async throws {
+        try await withServer { $0.lingerMs = 50 } _: { server, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            #expect(try await client.answersUntilEnd() == ["200 get /  close"])
+            try await eventually { await server.statistics.openConnections == 0 }
+            withExtendedLifetime(client) {}
+        }
+    }
+
+    @Test func aHandlerMayTakeLongerThanAnyDeadline() async throws {
+        try await withServer {
+            $0.headerMs = 100
+            $0.bodyMs = 100
+            $0.idleMs = 100
+        } _: { _, address, handler in
+            let client = try await RawClient(address)
+            try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            try await eventually { handler.heldCount == 1 }
+            try await Task.sleep(for: .milliseconds(200))
+            handler.release()
+            #expect(try await client.answers(1) == ["200 get /held "])
+        }
+    }
+
+    @Test func addressesHaveTheirShare() throws {
+        var counts = AddressCounts(maximum: 2)
+        func address(_ text: String) throws -> SocketAddress { try #require(SocketAddress(parsing: text)) }
+        #expect(counts.add(try address("192.0.2.1:1")))
+        #expect(counts.add(try address("192.0.2.1:2")))
+        #expect(!counts.add(try address("192.0.2.1:3")))
+        #expect(counts.add(try address("192.0.2.2:1")))
+        #expect(counts.add(try address("[2001:db8::1]:1")))
+        #expect(counts.add(try address("[2001:db8::2]:1")))
+        #expect(!counts.add(try address("[2001:db8::3]:1")))
+        #expect(counts.add(try address("[2001:db8:0:1::3]:1")))
+        for port in 1...9 { #expect(counts.add(try address("127.0.0.1:\(port)"))) }
+        counts.remove(try address("192.0.2.1:1"))
+        #expect(counts.add(try address("192.0.2.1:4")))
+        for text in ["192.0.2.1:1", "192.0.2.1:1", "192.0.2.2:1", "[2001:db8::1]:1", "[2001:db8::1]:1", "[2001:db8:0:1::]:1"] {
+            counts.remove(try address(text))
+        }
+        #expect(counts.isEmpty)
+    }
+
+    @Test(arguments: [
+        (0, "Thu, 01 Jan 1970 00:00:00 GMT"), (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"), (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
+        (4_107_542_399, "Sun, 28 Feb 2100 23:59:59 GMT"), (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
+        (1_798_761_599, "Thu, 31 Dec 2026 23:59:59 GMT"),
+    ] as [(UInt64, String)])
+    func dates(_ seconds: UInt64, _ text: String) {
+        #expect(String(decoding: HTTPDate.line(seconds), as: UTF8.self) == "Date: \(text)\r\n")
+    }
+}

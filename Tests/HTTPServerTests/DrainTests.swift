@@ -1,0 +1,52 @@
+import Linux
+import Testing
+
+@testable import HTTPServer
+
+@Suite struct DrainTests {
+    @Test func drainAnswersWhatHasComeAndClosesTheRest() async throws {
+        try await withServer { server, address, handler in
+            let idle = try await RawClient(address)
+            try await idle.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            #expect(try await idle.answers(1) == ["200 get / "])
+            let busy = try await RawClient(address)
+            try await busy.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            let partial = try await RawClient(address)
+            try await partial.write("GET /p HTTP/1.1\r\n")
+            try await eventually { await server.statistics.openConnections == 3 && handler.heldCount == 1 }
+
+            async let drain: Void = server.drain(deadlineMs: 5000)
+            #expect(try await idle.answersUntilEnd() == ["200 get / "])
+            let late = try await RawClient(address)
+            #expect(try await late.answersUntilEnd() == [])
+            handler.release()
+            #expect(try await busy.answersUntilEnd() == ["200 get /held  close"])
+            try await partial.write("Host: a\r\n\r\n")
+            #expect(try await partial.answersUntilEnd() == ["200 get /p  close"])
+            // Their ends close as well, so nothing is left to wait for.
+            for client in [idle, busy, partial] { client.socket.finishWriting() }
+            await drain
+            #expect(await server.statistics.openConnections == 0)
+        }
+    }
+
+    @Test func drainEndsAtItsDeadline() async throws {
+        try await withServer { server, address, handler in
+            let client = try await RawClient(address)
+            try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            try await eventually { handler.heldCount == 1 }
+            let start = Clock.monotonicMs
+            await server.drain(deadlineMs: 50)
+            #expect(Clock.monotonicMs - start >= 50)
+            #expect(await server.statistics.openConnections == 0)
+            #expect(try await client.answersUntilEnd() == [])
+        }
+    }
+
+    @Test func aServerWithoutConnectionsDrainsAtOnce() async throws {
+        try await withServer { server, _, _ in
+            await server.drain(deadlineMs: 60_000)
+            await server.drain(deadlineMs: 60_000)
+        }
+    }
+}

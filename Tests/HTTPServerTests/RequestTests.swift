@@ -1,0 +1,242 @@
+import HTTP1
+import Linux
+import Testing
+
+@testable import HTTPServer
+
+@Suite struct RequestTests {
+    static let get = "GET /x?y HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    @Test func answersHaveTheirHeaderLines() async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write(Self.get)
+            #expect(try await client.answers(1) == ["200 get /x?y "])
+            let lines = client.text.split(separator: "\r\n", omittingEmptySubsequences: false).map(String.init)
+            #expect(lines[0] == "HTTP/1.1 200 OK")
+            #expect(lines[1].hasPrefix("Date: ") && lines[1].hasSuffix(" GMT") && lines[1].utf8.count == 35)
+            #expect(lines[2...] == ["Content-Type: text/plain; charset=utf-8", "Content-Length: 9", "", "get /x?y "])
+        }
+    }
+
+    @Test func connectionsAreKept() async throws {
+        try await withServer { server, address, _ in
+            let client = try await RawClient(address)
+            for count in 1...5 {
+                try await client.write("POST /\(count) HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi")
+                #expect(try await client.answers(count).last == "200 post /\(count) hi")
+            }
+            #expect(await server.statistics.accepted == 1)
+            #expect(await server.statistics.requests == 5)
+        }
+    }
+
+    @Test func requestsArriveInPiecesOfAnySize() async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            let text = "POST /p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+            for byte in text.utf8 {
+                try await client.write([byte])
+                try await Task.sleep(for: .microseconds(200))
+            }
+            #expect(try await client.answers(1) == ["200 post /p hi"])
+        }
+    }
+
+    @Test func pipelinedRequestsAreAnsweredInOrder() async throws {
+        try await withServer { _, address, handler in
+            let client = try await RawClient(address)
+            let held = "GET /held HTTP/1.1\r\nHost: a\r\n\r\n"
+            let many = (0..<500).map { "GET /\($0) HTTP/1.1\r\nHost: a\r\n\r\n" }.joined()
+            try await client.write(Self.get + held + many)
+            try await eventually { handler.heldCount == 1 }
+            #expect(try await client.answers(1) == ["200 get /x?y "])
+            handler.release()
+            let answers = try await client.answers(502)
+            #expect(answers == ["200 get /x?y ", "200 get /held "] + (0..<500).map { "200 get /\($0) " })
+        }
+    }
+
+    @Test func aSlowReaderStopsPipelining() async throws {
+        try await withServer { server, address, _ in
+            let client = try await RawClient(address)
+            try await client.write(String(repeating: "GET /large HTTP/1.1\r\nHost: a\r\n\r\n", count: 20))
+            try await eventually { await server.statistics.requests > 0 }
+            try await Task.sleep(for: .milliseconds(50))
+            #expect(await server.statistics.requests < 5)
+            try await eventually {
+                client.read()
+                return client.received.count > 80_000_000
+            }
+            #expect(await server.statistics.requests == 20)
+        }
+    }
+
+    @Test(arguments: [
+        ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "200 get /  close"),
+        ("GET / HTTP/1.0\r\n\r\n", "200 get /  close"),
+    ])
+    func connectionsThatShouldCloseDo(_ request: String, _ answer: String) async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write(request + Self.get)
+            #expect(try await client.answersUntilEnd() == [answer])
+        }
+    }
+
+    @Test func anHTTP10ClientMayKeepItsConnection() async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+            #expect(try await client.answers(1) == ["200 get / "])
+            #expect(client.text.contains("Connection: keep-alive\r\n"))
+        }
+    }
+
+    @Test func headAnswersHaveNoBody() async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("HEAD /abc HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            _ = try? await client.answersUntilEnd()
+            #expect(client.text.contains("Content-Length: 10\r\n"))
+            #expect(client.text.hasSuffix("\r\n\r\n"))
+        }
+    }
+
+    @Test func anAnswer204HasNoLength() async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("GET /none HTTP/1.1\r\nHost: a\r\n\r\n" + Self.get)
+            #expect(try await client.answers(2) == ["204 ", "200 get /x?y "])
+            #expect(!client.text.prefix(120).contains("Content-Length: 0"))
+        }
+    }
+
+    @Test func aClientThatWaitsForContinueGetsItOnce() async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+            try await eventually {
+                client.read()
+                return client.text == "HTTP/1.1 100 Continue\r\n\r\n"
+            }
+            try await client.write("h")
+            try await client.write("i")
+            #expect(try await client.answers(1) == ["200 post / hi"])
+            #expect(client.text.components("100 Continue") == 1)
+            // Refused by its length, it is not told to go on.
+            let other = try await RawClient(address)
+            try await other.write("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 99999\r\n\r\n")
+            #expect(try await other.answersUntilEnd().first?.hasPrefix("413 ") == true)
+            #expect(other.text.components("100 Continue") == 0)
+        }
+    }
+
+    @Test func aClientThatStopsWritingStillGetsItsAnswer() async throws {
+        try await withServer { server, address, handler in
+            let client = try await RawClient(address)
+            try await client.write(Self.get + "GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            client.socket.finishWriting()
+            try await eventually { handler.heldCount == 1 }
+            handler.release()
+            #expect(try await client.answersUntilEnd() == ["200 get /x?y ", "200 get /held "])
+            try await eventually { await server.statistics.openConnections == 0 }
+        }
+    }
+
+    @Test func aClientThatGoesAwayIsForgotten() async throws {
+        try await withServer { server, address, handler in
+            do {
+                let client = try await RawClient(address)
+                try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+                try await eventually { handler.heldCount == 1 }
+                client.socket.resetOnClose()
+            }
+            try await eventually { await server.statistics.openConnections == 0 }
+            handler.release()
+            let client = try await RawClient(address)
+            try await client.write(Self.get)
+            #expect(try await client.answers(1) == ["200 get /x?y "])
+        }
+    }
+
+    @Test(arguments: [
+        ("GET / HTTP/1.1\r\n\r\n", 400, "malformed_request"),
+        ("nonsense\r\n\r\n", 400, "malformed_request"),
+        ("OPTIONS a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET /" + String(repeating: "x", count: 8192) + " HTTP/1.1\r\nHost: a\r\n\r\n", 414, "target_too_long"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nX: " + String(repeating: "x", count: 16384) + "\r\n\r\n", 431, "headers_too_large"),
+        ("GET / HTTP/1.1\r\nHost: a\r\n" + String(repeating: "A: b\r\n", count: 100) + "\r\n", 431, "headers_too_large"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 16385\r\n\r\n", 413, "body_too_large"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5000\r\n", 413, "body_too_large"),
+    ])
+    func badRequestsAreAnsweredThenClosed(_ request: String, _ status: Int, _ code: String) async throws {
+        try await withServer { server, address, _ in
+            let client = try await RawClient(address)
+            // More follows, so that closing at once would reset the connection under the answer.
+            try await client.write(request + String(repeating: "x", count: 60_000))
+            let answers = try await client.answersUntilEnd()
+            #expect(answers.count == 1)
+            #expect(answers.first?.hasPrefix("\(status) {\"type\":\"about:blank\"") == true)
+            #expect(answers.first?.contains("\"code\":\"\(code)\",\"success\":false,\"error\":\"") == true)
+            #expect(client.text.contains("Content-Type: application/problem+json\r\n"))
+            #expect(await server.statistics.refusals == 1)
+        }
+    }
+
+    @Test(arguments: [("http://a/x?y", "/x?y"), ("HTTPS://a:1/", "/"), ("*", "*"), ("/a//b", "/a//b"), ("/?", "/?")])
+    func targets(_ target: String, _ expected: String) async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("GET \(target) HTTP/1.1\r\nHost: a\r\n\r\n")
+            #expect(try await client.answers(1) == ["200 get \(expected) "])
+        }
+    }
+
+    @Test func tooManyConnectionsAreTurnedAway() async throws {
+        try await withServer { $0.maximumConnections = 2 } _: { server, address, _ in
+            let first = try await RawClient(address)
+            let second = try await RawClient(address)
+            try await eventually { await server.statistics.openConnections == 2 }
+            let third = try await RawClient(address)
+            let answers = try await third.answersUntilEnd()
+            #expect(answers.first?.hasPrefix("503 ") == true)
+            #expect(third.text.contains("Retry-After: 5\r\n"))
+            for client in [first, second] {
+                try await client.write(Self.get)
+                #expect(try await client.answers(1) == ["200 get /x?y "])
+            }
+        }
+    }
+
+    @Test func aUnixSocketServesToo() async throws {
+        let path = "/tmp/mayfly-test-\(UInt64.random(in: 0 ... .max)).sock"
+        defer { try? File.remove(path) }
+        try await withServer { $0.address = .unix(path) } _: { _, _, _ in
+            let client = try await RawClient(.unix(path))
+            try await client.write(Self.get)
+            #expect(try await client.answers(1) == ["200 get /x?y "])
+        }
+    }
+
+    @Test func requestsInMemoryAreLikeThoseFromTheWire() async {
+        let request = HTTPRequest(method: .put, target: "/a?b", headers: [("X-Y", "z"), ("x-y", "w")], body: [0x68, 0x69])
+        #expect(request.path == "/a" && request.query == "b" && request.header("x-y") == "z" && request.headers("x-y") == ["z", "w"])
+        #expect(await EchoHandler().respond(to: request).body == Array("put /a?b hi".utf8))
+    }
+}
+
+extension String {
+    /// How often `part` stands in it.
+    func components(_ part: String) -> Int {
+        var count = 0
+        var rest = self[...]
+        while let start = rest.indices.first(where: { rest[$0...].hasPrefix(part) }) {
+            count += 1
+            rest = rest[start...].dropFirst(part.count)
+        }
+        return count
+    }
+}

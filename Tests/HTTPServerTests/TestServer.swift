@@ -1,0 +1,158 @@
+import EventLoop
+import HTTP1
+import Linux
+import Synchronization
+import Testing
+import WebSocket
+
+@testable import HTTPServer
+
+/// Answers what it was asked, and notes what became of its WebSockets.
+final class EchoHandler: HTTPHandler {
+    private let events = Mutex<[String]>([])
+    private let held = Mutex<[CheckedContinuation<Void, Never>]>([])
+
+    var log: [String] { events.withLock { $0 } }
+    private func note(_ event: String) { events.withLock { $0.append(event) } }
+
+    /// Lets requests for /held go on.
+    func release() {
+        let waiting = held.withLock { held in
+            defer { held = [] }
+            return held
+        }
+        for continuation in waiting { continuation.resume() }
+    }
+
+    var heldCount: Int { held.withLock { $0.count } }
+
+    func respond(to request: HTTPRequest) async -> HTTPResponse {
+        if request.path == "/held" { await withCheckedContinuation { waiting in held.withLock { $0.append(waiting) } } }
+        if request.path == "/large" { return HTTPResponse(status: 200, contentType: .bytes, body: Array(repeating: 0x78, count: 4_000_000)) }
+        if request.path == "/none" { return HTTPResponse(status: 204) }
+        let body = request.withBody { String(wire: $0) }
+        let text = "\(request.method) \(request.path)\(request.query.map { "?\($0)" } ?? "") \(body)"
+        return HTTPResponse(status: 200, contentType: .text, body: Array(text.utf8))
+    }
+
+    func shouldUpgrade(_ request: HTTPRequest) -> Bool { request.path == "/ws" }
+    func opened(_ socket: WebSocketHandle, request: HTTPRequest) async { note("opened \(request.path)") }
+
+    func received(_ message: TextMessage, on socket: WebSocketHandle) async {
+        let text = message.withText { String(wire: $0) }
+        note("received \(text)")
+        switch text {
+        case "close": await socket.close(.normal)
+        case "flood": for _ in 0..<100 where !(await socket.send(Array(repeating: 0x61, count: 1_000_000))) { return note("dropped") }
+        case "hold": await withCheckedContinuation { waiting in held.withLock { $0.append(waiting) } }
+        default: await socket.send(Array(text.utf8))
+        }
+    }
+
+    func closed(_ socket: WebSocketHandle, code: CloseCode) async { note("closed \(code.rawValue)") }
+}
+
+/// A server on a loop of its own for the length of `use`.
+func withServer(
+    _ configure: (inout ServerConfiguration) -> Void = { _ in }, _ use: (HTTPServer, SocketAddress, EchoHandler) async throws -> Void
+) async throws {
+    let loop = try EventLoop(name: "test")
+    try loop.start()
+    var configuration = ServerConfiguration(address: .v4(0x7F00_0001, port: 0))
+    configure(&configuration)
+    let handler = EchoHandler()
+    let server = HTTPServer(loop: loop, configuration: configuration, handler: handler)
+    let address = try await server.start()
+    do {
+        try await use(server, address, handler)
+        handler.release()
+        await server.drain(deadlineMs: 0)
+    } catch {
+        Issue.record(error)
+    }
+    loop.stop()
+    loop.join()
+}
+
+struct TimedOut: Error {}
+
+/// Waits for something that another thread brings about.
+func eventually(_ isTrue: () async throws -> Bool) async throws {
+    let deadline = Clock.monotonicMs + 10_000
+    while try await !isTrue() {
+        guard Clock.monotonicMs < deadline else { throw TimedOut() }
+        try await Task.sleep(for: .milliseconds(1))
+    }
+}
+
+/// A peer that writes and reads raw bytes.
+final class RawClient {
+    let socket: Socket
+    private(set) var received: [UInt8] = []
+    private(set) var hasEnded = false
+
+    init(_ address: SocketAddress) async throws {
+        socket = try Socket.connect(to: address)
+        try await Task.sleep(for: .milliseconds(1))
+    }
+
+    func write(_ text: String) async throws { try await write(Array(text.utf8)) }
+
+    func write(_ bytes: [UInt8]) async throws {
+        var offset = 0
+        try await eventually {
+            offset += try socket.write(bytes.span.extracting(droppingFirst: offset)) ?? 0
+            return offset == bytes.count
+        }
+    }
+
+    /// Takes what is there. A reset counts as an end.
+    func read() {
+        var buffer = [UInt8](repeating: 0, count: 65536)
+        while !hasEnded {
+            var span = buffer.mutableSpan
+            do throws(Errno) {
+                guard let count = try socket.read(into: &span) else { return }
+                if count == 0 { hasEnded = true } else { received += buffer[..<count] }
+            } catch {
+                hasEnded = true
+            }
+        }
+    }
+
+    var text: String { String(decoding: received, as: UTF8.self) }
+
+    /// The answers so far: status and body, without what differs each time.
+    func answers(_ count: Int) async throws -> [String] {
+        var found: [String] = []
+        try await eventually {
+            read()
+            found = parse()
+            return found.count >= count || hasEnded
+        }
+        return found
+    }
+
+    /// All answers until the server closes.
+    func answersUntilEnd() async throws -> [String] {
+        try await eventually {
+            read()
+            return hasEnded
+        }
+        return parse()
+    }
+
+    private func parse() -> [String] {
+        let parser = ResponseParser(limits: MessageLimits(bodyBytes: 100_000_000))
+        var rest = received[...]
+        var found: [String] = []
+        while !rest.isEmpty {
+            guard case .complete(let consumed) = parser.parse(Array(rest).span) else { break }
+            rest = rest.dropFirst(consumed)
+            let message = parser.takeMessage()
+            let body = message.withBody { String(wire: $0) }
+            found.append("\(message.status) \(body)\(message.keepsAlive ? "" : " close")")
+        }
+        return found
+    }
+}

@@ -1,0 +1,239 @@
+import Linux
+import Testing
+import WebSocket
+
+@testable import HTTPServer
+
+/// A WebSocket client over raw bytes.
+final class RawWebSocket {
+    let client: RawClient
+    let machine = WebSocketMachine(role: .client)
+    private var consumed = 0
+
+    static let handshake =
+        "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\n"
+        + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+
+    init(_ address: SocketAddress, alongWith bytes: [UInt8] = []) async throws {
+        client = try await RawClient(address)
+        try await client.write(Array(Self.handshake.utf8) + bytes)
+        try await eventually {
+            client.read()
+            return client.text.contains("\r\n\r\n")
+        }
+        #expect(client.text.hasPrefix("HTTP/1.1 101 "))
+        // The example of RFC 6455, section 1.3.
+        #expect(client.text.contains("\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"))
+        let bytes = client.received
+        consumed = bytes.indices.first { bytes[$0...].starts(with: [0x0D, 0x0A, 0x0D, 0x0A]) }! + 4
+    }
+
+    static func text(_ text: String) -> [UInt8] {
+        let machine = WebSocketMachine(role: .client)
+        machine.send(text.utf8.span)
+        var bytes: [UInt8] = []
+        machine.takeOutput(into: &bytes)
+        return bytes
+    }
+
+    func send(_ text: String) async throws {
+        machine.send(text.utf8.span)
+        try await flush()
+    }
+
+    func flush() async throws {
+        var bytes: [UInt8] = []
+        machine.takeOutput(into: &bytes)
+        if !bytes.isEmpty { try await client.write(bytes) }
+    }
+
+    /// - Parameter answering: pings and close frames are answered.
+    func read(answering: Bool = true) async throws {
+        client.read()
+        let bytes = client.received
+        machine.receive(bytes.span.extracting(droppingFirst: consumed), nowMs: 0)
+        consumed = bytes.count
+        if answering, !client.hasEnded { try await flush() }
+    }
+
+    func messages(_ count: Int) async throws -> [String] {
+        var found: [String] = []
+        try await eventually {
+            try await read()
+            while let message = machine.nextMessage() { found.append(message.withText { String(wire: $0) }) }
+            return found.count >= count
+        }
+        return found
+    }
+
+    /// Waits until the server has closed the connection.
+    func closeCode() async throws -> UInt16 {
+        try await eventually {
+            try? await read()
+            return client.hasEnded
+        }
+        return machine.peerCloseCode.rawValue
+    }
+}
+
+@Suite struct WebSocketTests {
+    @Test func messagesGoBothWaysInOrder() async throws {
+        try await withServer { server, address, handler in
+            let socket = try await RawWebSocket(address)
+            try await socket.send("one")
+            #expect(try await socket.messages(1) == ["one"])
+            for number in 0..<200 { try await socket.send("\(number)") }
+            #expect(try await socket.messages(200) == (0..<200).map { "\($0)" })
+            #expect(await server.statistics.openWebSockets == 1)
+            socket.machine.close(.normal)
+            try await socket.flush()
+            #expect(try await socket.closeCode() == 1000)
+            try await eventually { handler.log.last == "closed 1000" }
+            #expect(handler.log.first == "opened /ws")
+            #expect(handler.log.count == 203)
+            #expect(await server.statistics.openWebSockets == 0)
+        }
+    }
+
+    @Test func messagesMayComeWithTheHandshake() async throws {
+        try await withServer { _, address, handler in
+            let socket = try await RawWebSocket(address, alongWith: RawWebSocket.text("early"))
+            #expect(try await socket.messages(1) == ["early"])
+            #expect(handler.log.prefix(2) == ["opened /ws", "received early"])
+        }
+    }
+
+    @Test func theNextMessageWaitsForTheHandler() async throws {
+        try await withServer { server, address, handler in
+            let socket = try await RawWebSocket(address)
+            for text in ["hold", "a", "b"] { try await socket.send(text) }
+            try await eventually { handler.heldCount == 1 }
+            // A flood while the handler is busy stays with its sender.
+            var frames: [UInt8] = []
+            let one = RawWebSocket.text(String(repeating: "x", count: 1000))
+            for _ in 0..<5000 { frames += one }
+            var sent = 0
+            for _ in 0..<200 {
+                sent += try socket.client.socket.write(frames.span.extracting(droppingFirst: sent)) ?? 0
+                try await Task.sleep(for: .milliseconds(1))
+            }
+            #expect(handler.log == ["opened /ws", "received hold"])
+            handler.release()
+            try await eventually { handler.log.count >= 10 }
+            #expect(handler.log[2...3] == ["received a", "received b"])
+            withExtendedLifetime(server) {}
+        }
+    }
+
+    @Test func theHandlerSeesWhatCameBeforeTheEnd() async throws {
+        try await withServer { _, address, handler in
+            do {
+                let socket = try await RawWebSocket(address)
+                for text in ["hold", "last"] { try await socket.send(text) }
+                try await eventually { handler.heldCount == 1 }
+            }
+            handler.release()
+            try await eventually { handler.log.last == "closed 1006" }
+            #expect(handler.log == ["opened /ws", "received hold", "received last", "closed 1006"])
+        }
+    }
+
+    @Test func theServerCloses() async throws {
+        try await withServer { _, address, handler in
+            let socket = try await RawWebSocket(address)
+            for text in ["close", "late"] { try await socket.send(text) }
+            #expect(try await socket.closeCode() == 1000)
+            try await eventually { handler.log == ["opened /ws", "received close", "closed 1000"] }
+        }
+    }
+
+    @Test(arguments: [
+        ([0x82, 0x81, 0, 0, 0, 0, 1], 1003), ([0x81, 0x81, 0, 0, 0, 0, 0xFF], 1007), ([0x81, 0x01, 0x61], 1002),
+        ([0x81, 0xFE, 0x40, 0x01, 0, 0, 0, 0, 0x61], 1009),
+        ((0..<101).flatMap { _ in [0x8A, 0x80, 0, 0, 0, 0] as [UInt8] }, 1008),
+    ] as [([UInt8], UInt16)])
+    func badFramesEndTheSocket(_ frame: [UInt8], _ code: UInt16) async throws {
+        try await withServer { _, address, handler in
+            let socket = try await RawWebSocket(address)
+            try await socket.client.write(frame)
+            #expect(try await socket.closeCode() == code)
+            try await eventually { handler.log == ["opened /ws", "closed 1006"] }
+        }
+    }
+
+    @Test func aSilentSocketIsClosed() async throws {
+        try await withServer { $0.firstMessageMs = 50 } _: { _, address, _ in
+            let socket = try await RawWebSocket(address)
+            #expect(try await socket.closeCode() == 1008)
+        }
+    }
+
+    @Test func aSocketThatAnswersPingsStays() async throws {
+        try await withServer {
+            $0.pingMs = 20
+            $0.pongMs = 500
+        } _: { server, address, handler in
+            let socket = try await RawWebSocket(address)
+            try await socket.send("x")
+            try await eventually {
+                try await socket.read()
+                return socket.client.received.filter { $0 == 0x89 }.count >= 3
+            }
+            #expect(await server.statistics.openWebSockets == 1)
+            // From here on nothing is answered.
+            try await eventually { await server.statistics.openWebSockets == 0 }
+            #expect(handler.log.last == "closed 1006")
+        }
+    }
+
+    @Test func aPeerThatDoesNotCloseIsCutOff() async throws {
+        try await withServer { $0.closeMs = 50 } _: { server, address, _ in
+            let socket = try await RawWebSocket(address)
+            try await socket.send("close")
+            try await eventually { await server.statistics.openConnections == 0 }
+            withExtendedLifetime(socket) {}
+        }
+    }
+
+    @Test func aPeerThatDoesNotReadIsDropped() async throws {
+        try await withServer { server, address, handler in
+            let socket = try await RawWebSocket(address)
+            try await socket.send("flood")
+            try await eventually { handler.log.contains("dropped") }
+            try await eventually { await server.statistics.openConnections == 0 }
+            withExtendedLifetime(socket) {}
+        }
+    }
+
+    @Test func drainSaysGoingAway() async throws {
+        try await withServer { server, address, handler in
+            let socket = try await RawWebSocket(address)
+            try await socket.send("x")
+            #expect(try await socket.messages(1) == ["x"])
+            async let drain: Void = server.drain(deadlineMs: 5000)
+            #expect(try await socket.closeCode() == 1001)
+            socket.client.socket.finishWriting()
+            await drain
+            #expect(handler.log.last == "closed 1001")
+        }
+    }
+
+    @Test(arguments: [
+        ("/other", "websocket", "13", "dGhlIHNhbXBsZSBub25jZQ==", "200"),
+        ("/ws", "h2c", "13", "dGhlIHNhbXBsZSBub25jZQ==", "400"),
+        ("/ws", "websocket", "8", "dGhlIHNhbXBsZSBub25jZQ==", "426"),
+        ("/ws", "websocket", "13", "short", "400"),
+        ("/ws", "websocket", "13", "dGhlIHNhbXBsZSBub25jZ!==", "400"),
+        ("/ws", "websocket", "13", "", "400"),
+    ])
+    func handshakesThatFail(_ path: String, _ upgrade: String, _ version: String, _ key: String, _ status: String) async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write(
+                "GET \(path) HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: \(upgrade)\r\nSec-WebSocket-Version: \(version)\r\n"
+                    + "Sec-WebSocket-Key: \(key)\r\n\r\n")
+            #expect(try await client.answers(1).first?.prefix(3) == status[...])
+            #expect(status != "426" || client.text.contains("Sec-WebSocket-Version: 13\r\n"))
+        }
+    }
+}
