@@ -107,7 +107,7 @@ struct Rules {
         }
     }
 
-    private static func isCanonicalUUID(_ text: String) -> Bool {
+    static func isCanonicalUUID(_ text: String) -> Bool {
         let bytes = Array(text.utf8)
         guard bytes.count == 36 else { return false }
         return bytes.indices.allSatisfy { index in

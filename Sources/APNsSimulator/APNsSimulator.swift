@@ -1,0 +1,92 @@
+public import EventLoop
+public import Linux
+public import TLS
+
+/// A faithful APNs for tests, the demo and benchmarks: the provider API over HTTP/2 and TLS, with faults on demand.
+///
+/// It checks what Apple checks (see `Rules`), keeps what it accepted in memory, and knows one team with one key and one app.
+/// Its own choices where Apple says nothing are marked "ours" in the sources and in docs/simulator.md.
+public actor APNsSimulator: LoopActor {
+    public struct Configuration: Sendable {
+        public var listen: SocketAddress
+        /// PEM, leaf first, and the leaf's key.
+        public var certificateChain: [UInt8]
+        public var privateKey: [UInt8]
+        public var keyID: String
+        public var teamID: String
+        public var publicKey: ES256.PublicKey
+        public var bundleID: String
+        /// Answers carry `apns-unique-id`.
+        public var isSandbox: Bool
+        /// How many accepted pushes are kept at least, the latest.
+        public var keptPushes: Int
+
+        public init(
+            listen: SocketAddress, certificateChain: [UInt8], privateKey: [UInt8], keyID: String, teamID: String,
+            publicKey: ES256.PublicKey, bundleID: String, isSandbox: Bool = true, keptPushes: Int = 10_000
+        ) {
+            self.listen = listen
+            self.certificateChain = certificateChain
+            self.privateKey = privateKey
+            self.keyID = keyID
+            self.teamID = teamID
+            self.publicKey = publicKey
+            self.bundleID = bundleID
+            self.isSandbox = isSandbox
+            self.keptPushes = keptPushes
+        }
+    }
+
+    /// Since the simulator was made.
+    public struct Counts: Sendable, Equatable {
+        public var connections = 0
+        public var accepted = 0
+        /// By reason; by status for a fault without one.
+        public var refused: [String: Int] = [:]
+    }
+
+    public nonisolated let loop: EventLoop
+    private let configuration: Configuration
+    private let service: PushService
+    private var listener: Listener?
+
+    /// - Parameter wallMs: unix milliseconds, for provider tokens and time stamps.
+    /// - Throws: `TLSError` for a certificate or key that can't be used.
+    public init(
+        _ configuration: Configuration, loop: EventLoop, wallMs: @escaping @Sendable () -> UInt64 = { Clock.wallMs }
+    ) throws {
+        self.loop = loop
+        self.configuration = configuration
+        service = try PushService(configuration, loop: loop, wallMs: wallMs)
+    }
+
+    /// Listens, and returns where: the port that was chosen for port 0.
+    /// - Throws: `Errno`.
+    public func start() throws -> SocketAddress {
+        let socket = try Socket.listen(on: configuration.listen)
+        let address = try socket.localAddress()
+        listener = try Listener(socket, loop: loop) { [service] socket in service.serve(socket) }
+        return address
+    }
+
+    /// Closes everything. What was accepted can still be asked for.
+    public func stop() {
+        listener?.close()
+        listener = nil
+        service.closeAll()
+    }
+
+    /// What was accepted, oldest first.
+    public var pushes: [AcceptedPush] { service.log.pushes }
+
+    public func forgetPushes() { service.log.removeAll() }
+
+    public var counts: Counts { service.counts }
+
+    public var faults: FaultPlan { service.faults }
+
+    /// What to do to the requests to come, in place of what was planned.
+    public func setFaults(_ plan: FaultPlan) { service.faults = plan }
+
+    var pushesJSON: [UInt8] { service.log.json }
+}

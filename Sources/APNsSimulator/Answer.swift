@@ -1,0 +1,57 @@
+import HTTP2
+
+/// One answer, ready to be sent.
+struct Answer {
+    var status: Int
+    var id: String
+    /// Sandbox only, with 200: what Apple's console looks a delivery up by.
+    var uniqueID: String?
+    var retryAfter: Int?
+    var body: [UInt8] = []
+
+    static func accepted(id: String, isSandbox: Bool) -> Answer {
+        Answer(status: 200, id: id, uniqueID: isSandbox ? PushService.randomUUID() : nil)
+    }
+
+    /// - Parameter now: unix milliseconds, for the time stamp of a 410.
+    static func refused(_ reason: Reason, id: String, now: UInt64) -> Answer {
+        Answer(status: reason.status, id: id, body: json(reason.rawValue, reason.status == 410 ? now : nil))
+    }
+
+    /// What `fault` says, or nil if it gives no answer.
+    init?(_ fault: Fault, id: String, now: UInt64) {
+        guard let status = fault.answerStatus else { return nil }
+        self.init(status: status, id: id, retryAfter: fault.retryAfter)
+        if let text = fault.body {
+            body = Array(text.utf8)
+        } else if let reason = fault.reason {
+            body = Self.json(reason, fault.timestamp ?? (status == 410 ? now : nil))
+        }
+    }
+
+    init(status: Int, id: String, uniqueID: String? = nil, retryAfter: Int? = nil, body: [UInt8] = []) {
+        self.status = status
+        self.id = id
+        self.uniqueID = uniqueID
+        self.retryAfter = retryAfter
+        self.body = body
+    }
+
+    var headers: HTTP2Headers {
+        var headers = HTTP2Headers(capacity: 128)
+        headers.append(":status", "\(status)")
+        headers.append("apns-id", id, .never)
+        if let uniqueID { headers.append("apns-unique-id", uniqueID, .never) }
+        if let retryAfter { headers.append("retry-after", "\(retryAfter)") }
+        return headers
+    }
+
+    /// `{"reason":...}`, and for 410 when the token stopped being valid, in unix milliseconds.
+    static func json(_ reason: String, _ timestamp: UInt64?) -> [UInt8] {
+        var out = Array(#"{"reason":"#.utf8)
+        JSON.append(reason, to: &out)
+        if let timestamp { out.append(contentsOf: ",\"timestamp\":\(timestamp)".utf8) }
+        out.append(UInt8(ascii: "}"))
+        return out
+    }
+}

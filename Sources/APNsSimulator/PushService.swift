@@ -1,0 +1,71 @@
+import EventLoop
+import HTTP2
+import Linux
+import TLS
+
+/// What the connections of one simulator share. Used on the loop's thread alone.
+final class PushService {
+    let loop: EventLoop
+    let tls: TLSContext
+    let isSandbox: Bool
+    let wallMs: @Sendable () -> UInt64
+    var rules: Rules
+    var faults = FaultPlan()
+    var log: PushLog
+    var counts = APNsSimulator.Counts()
+    /// For what is read from a socket, and for plaintext on its way in or out: no connection keeps any of it between two calls.
+    var input = [UInt8](repeating: 0, count: 1 << 16)
+    var plaintext: [UInt8] = []
+    private var connections: [ObjectIdentifier: SimulatorConnection] = [:]
+
+    init(_ configuration: APNsSimulator.Configuration, loop: EventLoop, wallMs: @escaping @Sendable () -> UInt64) throws {
+        self.loop = loop
+        self.wallMs = wallMs
+        isSandbox = configuration.isSandbox
+        tls = try TLSContext.server(
+            certificateChain: configuration.certificateChain, privateKey: configuration.privateKey.span, alpn: ["h2"])
+        let verifier = ProviderTokenVerifier(
+            keyID: configuration.keyID, teamID: configuration.teamID, key: configuration.publicKey)
+        rules = Rules(bundleID: configuration.bundleID, verifier: verifier)
+        log = PushLog(capacity: configuration.keptPushes)
+    }
+
+    func serve(_ socket: consuming Socket) {
+        guard let connection = try? SimulatorConnection(socket, service: self) else { return }
+        connections[ObjectIdentifier(connection)] = connection
+        counts.connections += 1
+        connection.start()
+    }
+
+    func forget(_ connection: SimulatorConnection) {
+        connections[ObjectIdentifier(connection)] = nil
+    }
+
+    func closeAll() {
+        for connection in connections.values { connection.close() }
+    }
+
+    /// Writes an accepted push down.
+    func record(_ request: PushRequest, token: String, id: String) {
+        var headers: [String: String] = [:]
+        for field in request.headers where field.name != "authorization" { headers[field.name] = field.value }
+        headers["apns-id"] = id
+        log.append(AcceptedPush(token: token, headers: headers, payload: request.body, at: wallMs()))
+        counts.accepted += 1
+    }
+
+    /// A random UUID (RFC 9562, version 4), lower case.
+    static func randomUUID() -> String {
+        var random = SystemRandomNumberGenerator()
+        let high = random.next() & 0xffff_ffff_ffff_0fff | 0x4000
+        let low = random.next() & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000
+        var text: [UInt8] = []
+        text.reserveCapacity(36)
+        for index in 0..<32 {
+            if [8, 12, 16, 20].contains(index) { text.append(UInt8(ascii: "-")) }
+            let half = index < 16 ? high : low
+            text.append(Hex.digit(UInt8(half >> UInt64(60 - index % 16 * 4) & 15)))
+        }
+        return String(decoding: text, as: UTF8.self)
+    }
+}

@@ -1,0 +1,148 @@
+import APNsSimulator
+import EventLoop
+import HTTP2
+import Linux
+import TLS
+
+struct TestResponse: Sendable, Equatable {
+    var status = 0
+    var headers: [String: String] = [:]
+    var body = ""
+}
+
+enum TestFailure: Error, Equatable {
+    case stream(HTTP2ErrorCode)
+    case connectionClosed
+}
+
+/// One HTTP/2 connection to the simulator, and what came back on it.
+actor TestClient: LoopActor {
+    nonisolated let loop: EventLoop
+    private let connection: ClientConnection
+
+    init(to address: SocketAddress, certificate: [UInt8], alpn: [String] = ["h2"], loop: EventLoop) throws {
+        self.loop = loop
+        connection = try ClientConnection(to: address, certificate: certificate, alpn: alpn, loop: loop)
+    }
+
+    func open() throws { try connection.open() }
+
+    /// Sends one request and waits for its end.
+    func send(_ headers: HTTP2Headers, _ body: String) async throws -> TestResponse {
+        try await withCheckedThrowingContinuation { connection.send(headers, Array(body.utf8), $0) }
+    }
+
+    /// How many streams the server allows, by its latest settings.
+    var streamsAllowed: Int { connection.http.remoteConcurrentStreams }
+    var openStreams: Int { connection.http.openStreams }
+    var negotiated: String? { connection.tls.negotiatedProtocol }
+    var goAways: [String] { connection.goAways }
+
+    func untilClosed() async {
+        await withCheckedContinuation { connection.onClose($0) }
+    }
+}
+
+private final class ClientConnection: EventSource {
+    let tls: TLSSession
+    let http: HTTP2Session
+    var goAways: [String] = []
+    private let socket: Socket
+    private let loop: EventLoop
+    private var registration: Registration?
+    private var waiting: [Int32: CheckedContinuation<TestResponse, any Error>] = [:]
+    private var responses: [Int32: TestResponse] = [:]
+    private var closeWaiters: [CheckedContinuation<Void, Never>] = []
+    private var isClosed = false
+
+    init(to address: SocketAddress, certificate: [UInt8], alpn: [String], loop: EventLoop) throws {
+        socket = try Socket.connect(to: address)
+        tls = try TLSSession(connecting: TLSContext.client(trust: .authorities(certificate), alpn: alpn), to: "127.0.0.1")
+        http = try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 1 << 16))
+        self.loop = loop
+    }
+
+    func open() throws {
+        registration = try loop.add(socket.raw, [.read, .write], self)
+    }
+
+    func send(_ headers: HTTP2Headers, _ body: [UInt8], _ continuation: CheckedContinuation<TestResponse, any Error>) {
+        do {
+            guard !isClosed else { throw TestFailure.connectionClosed }
+            let stream = try http.submitRequest(headers, body: body)
+            waiting[stream] = continuation
+            try flush()
+        } catch {
+            continuation.resume(throwing: error)
+        }
+    }
+
+    func onClose(_ continuation: CheckedContinuation<Void, Never>) {
+        if isClosed { continuation.resume() } else { closeWaiters.append(continuation) }
+    }
+
+    func ready(_ events: Events) {
+        do {
+            if !events.isDisjoint(with: [.read, .hangup, .failure]) { try receive() }
+            if !isClosed { try flush() }
+        } catch {
+            close()
+        }
+    }
+
+    private func receive() throws {
+        var buffer = [UInt8](repeating: 0, count: 1 << 16)
+        var room = buffer.mutableSpan
+        guard let count = try socket.read(into: &room) else { return }
+        guard count > 0 else { return close() }
+        var plaintext: [UInt8] = []
+        try tls.receive(buffer.span.extracting(0..<count), into: &plaintext)
+        try http.receive(plaintext.span)
+        for event in http.takeEvents() { handle(event) }
+    }
+
+    private func handle(_ event: HTTP2Event) {
+        switch event {
+        case .headers(let stream, let head):
+            var response = TestResponse(status: head.status ?? 0)
+            for index in 0..<head.count where head[index].name != ":status" {
+                response.headers[head[index].name] = head[index].value
+            }
+            responses[stream] = response
+        case .data(let stream, let bytes): responses[stream]?.body += String(decoding: bytes, as: UTF8.self)
+        case .end(let stream):
+            if let response = responses.removeValue(forKey: stream) {
+                waiting.removeValue(forKey: stream)?.resume(returning: response)
+            }
+        case .closed(let stream, let code): waiting.removeValue(forKey: stream)?.resume(throwing: TestFailure.stream(code))
+        case .goAway(let last, _, let debug): goAways.append("\(last) \(String(decoding: debug, as: UTF8.self))")
+        case .settings, .tooLarge, .pingAcknowledged: break
+        }
+    }
+
+    private func flush() throws {
+        var outbound: [UInt8] = []
+        if tls.state == .established {
+            try http.takeOutbound(into: &outbound)
+            if !outbound.isEmpty { try tls.send(outbound.span) }
+        }
+        var ciphertext: [UInt8] = []
+        tls.takeCiphertext(into: &ciphertext)
+        var sent = 0
+        // Requests of tests are small: the socket takes them, or soon will.
+        while sent < ciphertext.count {
+            sent += try socket.write(ciphertext.span.extracting(sent..<ciphertext.count)) ?? 0
+        }
+        if let registration { loop.modify(registration, .read) }
+    }
+
+    private func close() {
+        guard !isClosed else { return }
+        isClosed = true
+        if let registration { loop.remove(registration) }
+        for continuation in waiting.values { continuation.resume(throwing: TestFailure.connectionClosed) }
+        waiting = [:]
+        for waiter in closeWaiters { waiter.resume() }
+        closeWaiters = []
+    }
+}
