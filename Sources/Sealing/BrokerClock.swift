@@ -1,9 +1,9 @@
 /// The broker's time from the wall clock, checked against CLOCK_BOOTTIME, which does not step.
 ///
-/// Broker time is the highest of wall clock, highest seen and persisted time: it never goes back, and while the wall clock is behind it goes on
-/// at the pace of CLOCK_BOOTTIME, so that things still expire. The ratchet's time is the same, but for an epoch after the wall clock has
-/// stepped by more than 60 s it keeps to the old time's pace: what a wrong clock destroys is gone for good, and a person gets that long
-/// to put it right. Times are unix ms.
+/// Broker time is the highest of wall clock, highest seen and persisted time: it never goes back, and while the wall clock is
+/// behind it goes on at the pace of CLOCK_BOOTTIME, so that things still expire. The ratchet's time is the same, but for an epoch
+/// after the wall clock has stepped by more than 60 s it keeps to the old time's pace: what a wrong clock destroys is gone for
+/// good, and a person gets that long to put it right. Times are unix ms.
 public struct BrokerClock: Sendable {
     public static let largestStepMs: UInt64 = 60_000
 

@@ -2,8 +2,8 @@ import Sodium
 
 /// The join index's keys, one a UTC day: `chain[d+1] = D(chain[d], "chain")`, `dayKey[d] = D(chain[d], "day")`.
 ///
-/// Holds today's and the two days' before: a code lives 24 hours at most and stands 10 minutes longer once used, so one of the day before
-/// yesterday may still be asked for.
+/// Holds today's and the two days' before: a code lives 24 hours at most and stands 10 minutes longer once used, so one of the
+/// day before yesterday may still be asked for.
 struct DayChain: Sendable {
     static let daysBack: UInt64 = 2
 

@@ -4,7 +4,7 @@ import Sodium
 struct Label: Sendable {
     let prefix: [UInt8]
 
-    private init(_ name: String) { prefix = Array("mayfly/v1 \(name)\0".utf8) }
+    init(_ name: String) { prefix = Array("mayfly/v1 \(name)\0".utf8) }
 
     static let chain = Label("chain")
     static let epoch = Label("epoch")

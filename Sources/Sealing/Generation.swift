@@ -1,6 +1,7 @@
 import Sodium
 
-/// A chain of one-way steps that began with random bytes: `chain[e+1] = D(chain[e], "chain")`, `epochKey[e] = D(chain[e], "epoch")`.
+/// A chain of one-way steps that began with random bytes: `chain[e+1] = D(chain[e], "chain")`, `epochKey[e] = D(chain[e],
+/// "epoch")`.
 ///
 /// Holds the chain of its base epoch, nothing older, and the keys from there on as far as they have been asked for.
 struct Generation: Sendable {

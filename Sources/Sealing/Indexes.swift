@@ -16,7 +16,8 @@ extension KeyRing {
         return derivation.digest()
     }
 
-    /// `D(dayKey[d], "join", joinid)` for today and each earlier day of which a code may live, today's first: store under the first, look up all.
+    /// `D(dayKey[d], "join", joinid)` for today and each earlier day of which a code may live, today's first: store under the
+    /// first, look up all.
     public func codeIndexes(_ joinID: Span<UInt8>, nowMs: UInt64) throws(SealingError) -> [Digest] {
         try dayIndexes(joinID, nowMs: nowMs)
     }

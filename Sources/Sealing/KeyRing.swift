@@ -1,7 +1,8 @@
 import Sodium
 import Synchronization
 
-/// All that seals, opens and names what is stored, under the keys of one `ratchet.key`. Thread-safe; every operation but `step` is quick.
+/// All that seals, opens and names what is stored, under the keys of one `ratchet.key`. Thread-safe; every operation but `step`
+/// is quick.
 public final class KeyRing: Sendable {
     /// The longest life of anything sealed, in seconds, unless a policy says otherwise: a week.
     public static let longestLifeSeconds: UInt64 = 604_800
@@ -47,8 +48,8 @@ public final class KeyRing: Sendable {
         try KeyRing(path: path, image: KeyFile(path: path).read(), longestLifeSeconds: longestLifeSeconds)
     }
 
-    /// Destroys the keys of every epoch before `epoch(nowMs) - 1` on disk and then in memory, and begins a generation when one is due; nil when
-    /// nothing is due. Give it `BrokerClock.Reading.ratchetMs`; call it at `nextStepMs` and once at the start.
+    /// Destroys the keys of every epoch before `epoch(nowMs) - 1` on disk and then in memory, and begins a generation when one is
+    /// due; nil when nothing is due. Give it `BrokerClock.Reading.ratchetMs`; call it at `nextStepMs` and once at the start.
     ///
     /// It blocks for some disk writes, and waits for no other operation. When it throws, memory is as before: call it again.
     public func step(nowMs: UInt64) throws(KeyFileError) -> RatchetStep? {

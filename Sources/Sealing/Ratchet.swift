@@ -96,7 +96,8 @@ struct Ratchet: Sendable {
         return try Generation(id: id, born: born, base: image.base, reach: reach) { image.lend(KeyImage.chain(last), to: &$0) }
     }
 
-    /// A generation takes seals until its successor's first epoch, the step in that one included; the last of them lives the longest life.
+    /// A generation takes seals until its successor's first epoch, the step in that one included; the last of them lives the
+    /// longest life.
     private func isOver(_ index: Int, _ base: Epoch, successor: Epoch?) -> Bool {
         guard let end = index + 1 < generations.count ? generations[index + 1].born : successor else { return false }
         return base.number > end.number + longestLife

@@ -65,7 +65,8 @@ public struct JobContext: Sendable, Equatable {
 }
 
 extension KeyRing {
-    /// Seals a job under `D(epochKey[epoch(deadline)], "job", job)`: `sealedAtMs u64be || handle[16] || length u8 || token`, padded to 128.
+    /// Seals a job under `D(epochKey[epoch(deadline)], "job", job)`: `sealedAtMs u64be || handle[16] || length u8 || token`,
+    /// padded to 128.
     /// - Returns: 168 bytes.
     public func sealJob(_ content: JobContent, context: JobContext) throws(SealingError) -> [UInt8] {
         precondition((1...100).contains(content.token.count) && content.handle.count == 16)
@@ -98,8 +99,8 @@ extension KeyRing {
         }
     }
 
-    /// The job's `apns-id`, a lower-case UUID (RFC 9562, version 8) from `D(epochKey[epoch(deadline)], "apns-id", job)`: the operator finds a
-    /// recent job by it, and nobody can once the epoch is over.
+    /// The job's `apns-id`, a lower-case UUID (RFC 9562, version 8) from `D(epochKey[epoch(deadline)], "apns-id", job)`: the
+    /// operator finds a recent job by it, and nobody can once the epoch is over.
     public func apnsID(_ job: JobID, deadlineMs: UInt64, generation: UInt32) throws(SealingError) -> String {
         guard var derivation = derivation(generation, deadlineMs, .apnsID) else { throw .outOfReach }
         derivation.add(job.bytes.span)

@@ -81,7 +81,8 @@ extension KeyRing {
         return try openToken(sealed, context, key: key.secret())
     }
 
-    /// Seals a token for an audience: the broker alone can open it, until the epoch of its expiry is over. The context's slot is 0.
+    /// Seals a token for an audience: the broker alone can open it, until the epoch of its expiry is over. The context's slot is
+    /// 0.
     public func sealToken(
         _ token: Secret, sealedAtMs: UInt64, context: TokenContext, audience: Span<UInt8>
     ) throws(SealingError) -> [UInt8] {

@@ -1,6 +1,7 @@
 import Sodium
 
-/// Up to 128 secret bytes in the process's arena: prints as `<redacted>`, compares in constant time, wiped when the last holder lets go.
+/// Up to 128 secret bytes in the process's arena: prints as `<redacted>`, compares in constant time, wiped when the last holder
+/// lets go.
 public final class Secret: Sendable, Equatable, Redacted {
     public static let largestCount = Arena.slotCount
 
@@ -28,7 +29,8 @@ public final class Secret: Sendable, Equatable, Redacted {
         try Secret(count: count) { Sodium.fillRandom(&$0) }
     }
 
-    /// A device's push token from its ASCII: an even number of hexadecimal digits, either case, for 1 to 100 bytes; nil for anything else.
+    /// A device's push token from its ASCII: an even number of hexadecimal digits, either case, for 1 to 100 bytes; nil for
+    /// anything else.
     public convenience init?(hexToken text: Span<UInt8>) throws(SealingError) {
         guard (2...200).contains(text.count), text.count % 2 == 0 else { return nil }
         var isHex = false

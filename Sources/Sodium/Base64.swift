@@ -1,6 +1,7 @@
 import CSodium
 
-/// Base64 (RFC 4648), strict: what decodes encodes to the same text again. libsodium's codec, whose time depends on the length only.
+/// Base64 (RFC 4648), strict: what decodes encodes to the same text again. libsodium's codec, whose time depends on the length
+/// only.
 public enum Base64: Sendable {
     /// Section 4, with padding.
     case standard
@@ -33,8 +34,8 @@ public enum Base64: Sendable {
         return String(decoding: text, as: UTF8.self)
     }
 
-    /// Reads ASCII into the front of `bytes` and returns how many there were; nil, and `bytes` means nothing, when a character is of another
-    /// alphabet, padding is missing or too much, bits are left over, or `bytes` is too short.
+    /// Reads ASCII into the front of `bytes` and returns how many there were; nil, and `bytes` means nothing, when a character is
+    /// of another alphabet, padding is missing or too much, bits are left over, or `bytes` is too short.
     public func decode(_ text: Span<UInt8>, into bytes: inout MutableSpan<UInt8>) -> Int? {
         if text.isEmpty { return 0 }
         var none: UInt8 = 0

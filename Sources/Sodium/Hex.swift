@@ -42,7 +42,8 @@ public enum Hex {
     }
 }
 
-/// Gives `body` room for `count` characters and the NUL that libsodium's encoders add, copies the characters out and wipes the room.
+/// Gives `body` room for `count` characters and the NUL that libsodium's encoders add, copies the characters out and wipes the
+/// room.
 func withTerminated(_ count: Int, _ text: inout MutableSpan<UInt8>, _ body: (UnsafeMutableBufferPointer<CChar>) -> Void) {
     unsafe withUnsafeTemporaryAllocation(of: CChar.self, capacity: count + 1) { buffer in
         unsafe buffer.initialize(repeating: 0)

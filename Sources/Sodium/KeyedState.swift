@@ -1,6 +1,7 @@
 import CSodium
 
-/// Memory of its own for the C state of a keyed function, wiped when dropped: a Swift value would leave copies behind wherever it moves.
+/// Memory of its own for the C state of a keyed function, wiped when dropped: a Swift value would leave copies behind wherever it
+/// moves.
 @safe
 struct KeyedState: ~Copyable {
     let address: UnsafeMutableRawPointer

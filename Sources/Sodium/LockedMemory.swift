@@ -1,8 +1,10 @@
 import CSodium
 
-/// A region for secrets: guard pages on both sides, a canary, never swapped, not in core dumps, wiped when freed (`sodium_malloc`).
+/// A region for secrets: guard pages on both sides, a canary, never swapped, not in core dumps, wiped when freed
+/// (`sodium_malloc`).
 ///
-/// Access is by range and checked against the bounds. The region itself has no lock: whoever holds it gives each range one writer at a time.
+/// Access is by range and checked against the bounds. The region itself has no lock: whoever holds it gives each range one writer
+/// at a time.
 @safe
 public final class LockedMemory: @unchecked Sendable, CustomStringConvertible, CustomReflectable {
     /// The system refuses the memory, or refuses to lock it.

@@ -2,8 +2,8 @@ import CSodium
 
 /// libsodium, by spans: nothing here takes or returns a pointer.
 ///
-/// Lengths that a caller must know beforehand (keys, nonces, outputs) are preconditions; what comes from outside is answered with `nil`,
-/// `false` or a thrown error.
+/// Lengths that a caller must know beforehand (keys, nonces, outputs) are preconditions; what comes from outside is answered with
+/// `nil`, `false` or a thrown error.
 public enum Sodium {
     private static let ready: Void = {
         guard sodium_init() >= 0 else { fatalError("libsodium can't be initialised: this system gives no random bytes") }
@@ -65,7 +65,8 @@ public enum Sodium {
     /// Overwrites the stack below the caller: what a cipher may have spilled there.
     public static func wipeStack(_ count: Int = 1024) { sodium_stackzero(count) }
 
-    /// Pads in place to a multiple of `block` (ISO/IEC 7816-4): 0x80 and zeros. Returns the padded length, or nil when `bytes` is too short.
+    /// Pads in place to a multiple of `block` (ISO/IEC 7816-4): 0x80 and zeros. Returns the padded length, or nil when `bytes` is
+    /// too short.
     public static func pad(_ bytes: inout MutableSpan<UInt8>, count: Int, block: Int) -> Int? {
         precondition(count >= 0 && block > 0)
         var padded = 0

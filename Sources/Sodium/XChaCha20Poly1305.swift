@@ -28,8 +28,8 @@ public enum XChaCha20Poly1305 {
         }
     }
 
-    /// Writes the plaintext to `plaintext`, whose length is that of `sealed` less 16. False, and nothing is meant by `plaintext`, for a wrong
-    /// key, nonce or associated data, changed bytes, and fewer than 16.
+    /// Writes the plaintext to `plaintext`, whose length is that of `sealed` less 16. False, and nothing is meant by `plaintext`,
+    /// for a wrong key, nonce or associated data, changed bytes, and fewer than 16.
     public static func open(
         _ sealed: Span<UInt8>, into plaintext: inout MutableSpan<UInt8>, associatedData: Span<UInt8>, nonce: Span<UInt8>,
         key: Span<UInt8>

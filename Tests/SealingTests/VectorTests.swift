@@ -1,0 +1,166 @@
+import FoundationEssentials
+import Linux
+import Sodium
+import Testing
+
+@testable import Sealing
+
+/// The published vectors (Tests/Vectors/sealing.json), which check_sealing.py recomputes from the description alone.
+@Suite struct VectorTests {
+    private struct Vectors: Decodable {
+        struct Derived: Decodable {
+            let key: String, label: String, fields: [String], output: String
+        }
+        struct Stepped: Decodable {
+            let base: UInt64, file: String
+        }
+        let file: String, stepped: Stepped, derivations: [Derived], cases: [Case]
+    }
+
+    private struct Case: Decodable {
+        enum Output: Decodable, Equatable {
+            case one(String)
+            case many([String])
+
+            init(from decoder: any Decoder) throws {
+                let value = try decoder.singleValueContainer()
+                if let many = try? value.decode([String].self) { self = .many(many) } else { self = .one(try value.decode(String.self)) }
+            }
+        }
+        let op: String, output: Output
+        var room, member, token, ref, job, nonce, handle, code_index, key, id: String?
+        var joinid, client, audience, topic, template, kind, environment: String?
+        var generation: UInt32?
+        var slot: UInt8?
+        var now, expiry, until, deadline, sealed_at: UInt64?
+    }
+
+    private let vectors: Vectors
+    private let folder: KeyFolder
+
+    init() throws {
+        let path = #filePath.split(separator: "/").dropLast(2).joined(separator: "/")
+        let json = try File.read("/\(path)/Vectors/sealing.json", limit: 1_000_000)
+        vectors = try JSONDecoder().decode(Vectors.self, from: Data(json))
+        folder = try KeyFolder(creating: nil)
+        try folder.write(bytes(vectors.file))
+    }
+
+    @Test func derivationsAgree() throws {
+        for vector in vectors.derivations {
+            let digest = derive(try bytes(vector.key), vector.label, try vector.fields.map(bytes))
+            #expect(hex(digest.bytes) == vector.output)
+        }
+    }
+
+    @Test func aStepWritesTheFileThatIsDescribed() throws {
+        let ring = try folder.load()
+        #expect(try ring.step(nowMs: Epoch(vectors.stepped.base + 1).startMs)?.steps == ring.steps)
+        #expect(try hex(folder.bytes()) == vectors.stepped.file)
+    }
+
+    @Test func sealsAndNamesAgree() throws {
+        for (number, vector) in vectors.cases.enumerated() {
+            #expect(try output(vector) == vector.output, "case \(number): \(vector.op)")
+        }
+        #expect(Set(vectors.cases.map(\.op)).count == 12)
+    }
+
+    private func output(_ v: Case) throws -> Case.Output {
+        let nonce = try bytes(v.nonce ?? String(repeating: "00", count: 24))
+        let ring = try KeyRing(
+            path: folder.path, image: KeyFile(path: folder.path).read(), longestLifeSeconds: KeyRing.longestLifeSeconds,
+            nonce: { InlineArray { nonce[$0] } })
+        let joinID = Array((v.joinid ?? "").utf8), client = Array((v.client ?? "").utf8)
+        func room() throws -> RoomID { RoomID(try .copy(bytes(some(v.room)))) }
+        func member() throws -> MemberSecret { MemberSecret(try .copy(bytes(some(v.member)))) }
+        func code() throws -> Digest { try some(digest(bytes(some(v.code_index)))) }
+        let generation = v.generation ?? 0
+
+        switch v.op {
+        case "room_index": return .one(hex(ring.roomIndex(try room()).bytes))
+        case "member_hash": return .one(hex(ring.memberHash(try member()).bytes))
+        case "code_indexes": return .many(try ring.codeIndexes(joinID.span, nowMs: some(v.now)).map { hex($0.bytes) })
+        case "client_index":
+            let index = try ring.clientIndex(
+                room(), slot: some(v.slot), client: client.span, expiryMs: some(v.expiry), generation: generation)
+            return .one(hex(index.bytes))
+        case "seal_token":
+            let (token, context) = (try Secret.copy(bytes(some(v.token))), try tokenContext(v))
+            let sealed = try ring.sealToken(token, sealedAtMs: some(v.sealed_at), context: context, room: room())
+            #expect(try ring.open(sealed, context, room()).token == token)
+            return .one(hex(sealed))
+        case "seal_audience_token":
+            let (token, context) = (try Secret.copy(bytes(some(v.token))), try tokenContext(v))
+            let audience = Array(try some(v.audience).utf8)
+            let sealed = try ring.sealToken(token, sealedAtMs: some(v.sealed_at), context: context, audience: audience.span)
+            #expect(try ring.open(sealed, context, audience: audience).token == token)
+            return .one(hex(sealed))
+        case "seal_pending":
+            return .one(
+                hex(
+                    try ring.sealPending(
+                        room(), joinID: joinID.span, expiryMs: some(v.expiry), generation: generation, codeIndex: code())))
+        case "seal_creator":
+            return .one(
+                hex(
+                    try ring.sealCreator(
+                        member(), joinID: joinID.span, client1: client.span, expiryMs: some(v.expiry), generation: generation,
+                        codeIndex: code())))
+        case "seal_retry":
+            return .one(
+                hex(
+                    try ring.sealRetry(
+                        room(), member(), joinID: joinID.span, client2: client.span, untilMs: some(v.until),
+                        generation: generation, codeIndex: code())))
+        case "seal_job":
+            let content = JobContent(
+                token: try .copy(bytes(some(v.token))), sealedAtMs: try some(v.sealed_at),
+                handle: try bytes(some(v.handle)))
+            return .one(hex(try ring.sealJob(content, context: jobContext(v))))
+        case "apns_id":
+            return .one(try ring.apnsID(jobID(v), deadlineMs: some(v.deadline), generation: generation))
+        case "make_handle":
+            let id = try bytes(some(v.id))
+            return .one(
+                hex(
+                    ring.handle(
+                        key: try .copy(bytes(some(v.key))), kind: try some(v.kind), slot: try some(v.slot), id: id.span)))
+        default:
+            Issue.record("an operation that these tests don't know: \(v.op)")
+            return .many([])
+        }
+    }
+
+    private func derive(_ key: [UInt8], _ label: String, _ fields: [[UInt8]]) -> Digest {
+        var derivation = Derivation(key.span, Label(label))
+        for field in fields { derivation.add(field.span) }
+        return derivation.digest()
+    }
+
+    private func tokenContext(_ v: Case) throws -> TokenContext {
+        TokenContext(
+            generation: try some(v.generation), kind: try kind(v), environment: try environment(v), slot: try some(v.slot),
+            expiryMs: try some(v.expiry), ref: try some(Ref(some(v.ref))), topic: try some(v.topic))
+    }
+
+    private func jobContext(_ v: Case) throws -> JobContext {
+        JobContext(
+            generation: try some(v.generation), job: try jobID(v), ref: try some(Ref(some(v.ref))), kind: try kind(v),
+            environment: try environment(v), topic: try some(v.topic), template: try some(v.template),
+            deadlineMs: try some(v.deadline), expiryMs: try some(v.expiry))
+    }
+
+    private func jobID(_ v: Case) throws -> JobID { try some(JobID(some(v.job))) }
+    private func kind(_ v: Case) throws -> TokenKind {
+        try some(["alert": .alert, "voip": .voip, "liveactivity": .liveActivity][some(v.kind)])
+    }
+    private func environment(_ v: Case) throws -> PushEnvironment {
+        try some(["production": .production, "sandbox": .sandbox][some(v.environment)])
+    }
+
+    private func some<Value>(_ value: Value?) throws -> Value { try #require(value) }
+    private func bytes(_ text: String) throws -> [UInt8] { try some(Hex.decode(text)) }
+    private func hex(_ bytes: [UInt8]) -> String { Hex.encode(bytes.span) }
+    private func digest(_ bytes: [UInt8]) -> Digest? { Digest(bytes: bytes.span) }
+}

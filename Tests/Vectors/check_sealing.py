@@ -1,0 +1,179 @@
+"""Recomputes sealing.json from docs/sealing.md alone, with hashlib and PyNaCl. Prints one line; exit 0 when all agree, else 1."""
+
+import hashlib
+import hmac
+import json
+import pathlib
+import struct
+import sys
+import uuid
+
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as aead_open
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as aead_seal
+
+KINDS = {"alert": 1, "voip": 2, "liveactivity": 3}
+ENVIRONMENTS = {"production": 1, "sandbox": 2}
+KEY_0 = bytes(32)
+
+
+def derive(key, label, *fields):
+    """D of the design."""
+    message = b"mayfly/v1 " + label.encode() + b"\0"
+    for field in fields:
+        message += struct.pack(">I", len(field)) + field
+    return hashlib.blake2b(message, digest_size=32, key=key).digest()
+
+
+def pad(plaintext, block=128):
+    return plaintext + b"\x80" + bytes(-(len(plaintext) + 1) % block)
+
+
+def counted(text):
+    return struct.pack(">H", len(text.encode())) + text.encode()
+
+
+class Keys:
+    """A parsed ratchet.key."""
+
+    def __init__(self, file):
+        head, self.day_chain, entries = file[:32], file[32:64], file[64:-32]
+        magic, version, count, self.steps, self.base = struct.unpack(">8sIIQQ", head)
+        assert magic == b"mayflyrk" and version == 1 and len(entries) == 44 * count
+        assert file[-32:] == derive(KEY_0, "ratchet-file", file[:-32])
+        self.generations = {}
+        for start in range(0, len(entries), 44):
+            number, born, chain = struct.unpack(">IQ32s", entries[start : start + 44])
+            self.generations[number] = (born, chain)
+
+    def epoch_key(self, generation, ms):
+        chain = self.generations[generation][1]
+        for _ in range(self.base, ms // 300_000):
+            chain = derive(chain, "chain")
+        return derive(chain, "epoch")
+
+    def day_key(self, day):
+        chain = self.day_chain
+        for _ in range((self.base + 1) // 288 - 2, day):
+            chain = derive(chain, "chain")
+        return derive(chain, "day")
+
+    def stepped(self, base):
+        """The file after a step to a later base epoch of the same day span, no generation beginning or ending."""
+        day_chain = self.day_chain
+        for _ in range((self.base + 1) // 288, (base + 1) // 288):
+            day_chain = derive(day_chain, "chain")
+        file = struct.pack(">8sIIQQ", b"mayflyrk", 1, len(self.generations), self.steps + 1, base) + day_chain
+        for number, (born, chain) in self.generations.items():
+            for _ in range(self.base, base):
+                chain = derive(chain, "chain")
+            file += struct.pack(">IQ", number, born) + chain
+        return file + derive(KEY_0, "ratchet-file", file)
+
+
+class Case:
+    """One vector's inputs: hexadecimal as bytes, all else as it stands."""
+
+    def __init__(self, keys, values):
+        self.keys, self.values = keys, values
+
+    def __getattr__(self, name):
+        value = self.values[name]
+        if name in ("room", "member", "token", "ref", "job", "nonce", "handle", "code_index", "key", "id"):
+            return bytes.fromhex(value)
+        return value.encode() if name in ("joinid", "client", "audience") else value
+
+    def seal(self, key, data, plaintext):
+        sealed = aead_seal(plaintext, data, self.nonce, key)
+        assert aead_open(sealed, data, self.nonce, key) == plaintext
+        return (self.nonce + sealed).hex()
+
+    def epoch_key(self, ms):
+        return self.keys.epoch_key(self.generation, ms)
+
+    # -- names of rows
+    def room_index(self):
+        return derive(KEY_0, "room", self.room).hex()
+
+    def member_hash(self):
+        return derive(KEY_0, "member", self.member).hex()
+
+    def code_indexes(self):
+        today = self.now // 86_400_000
+        return [derive(self.keys.day_key(day), "join", self.joinid).hex() for day in (today, today - 1, today - 2)]
+
+    def client_index(self):
+        return derive(self.epoch_key(self.expiry), "client", self.room, bytes([self.slot]), self.client).hex()
+
+    # -- seals
+    def token_data(self):
+        head = struct.pack(
+            ">4sIBBBQ", b"MFT1", self.generation, KINDS[self.kind], ENVIRONMENTS[self.environment], self.slot, self.expiry
+        )
+        return head + self.ref + counted(self.topic)
+
+    def token_text(self):
+        return pad(struct.pack(">QB", self.sealed_at, len(self.token)) + self.token)
+
+    def seal_token(self):
+        key = derive(self.epoch_key(self.expiry), "token", bytes([self.slot]), self.room)
+        return self.seal(key, self.token_data(), self.token_text())
+
+    def seal_audience_token(self):
+        key = derive(self.epoch_key(self.expiry), "audience", self.audience)
+        return self.seal(key, self.token_data(), self.token_text())
+
+    def code_data(self, purpose, ms):
+        return struct.pack(">4sIQ", purpose, self.generation, ms) + self.code_index
+
+    def seal_pending(self):
+        key = derive(self.epoch_key(self.expiry), "pending", self.joinid)
+        return self.seal(key, self.code_data(b"MFP1", self.expiry), self.room)
+
+    def seal_creator(self):
+        key = derive(self.epoch_key(self.expiry), "creator", self.joinid, self.client)
+        return self.seal(key, self.code_data(b"MFC1", self.expiry), self.member)
+
+    def seal_retry(self):
+        key = derive(self.epoch_key(self.until), "retry", self.joinid, self.client)
+        return self.seal(key, self.code_data(b"MFR1", self.until), self.room + self.member)
+
+    def seal_job(self):
+        key = derive(self.epoch_key(self.deadline), "job", self.job)
+        data = struct.pack(
+            ">4sIBBQQ", b"MFJ1", self.generation, KINDS[self.kind], ENVIRONMENTS[self.environment], self.deadline, self.expiry
+        )
+        data += self.job + self.ref + counted(self.topic) + counted(self.template)
+        plaintext = struct.pack(">Q16sB", self.sealed_at, self.handle, len(self.token)) + self.token
+        return self.seal(key, data, pad(plaintext))
+
+    # -- names outside
+    def apns_id(self):
+        raw = bytearray(derive(self.epoch_key(self.deadline), "apns-id", self.job)[:16])
+        raw[6], raw[8] = raw[6] & 0x0F | 0x80, raw[8] & 0x3F | 0x80
+        return str(uuid.UUID(bytes=bytes(raw)))
+
+    def make_handle(self):
+        message = b"mayfly/v1 handle" + self.kind.encode() + bytes([self.slot]) + self.id
+        return hmac.new(self.key, message, "sha256").digest()[:16].hex()
+
+
+def main():
+    vectors = json.loads(pathlib.Path(__file__).with_name("sealing.json").read_text())
+    wrong = []
+    for number, vector in enumerate(vectors["derivations"]):
+        fields = [bytes.fromhex(field) for field in vector["fields"]]
+        if derive(bytes.fromhex(vector["key"]), vector["label"], *fields).hex() != vector["output"]:
+            wrong.append(f"derivation {number}")
+    keys = Keys(bytes.fromhex(vectors["file"]))
+    if keys.stepped(vectors["stepped"]["base"]).hex() != vectors["stepped"]["file"]:
+        wrong.append("stepped file")
+    for number, vector in enumerate(vectors["cases"]):
+        if getattr(Case(keys, vector), vector["op"])() != vector["output"]:
+            wrong.append(f"case {number} ({vector['op']})")
+    total = len(vectors["derivations"]) + len(vectors["cases"]) + 2
+    print(f"sealing: {', '.join(wrong)} differ" if wrong else f"sealing: {total} vectors agree")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
