@@ -1,9 +1,9 @@
 /// The broker's time from the wall clock, checked against CLOCK_BOOTTIME, which does not step.
 ///
-/// Broker time is the highest of wall clock, highest seen and persisted time: it never goes back, and while the wall clock is
-/// behind it goes on at the pace of CLOCK_BOOTTIME, so that things still expire. The ratchet's time is the same, but for an epoch
-/// after the wall clock has stepped by more than 60 s it keeps to the old time's pace: what a wrong clock destroys is gone for
-/// good, and a person gets that long to put it right. Times are unix ms.
+/// Broker time is the highest of wall clock, highest seen and persisted time, so it never goes back; while the wall clock is behind
+/// it goes on at half the pace of CLOCK_BOOTTIME, so that things still expire and the two meet again. The ratchet's time is the
+/// same, but when the wall clock steps forward by more than 60 s it keeps its pace for an epoch: what a wrong clock destroys is
+/// gone for good, and a person gets that long to put it right. Times are unix ms.
 public struct BrokerClock: Sendable {
     public static let largestStepMs: UInt64 = 60_000
 
@@ -19,7 +19,7 @@ public struct BrokerClock: Sendable {
     }
 
     private var highest: UInt64
-    /// The time that wall clock and CLOCK_BOOTTIME have agreed on, moved on by the latter.
+    /// The time that the wall clock and CLOCK_BOOTTIME agree on.
     private var steady: UInt64
     private var lastBoot: UInt64
     private var steppedAtBoot: UInt64?
@@ -32,31 +32,31 @@ public struct BrokerClock: Sendable {
     }
 
     public mutating func read(wallMs: UInt64, bootMs: UInt64) -> Reading {
-        steady += bootMs - min(lastBoot, bootMs)
-        lastBoot = max(lastBoot, bootMs)
-        let alarm = judge(wallMs, lastBoot)
-        highest = max(highest, wallMs, steady)
+        // Even, so that the half of many short times is not lost.
+        let passed = (max(bootMs, lastBoot) - lastBoot) & ~1
+        lastBoot += passed
+        let alarm = follow(wallMs, passed)
+        highest = max(highest + passed / 2, wallMs, steady)
         return Reading(nowMs: highest, ratchetMs: steady, alarm: alarm, isHeld: steppedAtBoot != nil)
     }
 
-    /// Follows the wall clock where it may be trusted; the step, if this is the first reading after one.
-    private mutating func judge(_ wall: UInt64, _ boot: UInt64) -> Int64? {
-        let difference = Int64(clamping: wall) - Int64(clamping: steady)
+    /// Moves the steady time on; the wall clock's step, if this is the first reading after one.
+    private mutating func follow(_ wall: UInt64, _ passed: UInt64) -> Int64? {
+        let difference = Int64(clamping: wall) - Int64(clamping: steady + passed)
         if difference.magnitude <= Self.largestStepMs {
-            // Slewing: forwards it is followed, backwards it is waited for.
-            steady = max(steady, wall)
             steppedAtBoot = nil
-            return nil
-        }
-        guard let since = steppedAtBoot else {
-            steppedAtBoot = boot
+        } else if steppedAtBoot == nil {
+            steppedAtBoot = lastBoot
+            steady += difference > 0 ? passed : passed / 2
             return difference
-        }
-        // The hold is over. A clock that went forward is believed; one that went back never is.
-        if boot - since >= Epoch.lengthMs, wall > steady {
-            steady = wall
+        } else if difference > 0, lastBoot - steppedAtBoot! < Epoch.lengthMs {
+            steady += passed
+            return nil
+        } else if difference > 0 {
+            // The hold is over: it is believed.
             steppedAtBoot = nil
         }
+        steady = max(steady + passed / 2, wall)
         return nil
     }
 }

@@ -58,10 +58,6 @@ struct KeyFile: Sendable {
     }
 
     func read() throws(KeyFileError) -> KeyImage {
-        try system { () throws(Errno) in
-            // What a crash in the middle of a replace left behind would grow old as a second copy.
-            if File.exists(path + ".new") { try File.removeAndErase(path + ".new") }
-        }
         guard let entry = try system({ () throws(Errno) in try File.status(path, followLinks: false) }) else { throw .missing }
         guard entry.kind == .file else { throw .notAFile }
 
@@ -83,7 +79,8 @@ struct KeyFile: Sendable {
         return try KeyImage(checking: memory, count: count)
     }
 
-    /// Replaces the file durably: after a crash it is the old or the new one, whole. The old one's bytes are zeroed.
+    /// Replaces the file durably: after a crash it is the old or the new one, whole. The old one's bytes are zeroed, and so are
+    /// those that such a crash left beside it.
     func replace(_ image: KeyImage) throws(KeyFileError) {
         try system { () throws(Errno) in
             try image.withBytes { bytes throws(Errno) in try File.replaceAndErase(path, bytes, mode: 0o600) }
@@ -94,7 +91,6 @@ struct KeyFile: Sendable {
         do throws(Errno) {
             return try body()
         } catch {
-            if error.isMissing { throw .missing }
             if error.isExisting { throw .alreadyExists }
             throw .system(error)
         }

@@ -106,9 +106,10 @@ struct KeyImage: Sendable {
     private var isPlausible: Bool {
         guard base.number >= Epoch.perDay * DayChain.daysBack, base.number < UInt64.max / Epoch.lengthMs - Epoch.perDay * 10_000
         else { return false }
+        guard steps < UInt64.max / 2 else { return false }
         for index in 0..<generations {
             let (id, born) = entry(index)
-            guard born.number <= base.number + 1 else { return false }
+            guard id < UInt32.max / 2, born.number <= base.number + 1 else { return false }
             if index > 0 {
                 let before = entry(index - 1)
                 guard id > before.id, born > before.born else { return false }

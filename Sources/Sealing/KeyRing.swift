@@ -7,6 +7,9 @@ public final class KeyRing: Sendable {
     /// The longest life of anything sealed, in seconds, unless a policy says otherwise: a week.
     public static let longestLifeSeconds: UInt64 = 604_800
 
+    /// 60 days: a generation's keys are held for the longest life, and as many generations.
+    public static let largestLifeSeconds: UInt64 = 5_184_000
+
     /// One step at a time; seals and opens go on meanwhile.
     private let file: Mutex<KeyFile>
     private let ratchet: Mutex<Ratchet>
@@ -17,6 +20,7 @@ public final class KeyRing: Sendable {
         path: String, image: KeyImage, longestLifeSeconds: UInt64,
         nonce: @escaping @Sendable () -> InlineArray<24, UInt8> = { .random }
     ) throws(KeyFileError) {
+        precondition(longestLifeSeconds <= Self.largestLifeSeconds)
         let life = (longestLifeSeconds * 1000 + Epoch.lengthMs - 1) / Epoch.lengthMs
         do throws(LockedMemory.Unavailable) {
             ratchet = Mutex(try Ratchet(image, longestLife: life))
@@ -76,6 +80,8 @@ public final class KeyRing: Sendable {
     public var baseEpoch: Epoch { ratchet.withLock { $0.base } }
     /// The generation that takes new seals.
     public var currentGeneration: UInt32 { ratchet.withLock { $0.current } }
+    /// All that can still open something, oldest first, each with the epoch in which it began.
+    public var generations: [(id: UInt32, born: Epoch)] { ratchet.withLock { $0.generations.map { ($0.id, $0.born) } } }
     /// When the next step is due, in unix ms.
     public var nextStepMs: UInt64 { ratchet.withLock { Epoch($0.base.number + 2).startMs } }
     /// The keys say that it is at least this late, whatever the clock does.

@@ -24,8 +24,9 @@ import Testing
     @Test func persistedTimeIsTheLeast() {
         var clock = clock(persisted: start + 5000)
         #expect(clock.read(wallMs: start, bootMs: 1000).nowMs == start + 5000)
-        // Less than a minute is drift, and waited for at the pace of the other clock.
-        #expect(clock.read(wallMs: start + 1000, bootMs: 2000).nowMs == start + 6000)
+        // Less than a minute is drift, and waited for at half the pace.
+        #expect(clock.read(wallMs: start + 1000, bootMs: 2000).nowMs == start + 5500)
+        #expect(clock.read(wallMs: start + 12_000, bootMs: 13_000).nowMs == start + 12_000)
     }
 
     @Test func slewingIsFollowed() {
@@ -57,21 +58,37 @@ import Testing
         let reading = clock.read(wallMs: start + 100_000, bootMs: 101_000)
         #expect(reading.ratchetMs == start + 100_000 && !reading.isHeld)
         // Broker time never goes back.
-        #expect(reading.nowMs == start + day)
+        #expect(reading.nowMs == start + day + 49_500)
         #expect(clock.read(wallMs: start + 500_000, bootMs: 501_000).ratchetMs == start + 500_000)
     }
 
-    @Test func stepBackNeverStopsTime() {
+    @Test func aStepBackIsWaitedForAtHalfThePace() {
         var clock = clock()
         let hour: UInt64 = 3_600_000
         var alarms = 0
-        for minute: UInt64 in 1...30 {
-            let reading = clock.read(wallMs: start - hour + minute * 60_000, bootMs: 1000 + minute * 60_000)
-            if reading.alarm != nil { alarms += 1 }
-            #expect(reading.nowMs == start + minute * 60_000)
-            #expect(reading.ratchetMs == start + minute * 60_000)
+        for minute: UInt64 in 1...150 {
+            let read = clock.read(wallMs: start + minute * 60_000 - hour, bootMs: 1000 + minute * 60_000)
+            if read.alarm != nil { alarms += 1 }
+            let passed = max(minute * 30_000, minute * 60_000 - min(hour, minute * 60_000))
+            #expect(read.nowMs == start + passed && read.ratchetMs == start + passed)
+            // After two hours the two are together again.
+            #expect(read.isHeld == (minute < 119))
         }
         #expect(alarms == 1)
+    }
+
+    @Test func shortReadingsLoseNoTime() {
+        var clock = clock(persisted: start + 50_000)
+        for ms: UInt64 in 1...20_001 { _ = clock.read(wallMs: start, bootMs: 1000 + ms) }
+        #expect(clock.read(wallMs: start, bootMs: 21_002).nowMs == start + 60_001)
+    }
+
+    @Test func aFalseStepThatWasSeenFadesFromBrokerTime() {
+        var clock = clock()
+        let hour: UInt64 = 3_600_000
+        #expect(clock.read(wallMs: start + hour, bootMs: 1000).nowMs == start + hour)
+        let read = clock.read(wallMs: start + hour, bootMs: 1000 + hour)
+        #expect(read == reading(hour + hour / 2, hour, isHeld: false))
     }
 
     @Test func exactlyAMinuteIsNoStep() {
