@@ -1,4 +1,5 @@
 public import EventLoop
+import HTTPServer
 public import Linux
 public import TLS
 
@@ -9,6 +10,8 @@ public import TLS
 public actor APNsSimulator: LoopActor {
     public struct Configuration: Sendable {
         public var listen: SocketAddress
+        /// Where the control listener is, in plain HTTP; nil for none.
+        public var control: SocketAddress?
         /// PEM, leaf first, and the leaf's key.
         public var certificateChain: [UInt8]
         public var privateKey: [UInt8]
@@ -22,10 +25,12 @@ public actor APNsSimulator: LoopActor {
         public var keptPushes: Int
 
         public init(
-            listen: SocketAddress, certificateChain: [UInt8], privateKey: [UInt8], keyID: String, teamID: String,
+            listen: SocketAddress, control: SocketAddress? = nil, certificateChain: [UInt8], privateKey: [UInt8], keyID: String,
+            teamID: String,
             publicKey: ES256.PublicKey, bundleID: String, isSandbox: Bool = true, keptPushes: Int = 10_000
         ) {
             self.listen = listen
+            self.control = control
             self.certificateChain = certificateChain
             self.privateKey = privateKey
             self.keyID = keyID
@@ -49,6 +54,7 @@ public actor APNsSimulator: LoopActor {
     private let configuration: Configuration
     private let service: PushService
     private var listener: Listener?
+    private var control: HTTPServer?
 
     /// - Parameter wallMs: unix milliseconds, for provider tokens and time stamps.
     /// - Throws: `TLSError` for a certificate or key that can't be used.
@@ -60,20 +66,35 @@ public actor APNsSimulator: LoopActor {
         service = try PushService(configuration, loop: loop, wallMs: wallMs)
     }
 
-    /// Listens, and returns where: the port that was chosen for port 0.
-    /// - Throws: `Errno`.
-    public func start() throws -> SocketAddress {
-        let socket = try Socket.listen(on: configuration.listen)
-        let address = try socket.localAddress()
-        listener = try Listener(socket, loop: loop) { [service] socket in service.serve(socket) }
-        return address
+    /// Where a simulator listens: with the ports that were chosen for port 0.
+    public struct Addresses: Sendable, Equatable {
+        public let apns: SocketAddress
+        public let control: SocketAddress?
     }
 
-    /// Closes everything. What was accepted can still be asked for.
-    public func stop() {
+    /// Listens.
+    /// - Throws: `Errno`.
+    public func start() async throws -> Addresses {
+        let socket = try Socket.listen(on: configuration.listen)
+        let address = try socket.localAddress()
+        var controlAddress: SocketAddress?
+        if let wanted = configuration.control {
+            let server = HTTPServer(
+                loop: loop, configuration: ServerConfiguration(address: wanted), handler: Control(simulator: self))
+            controlAddress = try await server.start()
+            control = server
+        }
+        listener = try Listener(socket, loop: loop) { [service] socket in service.serve(socket) }
+        return Addresses(apns: address, control: controlAddress)
+    }
+
+    /// Closes everything. What was accepted can still be asked for here.
+    public func stop() async {
         listener?.close()
         listener = nil
         service.closeAll()
+        await control?.drain(deadlineMs: 1000)
+        control = nil
     }
 
     /// What was accepted, oldest first.

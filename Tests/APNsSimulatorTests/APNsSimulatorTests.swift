@@ -1,66 +1,12 @@
 import EventLoop
 import HTTP2
 import Linux
-import Synchronization
 import TLS
 import Testing
 
 @testable import APNsSimulator
 
-private let device = String(repeating: "ab", count: 32)
 private let otherDevice = String(repeating: "cd", count: 32)
-
-/// A simulator on a loop of its own, and what its clients need.
-private final class World: Sendable {
-    let loop: EventLoop
-    let simulator: APNsSimulator
-    let address: SocketAddress
-    let certificate: SelfSignedCertificate
-    let bearer: String
-    let provider: TestProvider
-
-    init(isSandbox: Bool = true) async throws {
-        loop = try EventLoop(name: "apns")
-        try loop.start()
-        certificate = try SelfSignedCertificate.make(names: ["127.0.0.1"], days: 1)
-        provider = try TestProvider()
-        bearer = "bearer " + (try provider.token(iat: Clock.wallMs / 1000))
-        let configuration = APNsSimulator.Configuration(
-            listen: .v4(0x7f00_0001, port: 0), certificateChain: certificate.certificate, privateKey: certificate.privateKey,
-            keyID: TestProvider.keyID, teamID: TestProvider.teamID, publicKey: try provider.publicKey(),
-            bundleID: "org.example.app", isSandbox: isSandbox)
-        simulator = try APNsSimulator(configuration, loop: loop)
-        address = try await simulator.start()
-    }
-
-    deinit {
-        loop.stop()
-        loop.join()
-    }
-
-    func client(alpn: [String] = ["h2"]) async throws -> TestClient {
-        let client = try TestClient(to: address, certificate: certificate.certificate, alpn: alpn, loop: loop)
-        try await client.open()
-        return client
-    }
-
-    func headers(_ changes: [String: String] = [:], device: String = device) -> HTTP2Headers {
-        var fields = [
-            "authorization": bearer, "apns-topic": "org.example.app", "apns-push-type": "alert", "apns-priority": "10",
-            "apns-expiration": "0",
-        ]
-        fields.merge(changes) { $1 }
-        var headers = HTTP2Headers(capacity: 512)
-        headers.append(":method", "POST")
-        headers.append(":scheme", "https")
-        headers.append(":path", "/3/device/" + device)
-        headers.append(":authority", "127.0.0.1")
-        for (name, value) in fields { headers.append(name, value) }
-        return headers
-    }
-}
-
-private let payload = #"{"aps":{"alert":"x"}}"#
 
 @Suite(.timeLimit(.minutes(1))) struct APNsSimulatorTests {
     @Test func acceptsAPush() async throws {

@@ -3,7 +3,7 @@ import Testing
 @testable import APNsSimulator
 
 private let now: UInt64 = 1_800_000_000
-private let device = String(repeating: "0aF1", count: 16)
+private let mixedCaseDevice = String(repeating: "0aF1", count: 16)
 private let bundle = "org.example.app"
 
 /// One request that differs from a good one in the headers named; nil removes a header.
@@ -11,7 +11,7 @@ struct Case: Sendable, CustomTestStringConvertible {
     let name: String
     let expected: Reason?
     var method = "POST"
-    var path = "/3/device/" + device
+    var path = "/3/device/" + mixedCaseDevice
     var headers: [String: String?] = [:]
     var body = #"{"aps":{"alert":"x"}}"#
     var testDescription: String { name }
@@ -23,7 +23,7 @@ struct Case: Sendable, CustomTestStringConvertible {
         self.name = name
         self.expected = expected
         self.method = method
-        self.path = path ?? "/3/device/" + device
+        self.path = path ?? "/3/device/" + mixedCaseDevice
         self.headers = headers
         self.body = body
     }
@@ -72,9 +72,9 @@ struct Case: Sendable, CustomTestStringConvertible {
         Case("a good request", nil),
         Case("GET", .methodNotAllowed, method: "GET"),
         Case("another path", .badPath, path: "/"),
-        Case("an older version's path", .badPath, path: "/2/device/" + device),
-        Case("a path below the device", .badPath, path: "/3/device/" + device + "/x"),
-        Case("a query", .badPath, path: "/3/device/" + device + "?x=1"),
+        Case("an older version's path", .badPath, path: "/2/mixedCaseDevice/" + mixedCaseDevice),
+        Case("a path below the device", .badPath, path: "/3/device/" + mixedCaseDevice + "/x"),
+        Case("a query", .badPath, path: "/3/device/" + mixedCaseDevice + "?x=1"),
         Case("no device token", .missingDeviceToken, path: "/3/device/"),
         Case("an odd number of digits", .badDeviceToken, path: "/3/device/abc"),
         Case("a token that is not hex", .badDeviceToken, path: "/3/device/zz"),
@@ -176,7 +176,7 @@ struct Case: Sendable, CustomTestStringConvertible {
         var rules = rules
         var session = Rules.Session()
         let accepted = try rules.verdict(request(Case("good", nil)), on: &session, now: now).get()
-        #expect(accepted == Rules.Accepted(token: device.lowercased(), pushType: .alert))
+        #expect(accepted == Rules.Accepted(token: mixedCaseDevice.lowercased(), pushType: .alert))
         #expect(session.provider?.issuedAt == now - 60)
     }
 
