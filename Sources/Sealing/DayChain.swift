@@ -7,42 +7,60 @@ import Sodium
 struct DayChain: Sendable {
     static let daysBack: UInt64 = 2
 
-    // 0: the base day's chain. 32: a chain walked forward. 64: the key made of it.
+    // 0: the base day's chain. 32, 64, 96: the keys of the base day and the two after it. 128: the chain of the day after those.
+    // 160: a key made in passing.
     private let memory: LockedMemory
     private(set) var base: UInt64
 
     /// `base`: the day (unix seconds / 86,400) whose chain `chain` fills.
     init(base: UInt64, chain: (inout MutableSpan<UInt8>) -> Void) throws(LockedMemory.Unavailable) {
-        memory = try LockedMemory(count: 96)
+        memory = try LockedMemory(count: 192)
         memory.withMutableBytes(0..<32, chain)
         self.base = base
+        makeKeys()
     }
 
     /// The base day when the base epoch is `epoch`: two before the day of the epoch after it, which is now.
     static func base(for epoch: Epoch) -> UInt64 { (epoch.number + 1) / Epoch.perDay - daysBack }
 
-    /// The code's index under the key of each day from `today` back to the base, today's first.
+    /// The code's index under the key of each day from `today` back to the base, three days at most, today's first.
     func indexes(_ joinID: Span<UInt8>, today: UInt64) -> [Digest] {
+        let today = max(base, today)
         var indexes: [Digest] = []
-        memory.copy(from: 0, to: 32)
-        for day in base...max(base, today) {
-            if day + Self.daysBack >= today {
-                memory.derive(from: 32, .day, to: 64)
-                var derivation = memory.withBytes(64..<96) { Derivation($0, .join) }
-                derivation.add(joinID)
-                indexes.append(derivation.digest())
-            }
-            memory.derive(from: 32, .chain, to: 32)
-        }
-        memory.wipe(32..<96)
+        for day in max(base, today - Self.daysBack)...today { indexes.append(index(joinID, day)) }
         return indexes.reversed()
     }
 
     /// Destroys every day before `day`.
     mutating func advance(to day: UInt64) {
+        guard base < day else { return }
         while base < day {
             memory.derive(from: 0, .chain, to: 0)
             base += 1
+        }
+        makeKeys()
+    }
+
+    private func index(_ joinID: Span<UInt8>, _ day: UInt64) -> Digest {
+        var key = 32 + 32 * Int(day - base)
+        if day > base + Self.daysBack {
+            // Broker time is ahead of a ratchet that is held.
+            key = 160
+            memory.copy(from: 128, to: key)
+            for _ in base + Self.daysBack + 1..<day { memory.derive(from: key, .chain, to: key) }
+            memory.derive(from: key, .day, to: key)
+        }
+        var derivation = memory.withBytes(key..<key + 32) { Derivation($0, .join) }
+        derivation.add(joinID)
+        memory.wipe(160..<192)
+        return derivation.digest()
+    }
+
+    private func makeKeys() {
+        memory.copy(from: 0, to: 128)
+        for key in [32, 64, 96] {
+            memory.derive(from: 128, .day, to: key)
+            memory.derive(from: 128, .chain, to: 128)
         }
     }
 
