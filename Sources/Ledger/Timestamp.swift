@@ -1,0 +1,81 @@
+/// RFC 3339 in UTC to the second, `2026-01-02T03:04:05Z`: the one spelling that the ledger knows.
+enum Timestamp {
+    static let count = 20
+    /// The end of year 9999, exclusive: four digits hold no more.
+    static let endMs: UInt64 = 253_402_300_800_000
+
+    /// Appends unix `ms`, less the part of a second. Times from year 10000 on are a programmer's error.
+    static func append(_ ms: UInt64, to text: inout [UInt8]) {
+        precondition(ms < endMs, "a time beyond year 9999")
+        let seconds = ms / 1000
+        let (year, month, day) = date(daysSince1970: seconds / 86400)
+        let time = seconds % 86400
+        append(year / 100, UInt8(ascii: "0"), to: &text, then: nil)
+        append(year % 100, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "-"))
+        append(month, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "-"))
+        append(day, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "T"))
+        append(time / 3600, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: ":"))
+        append(time / 60 % 60, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: ":"))
+        append(time % 60, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "Z"))
+    }
+
+    static func text(_ ms: UInt64) -> String {
+        var text: [UInt8] = []
+        append(ms, to: &text)
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    /// Unix ms of the 20 characters at `start`; nil for another spelling, a date that does not exist, or a time before 1970.
+    static func parse(_ text: Span<UInt8>, at start: Int) -> UInt64? {
+        guard start + count <= text.count,
+            text[start + 4] == UInt8(ascii: "-"), text[start + 7] == UInt8(ascii: "-"), text[start + 10] == UInt8(ascii: "T"),
+            text[start + 13] == UInt8(ascii: ":"), text[start + 16] == UInt8(ascii: ":"), text[start + 19] == UInt8(ascii: "Z"),
+            let century = pair(text, start), let years = pair(text, start + 2),
+            let month = pair(text, start + 5), let day = pair(text, start + 8),
+            let hour = pair(text, start + 11), let minute = pair(text, start + 14), let second = pair(text, start + 17)
+        else { return nil }
+        let year = century * 100 + years
+        guard year >= 1970, (1...12).contains(month), day >= 1, day <= daysIn(month, of: year), hour < 24, minute < 60, second < 60
+        else { return nil }
+        return (days(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000
+    }
+
+    @inline(__always)
+    private static func append(_ number: UInt64, _ zero: UInt8, to text: inout [UInt8], then mark: UInt8?) {
+        text.append(zero + UInt8(truncatingIfNeeded: number / 10))
+        text.append(zero + UInt8(truncatingIfNeeded: number % 10))
+        if let mark { text.append(mark) }
+    }
+
+    @inline(__always)
+    private static func pair(_ text: Span<UInt8>, _ at: Int) -> UInt64? {
+        let (tens, ones) = (text[at] &- UInt8(ascii: "0"), text[at + 1] &- UInt8(ascii: "0"))
+        return tens < 10 && ones < 10 ? UInt64(tens) * 10 + UInt64(ones) : nil
+    }
+
+    private static func daysIn(_ month: UInt64, of year: UInt64) -> UInt64 {
+        switch month {
+        case 4, 6, 9, 11: 30
+        case 2: year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28
+        default: 31
+        }
+    }
+
+    // The proleptic Gregorian calendar in eras of 400 years that begin on 1 March, so that a leap day ends its year.
+    private static func days(_ year: UInt64, _ month: UInt64, _ day: UInt64) -> UInt64 {
+        let shifted = month <= 2 ? year - 1 : year
+        let (era, yearOfEra) = (shifted / 400, shifted % 400)
+        let dayOfYear = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1
+        return era * 146_097 + yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear - 719_468
+    }
+
+    private static func date(daysSince1970: UInt64) -> (year: UInt64, month: UInt64, day: UInt64) {
+        let days = daysSince1970 + 719_468
+        let (era, dayOfEra) = (days / 146_097, days % 146_097)
+        let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+        let shifted = (5 * dayOfYear + 2) / 153
+        let month = shifted < 10 ? shifted + 3 : shifted - 9
+        return (yearOfEra + era * 400 + (month <= 2 ? 1 : 0), month, dayOfYear - (153 * shifted + 2) / 5 + 1)
+    }
+}

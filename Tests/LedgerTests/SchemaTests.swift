@@ -1,0 +1,99 @@
+import FoundationEssentials
+import Testing
+
+@testable import Ledger
+
+/// `audit/entry.schema.json` against the encoder: what auditors read must be what the broker writes.
+@Suite struct SchemaTests {
+    struct Schema: Decodable {
+        var oneOf: [Event]
+        var defs: [String: Value]
+
+        enum CodingKeys: String, CodingKey {
+            case oneOf
+            case defs = "$defs"
+        }
+    }
+
+    struct Event: Decodable {
+        var properties: [String: Value]
+        var required: [String]
+        var additionalProperties: Bool
+    }
+
+    struct Value: Decodable {
+        var const: String?
+        var values: [String]?
+        var pattern: String?
+        var maximum: UInt64?
+        var reference: String?
+
+        enum CodingKeys: String, CodingKey {
+            case const, pattern, maximum
+            case values = "enum"
+            case reference = "$ref"
+        }
+    }
+
+    enum JSON: Decodable {
+        case text(String)
+        case number(UInt64)
+
+        init(from decoder: any Decoder) throws {
+            let value = try decoder.singleValueContainer()
+            self = if let number = try? value.decode(UInt64.self) { .number(number) } else { .text(try value.decode(String.self)) }
+        }
+    }
+
+    static let schema: Schema = {
+        let data = try! Data(contentsOf: URL(filePath: Vectors.root + "/audit/entry.schema.json"))
+        return try! JSONDecoder().decode(Schema.self, from: data)
+    }()
+
+    static func allows(_ value: Value, _ json: JSON) throws -> Bool {
+        if let name = value.reference?.split(separator: "/").last { return try allows(try #require(schema.defs[String(name)]), json) }
+        switch json {
+        case .number(let number): return try number <= #require(value.maximum)
+        case .text(let text):
+            if let const = value.const { return text == const }
+            if let values = value.values { return values.contains(text) }
+            return try text.wholeMatch(of: Regex(#require(value.pattern))) != nil
+        }
+    }
+
+    /// How many of the schema's events an entry is.
+    static func matches(_ json: [UInt8]) throws -> Int {
+        let object = try JSONDecoder().decode([String: JSON].self, from: Data(json))
+        return try schema.oneOf.filter { event in
+            try event.required.sorted() == object.keys.sorted()
+                && object.allSatisfy { key, json in try event.properties[key].map { try allows($0, json) } ?? event.additionalProperties }
+        }.count
+    }
+
+    @Test func everyEntryIsOneEvent() throws {
+        for (op, _) in EntryTests.each { #expect(try Self.matches(Entry(atMs: EntryTests.at, op).encoded) == 1) }
+        for entry in HonestBroker.story(seed: 1, resolution: 60) { #expect(try Self.matches(entry.encoded) == 1) }
+        #expect(try Self.matches(bytes(EntryTests.sealed.replacing("alert", with: "alerts").replacing("live", with: "dead"))) == 0)
+        #expect(try Self.matches(bytes(EntryTests.sealed.replacing("0f\"", with: "0F\""))) == 0)
+    }
+
+    @Test func listsAreTheSame() throws {
+        #expect(Self.schema.oneOf.map { $0.properties["op"]?.const } == OpName.allCases.map(\.rawValue))
+        func values(_ op: String, _ key: String) -> [String] {
+            Self.schema.oneOf.first { $0.properties["op"]?.const == op }?.properties[key]?.values?.sorted() ?? []
+        }
+        #expect(values("token.sealed", "kind") == Entry.TokenKind.allCases.map(\.rawValue).sorted())
+        #expect(values("token.purged", "cause") == Entry.PurgeCause.allCases.map(\.rawValue).sorted())
+        #expect(values("request.refused", "cause") == Entry.RefusalCause.allCases.map(\.rawValue).sorted())
+        #expect(values("push.failed", "reason") == Entry.PushFailureReason.allCases.map(\.rawValue).sorted())
+        #expect(Self.schema.oneOf.allSatisfy { !$0.additionalProperties && $0.required.sorted() == $0.properties.keys.sorted() })
+    }
+
+    @Test func namesAreTheSame() throws {
+        let pattern = try Regex(#require(Self.schema.defs["name"]?.pattern))
+        for byte in UInt8(0)...127 {
+            let text = String(decoding: [byte], as: UTF8.self)
+            #expect((try pattern.wholeMatch(in: text) != nil) == (EntryText(text) != nil), "byte \(byte)")
+        }
+    }
+}
