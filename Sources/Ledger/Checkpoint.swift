@@ -1,0 +1,24 @@
+import Sodium
+
+/// The head of a log: C2SP tlog-checkpoint without extension lines, `origin\nsize\nbase64(root)\n`.
+public struct Checkpoint: Sendable, Hashable {
+    /// The log's name: its URL without the scheme, and the name of its key.
+    public var origin: String
+    public var size: UInt64
+    public var root: Digest
+
+    public init(origin: String, size: UInt64, root: Digest) {
+        (self.origin, self.size, self.root) = (origin, size, root)
+    }
+
+    /// Reads the text that a note signs; nil for any other form.
+    public init?(text: String) {
+        let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
+        guard lines.count == 4, lines[3].isEmpty, VerifierKey.isName(lines[0]), let size = UInt64(lines[1]), String(size) == lines[1],
+            let bytes = Base64.standard.decode(String(lines[2])), let root = Digest(bytes.span)
+        else { return nil }
+        self.init(origin: String(lines[0]), size: size, root: root)
+    }
+
+    public var text: String { "\(origin)\n\(size)\n\(root.base64)\n" }
+}
