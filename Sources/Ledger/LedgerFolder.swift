@@ -1,0 +1,153 @@
+import Linux
+
+/// The folder from which the log is published. Files in it never change, but for `checkpoint`, which only grows.
+///
+/// Order of a publication: tiles and bundles, each beside its name, synced and renamed; their folders synced; then the checkpoint. After a
+/// crash anywhere in between the old checkpoint stands with all that it needs, and the same plan can be written again.
+public struct LedgerFolder: Sendable {
+    public enum Failure: Error, Sendable, Equatable, CustomStringConvertible {
+        case io(Errno)
+        /// The file holds other bytes than those to be written. Nothing was overwritten.
+        case conflict(path: String)
+        case missing(path: String)
+        case damaged(path: String)
+        /// The checkpoint is malformed, or signed by another key.
+        case foreignCheckpoint
+        /// The folder shows more than the store knows: the store is older than what the world has seen.
+        case ahead(folder: UInt64, store: UInt64)
+        /// Two heads of one size.
+        case different(size: UInt64)
+
+        public var description: String {
+            switch self {
+            case .io(let error): "the ledger's folder: \(error)"
+            case .conflict(let path):
+                "\(path) already holds other bytes. Published files never change: this folder belongs to another history"
+            case .missing(let path): "\(path) is missing: restore the ledger's folder from a mirror or a backup"
+            case .damaged(let path): "\(path) is damaged: restore the ledger's folder from a mirror or a backup"
+            case .foreignCheckpoint: "the checkpoint is not signed by this ledger's key: wrong folder, wrong key, or a damaged file"
+            case .ahead(let folder, let store):
+                "the published ledger has \(folder) entries and the store knows of \(store): the store is an old copy. Going on would "
+                    + "rewrite history; restore the newer store, or start a new ledger under another origin"
+            case .different(let size):
+                "the published ledger and the store differ at \(size) entries: one of them is not this ledger's. Nothing was changed"
+            }
+        }
+    }
+
+    /// How a folder stands to the store's head; `log` is its state.
+    public enum Standing: Sendable {
+        case current(log: TileLog)
+        /// To be published from `log.size` on, from the batches that the store still holds.
+        case behind(log: TileLog)
+    }
+
+    public let path: String
+    private let source: FolderSource
+
+    public init(_ path: String) {
+        self.path = path
+        source = FolderSource(path)
+    }
+
+    /// The published checkpoint's file, nil before the first publication.
+    public func checkpoint() throws(Failure) -> [UInt8]? { try read(TilePath.checkpoint) }
+
+    /// A file of the log by its path, nil if there is none.
+    public func read(_ path: String) throws(Failure) -> [UInt8]? {
+        do { return try source.file(path) } catch { throw .io(error) }
+    }
+
+    /// Makes a plan's files and then its checkpoint visible, durably. Doing it again changes nothing.
+    /// - Throws: `conflict` if a file lies there with other bytes, `ahead` if the published checkpoint is larger.
+    public func publish(_ plan: PublicationPlan, checkpoint: SignedNote) throws(Failure) {
+        if let old = try self.checkpoint() {
+            guard let head = SignedNote(old).flatMap({ Checkpoint(text: $0.text) }) else { throw .foreignCheckpoint }
+            guard head.size <= plan.newSize else { throw .ahead(folder: head.size, store: plan.newSize) }
+            guard head.size < plan.newSize || head.root == plan.root else { throw .different(size: head.size) }
+        }
+        try write(plan.files)
+        do {
+            try File.makeFolder(path, mode: 0o755)
+            try File.replaceDurably("\(path)/\(TilePath.checkpoint)", checkpoint.encoded.span, mode: 0o644)
+        } catch { throw .io(error) }
+        removePartials(behind: plan.files)
+    }
+
+    /// Keeps a policy under its digest, durably, before the entry that names it is recorded.
+    public func writePolicy(_ bytes: [UInt8]) throws(Failure) -> Digest {
+        let digest = Digest.sha256(bytes.span)
+        try write([LogFile(path: TilePath.policy(digest), bytes: bytes)])
+        return digest
+    }
+
+    /// Compares the folder with the store's head (nil: none yet), and reads its state back.
+    ///
+    /// The state's files are checked against the folder's own checkpoint; all others are `Verifier`'s work.
+    public func standing(comparedWith head: Checkpoint?, key: VerifierKey) throws(Failure) -> Standing {
+        guard let bytes = try checkpoint() else { return head == nil ? .current(log: TileLog()) : .behind(log: TileLog()) }
+        guard let published = SignedNote(bytes)?.checkpoint(signedBy: key) else { throw .foreignCheckpoint }
+        guard let head, published.size <= head.size else { throw .ahead(folder: published.size, store: head?.size ?? 0) }
+        guard published.size < head.size || published.root == head.root else { throw .different(size: head.size) }
+        let log = try restore(size: published.size)
+        guard log.root == published.root else { throw .damaged(path: "the right edge of tile/") }
+        return published.size == head.size ? .current(log: log) : .behind(log: log)
+    }
+}
+
+extension LedgerFolder {
+    private func restore(size: UInt64) throws(Failure) -> TileLog {
+        var files: [String: [UInt8]] = [:]
+        for path in TileLog.statePaths(size: size) { files[path] = try read(path) }
+        do {
+            return try TileLog(size: size, files: files)
+        } catch {
+            switch error {
+            case .missing(let path): throw .missing(path: path)
+            case .damaged(let path): throw .damaged(path: path)
+            }
+        }
+    }
+
+    /// Writes files durably. One that exists must hold the same bytes, and is made durable all the same: a crash may have come between.
+    func write(_ files: [LogFile]) throws(Failure) {
+        var folders: Set<String> = []
+        for file in files {
+            let path = "\(self.path)/\(file.path)"
+            let folder = File.folder(of: path)
+            do throws(Errno) {
+                if !folders.contains(folder) {
+                    try File.makeFolder(folder, mode: 0o755)
+                    // A new folder is itself a name in its parent, and so on up to the log's own folder.
+                    var parent = folder
+                    while parent != self.path, folders.insert(parent).inserted { parent = File.folder(of: parent) }
+                    folders.insert(self.path)
+                }
+            } catch { throw .io(error) }
+            if let old = try read(file.path) {
+                guard old == file.bytes else { throw .conflict(path: file.path) }
+                do { try OpenFile(path, .read).sync() } catch { throw .io(error) }
+            } else {
+                do { try writeNew(path, file.bytes) } catch { throw .io(error) }
+            }
+        }
+        do { for folder in folders { try File.syncFolder(folder) } } catch { throw .io(error) }
+    }
+
+    private func writeNew(_ path: String, _ bytes: [UInt8]) throws(Errno) {
+        let beside = path + ".new"
+        let file = try OpenFile(beside, .create(mode: 0o644))
+        try file.truncate(to: 0)
+        try file.write(bytes.span, at: 0)
+        try file.sync()
+        try File.rename(beside, to: path)
+    }
+
+    /// A full tile makes its partial ones unnecessary. Only tidiness, so that failing is no error: what stays is still right.
+    private func removePartials(behind files: [LogFile]) {
+        for file in files where !file.path.contains(".p/") {
+            let folder = "\(path)/\(TilePath.partialFolder(file.path))"
+            if File.exists(folder) { try? File.removeTree(folder) }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+import Linux
+import Sodium
+import Testing
+
+@testable import Ledger
+
+@Suite final class LedgerFolderTests {
+    let key = try! signingKey("log.example/a")
+    let path = try! File.makeTemporaryFolder()
+    var folder: LedgerFolder { LedgerFolder(path + "/ledger") }
+
+    deinit { try? File.removeTree(path) }
+
+    func publish(_ plan: PublicationPlan) throws { try folder.publish(plan, checkpoint: key.sign(size: plan.newSize, root: plan.root)) }
+
+    func head(_ plan: PublicationPlan) -> Checkpoint { Checkpoint(origin: key.verifierKey.name, size: plan.newSize, root: plan.root) }
+
+    func standing(_ plan: PublicationPlan?) throws -> LedgerFolder.Standing {
+        try folder.standing(comparedWith: plan.map(head), key: key.verifierKey)
+    }
+
+    func isCurrent(_ plan: PublicationPlan?) throws -> Bool {
+        if case .current(let log) = try standing(plan) { log == plan?.log ?? TileLog() } else { false }
+    }
+
+    /// All files of the folder by their paths.
+    func tree(_ below: String = "") throws -> [String: [UInt8]] {
+        var files: [String: [UInt8]] = [:]
+        for name in try File.list("\(folder.path)\(below)") {
+            let place = "\(below)/\(name)"
+            if try File.status(folder.path + place)?.kind == .folder {
+                files.merge(try tree(place)) { _, new in new }
+            } else {
+                files[place] = try File.read(folder.path + place, limit: 1 << 20)
+            }
+        }
+        return files
+    }
+
+    @Test func publishesAndReadsBack() throws {
+        #expect(try isCurrent(nil))
+        var log = TileLog()
+        for batch in [0..<0, 0..<3, 3..<256, 256..<700] {
+            let plan = log.append(batch.map(leaf))
+            try publish(plan)
+            #expect(try isCurrent(plan))
+            log = plan.log
+        }
+        let files = try tree()
+        #expect(
+            files.keys.sorted() == [
+                "/checkpoint", "/tile/0/000", "/tile/0/001", "/tile/0/002.p/188", "/tile/1/000.p/1", "/tile/1/000.p/2", "/tile/entries/000",
+                "/tile/entries/001", "/tile/entries/002.p/188",
+            ], "partials go once the full tile stands")
+        #expect(try File.status(folder.path + "/checkpoint")?.mode == 0o644)
+    }
+
+    @Test func publishingAgainChangesNothing() throws {
+        let first = TileLog().append((0..<300).map(leaf))
+        try publish(first)
+        let files = try tree()
+        try publish(first)
+        #expect(try tree() == files)
+        try publish(TileLog().append((0..<300).map(leaf)))
+        #expect(try tree() == files)
+    }
+
+    /// A crash after each file of a publication: the old head stands, and the batch can be published again.
+    @Test func everyCrashIsRepaired() throws {
+        let first = TileLog().append((0..<200).map(leaf))
+        let second = first.log.append((200..<600).map(leaf))
+        for written in 0...second.files.count {
+            try? File.removeTree(folder.path)
+            try publish(first)
+            try folder.write(Array(second.files.prefix(written)))
+            // What a write that was cut off leaves, beside the name that it was to have.
+            if written < second.files.count {
+                let beside = "\(folder.path)/\(second.files[written].path).new"
+                try File.makeFolder(File.folder(of: beside), mode: 0o755)
+                let part = Array(second.files[written].bytes.prefix(7))
+                try File.write(beside, part.span, mode: 0o644)
+            }
+            guard case .behind(let log) = try standing(second) else {
+                Issue.record("not behind after \(written) files")
+                return
+            }
+            #expect(log == first.log)
+            let plan = log.append((200..<600).map(leaf))
+            #expect(plan.root == second.root)
+            try publish(plan)
+            #expect(try isCurrent(second))
+            #expect(try !tree().keys.contains { $0.hasSuffix(".new") })
+        }
+    }
+
+    @Test func aFolderBeforeItsFirstPublicationIsBehind() throws {
+        guard case .behind(let log) = try standing(TileLog().append([leaf(0)])) else {
+            Issue.record("not behind")
+            return
+        }
+        #expect(log == TileLog())
+    }
+
+    @Test func anAheadFolderStopsTheStart() throws {
+        let first = TileLog().append((0..<3).map(leaf))
+        let second = first.log.append([leaf(3)])
+        try publish(first)
+        try publish(second)
+        #expect(throws: LedgerFolder.Failure.ahead(folder: 4, store: 3)) { try standing(first) }
+        #expect(throws: LedgerFolder.Failure.ahead(folder: 4, store: 0)) { try standing(nil) }
+        #expect(throws: LedgerFolder.Failure.ahead(folder: 4, store: 3)) { try publish(first) }
+        #expect(try isCurrent(second))
+    }
+
+    @Test func anotherHistoryStopsTheStart() throws {
+        try publish(TileLog().append((0..<3).map(leaf)))
+        let other = TileLog().append([leaf(0), leaf(1), leaf(9)])
+        #expect(throws: LedgerFolder.Failure.different(size: 3)) { try standing(other) }
+        #expect(throws: LedgerFolder.Failure.different(size: 3)) { try publish(other) }
+        let stranger = try signingKey("log.example/a", seed: 2).verifierKey
+        #expect(throws: LedgerFolder.Failure.foreignCheckpoint) {
+            try folder.standing(comparedWith: head(other), key: stranger)
+        }
+    }
+
+    @Test func filesAreNeverOverwritten() throws {
+        let first = TileLog().append((0..<3).map(leaf))
+        try publish(first)
+        let files = try tree()
+        // The same sizes, so the same paths, and another history.
+        let fork = TileLog().append([leaf(7), leaf(8), leaf(9)])
+        #expect(throws: LedgerFolder.Failure.conflict(path: "tile/0/000.p/3")) { try folder.write(fork.files) }
+        #expect(try tree() == files)
+        let next = first.log.append([leaf(3)])
+        try folder.write(next.files)
+        let other = first.log.append([leaf(4)])
+        #expect(throws: LedgerFolder.Failure.conflict(path: "tile/0/000.p/4")) { try publish(other) }
+        #expect(try folder.checkpoint() == key.sign(size: 3, root: first.root).encoded)
+    }
+
+    @Test func aDamagedStateStopsTheStart() throws {
+        let plan = TileLog().append((0..<300).map(leaf))
+        try publish(plan)
+        for state in TileLog.statePaths(size: 300) {
+            let good = try File.read("\(folder.path)/\(state)", limit: 1 << 20)
+            for damage in [Array(good.dropLast()), good + [0], [good[0] ^ 1] + good.dropFirst()] {
+                try File.write("\(folder.path)/\(state)", damage.span, mode: 0o644)
+                #expect(throws: LedgerFolder.Failure.self, "\(state)") { try standing(plan) }
+            }
+            try File.remove("\(folder.path)/\(state)")
+            #expect(throws: LedgerFolder.Failure.missing(path: state)) { try standing(plan) }
+            try File.write("\(folder.path)/\(state)", good.span, mode: 0o644)
+        }
+        try File.write("\(folder.path)/checkpoint", bytes("nonsense").span, mode: 0o644)
+        #expect(throws: LedgerFolder.Failure.foreignCheckpoint) { try standing(plan) }
+        #expect(throws: LedgerFolder.Failure.foreignCheckpoint) { try publish(plan) }
+    }
+
+    @Test func aWriteThatFailsLeavesTheHead() throws {
+        let first = TileLog().append((0..<3).map(leaf))
+        try publish(first)
+        // A file where a folder must be.
+        try File.write(folder.path + "/tile/1", bytes("x").span, mode: 0o644)
+        let second = first.log.append((3..<300).map(leaf))
+        #expect(throws: LedgerFolder.Failure.self) { try publish(second) }
+        #expect(try folder.checkpoint() == key.sign(size: 3, root: first.root).encoded)
+        try File.remove(folder.path + "/tile/1")
+        try publish(second)
+        #expect(try isCurrent(second))
+    }
+
+    @Test func keepsPoliciesUnderTheirDigest() throws {
+        let policy = bytes("{\"name\":\"rooms\"}")
+        let digest = try folder.writePolicy(policy)
+        #expect(digest.description == hex(SHA256.hash(policy.span)))
+        #expect(try folder.read("policies/\(digest).json") == policy)
+        #expect(try folder.writePolicy(policy) == digest)
+    }
+}
