@@ -1,0 +1,46 @@
+/// The log's own time, and since when it has not been silent: what is due is judged by these alone.
+struct LogClock {
+    enum Lateness { case none, excused, late }
+
+    private struct Start {
+        /// The end of the start's window, exclusive.
+        var endMs: UInt64
+        /// `at` of the last window before the start's own, 0 for none: the log is silent between the two.
+        var silentFromMs: UInt64
+        /// Until when what came due in the silence may be made up for.
+        var excusesToMs: UInt64
+    }
+
+    private(set) var atMs: UInt64 = 0
+    private var beforeMs: UInt64 = 0
+    private var resolutionMs: UInt64 = 60_000
+    /// Those that may still excuse something.
+    private var starts: [Start] = []
+
+    /// The latest moment, to the second, at which an entry of this window can have happened.
+    var latestMs: UInt64 { atMs + max(resolutionMs, 1000) - 1000 }
+
+    /// Opens a later window.
+    mutating func advance(to atMs: UInt64) {
+        beforeMs = self.atMs
+        self.atMs = atMs
+        starts.removeAll { $0.excusesToMs < atMs }
+    }
+
+    /// A broker has started in this window.
+    mutating func start(resolutionMs: UInt64) {
+        self.resolutionMs = resolutionMs
+        let window = max(resolutionMs, 1000)
+        let allowance = (LifeCycle.graceMs + window - 1) / window * window
+        starts.append(Start(endMs: atMs + window, silentFromMs: beforeMs, excusesToMs: atMs + allowance))
+    }
+
+    /// How an event in this window stands to its due time.
+    ///
+    /// Late is excused when no broker ran from the due time to a start: no window from the due time on comes before the start's.
+    func lateness(of dueMs: UInt64) -> Lateness {
+        if atMs <= dueMs + LifeCycle.graceMs { return .none }
+        let isExcused = starts.contains { $0.silentFromMs < dueMs && dueMs < $0.endMs && atMs <= $0.excusesToMs }
+        return isExcused ? .excused : .late
+    }
+}

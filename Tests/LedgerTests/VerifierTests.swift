@@ -1,0 +1,239 @@
+import Linux
+import Testing
+
+@testable import Ledger
+
+@Suite struct VerifierTests {
+    static let story = HonestBroker.story(seed: 11, resolution: 300, tokens: 200)
+    static let log = PublishedLog(story)
+
+    static func verify(_ source: some LogSource, since: [[UInt8]] = [], key: VerifierKey = PublishedLog.key.verifierKey) async throws(VerificationFailure) -> Report {
+        try await Verifier(source, key: key).verify(since: since.map { .init(name: "kept", bytes: $0) })
+    }
+
+    /// The verdict on damaged files; nil is good.
+    static func verdict(_ source: MemorySource, since: [[UInt8]] = []) async -> VerificationFailure? {
+        do {
+            _ = try await verify(source, since: since)
+            return nil
+        } catch { return error }
+    }
+
+    @Test func anHonestLogVerifies() async throws {
+        #expect(Self.story.count > 600)
+        let report = try await Self.verify(Self.log.source, since: Self.log.checkpoints)
+        #expect(report.size == UInt64(Self.story.count))
+        #expect(report.sealed == 200)
+        #expect(report.live + report.purged == report.sealed)
+        #expect(report.compared == Self.log.checkpoints.count)
+        #expect(report.fromMs == Self.story.first?.atMs && report.toMs == Self.story.last?.atMs)
+    }
+
+    @Test func theLineOfFiguresIsStable() async throws {
+        var report = Report()
+        report.origin = "log.example/a"
+        #expect(report.description == "log.example/a: 0 entries, empty; 0 sealed, 0 live, 0 purged (0 late and excused); 0 opened, 0 delivered, 0 failed; 0 older checkpoints hold")
+        (report.size, report.sealed, report.live, report.purged, report.excused) = (9, 3, 1, 2, 1)
+        (report.opened, report.delivered, report.failed, report.compared) = (4, 2, 1, 5)
+        (report.fromMs, report.toMs) = (0, 60_000)
+        #expect(report.description == "log.example/a: 9 entries, 1970-01-01T00:00:00Z to 1970-01-01T00:01:00Z; 3 sealed, 1 live, 2 purged (1 late and excused); 4 opened, 2 delivered, 1 failed; 5 older checkpoints hold")
+        #expect(try await Self.verify(PublishedLog().source).size == 0)
+    }
+
+    @Test func everyPublishedHeadVerified() async throws {
+        var log = PublishedLog()
+        var start = 0
+        for index in Self.story.indices where index + 1 == Self.story.count || Self.story[index + 1].atMs != Self.story[index].atMs {
+            log.publish(Self.story[start...index].map(\.encoded))
+            start = index + 1
+            if index % 5 == 0 { #expect(await Self.verdict(log.source) == nil, "\(index + 1) entries") }
+        }
+        #expect(log.source.files == Self.log.source.files)
+    }
+
+    @Test func noFileMayBeMissing() async {
+        for path in Self.log.source.files.keys {
+            var source = Self.log.source
+            source.files[path] = nil
+            // A partial file of an earlier head may be dropped at any time.
+            let isOld = path.contains(".p/") && !TileLog.statePaths(size: UInt64(Self.story.count)).contains(path)
+            let failure = await Self.verdict(source)
+            #expect(failure?.code == (isOld ? nil : .missing), "\(path)")
+            #expect(failure?.file == (isOld ? nil : path))
+        }
+    }
+
+    @Test func noBitMayFlip() async {
+        var random = SeededGenerator(seed: 6)
+        for path in Self.log.source.files.keys.sorted() {
+            for _ in 0..<6 {
+                var source = Self.log.source
+                let place = Int.random(in: 0..<source.files[path]!.count, using: &random)
+                source.files[path]![place] ^= 1 << UInt8.random(in: 0..<8, using: &random)
+                #expect(await Self.verdict(source) != nil, "\(path), byte \(place)")
+            }
+        }
+    }
+
+    @Test func noFileMayBeCutOrPadded() async {
+        for path in Self.log.source.files.keys.sorted() {
+            for change in [-1, -32, 1, 32] {
+                var source = Self.log.source
+                let old = source.files[path]!
+                source.files[path] = change < 0 ? Array(old.dropLast(-change)) : old + [UInt8](repeating: 0, count: change)
+                #expect(await Self.verdict(source) != nil, "\(path), \(change)")
+            }
+        }
+    }
+
+    @Test func noFileMayStandForAnother() async {
+        var source = Self.log.source
+        func exchange(_ one: String, _ other: String) {
+            let bytes = source.files[one]
+            source.files[one] = source.files[other]
+            source.files[other] = bytes
+        }
+        exchange("tile/0/000", "tile/0/001")
+        #expect(await Self.verdict(source)?.code == .tree)
+        exchange("tile/entries/000", "tile/entries/001")
+        #expect(await Self.verdict(source) != nil, "entries and leaves agree, but not with the tree")
+    }
+
+    @Test func theKeyMatters() async throws {
+        for key in [try signingKey("log.example/a", seed: 2), try signingKey("log.example/b")] {
+            let failure = await #expect(throws: VerificationFailure.self) { try await Self.verify(Self.log.source, key: key.verifierKey) }
+            #expect(failure?.code == .signature)
+        }
+    }
+
+    /// Whoever holds the key can sign another history, but not before the eyes of one who kept a checkpoint.
+    @Test func aRewrittenHistoryIsCaughtByAKeptCheckpoint() async throws {
+        var entries = Self.story
+        let place = try #require(entries.firstIndex { $0.ref != nil && $0.untilMs != nil && $0.atMs > entries[0].atMs })
+        entries.insert(Entry(atMs: entries[place].atMs, .requestRefused(cause: .throttled, count: 10)), at: place)
+        let rewritten = PublishedLog(entries)
+        #expect(await Self.verdict(rewritten.source) == nil, "alone it is a good log")
+        for (number, kept) in Self.log.checkpoints.enumerated() {
+            let size = try #require(SignedNote(kept).flatMap { Checkpoint(text: $0.text) }).size
+            let failure = await Self.verdict(rewritten.source, since: [kept])
+            #expect(failure?.code == (size <= UInt64(place) ? nil : .rewritten), "checkpoint \(number)")
+            #expect(failure == nil || failure?.file == "kept")
+        }
+    }
+
+    @Test func aLogThatWasCutBackIsCaught() async throws {
+        let count = try #require(Self.story.indices.last { Self.story[$0].atMs != Self.story.last!.atMs })
+        let cut = PublishedLog(Array(Self.story[...count]))
+        #expect(await Self.verdict(cut.source) == nil)
+        #expect(await Self.verdict(cut.source, since: [Self.log.checkpoints.last!])?.code == .rewritten)
+    }
+
+    @Test func keptCheckpointsMustBeSigned() async throws {
+        for kept in [[], bytes("nonsense"), try signingKey("log.example/a", seed: 2).sign(size: 0, root: .emptyRoot).encoded] {
+            #expect(await Self.verdict(Self.log.source, since: [kept])?.code == .signature)
+        }
+        let fork = PublishedLog.key.sign(size: 0, root: leafHash(leaf(0))).encoded
+        #expect(await Self.verdict(Self.log.source, since: [fork])?.code == .rewritten)
+    }
+
+    @Test func aSignedRootMustBeTheEntries() async throws {
+        var source = Self.log.source
+        source.files["checkpoint"] = PublishedLog.key.sign(size: UInt64(Self.story.count), root: .emptyRoot).encoded
+        #expect(await Self.verdict(source)?.code == .tree)
+    }
+
+    @Test func aLogThatGrowsWhileItIsReadVerifies() async throws {
+        var log = PublishedLog(Array(Self.story.prefix { $0.atMs == Self.story[0].atMs }))
+        let checkpoint = log.checkpoints.last!
+        log.publish(Array(repeating: Entry(atMs: Self.story[0].atMs, .keysGenerated(generation: 1)).encoded, count: 600))
+        log.source.files["checkpoint"] = checkpoint
+        #expect(await Self.verdict(log.source) == nil)
+        log.source.files["tile/0/000"]![3] ^= 1
+        #expect(await Self.verdict(log.source)?.code == .tree)
+    }
+
+    static let badEntries: [(String, VerificationFailure.Code)] = [
+        (#"{"at":"2026-01-02T03:04:05Z","op":"token.copied"}"#, .entry),
+        (#"{"at":"2026-01-02T03:04:05Z", "generation":1,"op":"keys.generated"}"#, .entry),
+        (#"{"generation":1,"at":"2026-01-02T03:04:05Z","op":"keys.generated"}"#, .entry),
+        (#"{"at":"2020-01-02T03:04:05Z","generation":1,"op":"keys.generated"}"#, .time),
+        (#"{"at":"2026-01-02T03:04:05Z","cause":"expired","op":"token.purged","ref":"00000000000000000000000000000001"}"#, .neverSealed),
+        ("", .entry),
+    ]
+
+    @Test(arguments: badEntries) func signedNonsenseIsStillNonsense(json: String, code: VerificationFailure.Code) async {
+        var log = PublishedLog()
+        log.publish([Entry(atMs: EntryTests.at, .keysGenerated(generation: 0)).encoded])
+        #expect(await Self.verdict(log.source) == nil)
+        log.publish([bytes(json)])
+        let failure = await Self.verdict(log.source)
+        #expect(failure?.code == code)
+        #expect(failure?.index == 1)
+        #expect(failure?.file == "tile/entries/000.p/2")
+    }
+
+    @Test func policiesMustLieThere() async {
+        var log = PublishedLog()
+        log.publish([Entry(atMs: 0, .policyLoaded(name: EntryText("calls")!, policy: EntryTests.policy)).encoded])
+        let failure = await Self.verdict(log.source)
+        #expect(failure?.code == .missing)
+        #expect(failure?.file == "policies/\(EntryTests.policy).json")
+    }
+
+    @Test func anUnreadableSourceSaysSo() async {
+        struct Refused: Error {}
+        let source = FunctionSource { _ in throw Refused() }
+        let failure = await #expect(throws: VerificationFailure.self) { try await Self.verify(source) }
+        #expect(failure?.code == .unreadable)
+        #expect(failure?.file == "checkpoint")
+    }
+
+    /// Level 1's tile becomes full, and level 2 begins.
+    @Test func aLargeLogVerifiesAndProves() async throws {
+        var log = PublishedLog()
+        let entries = (0..<66_000).map { Entry(atMs: 0, .keysGenerated(generation: UInt32($0))).encoded }
+        log.publish(Array(entries[..<1000]))
+        log.publish(Array(entries[1000...]))
+        #expect(log.source.files["tile/2/000.p/1"] != nil)
+        let report = try await Self.verify(log.source, since: log.checkpoints)
+        #expect(report.size == 66_000)
+        for path in ["tile/1/000", "tile/2/000.p/1", "tile/1/001.p/1"] {
+            var source = log.source
+            source.files[path]![9] ^= 1
+            let failure = await Self.verdict(source)
+            #expect(failure?.code == .tree)
+            #expect(failure?.file == path)
+        }
+        let note = try #require(SignedNote(log.checkpoints.last!))
+        let head = try #require(note.checkpoint(signedBy: PublishedLog.key.verifierKey))
+        var tiles = TileReader(log.source, size: head.size)
+        for index in [0, 255, 256, 65_535, 65_536, 65_999] as [UInt64] {
+            let proof = try await tiles.inclusionProof(index: index)
+            #expect(proof.isValid(leaf: leafHash(entries[Int(index)]), root: head.root))
+            let bundle = try await tiles.entries(bundle: index / 256)
+            #expect(bundle[Int(index % 256)] == entries[Int(index)])
+            let file = LogProof(index: index, hashes: proof.hashes, checkpoint: note)
+            #expect(LogProof(file.encoded)?.isValid(entry: bundle[Int(index % 256)], key: PublishedLog.key.verifierKey) == true)
+        }
+        let old = try #require(SignedNote(log.checkpoints[1])?.checkpoint(signedBy: PublishedLog.key.verifierKey))
+        let proof = try await tiles.consistencyProof(oldSize: old.size)
+        #expect(proof.isValid(oldRoot: old.root, newRoot: head.root))
+    }
+
+    @Test func aFolderVerifiesAsItLies() async throws {
+        let path = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(path) }
+        let folder = LedgerFolder(path + "/ledger")
+        _ = try folder.writePolicy(HonestBroker.policy)
+        var log = TileLog()
+        for batch in [0..<100, 100..<300, 300..<Self.story.count] {
+            let plan = log.append(Self.story[batch].map(\.encoded))
+            try folder.publish(plan, checkpoint: PublishedLog.key.sign(size: plan.newSize, root: plan.root))
+            log = plan.log
+        }
+        let report = try await Self.verify(FolderSource(folder.path), since: [Self.log.checkpoints.last!])
+        #expect(report.size == UInt64(Self.story.count))
+        let failure = await #expect(throws: VerificationFailure.self) { try await Self.verify(FolderSource(path + "/nowhere")) }
+        #expect(failure?.code == .missing)
+    }
+}
