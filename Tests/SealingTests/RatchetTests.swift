@@ -91,10 +91,10 @@ import Testing
         #expect(ring.currentGeneration == 2)
         #expect(try index(ring, expiry, 2) != sealed)
 
-        // Half-hourly steps: the first generation is there until the expiry, and gone soon after.
+        // A step each four hours: the first generation is there until the expiry, and gone soon after.
         var now = last + 1
-        while now + 1_800_000 < expiry {
-            now += 1_800_000
+        while now + 14_400_000 < expiry {
+            now += 14_400_000
             _ = try ring.step(nowMs: now)
             #expect(try index(ring, expiry, 1) == sealed)
         }

@@ -24,15 +24,19 @@ import Testing
 
             init(from decoder: any Decoder) throws {
                 let value = try decoder.singleValueContainer()
-                if let many = try? value.decode([String].self) { self = .many(many) } else { self = .one(try value.decode(String.self)) }
+                if let many = try? value.decode([String].self) {
+                    self = .many(many)
+                } else {
+                    self = .one(try value.decode(String.self))
+                }
             }
         }
         let op: String, output: Output
-        var room, member, token, ref, job, nonce, handle, code_index, key, id: String?
+        var room, member, token, ref, job, nonce, handle, code, key, id: String?
         var joinid, client, audience, topic, template, kind, environment: String?
         var generation: UInt32?
         var slot: UInt8?
-        var now, expiry, until, deadline, sealed_at: UInt64?
+        var now, expiry, until, deadline, sealed: UInt64?
     }
 
     private let vectors: Vectors
@@ -71,10 +75,11 @@ import Testing
         let ring = try KeyRing(
             path: folder.path, image: KeyFile(path: folder.path).read(), longestLifeSeconds: KeyRing.longestLifeSeconds,
             nonce: { InlineArray { nonce[$0] } })
-        let joinID = Array((v.joinid ?? "").utf8), client = Array((v.client ?? "").utf8)
+        let joinID = Array((v.joinid ?? "").utf8)
+        let client = Array((v.client ?? "").utf8)
         func room() throws -> RoomID { RoomID(try .copy(bytes(some(v.room)))) }
         func member() throws -> MemberSecret { MemberSecret(try .copy(bytes(some(v.member)))) }
-        func code() throws -> Digest { try some(digest(bytes(some(v.code_index)))) }
+        func code() throws -> Digest { try some(digest(bytes(some(v.code)))) }
         let generation = v.generation ?? 0
 
         switch v.op {
@@ -87,13 +92,13 @@ import Testing
             return .one(hex(index.bytes))
         case "seal_token":
             let (token, context) = (try Secret.copy(bytes(some(v.token))), try tokenContext(v))
-            let sealed = try ring.sealToken(token, sealedAtMs: some(v.sealed_at), context: context, room: room())
+            let sealed = try ring.sealToken(token, sealedAtMs: some(v.sealed), context: context, room: room())
             #expect(try ring.open(sealed, context, room()).token == token)
             return .one(hex(sealed))
         case "seal_audience_token":
             let (token, context) = (try Secret.copy(bytes(some(v.token))), try tokenContext(v))
             let audience = Array(try some(v.audience).utf8)
-            let sealed = try ring.sealToken(token, sealedAtMs: some(v.sealed_at), context: context, audience: audience.span)
+            let sealed = try ring.sealToken(token, sealedAtMs: some(v.sealed), context: context, audience: audience.span)
             #expect(try ring.open(sealed, context, audience: audience).token == token)
             return .one(hex(sealed))
         case "seal_pending":
@@ -115,7 +120,7 @@ import Testing
                         generation: generation, codeIndex: code())))
         case "seal_job":
             let content = JobContent(
-                token: try .copy(bytes(some(v.token))), sealedAtMs: try some(v.sealed_at),
+                token: try .copy(bytes(some(v.token))), sealedAtMs: try some(v.sealed),
                 handle: try bytes(some(v.handle)))
             return .one(hex(try ring.sealJob(content, context: jobContext(v))))
         case "apns_id":

@@ -78,7 +78,7 @@ class Case:
 
     def __getattr__(self, name):
         value = self.values[name]
-        if name in ("room", "member", "token", "ref", "job", "nonce", "handle", "code_index", "key", "id"):
+        if name in ("room", "member", "token", "ref", "job", "nonce", "handle", "code", "key", "id"):
             return bytes.fromhex(value)
         return value.encode() if name in ("joinid", "client", "audience") else value
 
@@ -112,7 +112,7 @@ class Case:
         return head + self.ref + counted(self.topic)
 
     def token_text(self):
-        return pad(struct.pack(">QB", self.sealed_at, len(self.token)) + self.token)
+        return pad(struct.pack(">QB", self.sealed, len(self.token)) + self.token)
 
     def seal_token(self):
         key = derive(self.epoch_key(self.expiry), "token", bytes([self.slot]), self.room)
@@ -123,7 +123,7 @@ class Case:
         return self.seal(key, self.token_data(), self.token_text())
 
     def code_data(self, purpose, ms):
-        return struct.pack(">4sIQ", purpose, self.generation, ms) + self.code_index
+        return struct.pack(">4sIQ", purpose, self.generation, ms) + self.code
 
     def seal_pending(self):
         key = derive(self.epoch_key(self.expiry), "pending", self.joinid)
@@ -143,7 +143,7 @@ class Case:
             ">4sIBBQQ", b"MFJ1", self.generation, KINDS[self.kind], ENVIRONMENTS[self.environment], self.deadline, self.expiry
         )
         data += self.job + self.ref + counted(self.topic) + counted(self.template)
-        plaintext = struct.pack(">Q16sB", self.sealed_at, self.handle, len(self.token)) + self.token
+        plaintext = struct.pack(">Q16sB", self.sealed, self.handle, len(self.token)) + self.token
         return self.seal(key, data, pad(plaintext))
 
     # -- names outside
