@@ -1,0 +1,52 @@
+import Ledger
+
+/// The ledger's words for what happens to a row.
+extension Entry.Op {
+    static func sealed(_ token: TokenRecord) -> Entry.Op {
+        .tokenSealed(ref: OpaqueID(row: token.ref), kind: Entry.TokenKind(column: token.kind), untilMs: epochEnd(token.expires))
+    }
+
+    static func opened(_ job: JobRecord) -> Entry.Op {
+        .tokenOpened(ref: OpaqueID(row: job.ref), job: OpaqueID(row: job.job), template: EntryText(column: job.template))
+    }
+
+    static func ended(_ job: JobRecord, _ outcome: JobOutcome) -> Entry.Op {
+        let (ref, id) = (OpaqueID(row: job.ref), OpaqueID(row: job.job))
+        guard let reason = outcome.reason else { return .pushDelivered(ref: ref, job: id, status: outcome.status) }
+        return .pushFailed(ref: ref, job: id, status: outcome.status, reason: reason)
+    }
+
+    static func purged(_ ref: [UInt8], _ cause: Entry.PurgeCause) -> Entry.Op {
+        .tokenPurged(ref: OpaqueID(row: ref), cause: cause)
+    }
+
+    /// The end of the five minutes whose key seals what expires at this time.
+    private static func epochEnd(_ expires: UInt64) -> UInt64 { (expires / 300_000 + 1) * 300_000 }
+}
+
+extension OpaqueID {
+    /// A column of 16 bytes; this program wrote it.
+    init(row bytes: [UInt8]) {
+        guard let id = OpaqueID(bytes.span) else { preconditionFailure("a reference is not 16 bytes") }
+        self = id
+    }
+}
+
+extension Entry.TokenKind {
+    init(column: UInt8) {
+        self =
+            switch column {
+            case 2: .voip
+            case 3: .liveactivity
+            default: .alert
+            }
+    }
+}
+
+extension EntryText {
+    /// A template's name, which the policy's lint has held to this alphabet.
+    init(column: String) {
+        guard let text = EntryText(column) else { preconditionFailure("a template's name can't stand in the ledger") }
+        self = text
+    }
+}

@@ -1,0 +1,193 @@
+// What the store keeps, as values. Blobs are keyed hashes, random references and sealed bytes; none of them can be read or
+// recomputed without a key of `keys/ratchet.key` or a member's room id. Times are unix milliseconds.
+
+/// A sealed token: its row.
+public struct TokenRecord: Sendable, Equatable {
+    /// 16 random bytes: the token's name here and in the ledger.
+    public var ref: [UInt8]
+    public var room: [UInt8]
+    public var slot: UInt8
+    public var kind: UInt8
+    public var environment: UInt8
+    public var generation: UInt32
+    public var expires: UInt64
+    public var topic: String
+    /// Nonce, ciphertext and tag: 168 bytes.
+    public var sealed: [UInt8]
+
+    public init(
+        ref: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8, environment: UInt8, generation: UInt32, expires: UInt64,
+        topic: String, sealed: [UInt8]
+    ) {
+        self.ref = ref
+        self.room = room
+        self.slot = slot
+        self.kind = kind
+        self.environment = environment
+        self.generation = generation
+        self.expires = expires
+        self.topic = topic
+        self.sealed = sealed
+    }
+}
+
+/// One side of a room: who it is (by keyed hash) and which token it has.
+public struct SideRecord: Sendable, Equatable {
+    /// The generation that `client` was computed in.
+    public var generation: UInt32
+    public var client: [UInt8]
+    /// Hash of the member secret.
+    public var member: [UInt8]
+    /// Whether the member secret was used once: from then on the client id alone is not enough.
+    public var proven: Bool
+    public var ref: [UInt8]?
+    /// When a knock at this side was last accepted; 0 for never.
+    public var knocked: UInt64
+
+    public init(
+        generation: UInt32, client: [UInt8], member: [UInt8], proven: Bool = false, ref: [UInt8]? = nil, knocked: UInt64 = 0
+    ) {
+        self.generation = generation
+        self.client = client
+        self.member = member
+        self.proven = proven
+        self.ref = ref
+        self.knocked = knocked
+    }
+}
+
+/// A room: pending while `joiner` is nil.
+public struct RoomRecord: Sendable, Equatable {
+    public var room: [UInt8]
+    public var expires: UInt64
+    public var creator: SideRecord
+    public var joiner: SideRecord?
+
+    public init(room: [UInt8], expires: UInt64, creator: SideRecord, joiner: SideRecord? = nil) {
+        self.room = room
+        self.expires = expires
+        self.creator = creator
+        self.joiner = joiner
+    }
+
+    public subscript(slot: UInt8) -> SideRecord? { slot == 1 ? creator : joiner }
+}
+
+/// A join code that waits to be used: what a joiner's code opens, and what the creator's own repeat opens.
+public struct PendingCode: Sendable, Equatable {
+    public var code: [UInt8]
+    public var expires: UInt64
+    public var room: [UInt8]
+    public var roomExpires: UInt64
+    public var generation: UInt32
+    /// The room id, sealed to the join code.
+    public var pending: [UInt8]
+    /// The creator's member secret, sealed to the join code and the creator's client id.
+    public var creator: [UInt8]
+    /// Whether it counts towards the limit on short codes.
+    public var short: Bool
+
+    public init(
+        code: [UInt8], expires: UInt64, room: [UInt8], roomExpires: UInt64, generation: UInt32, pending: [UInt8],
+        creator: [UInt8], short: Bool
+    ) {
+        self.code = code
+        self.expires = expires
+        self.room = room
+        self.roomExpires = roomExpires
+        self.generation = generation
+        self.pending = pending
+        self.creator = creator
+        self.short = short
+    }
+}
+
+/// A join code that was used: it blocks reuse until `expires`; the joiner's answer can be asked for again until `retryUntil`.
+public struct UsedCode: Sendable, Equatable {
+    public var code: [UInt8]
+    public var expires: UInt64
+    /// The joiner's room id and member secret, sealed to the join code and the joiner's client id.
+    public var retry: [UInt8]?
+    public var retryGeneration: UInt32
+    public var retryUntil: UInt64
+
+    public init(code: [UInt8], expires: UInt64, retry: [UInt8]?, retryGeneration: UInt32, retryUntil: UInt64) {
+        self.code = code
+        self.expires = expires
+        self.retry = retry
+        self.retryGeneration = retryGeneration
+        self.retryUntil = retryUntil
+    }
+}
+
+public enum CodeRecord: Sendable, Equatable {
+    case pending(PendingCode)
+    case used(UsedCode)
+}
+
+/// A push to be carried out: durable from the moment the caller is answered until its outcome is recorded.
+public struct JobRecord: Sendable, Equatable {
+    /// 16 random bytes: the job's name here and in the ledger.
+    public var job: [UInt8]
+    public var deadline: UInt64
+    /// Not sent before this time: a grace in which the peer may come back.
+    public var notBefore: UInt64
+    public var ref: [UInt8]
+    public var room: [UInt8]
+    public var slot: UInt8
+    public var kind: UInt8
+    public var environment: UInt8
+    public var topic: String
+    public var template: String
+    public var generation: UInt32
+    /// When the token (and so the room) expires.
+    public var expires: UInt64
+    /// Token, its sealing time and the handle: 168 bytes.
+    public var sealed: [UInt8]
+
+    public init(
+        job: [UInt8], deadline: UInt64, notBefore: UInt64, ref: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8,
+        environment: UInt8, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8]
+    ) {
+        self.job = job
+        self.deadline = deadline
+        self.notBefore = notBefore
+        self.ref = ref
+        self.room = room
+        self.slot = slot
+        self.kind = kind
+        self.environment = environment
+        self.topic = topic
+        self.template = template
+        self.generation = generation
+        self.expires = expires
+        self.sealed = sealed
+    }
+}
+
+/// The log as the store knows it: what was signed last.
+public struct LogHead: Sendable, Equatable {
+    public var size: UInt64
+    /// The signed checkpoint, as published.
+    public var checkpoint: String
+    /// The last window whose entries are in the log.
+    public var window: UInt64
+
+    public init(size: UInt64, checkpoint: String, window: UInt64) {
+        self.size = size
+        self.checkpoint = checkpoint
+        self.window = window
+    }
+}
+
+/// What purging what has expired did, and when to look again.
+public struct SweepResult: Sendable, Equatable {
+    public var tokens = 0
+    public var rooms = 0
+    public var codes = 0
+    public var jobs = 0
+    /// Whether the batch was full, so that more may be due already.
+    public var more = false
+
+    public init() {}
+}

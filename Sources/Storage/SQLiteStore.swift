@@ -1,0 +1,165 @@
+import Ledger
+import SQLite
+
+/// The embedded store: one SQLite file in WAL mode, one thread that writes, one that reads.
+public final class SQLiteStore: Store {
+    private let writer: StoreThread
+    private let reader: StoreThread
+
+    /// Opens or makes the database.
+    /// - Parameters:
+    ///   - resolution: length of a ledger window in seconds.
+    ///   - waitingLimit: how many ledger entries may wait to be published before operations are refused.
+    ///   - now: broker time in unix milliseconds; gives entries their window.
+    public init(
+        path: String, resolution: UInt64, waitingLimit: Int = 1_000_000, now: @escaping @Sendable () -> UInt64
+    ) throws(StoreError) {
+        let journal = Journal(resolution: resolution, limit: waitingLimit, now: now)
+        writer = try StoreThread(name: "store-writer", writes: true) {
+            let tables = try Tables(path: path, access: .readWrite, journal: journal)
+            try tables.resumeJournal()
+            return tables
+        }
+        reader = try StoreThread(name: "store-reader", writes: false) {
+            try Tables(path: path, access: .readOnly, journal: journal)
+        }
+    }
+
+    private func perform<Value: Sendable>(
+        on thread: StoreThread, alone: Bool = false, _ body: @escaping @Sendable (Tables) throws -> Value
+    ) async throws(StoreError) -> Value {
+        let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
+            let slot = ResultSlot<Value>()
+            thread.submit(
+                StoreThread.Job(
+                    run: { tables in slot.set(try body(tables)) },
+                    finish: { error in
+                        if let error {
+                            continuation.resume(returning: .failure(error))
+                        } else {
+                            continuation.resume(returning: .success(slot.take()))
+                        }
+                    },
+                    alone: alone))
+        }
+        return try result.get()
+    }
+
+    private func read<Value: Sendable>(
+        _ body: @escaping @Sendable (Tables) throws -> Value
+    ) async throws(StoreError) -> Value {
+        try await perform(on: reader, body)
+    }
+
+    private func write<Value: Sendable>(
+        _ body: @escaping @Sendable (Tables) throws -> Value
+    ) async throws(StoreError) -> Value {
+        try await perform(on: writer, body)
+    }
+
+    // MARK: Rooms
+
+    public func room(_ room: [UInt8]) async throws(StoreError) -> RoomRecord? { try await read { try $0.room(room) } }
+
+    public func code(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> CodeRecord? {
+        try await read { try $0.code(code, now: now) }
+    }
+
+    public func token(_ ref: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {
+        try await read { try $0.token(ref, expires: expires) }
+    }
+
+    public func create(
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord?, shortLimit: Int, now: UInt64
+    ) async throws(StoreError) -> CreateOutcome {
+        try await write {
+            try $0.create(room, code: code, otherIndexes: otherIndexes, token: token, shortLimit: shortLimit, now: now)
+        }
+    }
+
+    public func accept(
+        _ code: PendingCode, joiner: SideRecord, token: TokenRecord?, used: UsedCode, now: UInt64
+    ) async throws(StoreError) -> AcceptOutcome {
+        try await write { try $0.accept(code, joiner: joiner, token: token, used: used, now: now) }
+    }
+
+    public func replaceToken(room: [UInt8], slot: UInt8, token: TokenRecord) async throws(StoreError) -> Bool {
+        try await write { try $0.replaceToken(room: room, slot: slot, token: token) }
+    }
+
+    public func withdrawToken(room: [UInt8], slot: UInt8) async throws(StoreError) -> Int? {
+        try await write { try $0.withdrawToken(room: room, slot: slot) }
+    }
+
+    public func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) {
+        try await write { try $0.markProven(room: room, slot: slot) }
+    }
+
+    public func close(room: [UInt8]) async throws(StoreError) -> Int? { try await write { try $0.close(room: room) } }
+
+    // MARK: Pushes
+
+    public func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) async throws(StoreError) -> KnockOutcome {
+        try await write { try $0.knock(job, throttle: throttle, now: now) }
+    }
+
+    public func finish(_ job: JobRecord, _ outcome: JobOutcome) async throws(StoreError) {
+        try await write { try $0.finish(job, outcome) }
+    }
+
+    public func jobs() async throws(StoreError) -> [JobRecord] { try await read { try $0.jobs() } }
+
+    // MARK: Forgetting
+
+    public func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
+        try await write { try $0.sweep(now: now, limit: limit, jobSlack: jobSlack) }
+    }
+
+    public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
+        try await read { try $0.nextExpiry(jobSlack: jobSlack) }
+    }
+
+    public func scrub() async throws(StoreError) -> Bool {
+        try await perform(on: writer, alone: true) { try $0.database.checkpointTruncating() }
+    }
+
+    // MARK: Ledger
+
+    public func record(_ events: [Entry.Op]) async throws(StoreError) {
+        try await write { tables in for event in events { try tables.record(event) } }
+    }
+
+    public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
+        // On the writer, so that no entry of a closed window can come after it.
+        try await perform(on: writer, alone: true) { try $0.closedEntries(before: window, limit: limit) }
+    }
+
+    public func logHead() async throws(StoreError) -> LogHead? { try await read { try $0.logHead() } }
+
+    public func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool {
+        try await write { try $0.commit(head, after: size, entries: entries) }
+    }
+
+    public func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
+        try await read { try $0.unpublished() }
+    }
+
+    public func published(upTo size: UInt64) async throws(StoreError) { try await write { try $0.published(upTo: size) } }
+
+    // MARK: Marks, counts, end
+
+    public func mark(_ name: String) async throws(StoreError) -> [UInt8]? { try await read { try $0.mark(name) } }
+
+    public func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError) {
+        try await write { try $0.setMark(name, value) }
+    }
+
+    public func counts() async throws(StoreError) -> StoreCounts { try await read { try $0.counts() } }
+
+    /// Finishes what was queued, empties the write-ahead log and closes the file.
+    public func shutDown() async {
+        reader.close()
+        _ = try? await scrub()
+        writer.close()
+    }
+}

@@ -1,0 +1,87 @@
+/// The database's schema, drawn once, with what each table gives to a thief who has it without any key.
+///
+/// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
+/// expiry, so that rows which expire together lie together and go in one sweep.
+enum Schema {
+    static let version: Int64 = 1
+
+    static let statements = """
+        -- One row a room. Thief: how many rooms live, when each ends, whether it was accepted, whether each side has a
+        -- token, when each side was last knocked at. `room`, `client`, `member` are keyed or one-way hashes of 32 random
+        -- bytes (client ids: keyed by epoch key and room id).
+        CREATE TABLE room (
+            expires INTEGER NOT NULL,
+            room BLOB NOT NULL,
+            creator_generation INTEGER NOT NULL, creator_client BLOB NOT NULL, creator_member BLOB NOT NULL,
+            creator_proven INTEGER NOT NULL, creator_ref BLOB, creator_knocked INTEGER NOT NULL,
+            joiner_generation INTEGER, joiner_client BLOB, joiner_member BLOB,
+            joiner_proven INTEGER, joiner_ref BLOB, joiner_knocked INTEGER,
+            code_expires INTEGER, code BLOB,
+            PRIMARY KEY (expires, room)
+        ) WITHOUT ROWID;
+        CREATE UNIQUE INDEX room_by_room ON room (room);
+
+        -- One row a token. Thief: which of the app's topics and environments it is for, which two belong to one room.
+        -- `sealed` (168 bytes) is XChaCha20-Poly1305 under a key that needs the room id and the epoch key of `expires`.
+        CREATE TABLE token (
+            expires INTEGER NOT NULL,
+            ref BLOB NOT NULL,
+            room BLOB NOT NULL,
+            slot INTEGER NOT NULL, kind INTEGER NOT NULL, environment INTEGER NOT NULL,
+            generation INTEGER NOT NULL, topic TEXT NOT NULL, sealed BLOB NOT NULL,
+            PRIMARY KEY (expires, ref)
+        ) WITHOUT ROWID;
+
+        -- One row a join code, pending (`pending`, `creator`, `room` set) or used (kept ten minutes to refuse a second
+        -- use). Thief: how many codes are open. With the key file as well: codes can be tried against `code`.
+        CREATE TABLE code (
+            expires INTEGER NOT NULL,
+            code BLOB NOT NULL,
+            room BLOB, room_expires INTEGER, generation INTEGER NOT NULL,
+            pending BLOB, creator BLOB, short INTEGER NOT NULL, retry_until INTEGER,
+            PRIMARY KEY (expires, code)
+        ) WITHOUT ROWID;
+        CREATE UNIQUE INDEX code_by_code ON code (code);
+        CREATE INDEX code_short ON code (short) WHERE short = 1;
+
+        -- The answer to an accept, for two minutes. Thief: nothing but that it exists.
+        CREATE TABLE retry (
+            expires INTEGER NOT NULL,
+            code BLOB NOT NULL,
+            generation INTEGER NOT NULL, sealed BLOB NOT NULL,
+            PRIMARY KEY (expires, code)
+        ) WITHOUT ROWID;
+
+        -- One row a push under way, at most two minutes. Thief: which token's ref, which template. With the key file as
+        -- well: the token (DESIGN's second row of adversaries), until the deadline's epoch key is destroyed.
+        CREATE TABLE job (
+            deadline INTEGER NOT NULL,
+            job BLOB NOT NULL,
+            not_before INTEGER NOT NULL, ref BLOB NOT NULL, room BLOB NOT NULL, slot INTEGER NOT NULL,
+            kind INTEGER NOT NULL, environment INTEGER NOT NULL, topic TEXT NOT NULL, template TEXT NOT NULL,
+            generation INTEGER NOT NULL, expires INTEGER NOT NULL, sealed BLOB NOT NULL,
+            PRIMARY KEY (deadline, job)
+        ) WITHOUT ROWID;
+
+        -- Ledger entries of windows that are not in the log yet: public a window later.
+        CREATE TABLE entry (
+            window INTEGER NOT NULL,
+            ref BLOB NOT NULL,
+            sequence INTEGER NOT NULL,
+            bytes BLOB NOT NULL,
+            PRIMARY KEY (window, ref, sequence)
+        ) WITHOUT ROWID;
+
+        -- Entries that the signed head covers and whose tiles are not known to lie in the folder yet: public.
+        CREATE TABLE sequenced (position INTEGER PRIMARY KEY, bytes BLOB NOT NULL) WITHOUT ROWID;
+
+        -- The signed head (one row): public.
+        CREATE TABLE log (
+            one INTEGER PRIMARY KEY CHECK (one = 1),
+            size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window INTEGER NOT NULL
+        ) WITHOUT ROWID;
+
+        -- This node's own marks: the last ratchet step, the highest time seen, the provider token's age.
+        CREATE TABLE node (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+        """
+}

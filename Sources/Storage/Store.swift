@@ -1,0 +1,139 @@
+public import Ledger
+
+/// What creating a room came to.
+public enum CreateOutcome: Sendable, Equatable {
+    case created
+    /// The code is taken: the caller may own it (a repeat), or not.
+    case taken(CodeRecord)
+    /// As many pending rooms with short codes stand as the policy lets.
+    case tooManyShort
+}
+
+/// What accepting came to.
+public enum AcceptOutcome: Sendable, Equatable {
+    case accepted
+    /// Code or room changed since they were read: read again.
+    case changed
+}
+
+/// What asking for a push came to.
+public enum KnockOutcome: Sendable, Equatable {
+    case queued
+    case throttled
+    /// The token is no longer the one that was opened: read again.
+    case changed
+}
+
+/// A push's end, for the ledger.
+public struct JobOutcome: Sendable, Equatable {
+    /// The HTTP status APNs gave; 0 when there was no answer.
+    public var status: UInt16
+    /// Nil when APNs took the push.
+    public var reason: Entry.PushFailureReason?
+    /// Whether the token is to be destroyed as no longer registered.
+    public var purge: Bool
+    /// Whether the side may be knocked at again at once, because nothing was sent.
+    public var releaseThrottle: Bool
+
+    public init(status: UInt16, reason: Entry.PushFailureReason?, purge: Bool = false, releaseThrottle: Bool = false) {
+        self.status = status
+        self.reason = reason
+        self.purge = purge
+        self.releaseThrottle = releaseThrottle
+    }
+}
+
+/// The durable part of the broker.
+///
+/// Each method is one whole operation together with its ledger entries: all of it is durable when the method returns, none of
+/// it is kept when it throws. Reads see what is durable. `code` arguments list the join code's index under each day key it may
+/// have been written with, today's first. No method is given a key or a secret.
+public protocol Store: Sendable {
+    // Rooms
+    func room(_ room: [UInt8]) async throws(StoreError) -> RoomRecord?
+    func code(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> CodeRecord?
+    func token(_ ref: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord?
+    /// Inserts room, code and token unless the code stands under any of its indexes.
+    func create(
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord?, shortLimit: Int, now: UInt64
+    ) async throws(StoreError) -> CreateOutcome
+    /// Gives the room its joiner if `code` is still pending, and turns the code into a used one.
+    func accept(
+        _ code: PendingCode, joiner: SideRecord, token: TokenRecord?, used: UsedCode, now: UInt64
+    ) async throws(StoreError) -> AcceptOutcome
+    /// Puts a token in a side's place; one that stood there is purged as replaced.
+    /// - Returns: false when the room is gone.
+    func replaceToken(
+        room: [UInt8], slot: UInt8, token: TokenRecord
+    ) async throws(StoreError) -> Bool
+    /// - Returns: how many tokens were purged, or nil when the room is gone.
+    func withdrawToken(room: [UInt8], slot: UInt8) async throws(StoreError) -> Int?
+    /// Remembers that a side has used its member secret.
+    func markProven(room: [UInt8], slot: UInt8) async throws(StoreError)
+    /// Deletes the room, its tokens and a code that is still pending.
+    /// - Returns: how many tokens were purged, or nil when the room was gone already.
+    func close(room: [UInt8]) async throws(StoreError) -> Int?
+
+    // Pushes
+    /// Stores the job if the side still has this token and was not knocked at in the last `throttle` milliseconds.
+    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) async throws(StoreError) -> KnockOutcome
+    /// Ends a job. A job that is gone already is left as it is.
+    func finish(_ job: JobRecord, _ outcome: JobOutcome) async throws(StoreError)
+    func jobs() async throws(StoreError) -> [JobRecord]
+
+    // Forgetting
+    /// Purges at most `limit` rows of each kind that are due. Jobs are overdue `jobSlack` after their deadline.
+    func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult
+    /// The earliest time at which `sweep` will have something to do.
+    func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64?
+    /// Leaves nothing of purged rows in the write-ahead log.
+    /// - Returns: false when a reader stood in the way; try again.
+    func scrub() async throws(StoreError) -> Bool
+
+    // Ledger
+    /// Records entries that belong to no other operation.
+    func record(_ events: [Entry.Op]) async throws(StoreError)
+    /// Closes all windows before `window` and gives their entries in the log's order, at most `limit`.
+    func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry]
+    func logHead() async throws(StoreError) -> LogHead?
+    /// Replaces the head, if it still has `size`, and moves `entries` from their windows into the log.
+    /// - Returns: false when another head stands there.
+    func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool
+    /// Entries in the log that are not known to lie in the folder yet, from the lowest position on.
+    func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]])
+    /// Forgets the store's copies of published entries below `size`.
+    func published(upTo size: UInt64) async throws(StoreError)
+
+    // The node's own marks
+    func mark(_ name: String) async throws(StoreError) -> [UInt8]?
+    func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError)
+
+    /// Counts for the operator: live rooms, tokens, codes, jobs, entries waiting.
+    func counts() async throws(StoreError) -> StoreCounts
+    func shutDown() async
+}
+
+public struct StoreCounts: Sendable, Equatable {
+    public var rooms = 0
+    public var tokens = 0
+    public var codes = 0
+    public var jobs = 0
+    public var waitingEntries = 0
+
+    public init() {}
+}
+
+/// One entry of a closed window: its place there and its canonical bytes.
+public struct ClosedEntry: Sendable, Equatable {
+    public var window: UInt64
+    public var ref: [UInt8]
+    public var sequence: UInt64
+    public var bytes: [UInt8]
+
+    public init(window: UInt64, ref: [UInt8], sequence: UInt64, bytes: [UInt8]) {
+        self.window = window
+        self.ref = ref
+        self.sequence = sequence
+        self.bytes = bytes
+    }
+}

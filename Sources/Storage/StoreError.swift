@@ -1,0 +1,45 @@
+import SQLite
+
+/// Why an operation was not done. Nothing of it was kept.
+public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// The disk or a quota is full.
+    case full
+    /// The folder or file can't be read or written, or another process holds it.
+    case unavailable(String)
+    /// The file is no database of this version, or is damaged.
+    case damaged(String)
+    /// So many ledger entries wait to be published that only purges are taken.
+    case ledgerBehind
+    /// The store was closed.
+    case closed
+
+    init(_ error: SQLiteError) {
+        if error.isFull {
+            self = .full
+        } else if error.isDamaged {
+            self = .damaged(error.description)
+        } else {
+            self = .unavailable(error.description)
+        }
+    }
+
+    public var description: String {
+        switch self {
+        case .full: "the disk is full: nothing was stored; free space and try again"
+        case .unavailable(let text): "the database can't be used (\(text)): nothing was stored"
+        case .damaged(let text): "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
+        case .ledgerBehind: "too many ledger entries wait to be published: only purges are taken until the log folder can be written again"
+        case .closed: "the store is closed"
+        }
+    }
+}
+
+extension StoreError {
+    init(any error: any Error) {
+        switch error {
+        case let error as StoreError: self = error
+        case let error as SQLiteError: self = StoreError(error)
+        default: self = .unavailable("unexpected error")
+        }
+    }
+}

@@ -1,0 +1,135 @@
+import Dispatch
+import Linux
+import SQLite
+import Synchronization
+
+/// A thread that owns one connection and carries out what is queued for it.
+///
+/// The writer commits everything that waits in one transaction (group commit), each operation in a savepoint of its own;
+/// callers are answered after the commit. The reader answers at once from what is durable.
+final class StoreThread: Sendable {
+    struct Job: Sendable {
+        let run: @Sendable (Tables) throws -> Void
+        let finish: @Sendable (StoreError?) -> Void
+        /// Run between transactions, e.g. a checkpoint.
+        var alone = false
+    }
+
+    private struct Queue {
+        var jobs: [Job] = []
+        var closed = false
+    }
+
+    private let queue = Mutex(Queue())
+    private let work = DispatchSemaphore(value: 0)
+    private let ended = DispatchSemaphore(value: 0)
+    private let writes: Bool
+    /// So many operations at most share one commit, which bounds how long the first of them waits.
+    private static let batch = 1024
+
+    /// Opens a connection on a new thread.
+    init(name: String, writes: Bool, open: @escaping @Sendable () throws -> Tables) throws(StoreError) {
+        self.writes = writes
+        let opened = DispatchSemaphore(value: 0)
+        let failure = Mutex<StoreError?>(nil)
+        do {
+            _ = try Linux.Thread.spawn(name: name) { [self] in
+                do {
+                    let tables = try open()
+                    opened.signal()
+                    serve(tables)
+                } catch {
+                    failure.withLock { $0 = StoreError(any: error) }
+                    opened.signal()
+                }
+                ended.signal()
+            }
+        } catch {
+            throw .unavailable(error.description)
+        }
+        opened.wait()
+        if let error = failure.withLock({ $0 }) { throw error }
+    }
+
+    func submit(_ job: Job) {
+        let (first, closed) = queue.withLock { queue in
+            if queue.closed { return (false, true) }
+            queue.jobs.append(job)
+            return (queue.jobs.count == 1, false)
+        }
+        if closed { return job.finish(.closed) }
+        if first { work.signal() }
+    }
+
+    /// Carries out what is queued, refuses what comes later, and returns when the connection is closed.
+    func close() {
+        let first = queue.withLock { queue in
+            defer { queue.closed = true }
+            return !queue.closed
+        }
+        guard first else { return }
+        work.signal()
+        ended.wait()
+        ended.signal()
+    }
+
+    private func serve(_ tables: Tables) {
+        while true {
+            work.wait()
+            let (jobs, closed) = queue.withLock { queue in
+                defer { queue.jobs = [] }
+                return (queue.jobs, queue.closed)
+            }
+            var rest = jobs[...]
+            while !rest.isEmpty {
+                let batch = rest.prefix(Self.batch)
+                rest = rest.dropFirst(Self.batch)
+                if writes { commit(batch, tables) } else { answer(batch, tables) }
+            }
+            if closed { return }
+        }
+    }
+
+    private func answer(_ jobs: ArraySlice<Job>, _ tables: Tables) {
+        for job in jobs {
+            do {
+                try job.run(tables)
+                job.finish(nil)
+            } catch {
+                job.finish(StoreError(any: error))
+            }
+        }
+    }
+
+    private func commit(_ batch: ArraySlice<Job>, _ tables: Tables) {
+        let jobs = batch.filter { !$0.alone }
+        var done: [Job] = []
+        done.reserveCapacity(jobs.count)
+        var tried = 0
+        do {
+            if !jobs.isEmpty { try tables.begin() }
+            for job in jobs {
+                do {
+                    try tables.savepoint()
+                    try job.run(tables)
+                    try tables.release()
+                    done.append(job)
+                } catch {
+                    // On a full disk SQLite has rolled back everything: then the whole batch failed.
+                    guard tables.inTransaction else { throw error }
+                    try tables.rollBackToSavepoint()
+                    job.finish(StoreError(any: error))
+                }
+                tried += 1
+            }
+            if !jobs.isEmpty { try tables.commit() }
+            for job in done { job.finish(nil) }
+        } catch {
+            tables.rollBack()
+            let failure = StoreError(any: error)
+            for job in done { job.finish(failure) }
+            for job in jobs[tried...] { job.finish(failure) }
+        }
+        answer(batch.filter(\.alone)[...], tables)
+    }
+}

@@ -1,0 +1,56 @@
+import Ledger
+import SQLite
+
+extension Tables {
+    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) throws -> KnockOutcome {
+        try refuseWhenLedgerIsBehind()
+        guard let room = try room(job.room), let side = room[job.slot], side.ref == job.ref else { return .changed }
+        // A mark from the future (the clock was set back) throttles as one of now would.
+        if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled }
+        try setKnocked(now, room: room, slot: job.slot)
+        try run(
+            """
+            INSERT INTO job (deadline, job, not_before, ref, room, slot, kind, environment, topic, template, generation, expires,
+            sealed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """, .time(job.deadline), .blob(job.job), .time(job.notBefore), .blob(job.ref), .blob(job.room), .number(job.slot),
+            .number(job.kind), .number(job.environment), .text(job.topic), .text(job.template), .number(job.generation),
+            .time(job.expires), .blob(job.sealed))
+        try record(.opened(job))
+        return .queued
+    }
+
+    private func setKnocked(_ time: UInt64, room: RoomRecord, slot: UInt8) throws {
+        if slot == 1 {
+            try run("UPDATE room SET creator_knocked = ? WHERE expires = ? AND room = ?", .time(time), .time(room.expires), .blob(room.room))
+        } else {
+            try run("UPDATE room SET joiner_knocked = ? WHERE expires = ? AND room = ?", .time(time), .time(room.expires), .blob(room.room))
+        }
+    }
+
+    func finish(_ job: JobRecord, _ outcome: JobOutcome) throws {
+        guard try run("DELETE FROM job WHERE deadline = ? AND job = ?", .time(job.deadline), .blob(job.job)) == 1 else { return }
+        try record(.ended(job, outcome))
+        guard outcome.purge || outcome.releaseThrottle, let room = try room(job.room) else { return }
+        if outcome.releaseThrottle { try setKnocked(0, room: room, slot: job.slot) }
+        if outcome.purge, try purge(job.ref, expires: job.expires, cause: .unregistered), room[job.slot]?.ref == job.ref {
+            try setRef(nil, room: room, slot: job.slot)
+        }
+    }
+
+    func jobs() throws -> [JobRecord] { try jobs(due: UInt64(Int64.max), limit: .max) }
+
+    func jobs(due: UInt64, limit: Int) throws -> [JobRecord] {
+        try rows(
+            """
+            SELECT deadline, job, not_before, ref, room, slot, kind, environment, topic, template, generation, expires, sealed
+            FROM job WHERE deadline <= ? ORDER BY deadline LIMIT ?
+            """, .time(due), .number(limit)
+        ) { row in
+            JobRecord(
+                job: row.blob(1), deadline: row.time(0), notBefore: row.time(2), ref: row.blob(3), room: row.blob(4),
+                slot: UInt8(clamping: row.int(5)), kind: UInt8(clamping: row.int(6)), environment: UInt8(clamping: row.int(7)),
+                topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)), expires: row.time(11),
+                sealed: row.blob(12))
+        }
+    }
+}

@@ -1,0 +1,64 @@
+import Ledger
+import SQLite
+
+extension Tables {
+    /// Purges what is due at `now`, at most `limit` rows of each kind. Never refused because the ledger is behind.
+    func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
+        var result = SweepResult()
+
+        // Jobs first: their outcome stands before their token's purge.
+        let overdue = try jobs(due: now - min(now, jobSlack), limit: limit)
+        for job in overdue { try finish(job, JobOutcome(status: 0, reason: .unknown)) }
+        result.jobs = overdue.count
+
+        let codes = try rows("SELECT code FROM code WHERE expires <= ? ORDER BY expires LIMIT ?", .time(now), .number(limit)) { $0.blob(0) }
+        for code in codes {
+            if let purged = try purgeCode(code) {
+                result.codes += 1
+                result.rooms += purged.rooms
+                result.tokens += purged.tokens
+            }
+        }
+
+        // Tokens go by their own key, all of one expiry together; their rooms, which end at the same time, after them.
+        let tokens = try rows("SELECT expires, ref FROM token WHERE expires <= ? ORDER BY expires LIMIT ?", .time(now), .number(limit)) {
+            ($0.time(0), $0.blob(1))
+        }
+        for (expires, ref) in tokens where try purge(ref, expires: expires, cause: .expired) { result.tokens += 1 }
+        if tokens.count < limit {
+            result.rooms += try run(
+                """
+                DELETE FROM room WHERE (expires, room) IN (SELECT expires, room FROM room WHERE expires <= ? ORDER BY expires LIMIT ?)
+                """, .time(now), .number(limit))
+        }
+
+        try run("DELETE FROM retry WHERE expires <= ?", .time(now))
+        result.more = overdue.count == limit || codes.count == limit || tokens.count == limit || result.rooms >= limit
+        return result
+    }
+
+    func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
+        let dues: [UInt64?] = [
+            try earliest("SELECT min(expires) FROM room"),
+            try earliest("SELECT min(expires) FROM code"),
+            try earliest("SELECT min(expires) FROM retry"),
+            try earliest("SELECT min(deadline) FROM job").map { $0 + jobSlack },
+        ]
+        return dues.compactMap(\.self).min()
+    }
+
+    private func earliest(_ sql: StaticString) throws -> UInt64? {
+        try rows(sql) { $0.isNull(0) ? nil : $0.time(0) }[0]
+    }
+
+    func counts() throws -> StoreCounts {
+        func count(_ sql: StaticString) throws -> Int { try rows(sql) { Int($0.int(0)) }[0] }
+        var counts = StoreCounts()
+        counts.rooms = try count("SELECT count(*) FROM room")
+        counts.tokens = try count("SELECT count(*) FROM token")
+        counts.codes = try count("SELECT count(*) FROM code WHERE room IS NOT NULL")
+        counts.jobs = try count("SELECT count(*) FROM job")
+        counts.waitingEntries = journal.waiting
+        return counts
+    }
+}

@@ -1,0 +1,115 @@
+import Ledger
+import SQLite
+
+/// One connection with its prepared statements: the SQL of every operation, without threads. The operations themselves stand
+/// in the extensions in `Tables+Rooms`, `Tables+Pushes`, `Tables+Sweep` and `Tables+Log`.
+final class Tables {
+    let database: Database
+    let journal: Journal
+    private var statements: [String: Statement] = [:]
+
+    /// Opens the file and makes the schema where there is none.
+    init(path: String, access: Database.Access, journal: Journal) throws {
+        database = try Database(path: path, access: access)
+        self.journal = journal
+        database.setBusyTimeout(milliseconds: 5_000)
+        if access == .readWrite {
+            try database.execute(
+                """
+                PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON;
+                PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = OFF; PRAGMA cache_size = -8192;
+                """)
+            try makeSchema()
+        }
+    }
+
+    private func makeSchema() throws {
+        let version = try database.prepare("PRAGMA user_version")
+        guard try version.step() else { throw StoreError.damaged("no version") }
+        let found = version.int(0)
+        version.reset()
+        if found == Schema.version { return }
+        let tables = try database.prepare("SELECT count(*) FROM sqlite_master")
+        guard try tables.step(), found == 0, tables.int(0) == 0 else {
+            throw StoreError.damaged("schema version \(found), expected \(Schema.version)")
+        }
+        tables.reset()
+        try database.execute("BEGIN IMMEDIATE; \(Schema.statements) PRAGMA user_version = \(Schema.version); COMMIT")
+    }
+
+    /// Compiles a statement once. A statement is reset before it is handed out, so that each use starts afresh.
+    func statement(_ sql: StaticString) throws(SQLiteError) -> Statement {
+        let key = "\(sql)"
+        if let known = statements[key] {
+            known.reset()
+            return known
+        }
+        let made = try database.prepare(key)
+        statements[key] = made
+        return made
+    }
+
+    /// Runs a statement that gives no rows.
+    /// - Returns: how many rows it changed.
+    @discardableResult
+    func run(_ sql: StaticString, _ values: SQLValue...) throws(SQLiteError) -> Int {
+        let statement = try statement(sql)
+        bind(values, to: statement)
+        _ = try statement.step()
+        statement.reset()
+        return database.changes
+    }
+
+    /// The rows of a query, each turned into a value; none of the database stays locked afterwards.
+    func rows<Row>(_ sql: StaticString, _ values: SQLValue..., read: (Statement) -> Row) throws(SQLiteError) -> [Row] {
+        let statement = try statement(sql)
+        bind(values, to: statement)
+        var rows: [Row] = []
+        while try statement.step() { rows.append(read(statement)) }
+        statement.reset()
+        return rows
+    }
+
+    private func bind(_ values: [SQLValue], to statement: Statement) {
+        for (index, value) in values.enumerated() {
+            let place = Int32(index + 1)
+            switch value {
+            case .int(let value): statement.bind(value, at: place)
+            case .blob(let value): statement.bind(value, at: place)
+            case .text(let value): statement.bind(value, at: place)
+            case .null: statement.bindNull(at: place)
+            }
+        }
+    }
+
+    // MARK: Transactions
+
+    var inTransaction: Bool { database.inTransaction }
+    func begin() throws { try run("BEGIN IMMEDIATE") }
+    func commit() throws { try run("COMMIT") }
+    func savepoint() throws { try run("SAVEPOINT operation") }
+    func release() throws { try run("RELEASE operation") }
+    func rollBackToSavepoint() throws {
+        try run("ROLLBACK TO operation")
+        try run("RELEASE operation")
+    }
+    func rollBack() {
+        if inTransaction { try? database.execute("ROLLBACK") }
+    }
+}
+
+enum SQLValue {
+    case int(Int64)
+    case blob([UInt8])
+    case text(String)
+    case null
+
+    static func time(_ value: UInt64) -> SQLValue { .int(Int64(clamping: value)) }
+    static func number(_ value: some BinaryInteger) -> SQLValue { .int(Int64(clamping: value)) }
+    static func blob(_ value: [UInt8]?) -> SQLValue { value.map { .blob($0) } ?? .null }
+}
+
+extension Statement {
+    func time(_ column: Int32) -> UInt64 { UInt64(clamping: int(column)) }
+    func blobOrNil(_ column: Int32) -> [UInt8]? { isNull(column) ? nil : blob(column) }
+}

@@ -1,0 +1,109 @@
+import Linux
+import Synchronization
+
+@testable import Storage
+
+/// A clock that tests move.
+final class TestClock: Sendable {
+    private let time: Mutex<UInt64>
+
+    init(_ start: UInt64 = 1_700_000_000_000) { time = Mutex(start) }
+
+    var now: UInt64 { time.withLock { $0 } }
+    func advance(_ ms: UInt64) { time.withLock { $0 += ms } }
+}
+
+/// A store on a fresh folder, and records to put into it.
+struct Fixture {
+    let folder: String
+    let clock = TestClock()
+    let store: SQLiteStore
+
+    init(resolution: UInt64 = 1, waitingLimit: Int = 1_000_000) throws {
+        folder = try File.makeTemporaryFolder()
+        let clock = clock
+        store = try SQLiteStore(
+            path: folder + "/mayfly.sqlite", resolution: resolution, waitingLimit: waitingLimit, now: { clock.now })
+    }
+
+    var path: String { folder + "/mayfly.sqlite" }
+
+    func reopen() throws -> SQLiteStore {
+        let clock = clock
+        return try SQLiteStore(path: path, resolution: 1, now: { clock.now })
+    }
+
+    func close() async throws {
+        await store.shutDown()
+        try File.removeTree(folder)
+    }
+
+    static func blob(_ byte: UInt8, _ count: Int = 32) -> [UInt8] { [UInt8](repeating: byte, count: count) }
+
+    func room(_ id: UInt8, expires: UInt64) -> RoomRecord {
+        RoomRecord(
+            room: Self.blob(id), expires: expires,
+            creator: SideRecord(generation: 1, client: Self.blob(id &+ 1), member: Self.blob(id &+ 2)))
+    }
+
+    func code(_ id: UInt8, room: RoomRecord, expires: UInt64, short: Bool = false) -> PendingCode {
+        PendingCode(
+            code: Self.blob(id &+ 100), expires: expires, room: room.room, roomExpires: room.expires, generation: 1,
+            pending: Self.blob(7, 72), creator: Self.blob(8, 72), short: short)
+    }
+
+    func token(_ id: UInt8, room: RoomRecord, slot: UInt8 = 1) -> TokenRecord {
+        TokenRecord(
+            ref: Self.blob(id, 16), room: room.room, slot: slot, kind: 1, environment: 1, generation: 1,
+            expires: room.expires, topic: "com.example.app", sealed: Self.blob(9, 168))
+    }
+
+    func job(_ id: UInt8, token: TokenRecord, deadline: UInt64) -> JobRecord {
+        JobRecord(
+            job: Self.blob(id, 16), deadline: deadline, notBefore: 0, ref: token.ref, room: token.room, slot: token.slot,
+            kind: 1, environment: 1, topic: token.topic, template: "peer_waiting", generation: 1, expires: token.expires,
+            sealed: Self.blob(5, 168))
+    }
+
+    /// Makes a room of a minute with a token for its creator.
+    @discardableResult
+    func create(_ id: UInt8, life: UInt64 = 60_000, codeLife: UInt64 = 30_000) async throws -> (RoomRecord, PendingCode, TokenRecord) {
+        var room = room(id, expires: clock.now + life)
+        let code = code(id, room: room, expires: clock.now + codeLife)
+        let token = token(id, room: room)
+        room.creator.ref = token.ref
+        let outcome = try await store.create(room, code: code, otherIndexes: [], token: token, shortLimit: 10, now: clock.now)
+        guard outcome == .created else { throw StoreError.unavailable("fixture: \(outcome)") }
+        return (room, code, token)
+    }
+
+    func accept(_ code: PendingCode, token: TokenRecord? = nil) async throws -> AcceptOutcome {
+        try await store.accept(
+            code,
+            joiner: SideRecord(generation: 1, client: Self.blob(201), member: Self.blob(202), ref: token?.ref), token: token,
+            used: UsedCode(
+                code: code.code, expires: clock.now + 600_000, retry: Self.blob(6, 104), retryGeneration: 1,
+                retryUntil: clock.now + 120_000),
+            now: clock.now)
+    }
+
+    /// All entries so far, as text, closing their windows.
+    func entries() async throws -> [String] {
+        clock.advance(1_000)
+        return try await store.closedEntries(before: clock.now / 1_000, limit: .max).map { String(decoding: $0.bytes, as: UTF8.self) }
+    }
+
+    func ops() async throws -> [String] {
+        try await entries().map { text in
+            let start = text.range(of: "\"op\":\"")
+            return String(text[start!.upperBound...].prefix { $0 != "\"" })
+        }
+    }
+}
+
+extension String {
+    /// The first place of `part`, without Foundation.
+    func range(of part: String) -> Range<Index>? {
+        indices.first { self[$0...].hasPrefix(part) }.map { $0..<index($0, offsetBy: part.count) }
+    }
+}

@@ -1,0 +1,249 @@
+import Ledger
+import SQLite
+import Testing
+
+@testable import Storage
+
+/// What every store must do; each test speaks to the protocol only, but for making and opening one.
+@Suite struct StoreContractTests {
+    @Test func aRoomIsFoundAsItWasMade() async throws {
+        let fixture = try Fixture()
+        let (room, code, token) = try await fixture.create(1)
+        #expect(try await fixture.store.room(room.room) == room)
+        #expect(try await fixture.store.token(token.ref, expires: token.expires) == token)
+        #expect(try await fixture.store.code([code.code], now: fixture.clock.now) == .pending(code))
+        #expect(try await fixture.store.room(Fixture.blob(99)) == nil)
+        #expect(try await fixture.ops() == ["token.sealed"])
+        try await fixture.close()
+    }
+
+    @Test func aTakenCodeIsGivenBackAndNothingIsKept() async throws {
+        let fixture = try Fixture()
+        let (_, code, _) = try await fixture.create(1)
+        let other = fixture.room(40, expires: fixture.clock.now + 60_000)
+        var second = fixture.code(40, room: other, expires: fixture.clock.now + 30_000)
+        second.code = Fixture.blob(77)
+        // Found under yesterday's index too.
+        let outcome = try await fixture.store.create(
+            other, code: second, otherIndexes: [code.code], token: fixture.token(40, room: other), shortLimit: 10, now: fixture.clock.now)
+        #expect(outcome == .taken(.pending(code)))
+        #expect(try await fixture.store.room(other.room) == nil)
+        #expect(try await fixture.store.counts().tokens == 1)
+        try await fixture.close()
+    }
+
+    @Test func anExpiredCodeMakesRoomForAnother() async throws {
+        let fixture = try Fixture()
+        let (old, code, token) = try await fixture.create(1, codeLife: 10_000)
+        fixture.clock.advance(10_000)
+        #expect(try await fixture.store.code([code.code], now: fixture.clock.now) == nil)
+        let room = fixture.room(50, expires: fixture.clock.now + 60_000)
+        var next = fixture.code(50, room: room, expires: fixture.clock.now + 30_000)
+        next.code = code.code
+        #expect(try await fixture.store.create(room, code: next, otherIndexes: [], token: nil, shortLimit: 10, now: fixture.clock.now) == .created)
+        #expect(try await fixture.store.room(old.room) == nil)
+        #expect(try await fixture.store.token(token.ref, expires: token.expires) == nil)
+        #expect(try await fixture.ops() == ["token.sealed", "token.purged"])
+        try await fixture.close()
+    }
+
+    @Test func shortCodesAreLimited() async throws {
+        let fixture = try Fixture()
+        for id: UInt8 in [1, 20] {
+            let room = fixture.room(id, expires: fixture.clock.now + 60_000)
+            let code = fixture.code(id, room: room, expires: fixture.clock.now + 30_000, short: true)
+            let outcome = try await fixture.store.create(room, code: code, otherIndexes: [], token: nil, shortLimit: 1, now: fixture.clock.now)
+            #expect(outcome == (id == 1 ? .created : .tooManyShort))
+        }
+        #expect(try await fixture.store.counts().rooms == 1)
+        try await fixture.close()
+    }
+
+    @Test func acceptHappensOnce() async throws {
+        let fixture = try Fixture()
+        let (room, code, _) = try await fixture.create(1)
+        let token = fixture.token(30, room: room, slot: 2)
+        #expect(try await fixture.accept(code, token: token) == .accepted)
+        #expect(try await fixture.accept(code, token: fixture.token(31, room: room, slot: 2)) == .changed)
+        let joined = try await fixture.store.room(room.room)
+        #expect(joined?.joiner?.ref == token.ref)
+        #expect(try await fixture.store.counts().tokens == 2)
+        guard case .used(let used) = try await fixture.store.code([code.code], now: fixture.clock.now) else {
+            Issue.record("the code is not used")
+            return
+        }
+        #expect(used.retry == Fixture.blob(6, 104))
+        fixture.clock.advance(120_000)
+        guard case .used(let later) = try await fixture.store.code([code.code], now: fixture.clock.now) else {
+            Issue.record("the code is free too early")
+            return
+        }
+        #expect(later.retry == nil)
+        fixture.clock.advance(480_000)
+        #expect(try await fixture.store.code([code.code], now: fixture.clock.now) == nil)
+        try await fixture.close()
+    }
+
+    @Test func twoAcceptsAtOnceGiveOneJoiner() async throws {
+        let fixture = try Fixture()
+        let (_, code, _) = try await fixture.create(1)
+        let outcomes = try await withThrowingTaskGroup(of: AcceptOutcome.self) { group in
+            for _ in 0..<16 { group.addTask { try await fixture.accept(code) } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(outcomes.count(where: { $0 == .accepted }) == 1)
+        try await fixture.close()
+    }
+
+    @Test func replacingAndWithdrawingPurgeOnce() async throws {
+        let fixture = try Fixture()
+        let (room, _, old) = try await fixture.create(1)
+        let new = fixture.token(60, room: room)
+        #expect(try await fixture.store.replaceToken(room: room.room, slot: 1, token: new))
+        #expect(try await fixture.store.token(old.ref, expires: old.expires) == nil)
+        #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1) == 1)
+        #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1) == 0)
+        #expect(try await fixture.store.withdrawToken(room: Fixture.blob(99), slot: 1) == nil)
+        #expect(try await fixture.store.replaceToken(room: room.room, slot: 2, token: fixture.token(61, room: room, slot: 2)) == false)
+        let text = try await fixture.entries().joined()
+        #expect(text.contains("\"cause\":\"replaced\"") && text.contains("\"cause\":\"deleted\""))
+        #expect(try await fixture.ops().count(where: { $0 == "token.purged" }) == 2)
+        try await fixture.close()
+    }
+
+    @Test func closingTakesEverything() async throws {
+        let fixture = try Fixture()
+        let (room, code, _) = try await fixture.create(1)
+        #expect(try await fixture.accept(code, token: fixture.token(30, room: room, slot: 2)) == .accepted)
+        #expect(try await fixture.store.close(room: room.room) == 2)
+        #expect(try await fixture.store.close(room: room.room) == nil)
+        #expect(try await fixture.store.counts().rooms == 0)
+        #expect(try await fixture.store.counts().tokens == 0)
+        try await fixture.close()
+    }
+
+    @Test func closingAPendingRoomFreesItsCode() async throws {
+        let fixture = try Fixture()
+        let (room, code, _) = try await fixture.create(1)
+        #expect(try await fixture.store.close(room: room.room) == 1)
+        #expect(try await fixture.store.code([code.code], now: fixture.clock.now) == nil)
+        try await fixture.close()
+    }
+
+    @Test func aKnockIsThrottledASideAndNeedsItsToken() async throws {
+        let fixture = try Fixture()
+        let (_, _, token) = try await fixture.create(1)
+        let deadline = fixture.clock.now + 20_000
+        #expect(try await fixture.store.knock(fixture.job(1, token: token, deadline: deadline), throttle: 30_000, now: fixture.clock.now) == .queued)
+        fixture.clock.advance(29_999)
+        #expect(try await fixture.store.knock(fixture.job(2, token: token, deadline: deadline), throttle: 30_000, now: fixture.clock.now) == .throttled)
+        fixture.clock.advance(1)
+        #expect(try await fixture.store.knock(fixture.job(3, token: token, deadline: deadline), throttle: 30_000, now: fixture.clock.now) == .queued)
+        var stale = fixture.job(4, token: token, deadline: deadline)
+        stale.ref = Fixture.blob(250, 16)
+        #expect(try await fixture.store.knock(stale, throttle: 0, now: fixture.clock.now) == .changed)
+        #expect(try await fixture.store.jobs().map(\.job) == [Fixture.blob(1, 16), Fixture.blob(3, 16)])
+        try await fixture.close()
+    }
+
+    @Test func anOutcomeIsRecordedOnce() async throws {
+        let fixture = try Fixture()
+        let (room, _, token) = try await fixture.create(1)
+        let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
+        #expect(try await fixture.store.knock(job, throttle: 30_000, now: fixture.clock.now) == .queued)
+        let gone = JobOutcome(status: 410, reason: .unregistered, purge: true)
+        try await fixture.store.finish(job, gone)
+        try await fixture.store.finish(job, gone)
+        #expect(try await fixture.store.room(room.room)?.creator.ref == nil)
+        #expect(try await fixture.store.token(token.ref, expires: token.expires) == nil)
+        #expect(try await fixture.ops() == ["token.sealed", "token.opened", "push.failed", "token.purged"])
+        try await fixture.close()
+    }
+
+    @Test func aPurgeForATokenThatWasReplacedLeavesTheNewOne() async throws {
+        let fixture = try Fixture()
+        let (room, _, token) = try await fixture.create(1)
+        let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
+        #expect(try await fixture.store.knock(job, throttle: 30_000, now: fixture.clock.now) == .queued)
+        let new = fixture.token(60, room: room)
+        #expect(try await fixture.store.replaceToken(room: room.room, slot: 1, token: new))
+        try await fixture.store.finish(job, JobOutcome(status: 410, reason: .unregistered, purge: true))
+        #expect(try await fixture.store.room(room.room)?.creator.ref == new.ref)
+        #expect(try await fixture.store.token(new.ref, expires: new.expires) == new)
+        try await fixture.close()
+    }
+
+    @Test func theSweepTakesWhatIsDueAndNothingElse() async throws {
+        let fixture = try Fixture()
+        let (_, code, _) = try await fixture.create(1, life: 10_000, codeLife: 10_000)
+        #expect(try await fixture.accept(code) == .accepted)
+        let (young, _, _) = try await fixture.create(20, life: 60_000, codeLife: 60_000)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == fixture.clock.now + 10_000)
+        fixture.clock.advance(9_999)
+        var result = try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0)
+        #expect(result == SweepResult())
+        fixture.clock.advance(1)
+        result = try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0)
+        #expect(result.tokens == 1 && result.rooms == 1 && !result.more)
+        #expect(try await fixture.store.room(young.room) == young)
+        let counts = try await fixture.store.counts()
+        #expect(counts.rooms == 1 && counts.tokens == 1)
+        #expect(try await fixture.entries().joined().contains("\"cause\":\"expired\""))
+        try await fixture.close()
+    }
+
+    @Test func aPendingRoomEndsWithItsCode() async throws {
+        let fixture = try Fixture()
+        let (room, _, _) = try await fixture.create(1, life: 60_000, codeLife: 10_000)
+        fixture.clock.advance(10_000)
+        let result = try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0)
+        #expect(result.codes == 1 && result.rooms == 1 && result.tokens == 1)
+        #expect(try await fixture.store.room(room.room) == nil)
+        try await fixture.close()
+    }
+
+    @Test func sweepsAreBounded() async throws {
+        let fixture = try Fixture()
+        for id: UInt8 in [1, 10, 20, 30, 40] { try await fixture.create(id, life: 10_000, codeLife: 10_000) }
+        fixture.clock.advance(10_000)
+        var passes = 0
+        while try await fixture.store.sweep(now: fixture.clock.now, limit: 2, jobSlack: 0).more { passes += 1 }
+        #expect(passes >= 2)
+        let counts = try await fixture.store.counts()
+        #expect(counts.rooms == 0 && counts.tokens == 0 && counts.codes == 0)
+        #expect(try await fixture.ops().count(where: { $0 == "token.purged" }) == 5)
+        try await fixture.close()
+    }
+
+    @Test func anOverdueJobEndsAsUnknown() async throws {
+        let fixture = try Fixture()
+        let (_, _, token) = try await fixture.create(1)
+        let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
+        #expect(try await fixture.store.knock(job, throttle: 30_000, now: fixture.clock.now) == .queued)
+        fixture.clock.advance(20_000)
+        #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 5_000).jobs == 0)
+        fixture.clock.advance(5_000)
+        #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 5_000).jobs == 1)
+        #expect(try await fixture.entries().joined().contains("\"reason\":\"unknown\""))
+        try await fixture.close()
+    }
+
+    @Test func whatWasAnsweredIsThereAfterReopening() async throws {
+        let fixture = try Fixture()
+        let (room, _, _) = try await fixture.create(1)
+        try await fixture.store.setMark("ratchet", [1, 2, 3])
+        await fixture.store.shutDown()
+        let again = try fixture.reopen()
+        #expect(try await again.room(room.room) == room)
+        #expect(try await again.mark("ratchet") == [1, 2, 3])
+        #expect(try await again.mark("other") == nil)
+        await again.shutDown()
+    }
+
+    @Test func aClosedStoreRefuses() async throws {
+        let fixture = try Fixture()
+        await fixture.store.shutDown()
+        await #expect(throws: StoreError.closed) { try await fixture.store.setMark("a", []) }
+        await #expect(throws: StoreError.closed) { try await fixture.store.mark("a") }
+    }
+}
