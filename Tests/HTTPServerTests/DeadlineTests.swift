@@ -128,7 +128,7 @@ import Testing
         try await withServer {
             $0.headerMs = 100
             $0.bodyMs = 100
-            $0.idleMs = 100
+            $0.idleMs = 2000
         } _: { _, address, handler in
             let client = try await RawClient(address)
             try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -1,0 +1,103 @@
+public import EventLoop
+public import HTTP1
+import Linux
+public import TLS
+
+/// The answer to a client's request.
+public struct ClientResponse: Sendable {
+    public let status: UInt16
+    public let contentType: String?
+    public let body: [UInt8]
+}
+
+/// A small HTTP/1.1 client: one request at a time on each connection, connections kept and used again. Redirects are not followed.
+public actor HTTPClient: LoopActor {
+    public nonisolated let loop: EventLoop
+    private let tls: TLSContext?
+    private var idle: [Origin: ClientStream] = [:]
+
+    /// - Parameter tls: whom to trust for https; a context made with ALPN `http/1.1`.
+    public init(loop: EventLoop, tls: TLSContext? = nil) {
+        self.loop = loop
+        self.tls = tls
+    }
+
+    /// Sends one request and waits for the whole answer, whatever its status.
+    /// - Parameters:
+    ///   - url: absolute, http or https.
+    ///   - timeoutMs: for everything, from the name's resolution to the last byte.
+    ///   - maximumBytes: the largest body taken.
+    public func send(
+        _ url: String, method: HTTP1.Method = .get, headers: [HTTPResponse.Header] = [], body: [UInt8] = [],
+        timeoutMs: UInt64 = 10_000, maximumBytes: Int = 16 << 20
+    ) async throws(ClientError) -> ClientResponse {
+        let (origin, target) = try Origin.parse(url)
+        let request = Self.write(method, target, origin, headers, body)
+        let deadlineMs = Clock.monotonicMs + timeoutMs
+        let limits = MessageLimits(headerBytes: 65_536, bodyBytes: maximumBytes)
+        if let stale = idle[origin], stale.isPeerFinished {
+            stale.close()
+            idle[origin] = nil
+        }
+        if let stream = idle.removeValue(forKey: origin) {
+            stream.deadlineMs = deadlineMs
+            do throws(ClientError) {
+                return try await exchange(request, method, limits, stream, origin)
+            } catch {
+                // The server may have closed while the connection was idle. Only what changes nothing is safe to send twice.
+                guard error.isConnectionLost, method == .get || method == .head else { throw error }
+            }
+        }
+        let stream = try await ClientStream.open(origin, tls: tls, loop: loop, deadlineMs: deadlineMs)
+        return try await exchange(request, method, limits, stream, origin)
+    }
+
+    /// Closes the connections that wait for the next request.
+    public func close() {
+        for stream in idle.values { stream.close() }
+        idle = [:]
+    }
+
+    private func exchange(
+        _ request: [UInt8], _ method: HTTP1.Method, _ limits: MessageLimits, _ stream: ClientStream, _ origin: Origin
+    ) async throws(ClientError) -> ClientResponse {
+        do throws(ClientError) {
+            try stream.write(request)
+            let message = try await answer(stream, method, limits)
+            if message.keepsAlive, !stream.hasEnded, idle[origin] == nil {
+                stream.deadlineMs = .max
+                idle[origin] = stream
+            } else {
+                stream.close()
+            }
+            return ClientResponse(
+                status: message.status, contentType: message.header("content-type"),
+                body: message.withBody { body in body.indices.map { body[$0] } })
+        } catch {
+            stream.close()
+            throw error
+        }
+    }
+
+    private func answer(_ stream: ClientStream, _ method: HTTP1.Method, _ limits: MessageLimits) async throws(ClientError) -> Message {
+        let parser = ResponseParser(limits: limits)
+        parser.expectNoBody(method == .head)
+        while true {
+            let bytes = try await stream.read()
+            switch bytes.isEmpty ? parser.finish() : parser.parse(bytes.span) {
+            case .incomplete: break
+            case .complete: return parser.takeMessage()
+            case .failed(let failure): throw bytes.isEmpty ? .closedEarly : .badAnswer(failure)
+            }
+        }
+    }
+
+    private static func write(
+        _ method: HTTP1.Method, _ target: String, _ origin: Origin, _ headers: [HTTPResponse.Header], _ body: [UInt8]
+    ) -> [UInt8] {
+        var text = "\(method.name) \(target) HTTP/1.1\r\nHost: \(origin.authority)\r\n"
+        for header in headers { text += "\(header.name): \(header.value)\r\n" }
+        if !body.isEmpty || method == .post || method == .put { text += "Content-Length: \(body.count)\r\n" }
+        return Array((text + "\r\n").utf8) + body
+    }
+}
