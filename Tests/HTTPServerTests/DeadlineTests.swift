@@ -77,7 +77,7 @@ import Testing
         try await withServer {
             $0.headerMs = 50
             $0.bodyMs = 50
-            $0.idleMs = 50
+            $0.idleMs = 500
         } _: { server, address, _ in
             let start = Clock.monotonicMs
             let client = try await RawClient(address)

@@ -59,6 +59,7 @@ func withServer(
     let loop = try EventLoop(name: "test")
     try loop.start()
     var configuration = ServerConfiguration(address: .v4(0x7F00_0001, port: 0))
+    configuration.lingerMs = 200
     configure(&configuration)
     let handler = EchoHandler()
     let server = HTTPServer(loop: loop, configuration: configuration, handler: handler)
