@@ -79,6 +79,20 @@ private let otherDevice = String(repeating: "cd", count: 32)
         #expect(await client.streamsAllowed == 1000)
     }
 
+    @Test func impatientClientsHaveStreamsRefused() async throws {
+        let world = try await World()
+        let client = try TestClient(to: world.address, certificate: world.certificate.certificate, loop: world.loop)
+        // All leave with the end of the handshake, before the server's settings can have come.
+        let outcomes = await client.openSending(10, world.headers(), payload).map { result in
+            switch result {
+            case .success(let answer): answer.status == 200 ? true : nil
+            case .failure(let error): error as? TestFailure == .stream(.refusedStream) ? false : nil
+            }
+        }
+        #expect(outcomes == [true] + [Bool?](repeating: false, count: 9))
+        #expect(try await client.send(world.headers(), payload).status == 200)
+    }
+
     @Test func manyRequestsAtOnce() async throws {
         let world = try await World()
         let client = try await world.client()

@@ -27,6 +27,17 @@ actor TestClient: LoopActor {
 
     func open() throws { try connection.open() }
 
+    /// Queues requests, then connects.
+    func openSending(_ count: Int, _ headers: HTTP2Headers, _ body: String) async -> [Result<TestResponse, any Error>] {
+        let requests = (0..<count).map { _ in Task { try await send(headers, body) } }
+        // The loop runs its jobs in order.
+        let opening = Task { try open() }
+        _ = await opening.result
+        var results: [Result<TestResponse, any Error>] = []
+        for request in requests { results.append(await request.result) }
+        return results
+    }
+
     /// Sends one request and waits for its end.
     func send(_ headers: HTTP2Headers, _ body: String) async throws -> TestResponse {
         try await withCheckedThrowingContinuation { connection.send(headers, Array(body.utf8), $0) }
