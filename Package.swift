@@ -53,7 +53,7 @@ let package = Package(
         room("Policy", ["Sodium"], resources: [.embedInCode("BuiltIn/rooms.json")]),
         room("Ledger", ["Sodium", "Linux"]),
         room("Storage", ["SQLite", "Ledger", "Linux"]),
-        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing"]),
+        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium"]),
         room("Broker", ["Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
 
         // The edges.
@@ -74,7 +74,7 @@ let package = Package(
         tests("Policy", ["Sodium"]),
         tests("Ledger", ["Sodium", "Linux"]),
         tests("Storage", ["SQLite", "Ledger", "Linux"]),
-        tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "APNsSimulator"]),
+        tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator"]),
         tests("Broker", ["Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
         tests("API", ["Broker", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
         tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),

@@ -1,0 +1,48 @@
+import Linux
+import TLS
+
+/// What an operator must know. Holds no token.
+public enum Alarm: Sendable, Equatable, CustomStringConvertible {
+    /// Apple refuses the provider: keys, certificate or topic.
+    case configuration(Push.Environment, Reason)
+    /// Apple refuses most tokens of a topic; none of them is purged.
+    case purgesStopped(Push.Environment, topic: String)
+    /// Apple can't be reached or not be trusted.
+    case unreachable(Push.Environment, String)
+
+    public var description: String {
+        switch self {
+        case .configuration(let environment, .expiredProviderToken):
+            "APNs (\(environment)) calls a fresh provider token expired: check this machine's clock"
+        case .configuration(let environment, let reason):
+            "APNs (\(environment)) refuses this provider: \(reason.rawValue). No token is purged. Check key id, team id, key and topic"
+        case .purgesStopped(let environment, let topic):
+            "APNs (\(environment)) refuses most tokens for \(topic): purging is stopped. Check the topic and the environment"
+        case .unreachable(let environment, let cause):
+            "APNs (\(environment)) can't be reached: \(cause). Pushes wait until their deadlines"
+        }
+    }
+
+    /// Alarms of one kind are raised once a minute.
+    var kind: String {
+        switch self {
+        case .configuration(let environment, let reason): "configuration \(environment) \(reason.rawValue)"
+        case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
+        case .unreachable(let environment, _): "unreachable \(environment)"
+        }
+    }
+}
+
+extension ConnectionEnd: CustomStringConvertible {
+    var description: String {
+        switch self {
+        case .finished: "the connection was closed"
+        case .closedByPeer: "the peer closed the connection"
+        case .unreachable(let error): error.description
+        case .untrusted(let error): error.description
+        case .protocolFailure: "the peer does not speak HTTP/2 as it should"
+        case .timedOut: "the connection was not ready in time"
+        case .silent: "the peer does not answer"
+        }
+    }
+}

@@ -1,0 +1,149 @@
+/// An answer of Apple's.
+struct Answer: Sendable, Equatable {
+    var status: Int
+    var reason: Reason
+    /// Since when the token is bad, unix ms; with 410 only.
+    var timestampMs: UInt64?
+    /// `Retry-After`.
+    var retryAfterMs: UInt64?
+
+    /// - Parameters:
+    ///   - body: may be empty, or not JSON; then the status alone counts.
+    ///   - retryAfter: the header's value; whole seconds, other forms are ignored.
+    init(status: Int, body: [UInt8], retryAfter: String? = nil) {
+        self.status = status
+        let fields = AnswerBody(body)
+        reason = fields.reason.flatMap(Reason.init(apple:)) ?? .other
+        timestampMs = fields.timestampMs
+        retryAfterMs = retryAfter.flatMap { UInt32($0) }.map { UInt64($0) * 1000 }
+    }
+
+    /// By the reason, or by the status where that says nothing.
+    var reaction: Reaction {
+        guard reason == .other else { return reason.reaction }
+        return switch status {
+        case 403: .configuration
+        case 410: .purgeIfOlder
+        case 429: .holdToken
+        case 500...599: .retry
+        default: .drop
+        }
+    }
+}
+
+extension Reason {
+    /// Apple's names only: an answer can't claim to be one of the courier's own reasons.
+    fileprivate init?(apple name: String) {
+        self.init(rawValue: name)
+        switch self {
+        case .unreachable, .unknown, .late, .stopped, .other: return nil
+        default: break
+        }
+    }
+}
+
+/// The two members of an answer's JSON object that matter, read by a strict scanner; all other bytes are skipped.
+struct AnswerBody: Equatable {
+    private(set) var reason: String?
+    private(set) var timestampMs: UInt64?
+
+    init(_ body: [UInt8]) {
+        var scanner = Scanner(body)
+        scanner.skipSpace()
+        guard scanner.take(UInt8(ascii: "{")) else { return }
+        var reason: String?
+        var timestamp: UInt64?
+        scanner.skipSpace()
+        if scanner.take(UInt8(ascii: "}")) { return }
+        repeat {
+            scanner.skipSpace()
+            guard let name = scanner.string() else { return }
+            scanner.skipSpace()
+            guard scanner.take(UInt8(ascii: ":")) else { return }
+            scanner.skipSpace()
+            switch name {
+            case "reason" where scanner.next == UInt8(ascii: "\""):
+                guard let value = scanner.string() else { return }
+                reason = value
+            case "timestamp":
+                let start = scanner.index
+                if let value = scanner.number() { timestamp = value } else { scanner.index = start }
+                guard timestamp != nil || scanner.skipValue() else { return }
+            default: guard scanner.skipValue() else { return }
+            }
+            scanner.skipSpace()
+        } while scanner.take(UInt8(ascii: ","))
+        guard scanner.take(UInt8(ascii: "}")) else { return }
+        self.reason = reason
+        self.timestampMs = timestamp
+    }
+}
+
+private struct Scanner {
+    let bytes: [UInt8]
+    var index = 0
+
+    init(_ bytes: [UInt8]) { self.bytes = bytes }
+
+    var next: UInt8? { index < bytes.count ? bytes[index] : nil }
+
+    mutating func take(_ byte: UInt8) -> Bool {
+        guard next == byte else { return false }
+        index += 1
+        return true
+    }
+
+    mutating func skipSpace() {
+        while let byte = next, byte == 0x20 || (0x09...0x0d).contains(byte) { index += 1 }
+    }
+
+    /// A string; escapes are left as they are, none of the names that matter has one.
+    mutating func string() -> String? {
+        guard take(UInt8(ascii: "\"")) else { return nil }
+        let start = index
+        while let byte = next {
+            if byte == UInt8(ascii: "\"") {
+                index += 1
+                return String(decoding: bytes[start..<index - 1], as: UTF8.self)
+            }
+            index += byte == UInt8(ascii: "\\") ? 2 : 1
+        }
+        return nil
+    }
+
+    /// Digits alone, without a fraction.
+    mutating func number() -> UInt64? {
+        let start = index
+        var value: UInt64 = 0
+        while let byte = next, (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) {
+            let (tenfold, tooLarge) = value.multipliedReportingOverflow(by: 10)
+            let (sum, overflow) = tenfold.addingReportingOverflow(UInt64(byte - UInt8(ascii: "0")))
+            guard !tooLarge, !overflow else { return nil }
+            value = sum
+            index += 1
+        }
+        guard index > start, next.map({ [0x20, 0x2c, 0x7d].contains($0) || (0x09...0x0d).contains($0) }) ?? true else {
+            return nil
+        }
+        return value
+    }
+
+    /// Past any value, to the `,` or `}` that follows it.
+    mutating func skipValue() -> Bool {
+        var depth = 0
+        while let byte = next {
+            switch byte {
+            case UInt8(ascii: "\""):
+                guard string() != nil else { return false }
+                continue
+            case UInt8(ascii: "{"), UInt8(ascii: "["): depth += 1
+            case UInt8(ascii: "}") where depth == 0, UInt8(ascii: ",") where depth == 0: return true
+            case UInt8(ascii: "}"), UInt8(ascii: "]"): depth -= 1
+            default: break
+            }
+            guard depth >= 0 else { return false }
+            index += 1
+        }
+        return false
+    }
+}

@@ -1,0 +1,364 @@
+import EventLoop
+import HTTP2
+import Linux
+import Sodium
+import TLS
+
+/// What a connection tells the lane it belongs to.
+protocol ConnectionOwner: AnyObject {
+    func connectionIsReady(_ connection: Connection)
+    func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt)
+    /// The peer has not looked at it: it may be sent again at once.
+    func connection(_ connection: Connection, refused delivery: Delivery)
+    /// It was sent and no answer came: the peer may have it.
+    func connection(_ connection: Connection, lost delivery: Delivery)
+    /// It takes no more requests; those under way go on.
+    func connectionRetired(_ connection: Connection)
+    func connectionEnded(_ connection: Connection, _ cause: ConnectionEnd)
+}
+
+enum ConnectionEnd: Error, Sendable, Equatable {
+    case finished
+    case closedByPeer
+    case unreachable(Errno)
+    case untrusted(TLSError)
+    case protocolFailure
+    case timedOut
+    case silent
+}
+
+/// One attempt of one push.
+struct Attempt {
+    let startedAt: UInt64
+    let startedAtWallMs: UInt64
+    let issued: ProviderToken.Issued
+}
+
+/// One HTTP/2 connection over TLS to APNs. Touched on its loop's thread only.
+final class Connection: EventSource {
+    private enum Phase { case connecting, handshaking, settling, ready, ended }
+
+    private struct Flight {
+        let delivery: Delivery
+        let attempt: Attempt
+        var status: Int?
+        var retryAfter: String?
+        var body: [UInt8] = []
+    }
+
+    private let loop: EventLoop
+    private let timing: Timing
+    private let owner: any ConnectionOwner
+    private let socket: Socket
+    private let tls: TLSSession
+    private let http2: HTTP2Session
+    private var registration: Registration?
+    private var interest: Events = [.read, .write]
+    private var phase = Phase.connecting
+    private var requestHeaders: RequestHeaders
+    private var flights: [Int32: Flight] = [:]
+
+    private let startedAt: UInt64
+    private var lastTraffic: UInt64
+    private var pingedAt: UInt64?
+    private var timer: TimerID?
+    private var flushes = false
+
+    private var incoming = [UInt8](repeating: 0, count: 32 * 1024)
+    private var plaintext: [UInt8] = []
+    private var requests: [UInt8] = []
+    private var outgoing: [UInt8] = []
+    private var sent = 0
+
+    /// Takes no more requests.
+    private(set) var isRetired = false
+    /// A first answer that was not about the provider token has come; until then one stream at a time.
+    private(set) var isAuthenticated = false
+
+    /// Starts to connect.
+    init(
+        _ loop: EventLoop, to address: SocketAddress, host: String, _ context: TLSContext, _ timing: Timing,
+        _ owner: any ConnectionOwner
+    ) throws(ConnectionEnd) {
+        self.loop = loop
+        self.timing = timing
+        self.owner = owner
+        requestHeaders = RequestHeaders(host: host)
+        startedAt = loop.now
+        lastTraffic = loop.now
+        do { socket = try Socket.connect(to: address) } catch { throw .unreachable(error) }
+        do { tls = try TLSSession(connecting: context, to: host) } catch { throw .untrusted(error) }
+        do { http2 = try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 16 * 1024)) } catch { throw .protocolFailure }
+        requests.reserveCapacity(Self.requestBytes + 32 * 1024)
+        do { registration = try loop.add(socket.raw, interest, self) } catch { throw .unreachable(error) }
+        setTimer()
+    }
+
+    // MARK: Requests
+
+    /// Whether another request may be sent now.
+    var hasRoom: Bool {
+        guard phase == .ready, !isRetired, outgoing.count - sent < 1 << 20 else { return false }
+        return http2.openStreams < (isAuthenticated ? min(http2.remoteConcurrentStreams, timing.streams) : 1)
+    }
+
+    var isBusy: Bool { !flights.isEmpty }
+
+    /// Sends one request; call it only with room.
+    func send(_ delivery: Delivery, _ attempt: Attempt) {
+        let body = delivery.push.payload
+        do throws(HTTP2Error) {
+            let stream = try requestHeaders.with(delivery.push, attempt.issued) { (headers) throws(HTTP2Error) in
+                try http2.submitRequest(headers, body: body)
+            }
+            flights[stream] = Flight(delivery: delivery, attempt: attempt)
+        } catch {
+            // Stream ids are used up, or a GOAWAY has come.
+            retire()
+            owner.connection(self, refused: delivery)
+            return
+        }
+        flushSoon()
+        if flights.count == 1 { setTimer() }
+    }
+
+    /// Takes no more requests and ends when those under way are answered.
+    func retire() {
+        guard !isRetired, phase != .ended else { return }
+        isRetired = true
+        owner.connectionRetired(self)
+        endIfDone()
+    }
+
+    /// Ends now; requests under way are lost.
+    func close() { end(.finished) }
+
+    private func endIfDone() {
+        guard isRetired, flights.isEmpty, phase != .ended else { return }
+        if phase == .ready {
+            http2.terminate(.noError)
+            flush()
+            tls.close()
+            tls.takeCiphertext(into: &outgoing)
+            _ = try? write()
+        }
+        end(.finished)
+    }
+
+    // MARK: Events
+
+    func ready(_ events: Events) {
+        do throws(ConnectionEnd) {
+            if phase == .connecting {
+                guard !events.isDisjoint(with: [.write, .hangup, .failure]) else { return }
+                if let error = socket.pendingError() { throw .unreachable(error) }
+                phase = .handshaking
+            } else if !events.isDisjoint(with: [.read, .peerFinished, .hangup, .failure]) {
+                try read()
+            }
+            guard phase != .ended else { return }
+            try writeAll()
+        } catch {
+            end(error)
+        }
+    }
+
+    /// At most this much a turn, so that one connection does not hold the loop.
+    private static let readsATurn = 8
+
+    private func read() throws(ConnectionEnd) {
+        for _ in 0..<Self.readsATurn {
+            var span = incoming.mutableSpan
+            let count: Int?
+            do { count = try socket.read(into: &span) } catch { throw phase == .ready ? .closedByPeer : .unreachable(error) }
+            guard let count else { return }
+            guard count > 0 else { throw .closedByPeer }
+            lastTraffic = loop.now
+            try decrypt(count)
+            if phase == .ended || count < incoming.count { return }
+        }
+    }
+
+    private func decrypt(_ count: Int) throws(ConnectionEnd) {
+        plaintext.removeAll(keepingCapacity: true)
+        var failure: ConnectionEnd?
+        do { try tls.receive(incoming.span.extracting(first: count), into: &plaintext) } catch { failure = .untrusted(error) }
+        if phase == .handshaking, tls.state == .established {
+            guard tls.negotiatedProtocol ?? "h2" == "h2" else { throw .protocolFailure }
+            phase = .settling
+        }
+        // What came before a failure or the end still counts.
+        if !plaintext.isEmpty {
+            do { try http2.receive(plaintext.span) } catch { failure = .protocolFailure }
+            handleEvents()
+        }
+        guard phase != .ended else { return }
+        if let failure { throw failure }
+        if tls.state == .closed || http2.isFinished { throw isRetired && flights.isEmpty ? .finished : .closedByPeer }
+    }
+
+    private func handleEvents() {
+        for event in http2.takeEvents() where phase != .ended {
+            switch event {
+            case .settings:
+                if phase == .settling {
+                    phase = .ready
+                    setTimer()
+                    owner.connectionIsReady(self)
+                }
+            case .headers(let stream, let headers):
+                flights[stream]?.status = headers.status
+                flights[stream]?.retryAfter = headers["retry-after"]
+            case .data(let stream, let bytes): flights[stream]?.body += bytes
+            case .tooLarge(let stream, _): flights[stream]?.body = []
+            case .end(let stream): answered(stream)
+            case .closed(let stream, let code): closed(stream, code)
+            case .goAway: retire()
+            case .pingAcknowledged: pingedAt = nil
+            }
+        }
+        guard phase != .ended else { return }
+        endIfDone()
+        if phase == .ready { owner.connectionIsReady(self) }
+    }
+
+    private func answered(_ stream: Int32) {
+        guard let flight = flights.removeValue(forKey: stream) else { return }
+        guard let status = flight.status else { return owner.connection(self, lost: flight.delivery) }
+        let answer = Answer(status: status, body: flight.body, retryAfter: flight.retryAfter)
+        if status != 403 { isAuthenticated = true }
+        owner.connection(self, answered: flight.delivery, answer, flight.attempt)
+    }
+
+    private func closed(_ stream: Int32, _ code: HTTP2ErrorCode) {
+        guard let flight = flights.removeValue(forKey: stream) else { return }
+        if code == .refusedStream {
+            owner.connection(self, refused: flight.delivery)
+        } else {
+            owner.connection(self, lost: flight.delivery)
+        }
+    }
+
+    // MARK: Sending
+
+    /// Once a turn, so that requests made in one turn share a record and a write.
+    private func flushSoon() {
+        guard !flushes else { return }
+        flushes = true
+        loop.atEndOfTurn { [self] in
+            flushes = false
+            flush()
+        }
+    }
+
+    private func flush() {
+        guard phase != .ended else { return }
+        do throws(ConnectionEnd) { try writeAll() } catch { end(error) }
+    }
+
+    private static let requestBytes = 32 * 1024
+
+    private func writeAll() throws(ConnectionEnd) {
+        while true {
+            if phase == .settling || phase == .ready { try encrypt() }
+            tls.takeCiphertext(into: &outgoing)
+            guard try write() else { return setInterest([.read, .write]) }
+            guard phase == .settling || phase == .ready, http2.wantsWrite, tls.state == .established else {
+                return setInterest(.read)
+            }
+        }
+    }
+
+    /// Moves what HTTP/2 has to say into TLS; the bytes in between hold tokens and are wiped.
+    private func encrypt() throws(ConnectionEnd) {
+        guard tls.state == .established else { return }
+        defer {
+            var span = requests.mutableSpan
+            Sodium.wipe(&span)
+            requests.removeAll(keepingCapacity: true)
+        }
+        do { try http2.takeOutbound(into: &requests, limit: Self.requestBytes) } catch { throw .protocolFailure }
+        guard !requests.isEmpty else { return }
+        do { try tls.send(requests.span) } catch { throw .untrusted(error) }
+    }
+
+    /// Whether everything was taken.
+    private func write() throws(ConnectionEnd) -> Bool {
+        while sent < outgoing.count {
+            let count: Int?
+            do { count = try socket.write(outgoing.span.extracting(sent..<outgoing.count)) } catch {
+                throw phase == .ready ? .closedByPeer : .unreachable(error)
+            }
+            guard let count else { return false }
+            lastTraffic = loop.now
+            sent += count
+        }
+        outgoing.removeAll(keepingCapacity: outgoing.capacity <= 1 << 16)
+        sent = 0
+        return true
+    }
+
+    private func setInterest(_ wanted: Events) {
+        guard wanted != interest, let registration else { return }
+        interest = wanted
+        loop.modify(registration, wanted)
+    }
+
+    // MARK: Time-outs
+
+    private func setTimer() {
+        if let timer { loop.cancel(timer) }
+        let idle = phase == .ready && flights.isEmpty && pingedAt == nil
+        timer = loop.after(idle ? timing.idleMs : timing.tickMs) { [unowned self] in tick() }
+    }
+
+    private func tick() {
+        timer = nil
+        let now = loop.now
+        switch phase {
+        case .ended: return
+        case .connecting, .handshaking, .settling:
+            if now - startedAt >= timing.connectMs { return end(.timedOut) }
+        case .ready:
+            if let pingedAt, now - pingedAt >= timing.pingMs { return end(.silent) }
+            giveUpOverdue(now)
+            guard phase == .ready else { return }
+            if flights.isEmpty, pingedAt == nil, now - lastTraffic >= timing.idleMs { ping(now) }
+        }
+        setTimer()
+    }
+
+    /// Requests without an answer: the peer may be dead, which a PING tells; the push is tried again, here or elsewhere.
+    private func giveUpOverdue(_ now: UInt64) {
+        for (stream, flight) in flights {
+            let late = now - flight.attempt.startedAt >= timing.requestMs
+            guard late || now >= flight.delivery.deadline else { continue }
+            flights[stream] = nil
+            try? http2.reset(stream: stream, .cancel)
+            if late, pingedAt == nil { ping(now) }
+            owner.connection(self, lost: flight.delivery)
+            guard phase == .ready else { return }
+        }
+        flushSoon()
+    }
+
+    private func ping(_ now: UInt64) {
+        pingedAt = now
+        try? http2.submitPing(now)
+        flushSoon()
+    }
+
+    // MARK: The end
+
+    private func end(_ cause: ConnectionEnd) {
+        guard phase != .ended else { return }
+        phase = .ended
+        isRetired = true
+        if let registration { loop.remove(registration) }
+        if let timer { loop.cancel(timer) }
+        let lost = flights.values
+        flights = [:]
+        owner.connectionEnded(self, cause)
+        for flight in lost { owner.connection(self, lost: flight.delivery) }
+    }
+}

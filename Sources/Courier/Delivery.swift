@@ -1,0 +1,78 @@
+import Sealing
+
+/// One push on its way, and who waits for it.
+final class Delivery {
+    let push: Push
+    /// On the loop's clock.
+    let deadline: UInt64
+    var history = History()
+    /// Times that Apple's end refused to look at it.
+    var refusals = 0
+    /// How it stands: what is told when the deadline passes.
+    var standing: (status: Int, reason: Reason)?
+    private var continuation: CheckedContinuation<Outcome, Never>?
+
+    init(_ push: Push, deadline: UInt64, _ continuation: CheckedContinuation<Outcome, Never>) {
+        self.push = push
+        self.deadline = deadline
+        self.continuation = continuation
+    }
+
+    func finish(_ outcome: Outcome) {
+        continuation?.resume(returning: outcome)
+        continuation = nil
+    }
+
+    /// Names the token among those that are held: a hash that means nothing in another process.
+    var tokenKey: Int {
+        var hasher = Hasher()
+        push.token.withBytes { bytes in
+            for index in bytes.indices { hasher.combine(bytes[index]) }
+        }
+        return hasher.finalize()
+    }
+}
+
+/// First in, first out, in amortised constant time.
+struct Queue<Element> {
+    private var elements: [Element?] = []
+    private var head = 0
+
+    var count: Int { elements.count - head }
+    var isEmpty: Bool { count == 0 }
+
+    mutating func append(_ element: Element) { elements.append(element) }
+
+    mutating func prepend(_ element: Element) {
+        if head > 0 {
+            head -= 1
+            elements[head] = element
+        } else {
+            elements.insert(element, at: 0)
+        }
+    }
+
+    mutating func popFirst() -> Element? {
+        guard head < elements.count else { return nil }
+        let element = elements[head]
+        elements[head] = nil
+        head += 1
+        if head == elements.count || head > 1024 && head * 2 > elements.count {
+            elements.removeFirst(head)
+            head = 0
+        }
+        return element
+    }
+
+    /// Takes out what `predicate` holds of, in order.
+    mutating func extract(where predicate: (Element) -> Bool) -> [Element] {
+        var taken: [Element] = []
+        var kept: [Element?] = []
+        for element in elements[head...].lazy.compactMap({ $0 }) {
+            if predicate(element) { taken.append(element) } else { kept.append(element) }
+        }
+        elements = kept
+        head = 0
+        return taken
+    }
+}

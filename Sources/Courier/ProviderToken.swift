@@ -1,0 +1,121 @@
+import Sealing
+import Sodium
+public import TLS
+
+/// The JWT by which Apple knows the provider: one for all connections, kept for 50 minutes and across restarts, because Apple
+/// refuses both one older than an hour and more than one in 20 minutes.
+public struct ProviderToken: Sendable {
+    /// A JWT and its birth: what is kept across restarts. A secret for an hour.
+    public struct Issued: Sendable, Equatable, Redacted {
+        /// `iat`, unix seconds.
+        public let issuedAtS: UInt64
+        public let jwt: String
+        /// The header's value.
+        let authorization: String
+
+        public init(issuedAtS: UInt64, jwt: String) {
+            self.issuedAtS = issuedAtS
+            self.jwt = jwt
+            authorization = "bearer " + jwt
+        }
+    }
+
+    /// How old one gets.
+    static let lifeS: UInt64 = 50 * 60
+    /// How old one must be before Apple takes another.
+    static let leastLifeS: UInt64 = 20 * 60
+
+    public let keyID: String
+    public let teamID: String
+    private let key: ES256.PrivateKey
+    private let renewed: @Sendable (Issued) -> Void
+    private var issued: Issued?
+
+    /// - Parameters:
+    ///   - keyID: the key's ten characters, `kid`. - teamID: `iss`.
+    ///   - stored: the one of an earlier run; ignored unless it is this key's and this team's.
+    ///   - renewed: is told every new one, to store it; called on the courier's thread, must not block.
+    /// - Throws: `CourierError.badKeyID` and `.badTeamID` unless they are 1 to 32 letters and digits.
+    public init(
+        keyID: String, teamID: String, key: ES256.PrivateKey, stored: Issued? = nil,
+        renewed: @escaping @Sendable (Issued) -> Void = { _ in }
+    ) throws(CourierError) {
+        guard Self.isIdentifier(keyID) else { throw .badKeyID }
+        guard Self.isIdentifier(teamID) else { throw .badTeamID }
+        self.keyID = keyID
+        self.teamID = teamID
+        self.key = key
+        self.renewed = renewed
+        if let stored, isOurs(stored) { issued = stored }
+    }
+
+    /// The one to send now.
+    /// - Throws: when the key can't sign.
+    public mutating func current(nowMs: UInt64) throws(TLSError) -> Issued {
+        let now = nowMs / 1000
+        // One from the future was made by a clock that was wrong; Apple would refuse it.
+        if let issued, issued.issuedAtS <= now, now - issued.issuedAtS < Self.lifeS { return issued }
+        return try issue(now)
+    }
+
+    /// Apple called `refused` expired: makes another, unless that was done already or Apple would call it too many.
+    /// - Returns: whether there is another one than `refused` now.
+    mutating func renew(after refused: Issued, nowMs: UInt64) throws(TLSError) -> Bool {
+        let now = nowMs / 1000
+        guard issued == refused else { return true }
+        guard refused.issuedAtS > now || now - refused.issuedAtS >= Self.leastLifeS else { return false }
+        _ = try issue(now)
+        return true
+    }
+
+    private mutating func issue(_ now: UInt64) throws(TLSError) -> Issued {
+        let input = signingInput(now)
+        let signature = try key.sign(Array(input.utf8).span)
+        let issued = Issued(issuedAtS: now, jwt: input + "." + Base64.url.encode(signature.span))
+        self.issued = issued
+        renewed(issued)
+        return issued
+    }
+
+    private func signingInput(_ issuedAtS: UInt64) -> String {
+        let header = Array(#"{"alg":"ES256","kid":"\#(keyID)"}"#.utf8)
+        let claims = Array(#"{"iss":"\#(teamID)","iat":\#(issuedAtS)}"#.utf8)
+        return Base64.url.encode(header.span) + "." + Base64.url.encode(claims.span)
+    }
+
+    private func isOurs(_ stored: Issued) -> Bool {
+        let input = signingInput(stored.issuedAtS)
+        guard stored.jwt.hasPrefix(input + "."), let signature = Base64.url.decode(String(stored.jwt.dropFirst(input.count + 1))),
+            let pem = try? key.publicKeyPEM(), let publicKey = try? ES256.PublicKey(pem: pem.span)
+        else { return false }
+        return publicKey.isValid(signature, for: Array(input.utf8).span)
+    }
+
+    private static func isIdentifier(_ text: String) -> Bool {
+        (1...32).contains(text.utf8.count)
+            && text.utf8.allSatisfy { byte in
+                switch byte {
+                case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+                    UInt8(ascii: "0")...UInt8(ascii: "9"):
+                    true
+                default: false
+                }
+            }
+    }
+}
+
+extension ProviderToken: Redacted {}
+
+/// A courier that can't be made.
+public enum CourierError: Error, Sendable, Equatable, CustomStringConvertible {
+    case badKeyID
+    case badTeamID
+
+    public var description: String {
+        switch self {
+        case .badKeyID: "the APNs key id must be letters and digits: the ten characters Apple shows beside the key"
+        case .badTeamID:
+            "the APNs team id must be letters and digits: the ten characters of the developer account's membership page"
+        }
+    }
+}

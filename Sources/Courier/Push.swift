@@ -1,0 +1,83 @@
+public import Sealing
+
+/// One notification for one device, ready to be sent.
+public struct Push: Sendable {
+    /// Apple's two worlds; a token belongs to one of them.
+    public enum Environment: UInt8, Sendable, CaseIterable {
+        case production, sandbox
+    }
+
+    /// `apns-push-type`.
+    public enum Kind: String, Sendable, CaseIterable {
+        case alert, background, voip, liveactivity, pushtotalk, location, complication, fileprovider, widgets, controls
+
+        /// Bytes of payload Apple takes.
+        public var payloadLimit: Int { self == .voip ? 5120 : 4096 }
+    }
+
+    /// A lower-case UUID, the same for every attempt: Apple drops what it has seen.
+    public var apnsID: String
+    public var token: Secret
+    public var environment: Environment
+    public var topic: String
+    public var kind: Kind
+    /// 10 immediate, 5 power-aware, 1 never wakes the device.
+    public var priority: UInt8
+    /// `apns-expiration` in unix seconds. 0: one attempt, nothing is stored. nil: Apple stores it for up to 30 days.
+    public var expirationS: UInt64?
+    /// At most 64 bytes.
+    public var collapseID: String?
+    /// UTF-8 JSON.
+    public var payload: [UInt8]
+    /// When the token was sealed, unix ms: an older 410 does not concern it.
+    public var sealedAtMs: UInt64
+    /// When the courier gives up, unix ms.
+    public var deadlineMs: UInt64
+
+    public init(
+        apnsID: String, token: Secret, environment: Environment, topic: String, kind: Kind = .alert, priority: UInt8 = 10,
+        expirationS: UInt64?, collapseID: String? = nil, payload: [UInt8], sealedAtMs: UInt64, deadlineMs: UInt64
+    ) {
+        self.apnsID = apnsID
+        self.token = token
+        self.environment = environment
+        self.topic = topic
+        self.kind = kind
+        self.priority = priority
+        self.expirationS = expirationS
+        self.collapseID = collapseID
+        self.payload = payload
+        self.sealedAtMs = sealedAtMs
+        self.deadlineMs = deadlineMs
+    }
+
+    /// What Apple would refuse, found before it is sent: refusals make Apple disconnect.
+    var fault: Reason? {
+        if !Self.isLowerCaseUUID(apnsID) { return .badMessageID }
+        if !(1...100).contains(token.count) { return .badDeviceToken }
+        if topic.isEmpty { return .missingTopic }
+        if topic.utf8.count > 255 || !topic.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) { return .badTopic }
+        if ![1, 5, 10].contains(priority) { return .badPriority }
+        if let collapseID {
+            let characters = collapseID.utf8
+            // A header's value: Apple counts bytes; control characters would end it.
+            if !(1...64).contains(characters.count) || characters.contains(where: { $0 <= 0x20 || $0 == 0x7f }) {
+                return .badCollapseID
+            }
+        }
+        if payload.isEmpty { return .payloadEmpty }
+        if payload.count > kind.payloadLimit { return .payloadTooLarge }
+        return nil
+    }
+
+    private static func isLowerCaseUUID(_ text: String) -> Bool {
+        guard text.utf8.count == 36 else { return false }
+        return text.utf8.enumerated().allSatisfy { index, byte in
+            switch index {
+            case 8, 13, 18, 23: byte == UInt8(ascii: "-")
+            default:
+                (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte)
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+import Linux
+import TLS
+
+/// What the lanes of one courier have in common. Touched on the loop's thread only.
+final class Shared {
+    var providerToken: ProviderToken
+    let wallMs: @Sendable () -> UInt64
+    weak var courier: Courier?
+    private(set) var figures = Figures()
+    private let onAlarm: @Sendable (Alarm) -> Void
+    private var raised: [String: UInt64] = [:]
+
+    init(_ configuration: Courier.Configuration) {
+        providerToken = configuration.providerToken
+        wallMs = configuration.wallMs
+        onAlarm = configuration.onAlarm
+    }
+
+    var retries: Int {
+        get { figures.retries }
+        set { figures.retries = newValue }
+    }
+
+    func count(_ outcome: Outcome) {
+        switch outcome {
+        case .delivered: figures.delivered += 1
+        case .failed: figures.failed += 1
+        }
+    }
+
+    func raise(_ alarm: Alarm) {
+        let now = Clock.monotonicMs
+        if let last = raised[alarm.kind], now - last < 60_000 { return }
+        if raised.count > 1000 { raised = [:] }
+        raised[alarm.kind] = now
+        onAlarm(alarm)
+    }
+
+    func resolve(_ environment: Push.Environment, _ endpoint: Endpoint) { courier?.resolve(environment, endpoint) }
+
+    func laneIsIdle() { courier?.assumeIsolated { $0.laneIsIdle() } }
+}

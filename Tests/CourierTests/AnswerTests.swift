@@ -1,0 +1,166 @@
+import Testing
+
+@testable import Courier
+
+@Suite struct AnswerTests {
+    func step(
+        _ status: Int, _ body: String = "", retryAfter: String? = nil, sealed: UInt64 = 1000, sent: UInt64 = 2000,
+        purgesStopped: Bool = false, history: History = History()
+    ) -> Step {
+        var history = history
+        return Answer(status: status, body: Array(body.utf8), retryAfter: retryAfter).step(
+            &history, sealedAtMs: sealed, sentAtMs: sent, purgesStopped: purgesStopped)
+    }
+
+    /// The whole table, by the statuses Apple uses.
+    static let table: [(Int, Reason, Reaction)] = [
+        (400, .badCollapseID, .drop), (400, .badDeviceToken, .purge), (400, .badExpirationDate, .drop),
+        (400, .badMessageID, .drop), (400, .badPriority, .drop), (400, .badTopic, .configuration),
+        (400, .deviceTokenNotForTopic, .purge), (400, .duplicateHeaders, .drop), (400, .idleTimeout, .reconnect),
+        (400, .invalidPushType, .drop), (400, .missingDeviceToken, .drop), (400, .missingTopic, .configuration),
+        (400, .payloadEmpty, .drop), (400, .topicDisallowed, .configuration), (403, .badCertificate, .configuration),
+        (403, .badCertificateEnvironment, .configuration), (403, .expiredProviderToken, .renewProviderToken),
+        (403, .forbidden, .configuration), (403, .invalidProviderToken, .configuration),
+        (403, .missingProviderToken, .configuration), (403, .unrelatedKeyIDInToken, .reconnectOnce),
+        (403, .badEnvironmentKeyIDInToken, .configuration), (403, .badEnvironmentKeyInToken, .configuration),
+        (404, .badPath, .drop), (405, .methodNotAllowed, .drop), (410, .expiredToken, .purgeIfOlder),
+        (410, .unregistered, .purgeIfOlder), (413, .payloadTooLarge, .drop), (429, .tooManyProviderTokenUpdates, .reconnect),
+        (429, .tooManyRequests, .holdToken), (500, .internalServerError, .retry), (503, .serviceUnavailable, .retry),
+        (503, .shutdown, .reconnect),
+    ]
+
+    @Test func everyReasonOfApplesHasItsReaction() {
+        for (status, reason, reaction) in Self.table {
+            let answer = Answer(status: status, body: Array(#"{"reason":"\#(reason.rawValue)"}"#.utf8))
+            #expect(answer.reason == reason)
+            #expect(answer.reaction == reaction, "\(reason.rawValue)")
+        }
+        let own: Set<Reason> = [.unreachable, .unknown, .late, .stopped, .other]
+        #expect(Set(Self.table.map(\.1)).union(own) == Set(Reason.allCases))
+    }
+
+    /// Apple: never retry these.
+    @Test func whatMustNotBeRetriedEnds() {
+        for reason: Reason in [
+            .badDeviceToken, .deviceTokenNotForTopic, .forbidden, .expiredToken, .unregistered, .payloadTooLarge,
+        ] {
+            let (status, _, _) = Self.table.first { $0.1 == reason }!
+            guard case .finish = step(status, #"{"reason":"\#(reason.rawValue)"}"#) else {
+                Issue.record("\(reason) is tried again")
+                continue
+            }
+        }
+    }
+
+    @Test func configurationFaultsNeverPurge() {
+        for (status, reason, reaction) in Self.table where reaction == .configuration {
+            let step = step(status, #"{"reason":"\#(reason.rawValue)"}"#)
+            #expect(step == .finish(.failed(status: status, reason: reason, verdict: .configuration)))
+        }
+    }
+
+    @Test func theBreakerTurnsPurgesIntoAnAlarm() {
+        for reason: Reason in [.badDeviceToken, .deviceTokenNotForTopic] {
+            let body = #"{"reason":"\#(reason.rawValue)"}"#
+            #expect(step(400, body) == .finish(.failed(status: 400, reason: reason, verdict: .purge(ifSealedBefore: nil))))
+            #expect(
+                step(400, body, purgesStopped: true) == .finish(.failed(status: 400, reason: reason, verdict: .configuration)))
+        }
+        // A 410 says for itself that the token is gone.
+        #expect(
+            step(410, #"{"reason":"Unregistered","timestamp":1500}"#, purgesStopped: true)
+                == .finish(.failed(status: 410, reason: .unregistered, verdict: .purge(ifSealedBefore: 1500))))
+    }
+
+    @Test(arguments: ["Unregistered", "ExpiredToken"])
+    func a410ConcernsWhatWasSealedByItsMillisecond(name: String) {
+        let reason = Reason(rawValue: name)!
+        func verdict(_ sealed: UInt64, _ timestamp: String) -> Verdict? {
+            guard
+                case .finish(.failed(410, reason, let verdict)) = step(
+                    410, #"{"reason":"\#(name)"\#(timestamp)}"#, sealed: sealed, sent: 1_700_000_000_000)
+            else { return nil }
+            return verdict
+        }
+        let timestamp = #","timestamp":1650000000123"#
+        #expect(verdict(1_650_000_000_123, timestamp) == .purge(ifSealedBefore: 1_650_000_000_123))
+        #expect(verdict(1_650_000_000_124, timestamp) == .keep)
+        // In seconds it would lie in 1970: everything was sealed later, nothing is lost.
+        #expect(verdict(1_650_000_000_123, #","timestamp":1650000000"#) == .keep)
+        // None, or none that can be read: the moment of the attempt.
+        for absent in ["", #","timestamp":null"#, #","timestamp":-5"#, #","timestamp":1.5e12"#, #","timestamp":"1""#] {
+            #expect(verdict(1_700_000_000_000, absent) == .purge(ifSealedBefore: 1_700_000_000_000))
+            #expect(verdict(1_700_000_000_001, absent) == .keep)
+        }
+    }
+
+    @Test func unknownReasonsGoByTheirStatus() {
+        #expect(step(400, #"{"reason":"BrandNew"}"#) == .finish(.failed(status: 400, reason: .other, verdict: .keep)))
+        #expect(step(403, #"{"reason":"BrandNew"}"#) == .finish(.failed(status: 403, reason: .other, verdict: .configuration)))
+        #expect(step(410) == .finish(.failed(status: 410, reason: .other, verdict: .purge(ifSealedBefore: 2000))))
+        #expect(step(429, "x") == .retry(Retry(holdsToken: true)))
+        #expect(step(502, "<html>") == .retry(Retry()))
+        #expect(step(404) == .finish(.failed(status: 404, reason: .other, verdict: .keep)))
+    }
+
+    @Test func anAnswerCantClaimTheCouriersOwnReasons() {
+        for reason in ["unreachable", "unknown", "late", "stopped", "other"] {
+            #expect(Answer(status: 400, body: Array(#"{"reason":"\#(reason)"}"#.utf8)).reason == .other)
+        }
+    }
+
+    @Test func a200NeedsNoBody() {
+        #expect(step(200) == .finish(.delivered))
+        #expect(step(200, #"{"reason":"BadDeviceToken"}"#) == .finish(.delivered))
+    }
+
+    @Test func whatMayBeDoneOnceIsDoneOnce() {
+        let expired = #"{"reason":"ExpiredProviderToken"}"#
+        #expect(step(403, expired) == .retry(Retry(waits: false, replacesConnection: true, renewsProviderToken: true)))
+        #expect(
+            step(403, expired, history: History(renewedProviderToken: true))
+                == .finish(.failed(status: 403, reason: .expiredProviderToken, verdict: .configuration)))
+        let unrelated = #"{"reason":"UnrelatedKeyIdInToken"}"#
+        #expect(step(403, unrelated) == .retry(Retry(waits: false, replacesConnection: true)))
+        #expect(
+            step(403, unrelated, history: History(reconnected: true))
+                == .finish(.failed(status: 403, reason: .unrelatedKeyIDInToken, verdict: .configuration)))
+        let idle = #"{"reason":"IdleTimeout"}"#
+        #expect(step(400, idle) == .retry(Retry(waits: false, replacesConnection: true)))
+        #expect(step(400, idle, history: History(reconnected: true)) == .retry(Retry(replacesConnection: true)))
+    }
+
+    @Test func retryAfterIsInSeconds() {
+        #expect(step(503, retryAfter: "7") == .retry(Retry(leastMs: 7000)))
+        #expect(step(429, retryAfter: "2") == .retry(Retry(leastMs: 2000, holdsToken: true)))
+        for nonsense in ["-1", "1.5", "Fri, 20 Nov 2026 10:00:00 GMT", "99999999999", ""] {
+            #expect(step(503, retryAfter: nonsense) == .retry(Retry()))
+        }
+    }
+
+    @Test(
+        arguments: [
+            (#"{"reason":"a"}"#, "a", nil), (#" { "timestamp" : 12 , "reason" : "b" } "#, "b", 12),
+            (#"{"x":{"reason":"inner"},"y":["reason",{"z":"}"}],"reason":"c"}"#, "c", nil),
+            (#"{"note":"\"reason\":\"d\"","reason":"e"}"#, "e", nil), (#"{"reason":null,"timestamp":3}"#, nil, 3),
+            (#"{}"#, nil, nil),
+            (#"{"timestamp":18446744073709551615}"#, nil, UInt64.max), (#"{"timestamp":18446744073709551616}"#, nil, nil),
+        ] as [(String, String?, UInt64?)])
+    func bodiesAreReadLoosely(body: String, reason: String?, timestamp: UInt64?) {
+        let read = AnswerBody(Array(body.utf8))
+        #expect(read.reason == reason)
+        #expect(read.timestampMs == timestamp)
+    }
+
+    @Test func noBodyMakesTheScannerTrapOrBelieve() {
+        let good = Array(#"{"reason":"BadTopic","a":[1,{"b":"\\"}],"timestamp":5}"#.utf8)
+        for count in 0..<good.count { #expect(AnswerBody(Array(good.prefix(count))).reason == nil) }
+        for index in good.indices {
+            for byte: UInt8 in [0, 0x22, 0x5c, 0x7b, 0x7d, 0xff] {
+                var bad = good
+                bad[index] = byte
+                _ = AnswerBody(bad)
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+import EventLoop
+import Linux
+import Testing
+
+@testable import Courier
+
+/// What the courier does about Apple's refusals, over a real connection.
+@Suite struct ReactionTests {
+    static func reason(_ reason: String) -> String { #"{"reason":"\#(reason)"}"# }
+
+    /// Refuses with `status` and `reason` as long as `refuses` says so.
+    static func refusing(
+        _ status: Int, _ reason: String, _ fields: [String: String] = [:],
+        while refuses: @escaping @Sendable (ScriptedServer.Request) -> Bool
+    ) -> ScriptedServer.Script {
+        { refuses($0) ? [.settings(1000), .answer(status, Self.reason(reason), fields)] : [.settings(1000), .answer(200)] }
+    }
+
+    @Test func errorBodiesMayComeInPieces() async throws {
+        let script = Self.refusing(400, "BadCollapseId") { _ in true }
+        try await Stage.play(onePiece: false, script: script) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .failed(status: 400, reason: .badCollapseID, verdict: .keep))
+            #expect(await stage.server.requests.count == 1)
+        }
+    }
+
+    @Test(arguments: ["", "no JSON", "[]", #"{"reason":"#])
+    func errorBodiesMayBeMissingOrNonsense(body: String) async throws {
+        let script: ScriptedServer.Script = { _ in [.answer(400, body)] }
+        try await Stage.play(script: script) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .failed(status: 400, reason: .other, verdict: .keep))
+        }
+    }
+
+    @Test func anExpiredProviderTokenIsRenewedOnANewConnection() async throws {
+        // Issued 40 minutes ago: old enough to be replaced, young enough to be used.
+        var old = try ProviderToken(keyID: "ABCDE12345", teamID: "TEAM123456", key: Stage.key)
+        let stored = try old.current(nowMs: Clock.wallMs - 40 * 60_000)
+        // The wedge: a connection that was told once refuses for ever.
+        let script = Self.refusing(403, "ExpiredProviderToken") { $0.connection == 1 }
+        try await Stage.play(stored: stored, script: script) { stage in
+            let outcomes = await stage.send((1...20).map { Push.sample($0) })
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            #expect(stage.issued.all.count == 1)
+            let requests = await stage.server.requests
+            #expect(requests.first?.fields["authorization"] == "bearer " + stored.jwt)
+            #expect(requests.last?.fields["authorization"] == "bearer " + stage.issued.all[0].jwt)
+            #expect(await stage.server.connections == 2)
+            #expect(requests.first?.apnsID == requests.first { $0.connection == 2 }?.apnsID)
+        }
+    }
+
+    @Test func aFreshProviderTokenThatIsCalledExpiredEndsTheTries() async throws {
+        let script = Self.refusing(403, "ExpiredProviderToken") { _ in true }
+        try await Stage.play(script: script) { stage in
+            let outcome = await stage.courier.send(Push.sample())
+            #expect(outcome == .failed(status: 403, reason: .expiredProviderToken, verdict: .configuration))
+            #expect(await stage.server.requests.count == 2)
+            // Apple would call a second one within 20 minutes too many.
+            #expect(stage.issued.all.count == 1)
+            #expect(stage.alarms.all == [.configuration(.production, .expiredProviderToken)])
+        }
+    }
+
+    @Test func anEndlessRefusalOfTheProviderIsNotHammered() async throws {
+        let script = Self.refusing(403, "ExpiredProviderToken") { _ in true }
+        try await Stage.play(script: script) { stage in
+            _ = await stage.send((1...200).map { Push.sample($0, deadlineInMs: 600) })
+            #expect(await stage.server.connections <= 20)
+        }
+    }
+
+    @Test(arguments: ["InvalidProviderToken", "Forbidden", "BadEnvironmentKeyIdInToken", "BadEnvironmentKeyInToken"])
+    func aWrongConfigurationKeepsTheTokenAndTriesOnce(reason: String) async throws {
+        let script = Self.refusing(403, reason) { _ in true }
+        try await Stage.play(script: script) { stage in
+            let outcome = await stage.courier.send(Push.sample())
+            #expect(outcome == .failed(status: 403, reason: Reason(rawValue: reason)!, verdict: .configuration))
+            #expect(await stage.server.requests.count == 1)
+            #expect(stage.alarms.all.count == 1)
+        }
+    }
+
+    @Test func anUnrelatedKeyGetsANewConnectionOnce() async throws {
+        let once = Self.refusing(403, "UnrelatedKeyIdInToken") { $0.connection == 1 }
+        try await Stage.play(script: once) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .delivered)
+            #expect(await stage.server.connections == 2)
+        }
+        let always = Self.refusing(403, "UnrelatedKeyIdInToken") { _ in true }
+        try await Stage.play(script: always) { stage in
+            let outcome = await stage.courier.send(Push.sample())
+            #expect(outcome == .failed(status: 403, reason: .unrelatedKeyIDInToken, verdict: .configuration))
+            #expect(await stage.server.requests.count == 2)
+        }
+    }
+
+    @Test func tooManyProviderTokenUpdatesKeepsTheTokenAndReplacesTheConnection() async throws {
+        let script = Self.refusing(429, "TooManyProviderTokenUpdates") { $0.connection == 1 }
+        try await Stage.play(script: script) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .delivered)
+            #expect(stage.issued.all.count == 1)
+            #expect(await stage.server.connections == 2)
+        }
+    }
+
+    @Test func idleTimeoutAndShutdownReconnect() async throws {
+        for (status, reason) in [(400, "IdleTimeout"), (503, "Shutdown")] {
+            let script = Self.refusing(status, reason) { $0.connection == 1 }
+            try await Stage.play(script: script) { stage in
+                #expect(await stage.courier.send(Push.sample()) == .delivered)
+                #expect(await stage.server.connections == 2)
+            }
+        }
+    }
+
+    @Test func aServerErrorIsTriedAgainOnTheSameConnection() async throws {
+        let script = Self.refusing(500, "InternalServerError") { $0.number < 4 }
+        try await Stage.play(script: script) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .delivered)
+            #expect(await stage.server.requests.count == 4)
+            #expect(Set(await stage.server.requests.map(\.apnsID)).count == 1)
+            #expect(await stage.server.connections == 1)
+            #expect(await stage.courier.figures == Figures(delivered: 1, failed: 0, retries: 3))
+        }
+    }
+
+    @Test func anUnavailableServerIsNotHammered() async throws {
+        let script = Self.refusing(503, "ServiceUnavailable") { _ in true }
+        try await Stage.play(script: script) { stage in
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 500))
+            #expect(outcome == .failed(status: 503, reason: .serviceUnavailable, verdict: .keep))
+            #expect((3...12).contains(await stage.server.requests.count))
+        }
+    }
+
+    @Test func retryAfterIsKept() async throws {
+        let script = Self.refusing(503, "ServiceUnavailable", ["retry-after": "1"]) { $0.number == 1 }
+        try await Stage.play(script: script) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .delivered)
+            let requests = await stage.server.requests
+            #expect(requests[1].atMs - requests[0].atMs >= 1000)
+        }
+        try await Stage.play(script: script) { stage in
+            // The end is told at once when what the peer asks for lies behind the deadline.
+            let start = stage.loop.now
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 900))
+            #expect(outcome == .failed(status: 503, reason: .serviceUnavailable, verdict: .keep))
+            #expect(stage.loop.now - start < 800)
+        }
+    }
+
+    @Test func oneTokensTooManyRequestsDoNotStallTheOthers() async throws {
+        let busy = Push.sampleHex(7)
+        let script = Self.refusing(429, "TooManyRequests", ["retry-after": "1"]) { $0.token == busy && $0.number < 20 }
+        try await Stage.play(script: script) { stage in
+            async let held = stage.courier.send(Push.sample(7))
+            // Known to be held from here on.
+            while await stage.server.requests.isEmpty { try await stage.loop.sleep(2) }
+            try await stage.loop.sleep(20)
+            let start = stage.loop.now
+            async let alsoHeld = stage.courier.send(Push.sample(7))
+            let outcomes = await stage.send((11...30).map { Push.sample($0) })
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            #expect(stage.loop.now - start < 500)
+            #expect(await stage.server.requests.filter { $0.token == busy }.count == 1)
+            #expect(await held == .delivered)
+            #expect(await alsoHeld == .delivered)
+            let times = await stage.server.requests.filter { $0.token == busy }.map(\.atMs)
+            #expect(times.count == 3)
+            #expect(times[1] - times[0] >= 1000)
+        }
+    }
+
+    @Test func unregisteredPurgesWhatWasSealedByThen() async throws {
+        let script: ScriptedServer.Script = { _ in [.answer(410, #"{"reason":"Unregistered","timestamp":1700000000500}"#)] }
+        try await Stage.play(script: script) { stage in
+            var push = Push.sample()
+            push.sealedAtMs = 1_700_000_000_500
+            let purged = Outcome.failed(status: 410, reason: .unregistered, verdict: .purge(ifSealedBefore: 1_700_000_000_500))
+            #expect(await stage.courier.send(push) == purged)
+            // Registered again since: alive.
+            push.sealedAtMs += 1
+            #expect(await stage.courier.send(push) == .failed(status: 410, reason: .unregistered, verdict: .keep))
+            #expect(await stage.server.requests.count == 2)
+        }
+    }
+
+    @Test func oneWrongTopicPurgesNotEveryone() async throws {
+        let script: ScriptedServer.Script = { request in
+            let wrong = request.fields["apns-topic"] == "wrong.app"
+            return wrong ? [.settings(10), .answer(400, Self.reason("DeviceTokenNotForTopic"))] : [.settings(10), .answer(200)]
+        }
+        try await Stage.play(script: script) { stage in
+            var outcomes: [Outcome] = []
+            for number in 1...60 {
+                outcomes.append(await stage.courier.send(Push.sample(number, topic: "wrong.app")))
+                // Another topic's good answers hide nothing, and it is not judged by the wrong one.
+                #expect(await stage.courier.send(Push.sample(1000 + number)) == .delivered)
+                #expect(await stage.courier.send(Push.sample(2000 + number)) == .delivered)
+            }
+            let purges = outcomes.prefix {
+                $0 == .failed(status: 400, reason: .deviceTokenNotForTopic, verdict: .purge(ifSealedBefore: nil))
+            }
+            #expect(purges.count == 19)
+            let rest = outcomes.dropFirst(19)
+            #expect(rest.allSatisfy { $0 == .failed(status: 400, reason: .deviceTokenNotForTopic, verdict: .configuration) })
+            #expect(stage.alarms.all == [.purgesStopped(.production, topic: "wrong.app")])
+        }
+    }
+
+    @Test func aFewBadTokensAmongManyGoodArePurged() async throws {
+        let script = Self.refusing(400, "BadDeviceToken") { $0.number % 3 == 0 }
+        try await Stage.play(script: script) { stage in
+            var purged = 0
+            for number in 1...120 {
+                if await stage.courier.send(Push.sample(number)) != .delivered { purged += 1 }
+            }
+            #expect(purged == 40)
+            #expect(stage.alarms.all.isEmpty)
+        }
+    }
+
+    @Test func stoppingEndsWhatWaitsAndLetsTheRestBeAnswered() async throws {
+        let script: ScriptedServer.Script = { $0.number == 1 ? [.answer(503)] : [.answer(200)] }
+        var timing = Stage.timing
+        timing.retry = Backoff(firstMs: 2000, longestMs: 2000)
+        try await Stage.play(timing: timing, script: script) { stage in
+            async let parked = stage.courier.send(Push.sample())
+            while await stage.server.requests.isEmpty { try await stage.loop.sleep(2) }
+            try await stage.loop.sleep(20)
+            await stage.courier.stop(withinMs: 100)
+            #expect(await parked == .failed(status: 0, reason: .stopped, verdict: .keep))
+            #expect(await stage.courier.send(Push.sample(2)) == .failed(status: 0, reason: .stopped, verdict: .keep))
+        }
+    }
+}

@@ -1,0 +1,249 @@
+import Sealing
+import Synchronization
+import TLS
+import Testing
+
+@testable import Courier
+
+@Suite struct BackoffTests {
+    struct Fixed: RandomNumberGenerator {
+        var value: UInt64
+        mutating func next() -> UInt64 { value }
+    }
+
+    @Test func doublesUpToItsLongest() {
+        let backoff = Backoff(firstMs: 100, longestMs: 1000)
+        let bounds: [UInt64] = [100, 200, 400, 800, 1000, 1000]
+        for (index, bound) in bounds.enumerated() {
+            var high = Fixed(value: bound / 2)
+            #expect(backoff.delayMs(index + 1, using: &high) == bound)
+        }
+        var low = Fixed(value: 0)
+        #expect((1...6).map { backoff.delayMs($0, using: &low) } == [50, 100, 200, 400, 500, 500])
+        #expect(backoff.delayMs(1_000_000, using: &low) == 500)
+    }
+
+    @Test func neverComesBeforeWhatThePeerAskedFor() {
+        var low = Fixed(value: 0)
+        #expect(Backoff(firstMs: 100, longestMs: 1000).delayMs(1, leastMs: 60_000, using: &low) == 60_000)
+    }
+
+    @Test func spreads() {
+        var generator = SystemRandomNumberGenerator()
+        let delays = Set((0..<100).map { _ in Backoff().delayMs(5, using: &generator) })
+        #expect(delays.count > 50)
+    }
+}
+
+@Suite struct PurgeBreakerTests {
+    func breaker(refused: Int, answered: Int, atMs: UInt64 = 0) -> PurgeBreaker {
+        var breaker = PurgeBreaker()
+        for _ in 0..<refused { breaker.record(refused: true, nowMs: atMs) }
+        for _ in 0..<answered { breaker.record(refused: false, nowMs: atMs) }
+        return breaker
+    }
+
+    @Test func opensAtTwentyAndMoreThanHalf() {
+        #expect(!PurgeBreaker().isOpen(nowMs: 0))
+        #expect(!breaker(refused: 19, answered: 0).isOpen(nowMs: 0))
+        #expect(breaker(refused: 20, answered: 0).isOpen(nowMs: 0))
+        #expect(breaker(refused: 20, answered: 19).isOpen(nowMs: 0))
+        #expect(!breaker(refused: 20, answered: 20).isOpen(nowMs: 0))
+        #expect(!breaker(refused: 5000, answered: 5001).isOpen(nowMs: 0))
+    }
+
+    @Test func forgetsAfterAMinute() {
+        let breaker = breaker(refused: 30, answered: 0, atMs: 500)
+        #expect(breaker.isOpen(nowMs: 59_999))
+        #expect(!breaker.isOpen(nowMs: 60_000))
+    }
+
+    @Test func countsOverTheWholeMinute() {
+        var breaker = PurgeBreaker()
+        for second in UInt64(100)..<119 { breaker.record(refused: true, nowMs: second * 1000) }
+        #expect(!breaker.isOpen(nowMs: 119_000))
+        breaker.record(refused: true, nowMs: 119_000)
+        #expect(breaker.isOpen(nowMs: 119_000))
+        #expect(!breaker.isOpen(nowMs: 160_000))  // the first of them have left
+    }
+
+    @Test func aSlotThatIsUsedAgainStartsFromNothing() {
+        var breaker = breaker(refused: 30, answered: 0, atMs: 0)
+        breaker.record(refused: true, nowMs: 60_000)
+        #expect(!breaker.isOpen(nowMs: 60_000))
+    }
+}
+
+@Suite struct ProviderTokenTests {
+    static let now: UInt64 = 1_700_000_000_000
+
+    static func make(_ key: ES256.PrivateKey = Stage.key, stored: ProviderToken.Issued? = nil) throws -> ProviderToken {
+        try ProviderToken(keyID: "ABCDE12345", teamID: "TEAM123456", key: key, stored: stored)
+    }
+
+    @Test func isWhatAppleWants() throws {
+        var token = try Self.make()
+        let issued = try token.current(nowMs: Self.now + 999)
+        #expect(issued.issuedAtS == 1_700_000_000)
+        let parts = issued.jwt.split(separator: ".").map(String.init)
+        try #require(parts.count == 3)
+        #expect(parts[0] == "eyJhbGciOiJFUzI1NiIsImtpZCI6IkFCQ0RFMTIzNDUifQ")  // {"alg":"ES256","kid":"ABCDE12345"}
+        #expect(parts[1] == "eyJpc3MiOiJURUFNMTIzNDU2IiwiaWF0IjoxNzAwMDAwMDAwfQ")  // {"iss":"TEAM123456","iat":1700000000}
+        #expect(parts[2].utf8.count == 86)  // 64 bytes: raw, not DER
+    }
+
+    @Test func isKeptForFiftyMinutes() throws {
+        var token = try Self.make()
+        let first = try token.current(nowMs: Self.now)
+        #expect(try token.current(nowMs: Self.now + 50 * 60_000 - 1) == first)
+        let second = try token.current(nowMs: Self.now + 50 * 60_000)
+        #expect(second.issuedAtS == first.issuedAtS + 3000)
+    }
+
+    @Test func aClockThatWentBackMakesAnother() throws {
+        var token = try Self.make()
+        _ = try token.current(nowMs: Self.now)
+        #expect(try token.current(nowMs: Self.now - 60_000).issuedAtS == 1_699_999_940)
+    }
+
+    @Test func tellsEachNewOne() throws {
+        final class Told: Sendable {
+            let list = Mutex<[ProviderToken.Issued]>([])
+        }
+        let told = Told()
+        var token = try ProviderToken(keyID: "K", teamID: "T", key: Stage.key) { issued in
+            told.list.withLock { $0.append(issued) }
+        }
+        let issued = try token.current(nowMs: Self.now)
+        _ = try token.current(nowMs: Self.now)
+        #expect(told.list.withLock { $0 } == [issued])
+    }
+
+    @Test func aStoredOneIsUsedWhileItLasts() throws {
+        var first = try Self.make()
+        let stored = try first.current(nowMs: Self.now)
+        var second = try Self.make(stored: stored)
+        #expect(try second.current(nowMs: Self.now + 49 * 60_000) == stored)
+        #expect(try second.current(nowMs: Self.now + 51 * 60_000) != stored)
+    }
+
+    @Test func aStoredOneThatIsNotOursIsIgnored() throws {
+        let otherKey = try ES256.PrivateKey()
+        var other = try Self.make(otherKey)
+        let foreign = try other.current(nowMs: Self.now)
+        var own = try Self.make()
+        let good = try own.current(nowMs: Self.now)
+        let bad = [
+            foreign, .init(issuedAtS: good.issuedAtS + 1, jwt: good.jwt), .init(issuedAtS: good.issuedAtS, jwt: good.jwt + "A"),
+            .init(issuedAtS: good.issuedAtS, jwt: ""), .init(issuedAtS: good.issuedAtS, jwt: String(good.jwt.dropLast(2)) + "AA"),
+        ]
+        for stored in bad {
+            var token = try Self.make(stored: stored)
+            #expect(try token.current(nowMs: Self.now + 1000).issuedAtS == 1_700_000_001)
+        }
+    }
+
+    @Test func isRenewedAtMostEveryTwentyMinutes() throws {
+        var token = try Self.make()
+        let first = try token.current(nowMs: Self.now)
+        #expect(try !token.renew(after: first, nowMs: Self.now + 20 * 60_000 - 1))
+        #expect(try token.current(nowMs: Self.now) == first)
+        #expect(try token.renew(after: first, nowMs: Self.now + 20 * 60_000))
+        let second = try token.current(nowMs: Self.now + 20 * 60_000)
+        #expect(second != first)
+        // The others of the same wave find it done.
+        #expect(try token.renew(after: first, nowMs: Self.now + 20 * 60_000))
+        #expect(try token.current(nowMs: Self.now + 20 * 60_000) == second)
+    }
+
+    @Test(arguments: ["", "has space", "quote\"", "a\\", "ü", String(repeating: "A", count: 33)])
+    func refusesIdentifiersThatCantBe(text: String) {
+        #expect(throws: CourierError.badKeyID) { _ = try ProviderToken(keyID: text, teamID: "T", key: Stage.key) }
+        #expect(throws: CourierError.badTeamID) { _ = try ProviderToken(keyID: "K", teamID: text, key: Stage.key) }
+    }
+}
+
+@Suite struct PushTests {
+    func fault(_ change: (inout Push) -> Void) -> Reason? {
+        var push = Push.sample()
+        change(&push)
+        return push.fault
+    }
+
+    @Test func aGoodOneHasNoFault() { #expect(fault { _ in } == nil) }
+
+    @Test func aCollapseIDIsCountedInBytes() {
+        #expect(fault { $0.collapseID = String(repeating: "a", count: 64) } == nil)
+        #expect(fault { $0.collapseID = String(repeating: "a", count: 65) } == .badCollapseID)
+        #expect(fault { $0.collapseID = String(repeating: "é", count: 32) } == nil)
+        #expect(fault { $0.collapseID = String(repeating: "é", count: 33) } == .badCollapseID)
+        #expect(fault { $0.collapseID = "" } == .badCollapseID)
+        #expect(fault { $0.collapseID = "a\r\nb" } == .badCollapseID)
+    }
+
+    @Test func payloadsHaveTheirKindsLimit() {
+        #expect(fault { $0.payload = [] } == .payloadEmpty)
+        #expect(fault { $0.payload = [UInt8](repeating: 1, count: 4096) } == nil)
+        #expect(fault { $0.payload = [UInt8](repeating: 1, count: 4097) } == .payloadTooLarge)
+        #expect(fault { ($0.kind, $0.payload) = (.voip, [UInt8](repeating: 1, count: 5120)) } == nil)
+        #expect(fault { ($0.kind, $0.payload) = (.voip, [UInt8](repeating: 1, count: 5121)) } == .payloadTooLarge)
+    }
+
+    @Test func identifiersAreCanonical() {
+        for id in [
+            "", "x", "00000000-0000-4000-8000-00000000000G", "00000000-0000-4000-8000-00000000000A",
+            "000000000000-4000-8000-000000000000-0",
+        ] {
+            #expect(fault { $0.apnsID = id } == .badMessageID)
+        }
+        #expect(fault { $0.topic = "" } == .missingTopic)
+        #expect(fault { $0.topic = "a b" } == .badTopic)
+        #expect(fault { $0.priority = 7 } == .badPriority)
+    }
+
+    @Test func aTokenHasOneToAHundredBytes() throws {
+        #expect(fault { $0.token = try! Secret(copying: [UInt8](repeating: 1, count: 100).span) } == nil)
+        #expect(fault { $0.token = try! Secret(copying: [UInt8](repeating: 1, count: 101).span) } == .badDeviceToken)
+    }
+
+    /// Printed, dumped, or in any error: never a token, never a JWT.
+    @Test func nothingPrintsASecret() throws {
+        let push = Push.sample()
+        var dumped = ""
+        dump(push, to: &dumped)
+        var token = try ProviderTokenTests.make()
+        let issued = try token.current(nowMs: ProviderTokenTests.now)
+        dump(issued, to: &dumped)
+        dump(token, to: &dumped)
+        let attempt = Attempt(startedAt: 0, startedAtWallMs: 0, issued: issued)
+        for text in [dumped, "\(push)", String(reflecting: push), "\(issued)", String(reflecting: attempt), "\(token)"] {
+            #expect(!text.contains("deadbeef"))
+            #expect(!text.contains("222, 173, 190, 239"))
+            #expect(!text.contains("eyJ"))
+        }
+        var headers = RequestHeaders(host: "x")
+        headers.with(push, issued) { #expect(!"\($0)".contains("deadbeef")) }
+    }
+}
+
+@Suite struct QueueTests {
+    @Test func keepsItsOrder() {
+        var queue = Queue<Int>()
+        var expected = 0
+        for number in 0..<10_000 {
+            queue.append(number)
+            if number % 3 == 2 {
+                #expect(queue.popFirst() == expected)
+                expected += 1
+            }
+        }
+        queue.prepend(-1)
+        #expect(queue.popFirst() == -1)
+        #expect(queue.extract { $0 % 2 == 0 }.allSatisfy { $0 % 2 == 0 })
+        while let next = queue.popFirst() { #expect(next % 2 == 1) }
+        #expect(queue.isEmpty)
+        queue.prepend(7)
+        #expect(queue.popFirst() == 7)
+        #expect(queue.popFirst() == nil)
+    }
+}
