@@ -3,9 +3,10 @@ import Sodium
 public import TLS
 
 /// The JWT by which Apple knows the provider: one for all connections, kept for 50 minutes and across restarts, because Apple
-/// refuses both one older than an hour and more than one in 20 minutes.
+/// refuses both one older than an hour and more than one in 20 minutes. Across restarts only its birth is kept: signed again with the
+/// same `iat` it is the same to Apple, and what lies on disk lets nobody push.
 public struct ProviderToken: Sendable {
-    /// A JWT and its birth: what is kept across restarts. A secret for an hour.
+    /// A JWT and its birth. A secret for an hour.
     public struct Issued: Sendable, Equatable, Redacted {
         /// `iat`, unix seconds.
         public let issuedAtS: UInt64
@@ -28,17 +29,19 @@ public struct ProviderToken: Sendable {
     public let keyID: String
     public let teamID: String
     private let key: ES256.PrivateKey
-    private let renewed: @Sendable (Issued) -> Void
+    private let renewed: @Sendable (UInt64) -> Void
     private var issued: Issued?
+    /// The birth of an earlier run's, until it is used or too old.
+    private var storedIssuedAtS: UInt64?
 
     /// - Parameters:
     ///   - keyID: the key's ten characters, `kid`. - teamID: `iss`.
-    ///   - stored: the one of an earlier run; ignored unless it is this key's and this team's.
+    ///   - issuedAtS: when an earlier run of the same key and team made its last one, unix seconds.
     ///   - renewed: is told every new one, to store it; called on the courier's thread, must not block.
     /// - Throws: `CourierError.badKeyID` and `.badTeamID` unless they are 1 to 32 letters and digits.
     public init(
-        keyID: String, teamID: String, key: ES256.PrivateKey, stored: Issued? = nil,
-        renewed: @escaping @Sendable (Issued) -> Void = { _ in }
+        keyID: String, teamID: String, key: ES256.PrivateKey, issuedAtS: UInt64? = nil,
+        renewed: @escaping @Sendable (_ issuedAtS: UInt64) -> Void = { _ in }
     ) throws(CourierError) {
         guard Self.isIdentifier(keyID) else { throw .badKeyID }
         guard Self.isIdentifier(teamID) else { throw .badTeamID }
@@ -46,7 +49,7 @@ public struct ProviderToken: Sendable {
         self.teamID = teamID
         self.key = key
         self.renewed = renewed
-        if let stored, isOurs(stored) { issued = stored }
+        storedIssuedAtS = issuedAtS
     }
 
     /// The one to send now.
@@ -55,6 +58,7 @@ public struct ProviderToken: Sendable {
         let now = nowMs / 1000
         // One from the future was made by a clock that was wrong; Apple would refuse it.
         if let issued, issued.issuedAtS <= now, now - issued.issuedAtS < Self.lifeS { return issued }
+        if let stored = storedIssuedAtS, stored <= now, now - stored < Self.lifeS { return try issue(stored) }
         return try issue(now)
     }
 
@@ -73,7 +77,8 @@ public struct ProviderToken: Sendable {
         let signature = try key.sign(Array(input.utf8).span)
         let issued = Issued(issuedAtS: now, jwt: input + "." + Base64.url.encode(signature.span))
         self.issued = issued
-        renewed(issued)
+        storedIssuedAtS = nil
+        renewed(issued.issuedAtS)
         return issued
     }
 
@@ -81,14 +86,6 @@ public struct ProviderToken: Sendable {
         let header = Array(#"{"alg":"ES256","kid":"\#(keyID)"}"#.utf8)
         let claims = Array(#"{"iss":"\#(teamID)","iat":\#(issuedAtS)}"#.utf8)
         return Base64.url.encode(header.span) + "." + Base64.url.encode(claims.span)
-    }
-
-    private func isOurs(_ stored: Issued) -> Bool {
-        let input = signingInput(stored.issuedAtS)
-        guard stored.jwt.hasPrefix(input + "."), let signature = Base64.url.decode(String(stored.jwt.dropFirst(input.count + 1))),
-            let pem = try? key.publicKeyPEM(), let publicKey = try? ES256.PublicKey(pem: pem.span)
-        else { return false }
-        return publicKey.isValid(signature, for: Array(input.utf8).span)
     }
 
     private static func isIdentifier(_ text: String) -> Bool {

@@ -21,9 +21,9 @@ struct Stage {
     }
 
     final class IssuedTokens: Sendable {
-        private let list = Mutex<[ProviderToken.Issued]>([])
-        func add(_ token: ProviderToken.Issued) { list.withLock { $0.append(token) } }
-        var all: [ProviderToken.Issued] { list.withLock { $0 } }
+        private let list = Mutex<[UInt64]>([])
+        func add(_ token: UInt64) { list.withLock { $0.append(token) } }
+        var all: [UInt64] { list.withLock { $0 } }
     }
 
     static let identity = try! SelfSignedCertificate.make(names: ["localhost", "127.0.0.1"], days: 1)
@@ -36,7 +36,7 @@ struct Stage {
     /// Plays `body` against `script`.
     static func play(
         firstStreams: UInt32 = 1, onePiece: Bool = true, greeting: [ScriptedServer.Act] = [], timing: Timing = timing,
-        trust: [UInt8] = identity.certificate, host: String = "127.0.0.1", stored: ProviderToken.Issued? = nil,
+        trust: [UInt8] = identity.certificate, host: String = "127.0.0.1", stored: UInt64? = nil,
         script: @escaping ScriptedServer.Script, _ body: (Stage) async throws -> Void
     ) async throws {
         let stage = try Stage(firstStreams, onePiece, greeting, timing, trust, host, stored, script)
@@ -50,13 +50,13 @@ struct Stage {
 
     private init(
         _ firstStreams: UInt32, _ onePiece: Bool, _ greeting: [ScriptedServer.Act], _ timing: Timing, _ trust: [UInt8],
-        _ host: String, _ stored: ProviderToken.Issued?, _ script: @escaping ScriptedServer.Script
+        _ host: String, _ stored: UInt64?, _ script: @escaping ScriptedServer.Script
     ) throws {
         loop = try EventLoop(name: "stage")
         server = try ScriptedServer(
             on: loop, Self.identity, firstStreams: firstStreams, onePiece: onePiece, greeting: greeting, script: script)
         let (alarms, issued) = (alarms, issued)
-        let token = try ProviderToken(keyID: "ABCDE12345", teamID: "TEAM123456", key: Self.key, stored: stored) { issued.add($0) }
+        let token = try ProviderToken(keyID: "ABCDE12345", teamID: "TEAM123456", key: Self.key, issuedAtS: stored) { issued.add($0) }
         var configuration = Courier.Configuration(providerToken: token) { alarms.add($0) }
         configuration.production = Endpoint(host: host, port: server.port)
         configuration.sandbox = Endpoint(host: host, port: server.port)
