@@ -57,7 +57,7 @@ let package = Package(
         room("Broker", ["Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
 
         // The edges.
-        room("API", ["Broker", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
+        room("API", ["Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
         room("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
         .executableTarget(
             name: "mayfly",
@@ -75,8 +75,8 @@ let package = Package(
         tests("Ledger", ["Sodium", "Linux"]),
         tests("Storage", ["SQLite", "Ledger", "Linux"]),
         tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator"]),
-        tests("Broker", ["Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
-        tests("API", ["Broker", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
+        tests("Broker", ["TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+        tests("API", ["Broker", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
         tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
     ]
 )

@@ -1,0 +1,82 @@
+import Linux
+import Policy
+import Sodium
+
+/// How often a network, and all together, may try something in a window of time.
+///
+/// Networks (the policy says how many bits of an address name one) are kept only as keyed hashes, in memory, under a key that
+/// is replaced when the window ends: what was counted can't be looked up afterwards.
+struct AttemptBudget {
+    private let budgets: Budgets
+    private let ipv4Bits: Int
+    private let ipv6Bits: Int
+    private var networksEnd: UInt64 = 0
+    private var key: [UInt8] = []
+    private var networks: [[UInt8]: Int] = [:]
+    private var overallEnd: UInt64 = 0
+    private var overall = 0
+    /// Beyond so many networks in one window only the overall budget counts, so that memory stays bounded.
+    private static let mostNetworks = 100_000
+
+    init(_ budgets: Budgets, ipv4Bits: Int, ipv6Bits: Int) {
+        self.budgets = budgets
+        self.ipv4Bits = ipv4Bits
+        self.ipv6Bits = ipv6Bits
+    }
+
+    /// - Returns: nil if another attempt is open to this address, else the seconds until one may be.
+    mutating func refusal(_ address: SocketAddress, now: UInt64) -> Int? {
+        renew(now)
+        if overall >= budgets.overall.count { return Self.seconds(overallEnd - now) }
+        if networks[network(address), default: 0] >= budgets.perAddress.count { return Self.seconds(networksEnd - now) }
+        return nil
+    }
+
+    mutating func spend(_ address: SocketAddress, now: UInt64) {
+        renew(now)
+        overall += 1
+        let network = network(address)
+        if networks[network] != nil || networks.count < Self.mostNetworks { networks[network, default: 0] += 1 }
+    }
+
+    private static func seconds(_ ms: UInt64) -> Int { Int((ms + 999) / 1_000) }
+
+    private mutating func renew(_ now: UInt64) {
+        if now >= networksEnd {
+            networksEnd = now + budgets.perAddress.windowMs
+            key = Sodium.randomBytes(32)
+            networks = [:]
+        }
+        if now >= overallEnd {
+            overallEnd = now + budgets.overall.windowMs
+            overall = 0
+        }
+    }
+
+    private func network(_ address: SocketAddress) -> [UInt8] {
+        let prefix = address.network(ipv4Bits: ipv4Bits, ipv6Bits: ipv6Bits)
+        return Array(GenericHash.hash(prefix.span, key: key.span).prefix(16))
+    }
+}
+
+extension SocketAddress {
+    /// The bytes that stand for one network: family and the address's first bits. An IPv4 address written as IPv6
+    /// (::ffff:a.b.c.d) counts as IPv4.
+    func network(ipv4Bits: Int, ipv6Bits: Int) -> [UInt8] {
+        switch self {
+        case .v4(let address, _):
+            return [4] + Self.bytes(UInt64(address) << 32, bits: ipv4Bits)
+        case .v6(high: 0, low: let low, _) where low >> 32 == 0xffff:
+            return [4] + Self.bytes(low << 32, bits: ipv4Bits)
+        case .v6(let high, let low, _):
+            return [6] + Self.bytes(high, bits: min(ipv6Bits, 64)) + Self.bytes(low, bits: max(0, ipv6Bits - 64))
+        case .unix:
+            return [0]
+        }
+    }
+
+    private static func bytes(_ value: UInt64, bits: Int) -> [UInt8] {
+        let kept = bits <= 0 ? 0 : value & (UInt64.max << UInt64(64 - min(bits, 64)))
+        return (0..<8).map { UInt8(truncatingIfNeeded: kept >> UInt64(56 - 8 * $0)) }
+    }
+}

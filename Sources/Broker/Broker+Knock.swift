@@ -1,0 +1,172 @@
+import Courier
+import EventLoop
+import Ledger
+import Policy
+import Sealing
+import Sodium
+import Storage
+
+extension Broker {
+    /// The template of the one push that rooms know.
+    static let template = "peer_waiting"
+
+    /// Asks for a push to the side in `slot`, unless it is there. When this returns `queued` the push is durable.
+    func knock(from caller: Caller, _ record: RoomRecord, at slot: UInt8) async throws(BrokerError) -> Delivery {
+        var room = record
+        for _ in 0..<3 {
+            let now = time.now
+            if presence.isPresent(room.room, slot, now: now) {
+                metrics.add(.knocksUnneeded)
+                return .peerPresent
+            }
+            guard let ref = room[slot]?.ref else { return .noToken }
+            let expires = room.expires
+            let token = try await stored { () throws(StoreError) in try await self.store.token(ref, expires: expires) }
+            if let token, let job = try queueable(token, room: caller.room, now: now) {
+                let outcome = try await stored { () throws(StoreError) in
+                    try await self.store.knock(job, throttle: self.policy.limits.knockThrottleMs, now: now)
+                }
+                switch outcome {
+                case .queued:
+                    metrics.add(.knocksQueued)
+                    await sweeper.expect(job.deadline + Sweeper.jobSlack)
+                    start(job)
+                    return .queued
+                case .throttled:
+                    metrics.add(.knocksThrottled)
+                    return .throttled
+                case .changed: break
+                }
+            }
+            guard let again = try await live(keys.roomIndex(caller.room)) else { throw .roomNotFound }
+            room = again
+        }
+        return .noToken
+    }
+
+    /// Opens the token with the member's room id and seals it into a job that the broker alone can open until its deadline.
+    private func queueable(_ token: TokenRecord, room: RoomID, now: UInt64) throws(BrokerError) -> JobRecord? {
+        guard let ref = Ref(bytes: token.ref.span), let kind = TokenKind(rawValue: token.kind),
+            let environment = PushEnvironment(rawValue: token.environment), now < token.expires
+        else { return nil }
+        let context = TokenContext(
+            generation: token.generation, kind: kind, environment: environment, slot: token.slot, expiryMs: token.expires,
+            ref: ref, topic: token.topic)
+        guard let opened = try? keys.openToken(token.sealed.span, context: context, room: room) else { return nil }
+        let deadline = min(now + policy.limits.jobDeadlineMs, token.expires)
+        let job = JobContext(
+            generation: keys.currentGeneration, job: JobID.random(), ref: ref, kind: kind, environment: environment,
+            topic: token.topic, template: Self.template, deadlineMs: deadline, expiryMs: token.expires)
+        let handle = keys.handle(room, kind: "room", slot: token.slot)
+        let sealed = try secret { () throws(SealingError) in
+            try keys.sealJob(JobContent(token: opened.token, sealedAtMs: opened.sealedAtMs, handle: handle), context: job)
+        }
+        return JobRecord(
+            job: job.job.bytes, deadline: deadline, notBefore: startGraceEnd(token.room), ref: token.ref, room: token.room,
+            slot: token.slot, kind: token.kind, environment: token.environment, topic: token.topic, template: Self.template,
+            generation: job.generation, expires: token.expires, sealed: sealed)
+    }
+
+    /// Takes up the jobs that a previous run left.
+    public func resumeJobs() async throws(BrokerError) {
+        let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
+        for job in jobs { start(job) }
+        if !jobs.isEmpty { log("courier: \(Metrics.rounded(jobs.count)) pushes taken up from before the start") }
+    }
+
+    private func start(_ job: JobRecord) {
+        deliveries += 1
+        Task {
+            // Nil: the broker is stopping, and the next start takes the job up.
+            if let outcome = await carryOut(job) { await record(outcome, of: job) }
+            deliveries -= 1
+        }
+    }
+
+    /// Sends one job's push.
+    private func carryOut(_ job: JobRecord) async -> JobOutcome? {
+        if job.notBefore > time.now {
+            try? await loop.sleep(job.notBefore - time.now)
+            if presence.isPresent(job.room, job.slot, now: time.now) {
+                return JobOutcome(status: 0, reason: .peerPresent, releaseThrottle: true)
+            }
+        }
+        // Past its deadline the key is as good as gone: what became of it before a restart is not known.
+        guard time.now < job.deadline else { return JobOutcome(status: 0, reason: .unknown) }
+        guard let push = push(for: job) else {
+            metrics.add(.alarms)
+            return JobOutcome(status: 0, reason: .other)
+        }
+        switch await courier.send(push) {
+        case .delivered:
+            metrics.add(.pushesDelivered)
+            return JobOutcome(status: 200, reason: nil)
+        case .failed(_, .stopped, _):
+            return nil
+        case .failed(let status, let reason, let verdict):
+            metrics.add(.pushesFailed)
+            if verdict == .configuration {
+                metrics.add(.alarms)
+                log("courier: APNs refused a push because of a setting (\(reason.rawValue)); tokens are kept. Mend the setting.")
+            }
+            return JobOutcome(
+                status: UInt16(clamping: status), reason: reason == .late ? .expired : Entry.PushFailureReason(apns: reason.rawValue),
+                purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
+        }
+    }
+
+    /// A token sealed after the moment from which APNs calls it gone is live again.
+    private static func purges(_ verdict: Verdict, sealedAt: UInt64) -> Bool {
+        switch verdict {
+        case .keep, .configuration: false
+        case .purge(nil): true
+        case .purge(let moment?): sealedAt <= moment
+        }
+    }
+
+    private func push(for job: JobRecord) -> Push? {
+        guard let id = JobID(bytes: job.job.span), let ref = Ref(bytes: job.ref.span), let kind = TokenKind(rawValue: job.kind),
+            let environment = PushEnvironment(rawValue: job.environment), let template = policy.templates[job.template]
+        else { return nil }
+        let context = JobContext(
+            generation: job.generation, job: id, ref: ref, kind: kind, environment: environment, topic: job.topic,
+            template: job.template, deadlineMs: job.deadline, expiryMs: job.expires)
+        guard let content = try? keys.openJob(job.sealed.span, context: context),
+            let apnsID = try? keys.apnsID(id, deadlineMs: job.deadline, generation: job.generation),
+            let rendered = try? template.render(handle: content.handle, nowMs: time.now),
+            let pushKind = Push.Kind(rawValue: rendered.pushType.rawValue)
+        else { return nil }
+        // Counted from when the knock was accepted, so that a repeated attempt carries the same headers.
+        let knocked = job.deadline - min(job.deadline, policy.limits.jobDeadlineMs)
+        return Push(
+            apnsID: apnsID, token: content.token,
+            environment: environment == .sandbox ? .sandbox : .production, topic: job.topic + rendered.topicSuffix, kind: pushKind,
+            priority: UInt8(clamping: rendered.priority),
+            expirationS: template.expiration(nowMs: knocked, tokenExpiryMs: job.expires),
+            collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
+            deadlineMs: job.deadline)
+    }
+
+    /// The outcome must reach the ledger: tried again until it does, or the broker stops.
+    private func record(_ outcome: JobOutcome, of job: JobRecord) async {
+        var wait: UInt64 = 100
+        while true {
+            do {
+                try await store.finish(job, outcome)
+                if outcome.purge { await sweeper.noteErasure() }
+                return
+            } catch {
+                if error == .closed { return }
+                metrics.add(.alarms)
+                try? await loop.sleep(wait)
+                wait = min(wait * 2, 5_000)
+            }
+        }
+    }
+
+    /// Waits until no push is under way, at most so long. What is left is taken up at the next start.
+    public func drainPushes(deadlineMs: UInt64) async {
+        let end = loop.now + deadlineMs
+        while deliveries > 0, loop.now < end { try? await loop.sleep(20) }
+    }
+}

@@ -1,0 +1,85 @@
+import EventLoop
+import Policy
+import Sealing
+import Storage
+
+extension Broker {
+    /// A socket joins its room; a peer who is away is knocked at.
+    /// - Parameter isOpen: whether the socket is still there after a wait.
+    /// - Returns: nil if the socket went meanwhile.
+    public func join(
+        _ caller: Caller, socket: UInt64, isOpen: @Sendable () -> Bool
+    ) async throws(BrokerError) -> (expires: UInt64, peerPresent: Bool, delivery: Delivery)? {
+        let (record, slot) = try await authorize(caller)
+        guard isOpen() else { return nil }
+        let now = time.now
+        let peer = Self.peer(of: slot)
+        let place = SocketRegister.Place(caller: caller, room: record.room, slot: slot, expires: record.expires)
+        if sockets.add(socket, place) {
+            let room = record.room
+            let timer = loop.after(record.expires - min(now, record.expires)) {
+                self.assumeIsolated { broker in _ = Task { await broker.expire(room) } }
+            }
+            sockets.setEnding(timer, of: room)
+        }
+        if presence.arrive(record.room, slot, now: now) { await tell(record.room, slot: peer, .peerJoined) }
+        let present = presence.isPresent(record.room, peer, now: now)
+        if present, let graceEnd = presence.graceEnd(record.room, peer, now: now) { recheck(socket, at: graceEnd) }
+        return (record.expires, present, try await knock(from: caller, record, at: peer))
+    }
+
+    /// A socket is gone.
+    public func leave(socket: UInt64) async {
+        guard let (place, ending) = sockets.remove(socket) else { return }
+        if let ending { loop.cancel(ending) }
+        let now = time.now
+        if presence.leave(place.room, place.slot, now: now) { await tell(place.room, slot: Self.peer(of: place.slot), .peerLeft) }
+        presence.prune(now: now)
+    }
+
+    /// An app with a realtime server of its own says that a side is there, or that it leaves.
+    public func report(_ caller: Caller, leaving: Bool) async throws(BrokerError) -> Delivery {
+        let (record, slot) = try await authorize(caller)
+        let now = time.now
+        let peer = Self.peer(of: slot)
+        defer { presence.prune(now: now) }
+        if leaving {
+            let was = presence.isPresent(record.room, slot, now: now)
+            presence.release(record.room, slot, now: now)
+            if was { await tell(record.room, slot: peer, .peerLeft) }
+            return .none
+        }
+        let away = !presence.isPresent(record.room, slot, now: now)
+        presence.hold(record.room, slot, now: now)
+        if away { await tell(record.room, slot: peer, .peerJoined) }
+        return try await knock(from: caller, record, at: peer)
+    }
+
+    /// The room's end has come: its sockets are told.
+    private func expire(_ room: [UInt8]) async { await end(room) }
+
+    func end(_ room: [UInt8]) async {
+        for socket in sockets.sockets(in: room) { await edge?.tell(socket, .roomClosed) }
+        presence.forget(room)
+    }
+
+    func tell(_ room: [UInt8], slot: UInt8, _ event: RoomEvent) async {
+        for socket in sockets.sockets(in: room, slot: slot) { await edge?.tell(socket, event) }
+    }
+
+    static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
+
+    /// A peer who left a moment ago counts as present. If it does not come back while this socket waits, it is knocked at then.
+    private func recheck(_ socket: UInt64, at due: UInt64) {
+        let wait = due - min(due, time.now) + 1
+        _ = loop.after(wait) {
+            self.assumeIsolated { broker in
+                guard let place = broker.sockets[socket] else { return }
+                _ = Task {
+                    guard let record = try? await broker.live(broker.keys.roomIndex(place.caller.room)) else { return }
+                    _ = try? await broker.knock(from: place.caller, record, at: Self.peer(of: place.slot))
+                }
+            }
+        }
+    }
+}

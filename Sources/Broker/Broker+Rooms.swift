@@ -1,0 +1,296 @@
+public import Linux
+import Policy
+public import Sealing
+import Storage
+
+extension Broker {
+    /// Makes a room, or answers again for the one this client made with this code and that still waits.
+    public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
+        try admitGuess(address)
+        let now = time.now
+        let room = try secret { () throws(SealingError) in try RoomID.random() }
+        let member = try secret { () throws(SealingError) in try MemberSecret.random() }
+        let expires = now + UInt64(request.lifeSeconds) * 1_000
+        let codeExpires = now + UInt64(request.codeLifeSeconds) * 1_000
+        let generation = keys.currentGeneration
+        let index = keys.roomIndex(room)
+        let codes = try secret { () throws(SealingError) in try keys.codeIndexes(request.joinid.span, nowMs: now) }
+        let token = try seal(request.token, room: room, slot: 1, expires: expires, environment: request.environment, now: now)
+
+        let creator = SideRecord(
+            generation: generation,
+            client: try clientIndex(of: request.client, in: room, slot: 1, expires: expires, generation: generation),
+            member: keys.memberHash(member).bytes, ref: token?.ref)
+        let code = try secret { () throws(SealingError) in
+            PendingCode(
+                code: codes[0].bytes, expires: codeExpires, room: index.bytes, roomExpires: expires, generation: generation,
+                pending: try keys.sealPending(
+                    room, joinID: request.joinid.span, expiryMs: codeExpires, generation: generation, codeIndex: codes[0]),
+                creator: try keys.sealCreator(
+                    member, joinID: request.joinid.span, client1: request.client.span, expiryMs: codeExpires,
+                    generation: generation, codeIndex: codes[0]),
+                short: policy.limits.isShort(codeOf: request.joinid.count))
+        }
+        let record = RoomRecord(room: index.bytes, expires: expires, creator: creator)
+
+        // A repeat costs nothing of the budget, so that a lost answer can always be asked for again.
+        if let taken = try await stored({ () throws(StoreError) in try await self.store.code(codes.map(\.bytes), now: now) }) {
+            return try await repeatCreate(request, of: taken, from: address)
+        }
+        try admitCreation(address)
+        let outcome = try await stored { () throws(StoreError) in
+            try await self.store.create(
+                record, code: code, otherIndexes: codes.dropFirst().map(\.bytes), token: token,
+                shortLimit: self.policy.limits.pendingShortCodes, now: now)
+        }
+        switch outcome {
+        case .created:
+            noteYoung(index.bytes)
+            await sweeper.expect(min(expires, codeExpires))
+            metrics.add(.roomsCreated)
+            return Membership(room: room, member: member, expires: expires, ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
+        case .taken(let taken):
+            return try await repeatCreate(request, of: taken, from: address)
+        case .tooManyShort:
+            throw .tooManyShortCodes
+        }
+    }
+
+    /// The room that this very client made with this code, while it waits; to anyone else the code is in use.
+    private func repeatCreate(
+        _ request: CreateRoom, of taken: CodeRecord, from address: SocketAddress
+    ) async throws(BrokerError) -> Membership {
+        if case .pending(let code) = taken, let index = Sealing.Digest(bytes: code.code.span),
+            let member = try? keys.openCreator(
+                code.creator.span, joinID: request.joinid.span, client1: request.client.span, expiryMs: code.expires,
+                generation: code.generation, codeIndex: index),
+            let room = try? keys.openPending(
+                code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
+                codeIndex: index),
+            let record = try await stored({ () throws(StoreError) in try await self.store.room(code.room) })
+        {
+            return Membership(
+                room: room, member: member, expires: record.expires, ref: record.creator.ref.flatMap { Ref(bytes: $0.span) },
+                isNew: false)
+        }
+        spendGuess(address)
+        throw .joinCodeInUse
+    }
+
+    /// Lets the holder of a join code in, once; answers the same client again for two minutes.
+    public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
+        try admitGuess(address)
+        // A few rounds at most: each loss means that another accept, a close or an expiry won.
+        for _ in 0..<3 {
+            let now = time.now
+            let codes = try secret { () throws(SealingError) in try keys.codeIndexes(request.joinid.span, nowMs: now) }
+            let found = try await stored { () throws(StoreError) in try await self.store.code(codes.map(\.bytes), now: now) }
+            switch found {
+            case nil:
+                spendGuess(address)
+                throw .roomNotFound
+            case .used(let code):
+                return try await repeatAccept(request, of: code, from: address)
+            case .pending(let code):
+                if let membership = try await join(request, with: code, now: now) { return membership }
+            }
+        }
+        spendGuess(address)
+        throw .roomNotFound
+    }
+
+    private func repeatAccept(
+        _ request: AcceptRoom, of code: UsedCode, from address: SocketAddress
+    ) async throws(BrokerError) -> Membership {
+        if let sealed = code.retry, let index = Sealing.Digest(bytes: code.code.span),
+            let (room, member) = try? keys.openRetry(
+                sealed.span, joinID: request.joinid.span, client2: request.client.span, untilMs: code.retryUntil,
+                generation: code.retryGeneration, codeIndex: index)
+        {
+            guard let record = try await live(keys.roomIndex(room)) else { throw .roomNotFound }
+            return Membership(
+                room: room, member: member, expires: record.expires, ref: record.joiner?.ref.flatMap { Ref(bytes: $0.span) },
+                isNew: false)
+        }
+        spendGuess(address)
+        throw .roomAlreadyAccepted
+    }
+
+    /// - Returns: nil when code or room changed meanwhile.
+    private func join(_ request: AcceptRoom, with code: PendingCode, now: UInt64) async throws(BrokerError) -> Membership? {
+        guard let codeIndex = Sealing.Digest(bytes: code.code.span),
+            let room = try? keys.openPending(
+                code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
+                codeIndex: codeIndex),
+            let record = try await live(keys.roomIndex(room))
+        else { return nil }
+        let asCreator = try clientIndex(
+            of: request.client, in: room, slot: 1, expires: record.expires, generation: record.creator.generation)
+        guard !Self.equal(asCreator, record.creator.client) else { throw .notAMember }
+
+        let member = try secret { () throws(SealingError) in try MemberSecret.random() }
+        let generation = keys.currentGeneration
+        let token = try seal(
+            request.token, room: room, slot: 2, expires: record.expires, environment: request.environment, now: now)
+        let joiner = SideRecord(
+            generation: generation,
+            client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
+            member: keys.memberHash(member).bytes, ref: token?.ref)
+        let retryUntil = now + policy.limits.retryWindowMs
+        let used = UsedCode(
+            code: code.code, expires: now + policy.limits.codeKeptAfterAcceptMs,
+            retry: try secret { () throws(SealingError) in
+                try keys.sealRetry(
+                    room, member, joinID: request.joinid.span, client2: request.client.span, untilMs: retryUntil,
+                    generation: generation, codeIndex: codeIndex)
+            },
+            retryGeneration: generation, retryUntil: retryUntil)
+        let outcome = try await stored { () throws(StoreError) in
+            try await self.store.accept(code, joiner: joiner, token: token, used: used, now: now)
+        }
+        guard outcome == .accepted else { return nil }
+        metrics.add(.roomsAccepted)
+        await sweeper.expect(retryUntil)
+        await sweeper.noteErasure()
+        await tell(code.room, slot: 1, .peerAccepted)
+        return Membership(
+            room: room, member: member, expires: record.expires, ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
+    }
+
+    public func status(_ room: RoomID) async throws(BrokerError) -> RoomStatus {
+        let index = keys.roomIndex(room)
+        guard let record = try await live(index) else { throw .roomNotFound }
+        let now = time.now
+        return RoomStatus(
+            expires: record.expires, accepted: record.joiner != nil,
+            creatorPresent: presence.isPresent(index.bytes, 1, now: now), joinerPresent: presence.isPresent(index.bytes, 2, now: now),
+            creatorHasToken: record.creator.ref != nil, joinerHasToken: record.joiner?.ref != nil)
+    }
+
+    /// Puts a new token in the caller's place.
+    public func replaceToken(
+        _ caller: Caller, token: Secret, environment: PushEnvironment?
+    ) async throws(BrokerError) -> (ref: Ref, expires: UInt64) {
+        let (record, slot) = try await authorize(caller)
+        guard
+            let sealed = try seal(
+                token, room: caller.room, slot: slot, expires: record.expires, environment: environment, now: time.now),
+            let ref = Ref(bytes: sealed.ref.span),
+            try await stored({ () throws(StoreError) in
+                try await self.store.replaceToken(room: record.room, slot: slot, token: sealed)
+            })
+        else { throw .roomNotFound }
+        await sweeper.noteErasure()
+        return (ref, record.expires)
+    }
+
+    /// - Returns: how many tokens were purged: 0 or 1.
+    public func withdrawToken(_ caller: Caller) async throws(BrokerError) -> Int {
+        let (record, slot) = try await authorize(caller)
+        let purged = try await stored { () throws(StoreError) in
+            try await self.store.withdrawToken(room: record.room, slot: slot)
+        }
+        guard let purged else { throw .roomNotFound }
+        metrics.add(.tokensPurged, purged)
+        if purged > 0 { await sweeper.noteErasure() }
+        return purged
+    }
+
+    /// Ends a room for both sides.
+    /// - Returns: how many tokens were destroyed.
+    public func close(_ room: RoomID) async throws(BrokerError) -> Int {
+        let index = keys.roomIndex(room)
+        // An expired room that the sweeper has not reached yet is gone to callers.
+        guard try await live(index) != nil,
+            let purged = try await stored({ () throws(StoreError) in try await self.store.close(room: index.bytes) })
+        else { throw .roomNotFound }
+        metrics.add(.roomsClosed)
+        metrics.add(.tokensPurged, purged)
+        await sweeper.noteErasure()
+        await end(index.bytes)
+        return purged
+    }
+
+    // MARK: Parts
+
+    /// Which side the caller is.
+    func authorize(_ caller: Caller) async throws(BrokerError) -> (room: RoomRecord, slot: UInt8) {
+        guard let room = try await live(keys.roomIndex(caller.room)) else { throw .roomNotFound }
+        for slot: UInt8 in [1, 2] {
+            guard let side = room[slot] else { continue }
+            let client = try clientIndex(
+                of: caller.client, in: caller.room, slot: slot, expires: room.expires, generation: side.generation)
+            guard Self.equal(client, side.client) else { continue }
+            guard let member = caller.member else {
+                if side.proven { throw .memberRequired }
+                return (room, slot)
+            }
+            guard Self.equal(keys.memberHash(member).bytes, side.member) else { throw .notAMember }
+            if !side.proven {
+                try await stored { () throws(StoreError) in try await self.store.markProven(room: room.room, slot: slot) }
+            }
+            return (room, slot)
+        }
+        throw .notAMember
+    }
+
+    /// The room's row, unless it has expired.
+    func live(_ room: Sealing.Digest) async throws(BrokerError) -> RoomRecord? {
+        let index = room.bytes
+        let record = try await stored { () throws(StoreError) in try await self.store.room(index) }
+        return record.flatMap { $0.expires > time.now ? $0 : nil }
+    }
+
+    private func seal(
+        _ token: Secret?, room: RoomID, slot: UInt8, expires: UInt64, environment: PushEnvironment?, now: UInt64
+    ) throws(BrokerError) -> TokenRecord? {
+        guard let token else { return nil }
+        let ref = Ref.random()
+        let environment = environment ?? settings.environment
+        let context = TokenContext(
+            generation: keys.currentGeneration, kind: .alert, environment: environment, slot: slot, expiryMs: expires,
+            ref: ref, topic: settings.topic)
+        let sealed = try secret { () throws(SealingError) in
+            try keys.sealToken(token, sealedAtMs: now, context: context, room: room)
+        }
+        return TokenRecord(
+            ref: ref.bytes, room: keys.roomIndex(room).bytes, slot: slot, kind: context.kind.rawValue,
+            environment: environment.rawValue, generation: context.generation, expires: expires, topic: settings.topic,
+            sealed: sealed)
+    }
+
+    private func clientIndex(
+        of client: [UInt8], in room: RoomID, slot: UInt8, expires: UInt64, generation: UInt32
+    ) throws(BrokerError) -> [UInt8] {
+        try secret { () throws(SealingError) in
+            try keys.clientIndex(room, slot: slot, client: client.span, expiryMs: expires, generation: generation).bytes
+        }
+    }
+
+    static func equal(_ left: [UInt8], _ right: [UInt8]) -> Bool {
+        // What is compared is a keyed hash; constant time all the same.
+        guard left.count == right.count else { return false }
+        var difference: UInt8 = 0
+        for index in left.indices { difference |= left[index] ^ right[index] }
+        return difference == 0
+    }
+
+    /// Keys that can't be had are the broker's trouble, not the caller's.
+    func secret<Value>(_ body: () throws(SealingError) -> Value) throws(BrokerError) -> Value {
+        do {
+            return try body()
+        } catch {
+            throw .storageUnavailable
+        }
+    }
+
+    func stored<Value: Sendable>(_ body: () async throws(StoreError) -> Value) async throws(BrokerError) -> Value {
+        do {
+            return try await body()
+        } catch {
+            if error != .closed { log("store: \(error)") }
+            metrics.add(.alarms)
+            throw BrokerError(error)
+        }
+    }
+}

@@ -1,0 +1,125 @@
+public import Courier
+public import EventLoop
+import Ledger
+import Linux
+public import Policy
+public import Sealing
+public import Storage
+
+/// The rules of rooms: who may do what, what is sealed under what, when the peer is knocked at.
+///
+/// It lives on the engine's loop, so that a request reaches it without a switch; what must be durable is so when a call returns.
+public actor Broker: LoopActor {
+    /// What differs between brokers.
+    public struct Settings: Sendable {
+        /// The app's bundle id: APNs' topic.
+        public var topic: String
+        public var environment: PushEnvironment
+
+        public init(topic: String, environment: PushEnvironment) {
+            self.topic = topic
+            self.environment = environment
+        }
+    }
+
+    public nonisolated let loop: EventLoop
+    let store: any Store
+    let keys: KeyRing
+    let time: BrokerTime
+    public nonisolated let policy: Policy
+    let courier: Courier
+    let sweeper: Sweeper
+    let settings: Settings
+    public nonisolated let metrics: Metrics
+    let log: @Sendable (String) -> Void
+
+    var presence: Presence
+    var sockets = SocketRegister()
+    var edge: (any RoomSockets)?
+    private var creations: AttemptBudget
+    private var wrongCodes: AttemptBudget
+    private var refusals: [Entry.RefusalCause: Int] = [:]
+    private let startedAt: UInt64
+    /// Rooms made since the start, for as long as it matters: nobody was in them before, so no one can come back to them.
+    var young: Set<[UInt8]> = []
+    var deliveries = 0
+
+    public init(
+        loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policy: Policy, courier: Courier, sweeper: Sweeper,
+        settings: Settings, metrics: Metrics, log: @escaping @Sendable (String) -> Void
+    ) {
+        self.loop = loop
+        self.store = store
+        self.keys = keys
+        self.time = time
+        self.policy = policy
+        self.courier = courier
+        self.sweeper = sweeper
+        self.settings = settings
+        self.metrics = metrics
+        self.log = log
+        let limits = policy.limits
+        presence = Presence(graceMs: limits.peerGraceMs, heldMs: limits.presenceMs)
+        creations = AttemptBudget(limits.creations, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
+        wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
+        startedAt = time.now
+    }
+
+    public func setEdge(_ edge: any RoomSockets) { self.edge = edge }
+
+    // MARK: Budgets
+
+    func admitCreation(_ address: SocketAddress) throws(BrokerError) {
+        if let wait = creations.refusal(address, now: time.now) { throw .tooManyRequests(retryAfterSeconds: wait) }
+        creations.spend(address, now: time.now)
+    }
+
+    func admitGuess(_ address: SocketAddress) throws(BrokerError) {
+        if let wait = wrongCodes.refusal(address, now: time.now) { throw .tooManyRequests(retryAfterSeconds: wait) }
+    }
+
+    func spendGuess(_ address: SocketAddress) { wrongCodes.spend(address, now: time.now) }
+
+    // MARK: Refusals for the ledger
+
+    /// Counts a refusal for the ledger's next window.
+    public func noteRefusal(_ error: BrokerError) {
+        metrics.add(.refused)
+        if let cause = error.ledgerCause { refusals[cause, default: 0] += 1 }
+    }
+
+    /// The refusals since the last call, rounded, at most one of each cause.
+    public func takeRefusals() -> [Entry.Op] {
+        defer { refusals = [:] }
+        return refusals.sorted { $0.key.rawValue < $1.key.rawValue }.map { cause, count in
+            .requestRefused(cause: cause, count: UInt32(clamping: Metrics.rounded(count)))
+        }
+    }
+
+    // MARK: Time since the start
+
+    /// Until when a knock in this room waits for a peer who may have lost its socket by the restart.
+    func startGraceEnd(_ room: [UInt8]) -> UInt64 {
+        let end = startedAt + policy.limits.startGraceMs
+        guard time.now < end else {
+            young = []
+            return 0
+        }
+        return young.contains(room) ? 0 : end
+    }
+
+    func noteYoung(_ room: [UInt8]) {
+        if time.now < startedAt + policy.limits.startGraceMs { young.insert(room) }
+    }
+
+    // MARK: Gauges
+
+    public func gauges() async -> [(name: String, value: Int)] {
+        let counts = (try? await store.counts()) ?? StoreCounts()
+        return [
+            ("mayfly_rooms", counts.rooms), ("mayfly_tokens", counts.tokens), ("mayfly_join_codes", counts.codes),
+            ("mayfly_pushes_queued", counts.jobs), ("mayfly_ledger_entries_waiting", counts.waitingEntries),
+            ("mayfly_sockets", sockets.count), ("mayfly_resident_bytes", ProcessControl.residentMemory),
+        ]
+    }
+}

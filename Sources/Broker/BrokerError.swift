@@ -1,0 +1,151 @@
+public import Ledger
+import Storage
+
+/// Everything that a caller can be told went wrong. Status, stable code, wording and metric are exhaustive matches, so that a
+/// new case can't be forgotten in one of them.
+public enum BrokerError: Error, Sendable, Equatable {
+    case malformedJSON
+    case missingField(String)
+    case wrongType(String, expected: String)
+    case outOfRange(String, allowed: String)
+    case invalidToken(String)
+    case noCapability
+    case malformedCapability
+    case notAMember
+    case memberRequired
+    case roomNotFound
+    case notFound
+    case methodNotAllowed(allowed: String)
+    case upgradeRequired
+    case joinCodeInUse
+    case roomAlreadyAccepted
+    case bodyTooLarge(limit: Int)
+    case tooManyRequests(retryAfterSeconds: Int)
+    case tooManyShortCodes
+    case storageUnavailable
+    case ledgerUnavailable
+    case shuttingDown
+
+    /// The HTTP status (RFC 9110).
+    public var status: Int {
+        switch self {
+        case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken: 400
+        case .noCapability, .malformedCapability: 401
+        case .notAMember, .memberRequired: 403
+        case .roomNotFound, .notFound: 404
+        case .methodNotAllowed: 405
+        case .joinCodeInUse, .roomAlreadyAccepted: 409
+        case .bodyTooLarge: 413
+        case .upgradeRequired: 426
+        case .tooManyRequests, .tooManyShortCodes: 429
+        case .storageUnavailable, .ledgerUnavailable, .shuttingDown: 503
+        }
+    }
+
+    /// The stable code of the problem document; also the metric's label.
+    public var code: String {
+        switch self {
+        case .malformedJSON: "malformed_json"
+        case .missingField: "missing_field"
+        case .wrongType: "wrong_type"
+        case .outOfRange: "out_of_range"
+        case .invalidToken: "invalid_token"
+        case .noCapability: "no_capability"
+        case .malformedCapability: "malformed_capability"
+        case .notAMember: "not_a_member"
+        case .memberRequired: "member_required"
+        case .roomNotFound: "room_not_found"
+        case .notFound: "not_found"
+        case .methodNotAllowed: "method_not_allowed"
+        case .upgradeRequired: "upgrade_required"
+        case .joinCodeInUse: "join_code_in_use"
+        case .roomAlreadyAccepted: "room_already_accepted"
+        case .bodyTooLarge: "body_too_large"
+        case .tooManyRequests, .tooManyShortCodes: "too_many_requests"
+        case .storageUnavailable: "storage_unavailable"
+        case .ledgerUnavailable: "ledger_unavailable"
+        case .shuttingDown: "shutting_down"
+        }
+    }
+
+    public var title: String {
+        switch status {
+        case 400: "Bad Request"
+        case 401: "Unauthorized"
+        case 403: "Forbidden"
+        case 404: "Not Found"
+        case 405: "Method Not Allowed"
+        case 409: "Conflict"
+        case 413: "Content Too Large"
+        case 426: "Upgrade Required"
+        case 429: "Too Many Requests"
+        default: "Service Unavailable"
+        }
+    }
+
+    /// What happened and what to do; never a value that the caller sent.
+    public var detail: String {
+        switch self {
+        case .malformedJSON: "The body is not one JSON object in UTF-8. Send an object, each name once."
+        case .missingField(let field): "The field \(field) is missing. Add it."
+        case .wrongType(let field, let expected): "The field \(field) has the wrong type. Send \(expected)."
+        case .outOfRange(let field, let allowed): "The field \(field) is out of range. Send \(allowed)."
+        case .invalidToken(let field): "The field \(field) is no push token. Send 1 to 100 bytes in hexadecimal."
+        case .noCapability: "The room id is missing. Send it as Authorization: Bearer."
+        case .malformedCapability: "The bearer is no room id. Send the 43 characters that create or accept gave."
+        case .notAMember: "This client is no member of the room, or its member secret is not this side's."
+        case .memberRequired: "This side has used its member secret before. Send member with client."
+        case .roomNotFound: "There is no such room. It may have ended, or the code is unknown or expired."
+        case .notFound: "There is nothing here. See the documentation for the calls."
+        case .methodNotAllowed(let allowed): "This path takes \(allowed)."
+        case .upgradeRequired: "This path speaks WebSocket only. Use a WebSocket client (RFC 6455)."
+        case .joinCodeInUse: "The join code is in use. Make the room with another."
+        case .roomAlreadyAccepted: "The join code was used already. Ask for a new one."
+        case .bodyTooLarge(let limit): "The body is larger than \(limit) bytes. Send less."
+        case .tooManyRequests: "Too many requests. Try again after the time in Retry-After."
+        case .tooManyShortCodes: "Too many rooms wait with short join codes. Use a longer code, or try again later."
+        case .storageUnavailable: "The room could not be stored. Nothing was kept; try again later."
+        case .ledgerUnavailable: "The audit log can't be written. Nothing was kept; try again later."
+        case .shuttingDown: "The broker is stopping. Try again in a few seconds."
+        }
+    }
+
+    /// The field at fault, where there is one.
+    public var field: String? {
+        switch self {
+        case .missingField(let field), .wrongType(let field, _), .outOfRange(let field, _), .invalidToken(let field): field
+        default: nil
+        }
+    }
+
+    /// Seconds for `Retry-After`.
+    public var retryAfter: Int? {
+        switch self {
+        case .tooManyRequests(let seconds): seconds
+        case .tooManyShortCodes: 60
+        case .storageUnavailable, .ledgerUnavailable: 5
+        case .shuttingDown: 2
+        default: nil
+        }
+    }
+
+    /// What the ledger counts as refused; nil for what is only a caller's slip.
+    public var ledgerCause: Entry.RefusalCause? {
+        switch self {
+        case .tooManyRequests, .tooManyShortCodes: .throttled
+        case .notAMember, .memberRequired: .forbidden
+        case .noCapability, .malformedCapability: .unauthorized
+        case .storageUnavailable, .ledgerUnavailable: .unavailable
+        default: nil
+        }
+    }
+
+    init(_ error: StoreError) {
+        self =
+            switch error {
+            case .ledgerBehind: .ledgerUnavailable
+            case .closed: .shuttingDown
+            case .full, .unavailable, .damaged: .storageUnavailable
+            }
+    }
+}

@@ -1,0 +1,116 @@
+public import EventLoop
+import Ledger
+public import Sealing
+public import Storage
+
+/// Steps the ratchet on time, whatever the store and the ledger do; they are told afterwards.
+///
+/// It has a loop of its own, since replacing the key file waits for the disk.
+public actor KeyKeeper: LoopActor {
+    public nonisolated let loop: EventLoop
+    private let keys: KeyRing
+    private let store: any Store
+    private let time: BrokerTime
+    private let metrics: Metrics
+    private let log: @Sendable (String) -> Void
+    /// Steps that are done and not recorded yet, in order.
+    private var unrecorded: [RatchetStep] = []
+    private var recording = false
+
+    /// The store's marks: the last recorded step, and the highest time seen.
+    public static let stepMark = "ratchet.steps"
+    public static let timeMark = "time.highest"
+    /// The longest sleep: bounds how late a step can be after the clock was set.
+    private static let longestSleep: UInt64 = 10_000
+
+    public init(
+        loop: EventLoop, keys: KeyRing, store: any Store, time: BrokerTime, metrics: Metrics,
+        log: @escaping @Sendable (String) -> Void
+    ) {
+        self.loop = loop
+        self.keys = keys
+        self.store = store
+        self.time = time
+        self.metrics = metrics
+        self.log = log
+    }
+
+    /// A number as a mark: eight bytes, most significant first.
+    public static func encode(_ number: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: number >> UInt64(56 - 8 * $0)) } }
+    public static func decode(_ mark: [UInt8]) -> UInt64? { mark.count == 8 ? mark.reduce(0) { $0 << 8 | UInt64($1) } : nil }
+
+    /// Refuses a key file that is older than this node's last recorded step: what it can open should not exist any more.
+    public static func checkNotStale(_ keys: KeyRing, _ store: any Store) async throws {
+        let recorded = try await store.mark(stepMark).flatMap { decode($0) } ?? 0
+        guard keys.steps >= recorded else { throw StaleKeys(recorded: recorded, found: keys.steps) }
+    }
+
+    /// The highest time that store and key file know of, in unix milliseconds.
+    public static func knownTime(_ keys: KeyRing, _ store: any Store) async throws -> UInt64 {
+        max(try await store.mark(timeMark).flatMap { decode($0) } ?? 0, keys.earliestNowMs)
+    }
+
+    /// Steps if a step is due.
+    public func step() {
+        for step in time.takeAlarms() {
+            metrics.add(.alarms)
+            log("clock: the wall clock stepped by \(step / 1_000) s; the keys keep the old pace for five minutes. Set the clock right.")
+        }
+        do {
+            guard let step = try keys.step(nowMs: time.ratchet) else { return }
+            metrics.add(.ratchetSteps)
+            unrecorded.append(step)
+            recordLater()
+        } catch {
+            metrics.add(.alarms)
+            log("keys: the ratchet could not step (\(error)); trying again. Until it does, expired tokens keep their keys.")
+        }
+    }
+
+    public func run() async {
+        while !Task.isCancelled {
+            step()
+            let wait = keys.nextStepMs - min(keys.nextStepMs, time.ratchet)
+            try? await loop.sleep(min(max(wait, 50), Self.longestSleep))
+        }
+    }
+
+    /// Tells store and ledger of what was destroyed, in the background.
+    private func recordLater() {
+        guard !recording else { return }
+        recording = true
+        Task {
+            await recordAll()
+            recording = false
+        }
+    }
+
+    /// Tries until all that was done is recorded, or the store is closed.
+    public func recordAll() async {
+        while let step = unrecorded.first {
+            var events: [Entry.Op] = []
+            if let epoch = step.destroyed { events.append(.keysRatcheted(epoch: epoch.number)) }
+            if let generation = step.newGeneration { events.append(.keysGenerated(generation: generation)) }
+            do throws(StoreError) {
+                try await store.record(events)
+                try await store.setMark(Self.stepMark, Self.encode(step.steps))
+                try await store.setMark(Self.timeMark, Self.encode(time.now))
+                unrecorded.removeFirst()
+            } catch {
+                if error == .closed { return }
+                try? await loop.sleep(1_000)
+            }
+        }
+    }
+}
+
+/// The key file is an old copy.
+public struct StaleKeys: Error, CustomStringConvertible {
+    let recorded: UInt64
+    let found: UInt64
+
+    public var description: String {
+        "stale_keys: the key file is older (step \(found)) than this node's last recorded step (\(recorded)). It is an old copy: "
+            + "what it opens should no longer exist. Remove the copy; if the right file is lost, start with an empty state folder."
+    }
+}

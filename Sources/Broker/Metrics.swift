@@ -1,0 +1,53 @@
+import Synchronization
+
+/// Counters of this process, for the operator. What they count is never who.
+public final class Metrics: Sendable {
+    public enum Counter: String, Sendable, CaseIterable {
+        case roomsCreated = "mayfly_rooms_created_total"
+        case roomsAccepted = "mayfly_rooms_accepted_total"
+        case roomsClosed = "mayfly_rooms_closed_total"
+        case knocksQueued = "mayfly_knocks_queued_total"
+        case knocksThrottled = "mayfly_knocks_throttled_total"
+        case knocksUnneeded = "mayfly_knocks_peer_present_total"
+        case pushesDelivered = "mayfly_pushes_delivered_total"
+        case pushesFailed = "mayfly_pushes_failed_total"
+        case tokensPurged = "mayfly_tokens_purged_total"
+        case refused = "mayfly_requests_refused_total"
+        case ratchetSteps = "mayfly_ratchet_steps_total"
+        case entriesPublished = "mayfly_ledger_entries_published_total"
+        /// Something an operator must look at: a clock step, a setting that APNs refuses, a log that can't be written.
+        case alarms = "mayfly_alarms_total"
+    }
+
+    private let counts = Mutex<[Counter: Int]>([:])
+
+    public init() {}
+
+    public func add(_ counter: Counter, _ count: Int = 1) {
+        counts.withLock { $0[counter, default: 0] += count }
+    }
+
+    public func value(_ counter: Counter) -> Int { counts.withLock { $0[counter, default: 0] } }
+
+    /// Rounds down to two significant digits, so that a scrape does not publish exact small movements of a quiet broker:
+    /// below 10 only 0 is told from some.
+    public static func rounded(_ count: Int) -> Int {
+        if count <= 0 { return 0 }
+        if count < 10 { return 5 }
+        var scale = 1
+        while count / scale >= 100 { scale *= 10 }
+        return count / scale * scale
+    }
+
+    /// The Prometheus text format, version 0.0.4.
+    public func exposition(gauges: [(name: String, value: Int)]) -> String {
+        var text = ""
+        for counter in Counter.allCases {
+            text += "# TYPE \(counter.rawValue) counter\n\(counter.rawValue) \(Self.rounded(value(counter)))\n"
+        }
+        for gauge in gauges {
+            text += "# TYPE \(gauge.name) gauge\n\(gauge.name) \(Self.rounded(gauge.value))\n"
+        }
+        return text
+    }
+}

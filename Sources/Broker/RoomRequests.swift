@@ -1,0 +1,98 @@
+public import Sealing
+
+/// What the callers of rooms ask for and get, as values that are checked for range already.
+
+/// `POST /api/rooms`.
+public struct CreateRoom: Sendable {
+    public var joinid: [UInt8]
+    public var lifeSeconds: Int
+    public var codeLifeSeconds: Int
+    public var client: [UInt8]
+    public var token: Secret?
+    /// Nil: the configured one.
+    public var environment: PushEnvironment?
+
+    public init(
+        joinid: [UInt8], lifeSeconds: Int, codeLifeSeconds: Int, client: [UInt8], token: Secret?, environment: PushEnvironment?
+    ) {
+        self.joinid = joinid
+        self.lifeSeconds = lifeSeconds
+        self.codeLifeSeconds = codeLifeSeconds
+        self.client = client
+        self.token = token
+        self.environment = environment
+    }
+}
+
+/// `POST /api/rooms/accept`.
+public struct AcceptRoom: Sendable {
+    public var joinid: [UInt8]
+    public var client: [UInt8]
+    public var token: Secret?
+    public var environment: PushEnvironment?
+
+    public init(joinid: [UInt8], client: [UInt8], token: Secret?, environment: PushEnvironment?) {
+        self.joinid = joinid
+        self.client = client
+        self.token = token
+        self.environment = environment
+    }
+}
+
+/// What a member gets.
+public struct Membership: Sendable {
+    public var room: RoomID
+    public var member: MemberSecret
+    /// Unix milliseconds.
+    public var expires: UInt64
+    public var ref: Ref?
+    /// Whether this call made the room, or found it made.
+    public var isNew: Bool
+}
+
+/// Who speaks: one side of a room, by its client id and, once it has used it, its member secret.
+public struct Caller: Sendable {
+    public var room: RoomID
+    public var client: [UInt8]
+    public var member: MemberSecret?
+
+    public init(room: RoomID, client: [UInt8], member: MemberSecret?) {
+        self.room = room
+        self.client = client
+        self.member = member
+    }
+}
+
+/// `GET /api/room`.
+public struct RoomStatus: Sendable, Equatable {
+    public var expires: UInt64
+    public var accepted: Bool
+    public var creatorPresent: Bool
+    public var joinerPresent: Bool
+    public var creatorHasToken: Bool
+    public var joinerHasToken: Bool
+}
+
+/// What became of a knock.
+public enum Delivery: String, Sendable {
+    case queued
+    case peerPresent = "peer_present"
+    case noToken = "no_token"
+    case throttled
+    /// The caller is leaving: nobody is knocked at.
+    case none
+}
+
+/// What a socket is told about its room.
+public enum RoomEvent: String, Sendable {
+    case peerJoined = "peer_joined"
+    case peerLeft = "peer_left"
+    case peerAccepted = "peer_accepted"
+    case roomClosed = "room_closed"
+}
+
+/// How the broker reaches sockets, which belong to the edge.
+public protocol RoomSockets: Sendable {
+    /// `roomClosed` also ends the socket.
+    func tell(_ socket: UInt64, _ event: RoomEvent) async
+}

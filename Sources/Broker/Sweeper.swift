@@ -1,0 +1,107 @@
+public import EventLoop
+public import Storage
+
+/// Purges what has expired: sleeps until the next expiry, works in bounded batches, leaves nothing in the write-ahead log.
+///
+/// No request waits for it, and it waits for none.
+public actor Sweeper: LoopActor {
+    public nonisolated let loop: EventLoop
+    private let store: any Store
+    private let time: BrokerTime
+    private let metrics: Metrics
+    private let log: @Sendable (String) -> Void
+
+    /// Rows of each kind in one transaction.
+    private static let batch = 500
+    /// How long after its deadline a job without an outcome is given up: the courier ends each by its deadline.
+    static let jobSlack: UInt64 = 30_000
+    /// Purged bytes leave the write-ahead log this long after they were purged (the rule says 60 s at most).
+    private static let scrubDelay: UInt64 = 10_000
+    /// The longest sleep: bounds what a step of the wall clock can delay.
+    private static let longestSleep: UInt64 = 30_000
+
+    /// The earliest expiry that was announced since the last look into the store.
+    private var announced: UInt64 = .max
+    private var wakeAt: UInt64 = 0
+    private var waiting: CheckedContinuation<Void, Never>?
+    private var timer: TimerID?
+    private var scrubAt: UInt64?
+
+    public init(loop: EventLoop, store: any Store, time: BrokerTime, metrics: Metrics, log: @escaping @Sendable (String) -> Void) {
+        self.loop = loop
+        self.store = store
+        self.time = time
+        self.metrics = metrics
+        self.log = log
+    }
+
+    /// Sweeps until the task is cancelled.
+    public func run() async {
+        var failing = false
+        while !Task.isCancelled {
+            do {
+                let next = try await sweep()
+                if failing { log("sweeper: purging again") }
+                failing = false
+                await sleep(until: next)
+            } catch {
+                if !failing { log("sweeper: can't purge (\(error)); trying every second. Expired tokens lose their keys all the same.") }
+                failing = true
+                metrics.add(.alarms)
+                await sleep(until: time.now + 1_000)
+            }
+        }
+    }
+
+    /// Purges everything that is due.
+    /// - Returns: when to come again.
+    public func sweep() async throws(StoreError) -> UInt64 {
+        announced = .max
+        var result: SweepResult
+        repeat {
+            result = try await store.sweep(now: time.now, limit: Self.batch, jobSlack: Self.jobSlack)
+            metrics.add(.tokensPurged, result.tokens)
+            if result.tokens + result.rooms + result.codes > 0 { noteErasure() }
+        } while result.more
+        if let due = scrubAt, time.now >= due {
+            let done = try await store.scrub()
+            scrubAt = done ? nil : time.now + 1_000
+        }
+        let next = try await store.nextExpiry(jobSlack: Self.jobSlack)
+        return min(next ?? .max, scrubAt ?? .max, time.now + Self.longestSleep)
+    }
+
+    /// Something will expire at `expiry`: be there.
+    public func expect(_ expiry: UInt64) {
+        announced = min(announced, expiry)
+        if expiry < wakeAt { wake() }
+    }
+
+    /// Something was purged or replaced just now.
+    public func noteErasure() {
+        guard scrubAt == nil else { return }
+        scrubAt = time.now + Self.scrubDelay
+        expect(scrubAt ?? 0)
+    }
+
+    public func stop() { wake() }
+
+    private func sleep(until latest: UInt64) async {
+        let now = time.now
+        let due = min(latest, announced)
+        guard due > now, !Task.isCancelled else { return }
+        wakeAt = due
+        await withCheckedContinuation { continuation in
+            waiting = continuation
+            timer = loop.after(due - now) { self.assumeIsolated { $0.wake() } }
+        }
+        wakeAt = 0
+    }
+
+    private func wake() {
+        if let timer { loop.cancel(timer) }
+        timer = nil
+        waiting?.resume()
+        waiting = nil
+    }
+}

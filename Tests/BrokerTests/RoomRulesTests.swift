@@ -1,0 +1,164 @@
+import Ledger
+import Linux
+import Policy
+import Sealing
+import Storage
+import Testing
+
+@testable import Broker
+
+@Suite struct RoomRulesTests {
+    @Test func aRepeatedCreateGivesTheSameRoom() async throws {
+        let fixture = try BrokerFixture()
+        let first = try await fixture.create(token: try fixture.token())
+        let again = try await fixture.create(token: try fixture.token(9))
+        #expect(first.isNew && !again.isNew)
+        #expect(first.room == again.room && first.member == again.member && first.ref == again.ref)
+        #expect(first.expires == again.expires)
+        await #expect(throws: BrokerError.joinCodeInUse) { try await fixture.create(client: "someone else") }
+        #expect(try await fixture.store.counts().tokens == 1)
+        try await fixture.end()
+    }
+
+    @Test func aRepeatedAcceptGivesTheSameForTwoMinutes() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create()
+        let first = try await fixture.accept(token: try fixture.token())
+        #expect(first.room == made.room && first.member != made.member)
+        let again = try await fixture.accept()
+        #expect(again.room == first.room && again.member == first.member && again.ref == first.ref)
+        await #expect(throws: BrokerError.roomAlreadyAccepted) { try await fixture.accept(client: "third") }
+        fixture.clock.advance(120_000)
+        await #expect(throws: BrokerError.roomAlreadyAccepted) { try await fixture.accept() }
+        await #expect(throws: BrokerError.joinCodeInUse) { try await fixture.create() }
+        fixture.clock.advance(480_000)
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept() }
+        #expect(try await fixture.create().isNew)
+        try await fixture.end()
+    }
+
+    @Test func codesEnd() async throws {
+        let fixture = try BrokerFixture()
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("000000") }
+        let made = try await fixture.create(codeLife: 10)
+        fixture.clock.advance(10_000)
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept() }
+        _ = try await fixture.sweeper.sweep()
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.status(made.room) }
+        try await fixture.end()
+    }
+
+    @Test func aCodeIsFoundOverMidnight() async throws {
+        let fixture = try BrokerFixture()
+        let day: UInt64 = 86_400_000
+        fixture.clock.advance(day - fixture.clock.now % day - 60_000)
+        _ = try fixture.keys.step(nowMs: fixture.clock.now)
+        let made = try await fixture.create(life: 7_200, codeLife: 3_600)
+        fixture.clock.advance(120_000)
+        _ = try fixture.keys.step(nowMs: fixture.clock.now)
+        #expect(try await fixture.accept().room == made.room)
+        try await fixture.end()
+    }
+
+    @Test func sidesAreToldApart() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create()
+        await #expect(throws: BrokerError.notAMember) { try await fixture.accept(client: "creator") }
+        let joined = try await fixture.accept()
+        let broker = fixture.broker
+        #expect(try await broker.authorize(fixture.caller(made.room, "creator")).slot == 1)
+        #expect(try await broker.authorize(fixture.caller(made.room, "joiner")).slot == 2)
+        await #expect(throws: BrokerError.notAMember) { try await broker.authorize(fixture.caller(made.room, "third")) }
+        // A member secret must be that side's own.
+        await #expect(throws: BrokerError.notAMember) {
+            try await broker.authorize(fixture.caller(made.room, "creator", joined.member))
+        }
+        // Once it was used, the client id alone does no longer.
+        #expect(try await broker.authorize(fixture.caller(made.room, "creator", made.member)).slot == 1)
+        await #expect(throws: BrokerError.memberRequired) { try await broker.authorize(fixture.caller(made.room, "creator")) }
+        #expect(try await broker.authorize(fixture.caller(made.room, "joiner")).slot == 2)
+        await #expect(throws: BrokerError.roomNotFound) {
+            try await broker.authorize(fixture.caller(try RoomID.random(), "creator"))
+        }
+        try await fixture.end()
+    }
+
+    @Test func aRoomEndsOnTimeEvenIfNobodySweeps() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(life: 10, codeLife: 10, token: try fixture.token())
+        fixture.clock.advance(9_999)
+        #expect(try await fixture.broker.status(made.room).creatorHasToken)
+        fixture.clock.advance(1)
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.status(made.room) }
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.close(made.room) }
+        try await fixture.end()
+    }
+
+    @Test func tokensAreReplacedWithdrawnAndClosed() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(token: try fixture.token())
+        let (ref, _) = try await fixture.broker.replaceToken(
+            fixture.caller(made.room, "creator"), token: try fixture.token(8), environment: .sandbox)
+        #expect(ref != made.ref)
+        #expect(try await fixture.broker.withdrawToken(fixture.caller(made.room, "creator")) == 1)
+        #expect(try await fixture.broker.withdrawToken(fixture.caller(made.room, "creator")) == 0)
+        _ = try await fixture.accept(token: try fixture.token(9))
+        #expect(try await fixture.broker.close(made.room) == 1)
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.close(made.room) }
+        try await fixture.end()
+    }
+
+    @Test func guessingIsHeldToABudget() async throws {
+        let fixture = try BrokerFixture()
+        let limit = fixture.broker.policy.limits.wrongCodes.perAddress.count
+        for guess in 0..<limit {
+            await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("guess\(guess)") }
+        }
+        await #expect(throws: BrokerError.self) { try await fixture.accept("guess") }
+        // Creating is a guess too: it tells whether a code is in use.
+        let error = await #expect(throws: BrokerError.self) { try await fixture.create("free-code") }
+        #expect(error?.code == "too_many_requests" && (error?.retryAfter ?? 0) > 0)
+        try await fixture.end()
+    }
+
+    @Test func aKnockIsForWhoIsAway() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(token: try fixture.token())
+        _ = try await fixture.accept()
+        let (creator, joiner) = (fixture.caller(made.room, "creator"), fixture.caller(made.room, "joiner"))
+        #expect(try await fixture.broker.report(creator, leaving: false) == .noToken)
+        #expect(try await fixture.broker.report(joiner, leaving: false) == .peerPresent)
+        fixture.clock.advance(45_000)
+        #expect(try await fixture.broker.report(joiner, leaving: false) == .queued)
+        #expect(try await fixture.broker.report(joiner, leaving: false) == .throttled)
+        fixture.clock.advance(30_000)
+        #expect(try await fixture.broker.report(joiner, leaving: false) == .queued)
+        #expect(try await fixture.broker.report(joiner, leaving: true) == .none)
+        #expect(try await fixture.store.jobs().count == 2)
+        try await fixture.end()
+    }
+
+    @Test func aRoomFromBeforeTheStartWaitsForItsPeer() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(token: try fixture.token())
+        _ = try await fixture.accept()
+        await fixture.broker.forgetYoung()
+        #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        #expect(try await fixture.store.jobs().first?.notBefore == fixture.clock.now + 15_000)
+        try await fixture.end()
+    }
+
+    @Test func refusalsReachTheLedgerRoundedAndOnce() async throws {
+        let fixture = try BrokerFixture()
+        for _ in 0..<123 { await fixture.broker.noteRefusal(.notAMember) }
+        await fixture.broker.noteRefusal(.malformedJSON)
+        #expect(await fixture.broker.takeRefusals() == [.requestRefused(cause: .forbidden, count: 120)])
+        #expect(await fixture.broker.takeRefusals().isEmpty)
+        try await fixture.end()
+    }
+}
+
+extension Broker {
+    /// As if every room had been made before the start.
+    func forgetYoung() { young = [] }
+}
