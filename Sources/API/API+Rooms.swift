@@ -1,0 +1,125 @@
+import Broker
+import HTTPServer
+import Policy
+import Sealing
+
+extension API {
+    func createRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let limits = broker.policy.limits
+        let (create, dropped) = try request.withBody { bytes throws(BrokerError) in
+            let body = try RoomBody(bytes)
+            let joinid = try body.joinid(bytes, limits)
+            guard let life = try body.seconds("expiresInSeconds", bytes, limits.roomLifeSeconds) else {
+                throw .missingField("expiresInSeconds")
+            }
+            let codeRange = limits.codeLifeSeconds.clamped(to: limits.codeLifeSeconds.lowerBound...max(life, limits.codeLifeSeconds.lowerBound))
+            let asked = try body.seconds("joinExpiresInSeconds", bytes, codeRange)
+            let create = CreateRoom(
+                joinid: joinid, lifeSeconds: life, codeLifeSeconds: limits.codeLifeSeconds(asked: asked, roomSeconds: life),
+                client: try body.client("client1", bytes), token: try body.token("client1_token", bytes),
+                environment: try body.environment(bytes))
+            return (create, body.dropped)
+        }
+        let room = try await broker.create(create, from: proxies.origin(of: request))
+        return Self.membership(room, status: room.isNew ? 201 : 200, dropped)
+    }
+
+    func acceptRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let limits = broker.policy.limits
+        let (accept, dropped) = try request.withBody { bytes throws(BrokerError) in
+            let body = try RoomBody(bytes)
+            let accept = AcceptRoom(
+                joinid: try body.joinid(bytes, limits), client: try body.client("client2", bytes),
+                token: try body.token("client2_token", bytes), environment: try body.environment(bytes))
+            return (accept, body.dropped)
+        }
+        return Self.membership(try await broker.accept(accept, from: proxies.origin(of: request)), status: 200, dropped)
+    }
+
+    func roomStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let status = try await broker.status(try capability(request))
+        return .json(200) { json in
+            json.add("expiresAt", RFC3339.text(status.expires))
+            json.add("accepted", status.accepted)
+            json.add("creatorPresent", status.creatorPresent)
+            json.add("joinerPresent", status.joinerPresent)
+            json.add("creatorHasToken", status.creatorHasToken)
+            json.add("joinerHasToken", status.joinerHasToken)
+        }
+    }
+
+    func closeRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let purged = try await broker.close(try capability(request))
+        return .json(200) { $0.add("purged", purged) }
+    }
+
+    func replaceToken(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let room = try capability(request)
+        let (caller, token, environment, dropped) = try request.withBody { bytes throws(BrokerError) in
+            let body = try RoomBody(bytes)
+            let caller = Caller(room: room, client: try body.client("client", bytes), member: try body.member(bytes))
+            guard let token = try body.token("token", bytes) else { throw .missingField("token") }
+            return (caller, token, try body.environment(bytes), body.dropped)
+        }
+        let (ref, expires) = try await broker.replaceToken(caller, token: token, environment: environment)
+        return .json(200) { json in
+            json.add("ref", ref.description)
+            json.add("expiresAt", RFC3339.text(expires))
+            if !dropped.isEmpty { json.add("dropped", dropped) }
+        }
+    }
+
+    func withdrawToken(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (caller, _, dropped) = try caller(request)
+        let purged = try await broker.withdrawToken(caller)
+        return .json(200) { json in
+            json.add("purged", purged)
+            if !dropped.isEmpty { json.add("dropped", dropped) }
+        }
+    }
+
+    func reportPresence(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (caller, leaving, dropped) = try caller(request)
+        let delivery = try await broker.report(caller, leaving: leaving)
+        return .json(202) { json in
+            json.add("delivery", delivery.rawValue)
+            if !dropped.isEmpty { json.add("dropped", dropped) }
+        }
+    }
+
+    // MARK: Parts
+
+    private func caller(_ request: HTTPRequest) throws -> (Caller, leaving: Bool, dropped: [String]) {
+        let room = try capability(request)
+        return try request.withBody { bytes throws(BrokerError) in
+            let body = try RoomBody(bytes)
+            return (
+                Caller(room: room, client: try body.client("client", bytes), member: try body.member(bytes)),
+                try body.flag("leaving", bytes), body.dropped
+            )
+        }
+    }
+
+    /// The room id of `Authorization: Bearer`.
+    private func capability(_ request: HTTPRequest) throws -> RoomID {
+        let found = try request.withHeader("authorization") { value throws(SealingError) -> RoomID?? in
+            // The scheme's name is case-insensitive (RFC 9110 section 11.1).
+            let scheme = Array("bearer ".utf8)
+            guard value.count >= scheme.count, scheme.indices.allSatisfy({ value[$0] | 0x20 == scheme[$0] | 0x20 }) else { return nil }
+            return .some(try RoomID(base64url: value.extracting(scheme.count..<value.count)))
+        }
+        guard let bearer = found ?? nil else { throw BrokerError.noCapability }
+        guard let room = bearer else { throw BrokerError.malformedCapability }
+        return room
+    }
+
+    private static func membership(_ room: Membership, status: UInt16, _ dropped: [String]) -> HTTPResponse {
+        .json(status) { json in
+            _ = try? room.room.withBase64URL { json.add("roomid", plain: $0) }
+            _ = try? room.member.withBase64URL { json.add("member", plain: $0) }
+            json.add("expiresAt", RFC3339.text(room.expires))
+            if let ref = room.ref { json.add("ref", ref.description) }
+            if !dropped.isEmpty { json.add("dropped", dropped) }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+public import Broker
+public import HTTPServer
+import HTTP1
+import Linux
+
+/// The public listener's calls: one place that finds the route, runs it, and turns errors into answers.
+public struct API: Sendable {
+    let broker: Broker
+    let audit: AuditFiles
+    let proxies: TrustedProxies
+
+    public init(broker: Broker, audit: AuditFiles, proxies: TrustedProxies) {
+        self.broker = broker
+        self.audit = audit
+        self.proxies = proxies
+    }
+
+    private typealias Call = @Sendable (API, HTTPRequest) async throws -> HTTPResponse
+
+    /// Every path with the methods it takes.
+    private static let routes: [String: [(method: Method, call: Call)]] = [
+        "/api/rooms": [(.post, { try await $0.createRoom($1) })],
+        "/api/rooms/accept": [(.post, { try await $0.acceptRoom($1) })],
+        "/api/room": [(.get, { try await $0.roomStatus($1) }), (.delete, { try await $0.closeRoom($1) })],
+        "/api/room/token": [(.put, { try await $0.replaceToken($1) }), (.delete, { try await $0.withdrawToken($1) })],
+        "/api/room/presence": [(.post, { try await $0.reportPresence($1) })],
+    ]
+
+    /// Answers one request.
+    public func respond(to request: HTTPRequest) async -> HTTPResponse {
+        do {
+            return try await route(request)
+        } catch let error as BrokerError {
+            await broker.noteRefusal(error)
+            return HTTPResponse(error)
+        } catch {
+            return HTTPResponse(.storageUnavailable)
+        }
+    }
+
+    private func route(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let path = request.path
+        if path == "/audit" || path.hasPrefix("/audit/") {
+            guard request.method == .get || request.method == .head else { throw BrokerError.methodNotAllowed(allowed: "GET, HEAD") }
+            return try audit.respond(path: path)
+        }
+        if path == "/ws" { throw BrokerError.upgradeRequired }
+        guard let route = Self.routes[path] else { throw BrokerError.notFound }
+        // HEAD asks for GET's answer without its body, which the engine leaves out.
+        let method = request.method == .head ? .get : request.method
+        guard let call = route.first(where: { $0.method == method })?.call else {
+            throw BrokerError.methodNotAllowed(allowed: route.map { "\($0.method.name)" }.joined(separator: ", "))
+        }
+        return try await call(self, request)
+    }
+}

@@ -1,0 +1,52 @@
+import Broker
+import HTTPServer
+public import Ledger
+
+/// The ledger's folder under `/audit/`, read-only: the very files that any static server could publish.
+public struct AuditFiles: Sendable {
+    private let folder: LedgerFolder
+
+    public init(_ folder: LedgerFolder) { self.folder = folder }
+
+    func respond(path: String) throws -> HTTPResponse {
+        let name = String(path.dropFirst("/audit/".count))
+        guard Self.isLogPath(name), let bytes = try folder.read(name) else { throw BrokerError.notFound }
+        if name == "checkpoint" {
+            return HTTPResponse(
+                status: 200, contentType: .other("text/plain; charset=utf-8"),
+                headers: [.init("Cache-Control", "no-cache")], body: bytes)
+        }
+        let isPolicy = name.hasPrefix("policies/")
+        return HTTPResponse(
+            status: 200, contentType: isPolicy ? .json : .other("application/octet-stream"),
+            headers: [.init("Cache-Control", "public, max-age=31536000, immutable")], body: bytes)
+    }
+
+    /// Whether a path can name a file of the log (C2SP tlog-tiles): nothing else of the disk is ever looked at.
+    static func isLogPath(_ path: String) -> Bool {
+        if path == "checkpoint" { return true }
+        let parts = path.split(separator: "/", omittingEmptySubsequences: false)
+        switch parts.first {
+        case "policies":
+            guard parts.count == 2, parts[1].hasSuffix(".json") else { return false }
+            return parts[1].dropLast(5).utf8.count == 64 && parts[1].dropLast(5).utf8.allSatisfy(isHex)
+        case "tile":
+            guard parts.count >= 3, parts.count <= 12, parts[1] == "entries" || isNumber(parts[1], 2) else { return false }
+            return parts.dropFirst(2).allSatisfy(isTilePart)
+        default: return false
+        }
+    }
+
+    private static func isTilePart(_ part: Substring) -> Bool {
+        var part = part
+        if part.hasPrefix("x") { part = part.dropFirst() }
+        if part.hasSuffix(".p") { part = part.dropLast(2) }
+        return isNumber(part, 3)
+    }
+
+    private static func isNumber(_ text: Substring, _ most: Int) -> Bool {
+        (1...most).contains(text.utf8.count) && text.utf8.allSatisfy { (0x30...0x39).contains($0) }
+    }
+
+    private static func isHex(_ byte: UInt8) -> Bool { (0x30...0x39).contains(byte) || (0x61...0x66).contains(byte) }
+}

@@ -1,0 +1,79 @@
+/// One JSON object (RFC 8259), checked whole and strictly, read member by member from the request's own bytes.
+///
+/// It holds ranges, and is handed the body again by each read, so that a secret goes from the request's own bytes into a `Secret`
+/// and nowhere else. Refused: anything but one object, invalid UTF-8, duplicate names, trailing bytes, nesting beyond 16.
+struct JSONObject {
+    enum Kind: Equatable { case string, number, bool, null, array, object }
+
+    struct Member {
+        let name: [UInt8]
+        let kind: Kind
+        /// The value's bytes; for a string without its quotes.
+        let range: Range<Int>
+    }
+
+    /// Why a member can't be used.
+    enum Failure: Error, Equatable { case missing, wrongType, outOfRange }
+
+    private let members: [Member]
+
+    /// - Returns: nil for what is not one well-formed object.
+    init?(_ body: Span<UInt8>) {
+        var scanner = JSONScanner()
+        guard JSONScanner.isUTF8(body), let members = scanner.topLevelObject(body) else { return nil }
+        for (index, member) in members.enumerated() where members[..<index].contains(where: { $0.name == member.name }) {
+            return nil
+        }
+        self.members = members
+    }
+
+    var names: [String] { members.map { String(decoding: $0.name, as: UTF8.self) } }
+
+    /// The member, unless it is absent or null.
+    private func member(_ name: StaticString) -> Member? {
+        let wanted = name.description.utf8
+        return members.first { $0.kind != .null && $0.name.elementsEqual(wanted) }
+    }
+
+    func has(_ name: StaticString) -> Bool { member(name) != nil }
+
+    /// A string's bytes, escapes decoded.
+    func bytes(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> [UInt8]? {
+        guard let member = member(name) else { return nil }
+        guard member.kind == .string else { throw .wrongType }
+        guard let decoded = JSONScanner.decode(body.extracting(member.range)) else { throw .outOfRange }
+        return decoded
+    }
+
+    /// A whole number; a fraction, an exponent or a string is of the wrong type.
+    func integer(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> Int? {
+        guard let member = member(name) else { return nil }
+        guard member.kind == .number else { throw .wrongType }
+        var value = 0
+        let negative = body[member.range.lowerBound] == UInt8(ascii: "-")
+        for index in member.range.dropFirst(negative ? 1 : 0) {
+            let digit = body[index]
+            guard (0x30...0x39).contains(digit) else { throw .wrongType }
+            let (shifted, over) = value.multipliedReportingOverflow(by: 10)
+            let (sum, overToo) = shifted.addingReportingOverflow(Int(digit) - 0x30)
+            if over || overToo { throw .outOfRange }
+            value = sum
+        }
+        return negative ? -value : value
+    }
+
+    func bool(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> Bool? {
+        guard let member = member(name) else { return nil }
+        guard member.kind == .bool else { throw .wrongType }
+        return body[member.range.lowerBound] == UInt8(ascii: "t")
+    }
+
+    /// Where the bytes of a string lie that needs no decoding.
+    /// - Throws: `.outOfRange` when the string has escapes: no token or capability has any.
+    func plainString(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> Range<Int>? {
+        guard let member = member(name) else { return nil }
+        guard member.kind == .string else { throw .wrongType }
+        guard !member.range.contains(where: { body[$0] == UInt8(ascii: "\\") }) else { throw .outOfRange }
+        return member.range
+    }
+}

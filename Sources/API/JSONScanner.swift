@@ -1,0 +1,189 @@
+/// Walks over JSON text (RFC 8259) byte by byte and accepts nothing but the grammar.
+struct JSONScanner {
+    private var position = 0
+    private static let deepest = 16
+
+    static func isUTF8(_ bytes: Span<UInt8>) -> Bool { (try? UTF8Span(validating: bytes)) != nil }
+
+    /// The members of the one object that the text must be.
+    mutating func topLevelObject(_ bytes: Span<UInt8>) -> [JSONObject.Member]? {
+        var members: [JSONObject.Member] = []
+        skipSpace(bytes)
+        guard object(bytes, depth: 1, into: &members) else { return nil }
+        skipSpace(bytes)
+        return position == bytes.count ? members : nil
+    }
+
+    private func next(_ bytes: Span<UInt8>) -> UInt8? { position < bytes.count ? bytes[position] : nil }
+
+    private mutating func take(_ bytes: Span<UInt8>, _ byte: Unicode.Scalar) -> Bool {
+        guard next(bytes) == UInt8(ascii: byte) else { return false }
+        position += 1
+        return true
+    }
+
+    private mutating func skipSpace(_ bytes: Span<UInt8>) {
+        while let byte = next(bytes), byte == 0x20 || byte == 0x0a || byte == 0x0d || byte == 0x09 { position += 1 }
+    }
+
+    private mutating func object(_ bytes: Span<UInt8>, depth: Int, into members: inout [JSONObject.Member]) -> Bool {
+        guard depth <= Self.deepest, take(bytes, "{") else { return false }
+        skipSpace(bytes)
+        if take(bytes, "}") { return true }
+        while true {
+            skipSpace(bytes)
+            guard let name = string(bytes), let decoded = Self.decode(bytes.extracting(name)) else { return false }
+            skipSpace(bytes)
+            guard take(bytes, ":") else { return false }
+            skipSpace(bytes)
+            guard let value = value(bytes, depth: depth) else { return false }
+            if depth == 1 { members.append(.init(name: decoded, kind: value.kind, range: value.range)) }
+            skipSpace(bytes)
+            if take(bytes, "}") { return true }
+            guard take(bytes, ",") else { return false }
+        }
+    }
+
+    private mutating func array(_ bytes: Span<UInt8>, depth: Int) -> Bool {
+        guard depth <= Self.deepest, take(bytes, "[") else { return false }
+        skipSpace(bytes)
+        if take(bytes, "]") { return true }
+        while true {
+            skipSpace(bytes)
+            guard value(bytes, depth: depth) != nil else { return false }
+            skipSpace(bytes)
+            if take(bytes, "]") { return true }
+            guard take(bytes, ",") else { return false }
+        }
+    }
+
+    private mutating func value(_ bytes: Span<UInt8>, depth: Int) -> (kind: JSONObject.Kind, range: Range<Int>)? {
+        let start = position
+        switch next(bytes) {
+        case UInt8(ascii: "\""):
+            return string(bytes).map { (.string, $0) }
+        case UInt8(ascii: "{"):
+            var ignored: [JSONObject.Member] = []
+            return object(bytes, depth: depth + 1, into: &ignored) ? (.object, start..<position) : nil
+        case UInt8(ascii: "["):
+            return array(bytes, depth: depth + 1) ? (.array, start..<position) : nil
+        case UInt8(ascii: "t"): return word(bytes, "true") ? (.bool, start..<position) : nil
+        case UInt8(ascii: "f"): return word(bytes, "false") ? (.bool, start..<position) : nil
+        case UInt8(ascii: "n"): return word(bytes, "null") ? (.null, start..<position) : nil
+        default:
+            return number(bytes) ? (.number, start..<position) : nil
+        }
+    }
+
+    private mutating func word(_ bytes: Span<UInt8>, _ word: StaticString) -> Bool {
+        for byte in word.description.utf8 {
+            guard next(bytes) == byte else { return false }
+            position += 1
+        }
+        return true
+    }
+
+    private mutating func digits(_ bytes: Span<UInt8>) -> Bool {
+        let start = position
+        while let byte = next(bytes), (0x30...0x39).contains(byte) { position += 1 }
+        return position > start
+    }
+
+    private mutating func number(_ bytes: Span<UInt8>) -> Bool {
+        _ = take(bytes, "-")
+        if !take(bytes, "0") {
+            guard digits(bytes) else { return false }
+        }
+        if take(bytes, ".") {
+            guard digits(bytes) else { return false }
+        }
+        if take(bytes, "e") || take(bytes, "E") {
+            if !take(bytes, "+") { _ = take(bytes, "-") }
+            guard digits(bytes) else { return false }
+        }
+        return true
+    }
+
+    /// Passes over a string and gives the range between its quotes. Escapes are checked when decoded.
+    private mutating func string(_ bytes: Span<UInt8>) -> Range<Int>? {
+        guard take(bytes, "\"") else { return nil }
+        let start = position
+        var escaped = false
+        while let byte = next(bytes) {
+            switch byte {
+            case UInt8(ascii: "\""):
+                position += 1
+                let range = start..<position - 1
+                // Half a pair of surrogates is no text (RFC 8259 section 8.2); only escapes can write one.
+                return escaped && Self.decode(bytes.extracting(range)) == nil ? nil : range
+            case UInt8(ascii: "\\"):
+                escaped = true
+                position += 1
+                guard let escape = next(bytes) else { return nil }
+                if escape == UInt8(ascii: "u") {
+                    guard position + 4 < bytes.count, (position + 1...position + 4).allSatisfy({ Self.hex(bytes[$0]) != nil }) else { return nil }
+                    position += 4
+                } else if !"\"\\/bfnrt".utf8.contains(escape) {
+                    return nil
+                }
+                position += 1
+            case ..<0x20: return nil
+            default: position += 1
+            }
+        }
+        return nil
+    }
+
+    private static func hex(_ byte: UInt8) -> UInt32? {
+        switch byte {
+        case 0x30...0x39: UInt32(byte) - 0x30
+        case 0x41...0x46: UInt32(byte) - 0x41 + 10
+        case 0x61...0x66: UInt32(byte) - 0x61 + 10
+        default: nil
+        }
+    }
+
+    /// Decodes the inside of a string.
+    /// - Returns: nil for a lone surrogate.
+    static func decode(_ raw: Span<UInt8>) -> [UInt8]? {
+        let raw = raw.indices.map { raw[$0] }
+        guard raw.contains(UInt8(ascii: "\\")) else { return raw }
+        var decoded: [UInt8] = []
+        var rest = raw[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "\\") else {
+                decoded.append(byte)
+                continue
+            }
+            switch rest.popFirst() {
+            case UInt8(ascii: "b"): decoded.append(0x08)
+            case UInt8(ascii: "f"): decoded.append(0x0c)
+            case UInt8(ascii: "n"): decoded.append(0x0a)
+            case UInt8(ascii: "r"): decoded.append(0x0d)
+            case UInt8(ascii: "t"): decoded.append(0x09)
+            case UInt8(ascii: "u"):
+                guard var code = unit(&rest) else { return nil }
+                if (0xd800..<0xdc00).contains(code) {
+                    guard rest.popFirst() == UInt8(ascii: "\\"), rest.popFirst() == UInt8(ascii: "u"),
+                        let low = unit(&rest), (0xdc00..<0xe000).contains(low)
+                    else { return nil }
+                    code = 0x10000 + (code - 0xd800) << 10 + (low - 0xdc00)
+                }
+                guard let scalar = Unicode.Scalar(code) else { return nil }
+                decoded += Array(String(Character(scalar)).utf8)
+            case let other?: decoded.append(other)
+            case nil: return nil
+            }
+        }
+        return decoded
+    }
+
+    private static func unit(_ rest: inout ArraySlice<UInt8>) -> UInt32? {
+        var code: UInt32 = 0
+        for _ in 0..<4 {
+            guard let byte = rest.popFirst(), let digit = hex(byte) else { return nil }
+            code = code << 4 | digit
+        }
+        return code
+    }
+}

@@ -1,0 +1,32 @@
+public import Broker
+import HTTP1
+public import HTTPServer
+import Synchronization
+
+/// The operator's listener, on loopback: is it alive, is it ready, what did it do.
+public final class OperatorHandler: HTTPHandler {
+    private let broker: Broker
+    private let ready = Mutex(false)
+
+    public init(broker: Broker) { self.broker = broker }
+
+    /// Ready from when the public listener takes requests until it drains.
+    public func setReady(_ value: Bool) { ready.withLock { $0 = value } }
+
+    public func respond(to request: HTTPRequest) async -> HTTPResponse {
+        let path = request.path
+        guard ["/healthz", "/readyz", "/metrics"].contains(path) else { return HTTPResponse(.notFound) }
+        guard request.method == .get || request.method == .head else { return HTTPResponse(.methodNotAllowed(allowed: "GET, HEAD")) }
+        switch path {
+        case "/healthz": return Self.text(200, "ok\n")
+        case "/readyz": return ready.withLock(\.self) ? Self.text(200, "ready\n") : Self.text(503, "not ready\n")
+        default:
+            let text = broker.metrics.exposition(gauges: await broker.gauges())
+            return HTTPResponse(status: 200, contentType: .other("text/plain; version=0.0.4; charset=utf-8"), body: Array(text.utf8))
+        }
+    }
+
+    private static func text(_ status: UInt16, _ text: String) -> HTTPResponse {
+        HTTPResponse(status: status, contentType: .text, body: Array(text.utf8))
+    }
+}

@@ -1,0 +1,32 @@
+import Broker
+import HTTPServer
+
+extension HTTPResponse {
+    /// An error as `application/problem+json` (RFC 9457), with `success` and `error` for clients that know only those.
+    init(_ error: BrokerError) {
+        var json = JSONWriter()
+        json.add("type", "about:blank")
+        json.add("title", error.title)
+        json.add("status", error.status)
+        json.add("detail", error.detail)
+        json.add("code", error.code)
+        if let field = error.field { json.add("field", field) }
+        json.add("success", false)
+        json.add("error", error.detail)
+        var headers: [Header] = []
+        if let seconds = error.retryAfter { headers.append(Header("Retry-After", String(seconds))) }
+        switch error {
+        case .noCapability, .malformedCapability: headers.append(Header("WWW-Authenticate", "Bearer"))
+        case .upgradeRequired: headers.append(Header("Upgrade", "websocket"))
+        case .methodNotAllowed(let allowed): headers.append(Header("Allow", allowed))
+        default: break
+        }
+        self.init(status: UInt16(error.status), contentType: .problem, headers: headers, body: json.finish())
+    }
+
+    static func json(_ status: UInt16, _ write: (inout JSONWriter) -> Void) -> HTTPResponse {
+        var json = JSONWriter()
+        write(&json)
+        return HTTPResponse(status: status, contentType: .json, headers: [Header("Cache-Control", "no-store")], body: json.finish())
+    }
+}

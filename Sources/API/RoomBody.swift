@@ -1,0 +1,149 @@
+import Broker
+import Policy
+import Sealing
+
+/// The body of a rooms call, read from the request's bytes: each field in its range, or an error that names it.
+struct RoomBody {
+    private let object: JSONObject
+
+    /// Content that apps of other servers send along. It is dropped unread, and the answer says so.
+    private static let content: Set<String> = [
+        "body", "content", "displayName", "fileName", "message", "name", "summary", "text", "title", "url",
+    ]
+
+    init(_ body: Span<UInt8>) throws(BrokerError) {
+        guard let object = JSONObject(body) else { throw .malformedJSON }
+        self.object = object
+    }
+
+    /// Names of the content that was dropped, sorted.
+    var dropped: [String] { object.names.filter(Self.content.contains).sorted() }
+
+    func joinid(_ body: Span<UInt8>, _ limits: Limits) throws(BrokerError) -> [UInt8] {
+        let code = try required("joinid", body, "a string")
+        guard (limits.shortestCode...64).contains(code.count), code.allSatisfy({ (0x21...0x7e).contains($0) }) else {
+            throw .outOfRange("joinid", allowed: "\(limits.shortestCode) to 64 visible ASCII characters")
+        }
+        return code
+    }
+
+    func client(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> [UInt8] {
+        let client = try required(name, body, "a string")
+        guard (1...128).contains(client.count) else { throw .outOfRange("\(name)", allowed: "1 to 128 bytes") }
+        return client
+    }
+
+    func seconds(_ name: StaticString, _ body: Span<UInt8>, _ range: ClosedRange<Int>) throws(BrokerError) -> Int? {
+        let seconds: Int?
+        do {
+            seconds = try object.integer(name, in: body)
+        } catch {
+            throw Self.error(error, name, expected: "a whole number", allowed: "\(range.lowerBound) to \(range.upperBound)")
+        }
+        guard let seconds else { return nil }
+        guard range.contains(seconds) else {
+            throw .outOfRange("\(name)", allowed: "\(range.lowerBound) to \(range.upperBound)")
+        }
+        return seconds
+    }
+
+    func flag(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Bool {
+        do {
+            return try object.bool(name, in: body) ?? false
+        } catch {
+            throw Self.error(error, name, expected: "true or false", allowed: "true or false")
+        }
+    }
+
+    /// A token under its own name or under `token`; both must say the same.
+    func token(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
+        let own = try oneToken(name, body)
+        guard "\(name)" != "token", let common = try oneToken("token", body) else { return own }
+        guard let own else { return common }
+        guard own == common else { throw .outOfRange("token", allowed: "the same as \(name), or one of the two") }
+        return own
+    }
+
+    private func oneToken(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
+        do {
+            guard let range = try object.plainString(name, in: body) else { return nil }
+            let token = try Secret(hexToken: body.extracting(range))
+            guard let token else { throw BrokerError.invalidToken("\(name)") }
+            return token
+        } catch let error as JSONObject.Failure {
+            if error == .wrongType { throw .wrongType("\(name)", expected: "a string") }
+            throw .invalidToken("\(name)")
+        } catch let error as BrokerError {
+            throw error
+        } catch {
+            throw .storageUnavailable
+        }
+    }
+
+    /// A member secret; what is none is no member's.
+    func member(_ body: Span<UInt8>) throws(BrokerError) -> MemberSecret? {
+        do {
+            guard let range = try object.plainString("member", in: body) else { return nil }
+            guard let member = try MemberSecret(base64url: body.extracting(range)) else { throw BrokerError.notAMember }
+            return member
+        } catch let error as JSONObject.Failure {
+            if error == .wrongType { throw .wrongType("member", expected: "a string") }
+            throw .notAMember
+        } catch let error as BrokerError {
+            throw error
+        } catch {
+            throw .storageUnavailable
+        }
+    }
+
+    func room(_ body: Span<UInt8>) throws(BrokerError) -> RoomID {
+        do {
+            guard let range = try object.plainString("roomid", in: body) else { throw BrokerError.missingField("roomid") }
+            guard let room = try RoomID(base64url: body.extracting(range)) else { throw BrokerError.malformedCapability }
+            return room
+        } catch let error as JSONObject.Failure {
+            if error == .wrongType { throw .wrongType("roomid", expected: "a string") }
+            throw .malformedCapability
+        } catch let error as BrokerError {
+            throw error
+        } catch {
+            throw .storageUnavailable
+        }
+    }
+
+    func environment(_ body: Span<UInt8>) throws(BrokerError) -> PushEnvironment? {
+        guard let text = try optional("environment", body, "a string") else { return nil }
+        switch String(decoding: text, as: UTF8.self) {
+        case "production": return .production
+        case "sandbox", "development": return .sandbox
+        default: throw .outOfRange("environment", allowed: "production, sandbox or development")
+        }
+    }
+
+    func text(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> String? {
+        try optional(name, body, "a string").map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    private func required(_ name: StaticString, _ body: Span<UInt8>, _ expected: String) throws(BrokerError) -> [UInt8] {
+        guard let value = try optional(name, body, expected) else { throw .missingField("\(name)") }
+        return value
+    }
+
+    private func optional(_ name: StaticString, _ body: Span<UInt8>, _ expected: String) throws(BrokerError) -> [UInt8]? {
+        do {
+            return try object.bytes(name, in: body)
+        } catch {
+            throw Self.error(error, name, expected: expected, allowed: "text without lone surrogates")
+        }
+    }
+
+    private static func error(
+        _ failure: JSONObject.Failure, _ name: StaticString, expected: String, allowed: String
+    ) -> BrokerError {
+        switch failure {
+        case .missing: .missingField("\(name)")
+        case .wrongType: .wrongType("\(name)", expected: expected)
+        case .outOfRange: .outOfRange("\(name)", allowed: allowed)
+        }
+    }
+}

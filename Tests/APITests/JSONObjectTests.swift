@@ -1,0 +1,83 @@
+import Testing
+
+@testable import API
+
+// `#expect` and `#require` can't hold a span, so that reads stand in functions of their own.
+private func parse(_ bytes: [UInt8]) -> JSONObject? { JSONObject(bytes.span) }
+private func integer(_ object: JSONObject, _ name: StaticString, _ body: [UInt8]) throws -> Int? { try object.integer(name, in: body.span) }
+private func string(_ object: JSONObject, _ name: StaticString, _ body: [UInt8]) throws -> [UInt8]? { try object.bytes(name, in: body.span) }
+private func plainString(_ object: JSONObject, _ name: StaticString, _ body: [UInt8]) throws -> Range<Int>? {
+    try object.plainString(name, in: body.span)
+}
+
+@Suite struct JSONObjectTests {
+    private func object(_ text: String) -> JSONObject? { parse(Array(text.utf8)) }
+
+    @Test(arguments: [
+        "{}", " {\"a\" : 1 } \n", "{\"a\":[1,2.5e-3,{\"b\":null}],\"c\":\"\\u00e9\\n\"}", "{\"\":0}", "{\"a\":-0.0E+1}",
+        "{\"ü\":\"日本\"}",
+    ])
+    func takesObjects(_ text: String) { #expect(object(text) != nil) }
+
+    @Test(arguments: [
+        "", " ", "null", "1", "\"a\"", "[]", "{", "}", "{}{}", "{} x", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{,}", "{a:1}",
+        "{'a':1}", "{\"a\":01}", "{\"a\":+1}", "{\"a\":1.}", "{\"a\":.5}", "{\"a\":1e}", "{\"a\":NaN}", "{\"a\":tru}",
+        "{\"a\":\"\u{1}\"}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12g4\"}", "{\"a\":\"\\u12\"}", "{\"a\":\"b}", "{\"a\":1,\"a\":2}",
+        "{\"a\":1,\"\\u0061\":2}", "\u{feff}{}", "{\"\\ud800\":1}", "{\"a\":\"\\ud83d\"}", "{\"a\":\"\\ude00\\ud83d\"}", "{\"a\":1}\u{0}",
+    ])
+    func refusesAllElse(_ text: String) { #expect(object(text) == nil) }
+
+    @Test func refusesBytesThatAreNoText() {
+        #expect(parse([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]) == nil)
+        // An overlong slash, and a surrogate in UTF-8.
+        #expect(parse(([0x7b, 0x22, 0xc0, 0xaf, 0x22, 0x3a, 0x31, 0x7d] as [UInt8])) == nil)
+        #expect(parse(([0x7b, 0x22, 0xed, 0xa0, 0x80, 0x22, 0x3a, 0x31, 0x7d] as [UInt8])) == nil)
+    }
+
+    @Test func depthIsBounded() {
+        func nested(_ depth: Int) -> String { "{\"a\":" + String(repeating: "[", count: depth - 1) + String(repeating: "]", count: depth - 1) + "}" }
+        #expect(object(nested(16)) != nil)
+        #expect(object(nested(17)) == nil)
+        #expect(object(String(repeating: "{\"a\":", count: 8_000)) == nil)
+    }
+
+    @Test func everyCutIsRefused() {
+        let whole = Array("{\"a\":[1,{\"b\":\"\\u00e9\"}],\"c\":-1.5e3}".utf8)
+        #expect(parse(whole) != nil)
+        for end in 0..<whole.count { #expect(parse(Array(whole[..<end])) == nil) }
+    }
+
+    @Test func readsWholeNumbersOnly() throws {
+        let body = Array("{\"a\":10,\"b\":-3,\"c\":1.0,\"d\":1e2,\"e\":\"5\",\"f\":99999999999999999999,\"g\":null}".utf8)
+        let object = try #require(parse(body))
+        #expect(try integer(object, "a", body) == 10)
+        #expect(try integer(object, "b", body) == -3)
+        #expect(try integer(object, "g", body) == nil)
+        #expect(try integer(object, "z", body) == nil)
+        for name: StaticString in ["c", "d", "e"] {
+            #expect(throws: JSONObject.Failure.wrongType) { try integer(object, name, body) }
+        }
+        #expect(throws: JSONObject.Failure.outOfRange) { try integer(object, "f", body) }
+    }
+
+    @Test func decodesEscapes() throws {
+        let body = Array(#"{"a":"\"\\\/\b\f\n\r\t\u0041\ud83d\ude00","c":"plain","d":"x\u0041"}"#.utf8)
+        let object = try #require(parse(body))
+        #expect(try string(object, "a", body) == Array("\"\\/\u{8}\u{c}\n\r\tA😀".utf8))
+        let range = try #require(try plainString(object, "c", body))
+        #expect(Array(body[range]) == Array("plain".utf8))
+        #expect(throws: JSONObject.Failure.outOfRange) { try plainString(object, "d", body) }
+    }
+
+    @Test func writesWhatItCanRead() throws {
+        var writer = JSONWriter()
+        writer.add("a", "x\"\\\u{1}\n")
+        writer.add("b", 5)
+        writer.add("c", false)
+        writer.add("d", ["e", "f"])
+        let bytes = writer.finish()
+        #expect(String(decoding: bytes, as: UTF8.self) == #"{"a":"x\"\\\u0001\u000a","b":5,"c":false,"d":["e","f"]}"#)
+        let object = try #require(parse(bytes))
+        #expect(try string(object, "a", bytes) == Array("x\"\\\u{1}\n".utf8))
+    }
+}

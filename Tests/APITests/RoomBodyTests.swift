@@ -1,0 +1,79 @@
+import Broker
+import Policy
+import Testing
+
+@testable import API
+
+@Suite struct RoomBodyTests {
+    private let limits: Limits
+
+    init() throws { limits = try #require(try Policy.builtIn("rooms")).limits }
+
+    private func error(_ text: String, _ read: (RoomBody, Span<UInt8>) throws(BrokerError) -> Void) -> BrokerError? {
+        let bytes = Array(text.utf8)
+        do {
+            try read(try RoomBody(bytes.span), bytes.span)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    @Test func joinidHasFourToSixtyFourVisibleCharacters() {
+        func refusal(_ value: String) -> BrokerError? {
+            error("{\"joinid\":\(value)}") { body, bytes throws(BrokerError) in _ = try body.joinid(bytes, limits) }
+        }
+        for good in ["\"abcd\"", "\"\(String(repeating: "z", count: 64))\"", "\"!~\\u0041x\""] { #expect(refusal(good) == nil) }
+        for bad in ["\"abc\"", "\"\(String(repeating: "z", count: 65))\"", "\"ab cd\"", "\"abcdé\"", "\"abc\\n\"", "\"\""] {
+            #expect(refusal(bad)?.code == "out_of_range")
+        }
+        #expect(refusal("1234")?.code == "wrong_type")
+        #expect(refusal("null")?.code == "missing_field")
+        #expect(error("{}") { body, bytes throws(BrokerError) in _ = try body.joinid(bytes, limits) }?.field == "joinid")
+    }
+
+    @Test func clientsHaveOneToAHundredAndTwentyEightBytes() {
+        func refusal(_ value: String) -> BrokerError? {
+            error("{\"client1\":\(value)}") { body, bytes throws(BrokerError) in _ = try body.client("client1", bytes) }
+        }
+        #expect(refusal("\"x\"") == nil)
+        #expect(refusal("\"\(String(repeating: "é", count: 64))\"") == nil)
+        #expect(refusal("\"\(String(repeating: "é", count: 65))\"")?.code == "out_of_range")
+        #expect(refusal("\"\"")?.code == "out_of_range")
+        #expect(refusal("7")?.code == "wrong_type")
+    }
+
+    @Test func tokensAreEvenHexOfAtMostAHundredBytes() {
+        func refusal(_ body: String) -> BrokerError? {
+            error(body) { body, bytes throws(BrokerError) in _ = try body.token("client1_token", bytes) }
+        }
+        for good in ["{}", "{\"client1_token\":null}", "{\"token\":\"00ff\"}", "{\"client1_token\":\"AB\"}",
+            "{\"client1_token\":\"ab\",\"token\":\"AB\"}", "{\"token\":\"\(String(repeating: "a", count: 200))\"}"]
+        {
+            #expect(refusal(good) == nil)
+        }
+        for bad in ["\"\"", "\"a\"", "\"abc\"", "\"zz\"", "\"0x00\"", "\"a b \"", "\"\\u0061b\"", "\"\(String(repeating: "a", count: 202))\""] {
+            #expect(refusal("{\"client1_token\":\(bad)}") == .invalidToken("client1_token"))
+            #expect(refusal("{\"token\":\(bad)}") == .invalidToken("token"))
+        }
+        #expect(refusal("{\"token\":17}")?.code == "wrong_type")
+        #expect(refusal("{\"client1_token\":\"ab\",\"token\":\"cd\"}")?.field == "token")
+    }
+
+    @Test func contentIsDroppedAndListed() throws {
+        let bytes = Array("{\"url\":\"https://x\",\"name\":{\"deep\":1},\"other\":2,\"message\":\"hi\"}".utf8)
+        let dropped = try RoomBody(bytes.span).dropped
+        #expect(dropped == ["message", "name", "url"])
+    }
+
+    @Test func anErrorNeverSaysWhatWasSent() {
+        let canary = "c0ffee"
+        let errors: [BrokerError?] = [
+            error("{\"token\":\"\(canary)z\"}") { body, bytes throws(BrokerError) in _ = try body.token("token", bytes) },
+            error("{\"environment\":\"\(canary)\"}") { body, bytes throws(BrokerError) in _ = try body.environment(bytes) },
+            error("{\"joinid\":\"\(canary) \"}") { body, bytes throws(BrokerError) in _ = try body.joinid(bytes, limits) },
+            error("{\"member\":\"\(canary)\"}") { body, bytes throws(BrokerError) in _ = try body.member(bytes) },
+        ]
+        for error in errors { #expect(error.map { !$0.detail.contains(canary) } == true) }
+    }
+}
