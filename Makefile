@@ -19,7 +19,7 @@ test:
 	@scripts/setup test
 	swift build --build-tests
 	@mkdir -p .build/log; modules=0; outside=0; \
-	swift test --skip-build 2>&1 | tee .build/log/modules || modules=$$?; \
+	swift test --skip-build --no-parallel 2>&1 | tee .build/log/modules || modules=$$?; \
 	.build/venv/bin/python -m pytest Tests/IntegrationTests -q 2>&1 | tee .build/log/outside || outside=$$?; \
 	echo; echo "modules:  $$(grep 'Test run with' .build/log/modules | tail -n 1 || echo 'no summary')"; \
 	echo "outside:  $$(tail -n 1 .build/log/outside)"; \

@@ -1,0 +1,88 @@
+import EventLoop
+import HTTPServer
+import Ledger
+import Linux
+
+/// `mayfly audit verify|show DIR|URL`.
+enum AuditCommand {
+    static func run(_ words: [String]) async throws {
+        if words.asksForHelp {
+            return Terminal.out(
+                """
+                usage: mayfly audit verify DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--json]
+                       mayfly audit show DIR|URL --key VKEY
+                  verify   exit 0 and one line of figures, or exit 1 and what is wrong, and where
+                  show     the entries under the checkpoint, one a line, as they lie in the log
+                  --key    the log's public key: the line in ledger.vkey, or a file that holds it
+                  --since  a checkpoint kept from earlier, which the log must continue
+                """)
+        }
+        let configuration = try Configuration(
+            words, environment: Environment.all, keys: [], switches: ["json"], options: ["key", "since"])
+        guard configuration.operands.count == 2 else { throw UsageError("audit takes verify or show, and one DIR or URL") }
+        guard let text = configuration.repeated["key"]?.last else { throw UsageError("--key is missing: the line in ledger.vkey") }
+        let key = try verifierKey(text)
+        let source = try source(configuration.operands[1])
+        switch configuration.operands[0] {
+        case "verify": try await verify(source, key, configuration)
+        case "show":
+            try await show(source, key)
+        default: throw UsageError("audit takes verify or show")
+        }
+    }
+
+    static func verifierKey(_ text: String) throws -> VerifierKey {
+        if let key = VerifierKey(text) { return key }
+        let lines = (try? File.read(text, limit: 4_096)).map { String(decoding: $0, as: UTF8.self).split(separator: "\n") }
+        guard let line = lines?.first, let key = VerifierKey(String(line)) else {
+            throw UsageError("--key is no verifier key NAME+ID+KEY, nor a file that begins with one")
+        }
+        return key
+    }
+
+    static func source(_ place: String) throws -> any LogSource {
+        guard place.hasPrefix("http://") || place.hasPrefix("https://") else {
+            guard try File.status(place)?.kind == .folder else { throw CheckFailed("\(place) is no folder") }
+            return FolderSource(place)
+        }
+        return try WebSource(place)
+    }
+
+    private static func verify(_ source: any LogSource, _ key: VerifierKey, _ configuration: Configuration) async throws {
+        let older = try (configuration.repeated["since"] ?? []).map { path in
+            do {
+                return Verifier.OlderCheckpoint(name: path, bytes: try File.read(path, limit: 65_536))
+            } catch {
+                throw CheckFailed("\(path) can't be read: \(error)")
+            }
+        }
+        do throws(VerificationFailure) {
+            let report = try await Verifier(source, key: key).verify(since: older)
+            Terminal.out(configuration.switches.contains("json") ? json(report) : "good: \(report)")
+        } catch {
+            if configuration.switches.contains("json") { Terminal.out(json(error)) }
+            throw CheckFailed("bad: \(error)")
+        }
+    }
+
+    private static func show(_ source: any LogSource, _ key: VerifierKey) async throws {
+        guard let bytes = try await source.read("checkpoint"), let head = SignedNote(bytes)?.checkpoint(signedBy: key) else {
+            throw CheckFailed("bad: there is no checkpoint signed by this key")
+        }
+        let reader = TileReader(source, size: head.size)
+        for bundle in 0..<(head.size + 255) / 256 {
+            for entry in try await reader.entries(bundle: bundle) { Terminal.out(String(decoding: entry, as: UTF8.self)) }
+        }
+    }
+
+    private static func json(_ report: Report) -> String {
+        "{\"good\":true,\"origin\":\"\(report.origin)\",\"size\":\(report.size),\"sealed\":\(report.sealed),\"live\":\(report.live),"
+            + "\"purged\":\(report.purged),\"excused\":\(report.excused),\"opened\":\(report.opened),"
+            + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"compared\":\(report.compared)}"
+    }
+
+    private static func json(_ failure: VerificationFailure) -> String {
+        let detail = failure.description.map { $0 == "\"" || $0 == "\\" || $0.isNewline ? "'" : $0 }
+        return "{\"good\":false,\"code\":\"\(failure.code.rawValue)\",\"detail\":\"\(String(detail))\"}"
+    }
+}

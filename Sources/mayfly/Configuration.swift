@@ -1,0 +1,151 @@
+import Linux
+
+/// Every key that Mayfly can be told, as a flag (`--listen`) or in the environment (`MAYFLY_LISTEN`). A flag wins. The text of
+/// each key is the manual: `mayfly COMMAND --help` prints it, and `docs/operations.md` names every key.
+enum Key: String, CaseIterable {
+    case state
+    case listen
+    case operatorListen = "operator-listen"
+    case allowCleartext = "allow-cleartext"
+    case trustedProxies = "trusted-proxies"
+    case origin
+    case node
+    case resolution
+    case policy
+    case apnsKeyPath = "apns-key-path"
+    case apnsKeyID = "apns-key-id"
+    case apnsTeamID = "apns-team-id"
+    case apnsBundleID = "apns-bundle-id"
+    case apnsEnvironment = "apns-environment"
+    case apnsProduction = "apns-production"
+    case apnsEndpoint = "apns-endpoint"
+    case apnsCA = "apns-ca"
+    case apnsSimulatorListen = "apns-simulator-listen"
+    case apnsSimulatorControl = "apns-simulator-control"
+    case apnsSimulatorCertificate = "apns-simulator-certificate"
+
+    /// The name in the environment. Apple's own settings keep the names that other servers use for them.
+    var environment: String {
+        switch self {
+        case .apnsKeyPath: "APNS_KEY_PATH"
+        case .apnsKeyID: "APNS_KEY_ID"
+        case .apnsTeamID: "APNS_TEAM_ID"
+        case .apnsBundleID: "APNS_BUNDLE_ID"
+        case .apnsEnvironment: "APNS_ENVIRONMENT"
+        case .apnsProduction: "APNS_PRODUCTION"
+        default: "MAYFLY_" + String(rawValue.map { $0 == "-" ? "_" : Character($0.uppercased()) })
+        }
+    }
+
+    /// Shorter flags where a command leaves no doubt.
+    var shortFlag: String? {
+        switch self {
+        case .apnsSimulatorListen: "listen"
+        case .apnsSimulatorControl: "control"
+        case .apnsSimulatorCertificate: "certificate"
+        default: nil
+        }
+    }
+
+    var manual: String {
+        switch self {
+        case .state:
+            "Folder with keys/, mayfly.sqlite, ledger/ and ledger.vkey. Default: var. Never back up keys/."
+        case .listen: "Where apps connect, ADDRESS:PORT. Default: 127.0.0.1:8787."
+        case .operatorListen:
+            "Where /healthz, /readyz and /metrics are served, ADDRESS:PORT. Default: 127.0.0.1:8788. Loopback only."
+        case .allowCleartext:
+            "An address (without port) beyond loopback on which cleartext is served all the same, e.g. 10.0.0.5 behind a proxy that ends TLS."
+        case .trustedProxies:
+            "Addresses, separated by commas, whose X-Forwarded-For is believed. Default: none."
+        case .origin:
+            "The log's name: its URL without the scheme, e.g. push.example.org/audit. Needed by `keys init`; a broker finds it in the key."
+        case .node: "This broker's name in the log. Default: node-1."
+        case .resolution: "Length of a ledger window in seconds, 1 to 3600. Default: 60."
+        case .policy: "A policy file, or the name of a built-in policy. Default: rooms."
+        case .apnsKeyPath: "Apple's token signing key, a .p8 file."
+        case .apnsKeyID: "The key's id: 10 characters."
+        case .apnsTeamID: "The team's id: 10 characters."
+        case .apnsBundleID: "The app's bundle id: the topic of its pushes."
+        case .apnsEnvironment:
+            "production, sandbox or development: what a token is for when the app does not say. Default: production."
+        case .apnsProduction: "true or false: the same, as other servers spell it. APNS_ENVIRONMENT wins."
+        case .apnsEndpoint: "HOST:PORT to send pushes to instead of Apple, e.g. the simulator."
+        case .apnsCA: "PEM file with the certificates that APNs is trusted by, instead of the system's."
+        case .apnsSimulatorListen: "Where the simulator takes pushes, ADDRESS:PORT. Default: 127.0.0.1:8789."
+        case .apnsSimulatorControl: "Where the simulator is asked and told, ADDRESS:PORT. Default: 127.0.0.1:8790."
+        case .apnsSimulatorCertificate: "PEM file with the simulator's certificate and private key."
+        }
+    }
+}
+
+/// A bad call: exit 2.
+struct UsageError: Error, CustomStringConvertible {
+    let description: String
+    init(_ description: String) { self.description = description }
+}
+
+/// The configuration of one command: checked words, before anything is opened.
+struct Configuration {
+    private var values: [Key: String] = [:]
+    /// What stood on the command line beside flags.
+    private(set) var operands: [String] = []
+    private(set) var switches: Set<String> = []
+    private(set) var repeated: [String: [String]] = [:]
+
+    /// - Parameters:
+    ///   - keys: the keys this command takes.
+    ///   - switches: its flags without a value, e.g. `json`.
+    ///   - options: its own flags with a value that may come more than once, e.g. `since`.
+    /// - Throws: `UsageError` for a word that the command does not know, or a MAYFLY_ variable that no command knows.
+    init(
+        _ arguments: [String], environment: [(name: String, value: String)], keys: [Key], switches known: Set<String> = [],
+        options: Set<String> = []
+    ) throws {
+        for (name, value) in environment {
+            if let key = Key.allCases.first(where: { $0.environment == name }) {
+                values[key] = value
+            } else if name.hasPrefix("MAYFLY_") {
+                throw UsageError("\(name) is no setting of Mayfly: `mayfly serve --help` lists them")
+            }
+        }
+        var rest = arguments[...]
+        while let word = rest.popFirst() {
+            guard word.hasPrefix("--"), word.count > 2 else {
+                operands.append(word)
+                continue
+            }
+            let parts = word.dropFirst(2).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+            let flag = parts[0]
+            if known.contains(flag), parts.count == 1 {
+                switches.insert(flag)
+                continue
+            }
+            let key = keys.first { $0.rawValue == flag || $0.shortFlag == flag }
+            guard key != nil || options.contains(flag) else { throw UsageError("--\(flag) is no flag of this command: see --help") }
+            guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else { throw UsageError("--\(flag) needs a value") }
+            if let key { values[key] = value } else { repeated[flag, default: []].append(value) }
+        }
+    }
+
+    subscript(_ key: Key) -> String? { values[key].flatMap { $0.isEmpty ? nil : $0 } }
+
+    mutating func setDefault(_ key: Key, _ value: String) {
+        if self[key] == nil { values[key] = value }
+    }
+
+    func required(_ key: Key) throws -> String {
+        guard let value = self[key] else { throw UsageError("--\(key.rawValue) (\(key.environment)) is missing: \(key.manual)") }
+        return value
+    }
+
+    func address(_ key: Key, default text: String) throws -> SocketAddress {
+        let text = self[key] ?? text
+        guard let address = SocketAddress(parsing: text) else {
+            throw UsageError("--\(key.rawValue) is no ADDRESS:PORT: \(key.manual)")
+        }
+        return address
+    }
+
+    var state: String { self[.state] ?? "var" }
+}

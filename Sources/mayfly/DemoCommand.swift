@@ -1,0 +1,98 @@
+import EventLoop
+import HTTPServer
+import Ledger
+import Linux
+
+/// `mayfly demo`: broker and simulator with throw-away keys.
+enum DemoCommand {
+    private static let keys: [Key] = ServeCommand.keys + [.apnsSimulatorListen, .apnsSimulatorControl]
+
+    static func run(_ words: [String]) async throws {
+        if words.asksForHelp {
+            return Terminal.out(
+                Terminal.help(
+                    """
+                    usage: mayfly demo [--stay] [FLAGS]
+                    Starts broker and APNs simulator with throw-away keys. Plays the story of one room and ends; with --stay, stays.
+                    """, keys))
+        }
+        var configuration = try Configuration(words, environment: Environment.all, keys: keys, switches: ["stay"])
+        guard configuration.operands.isEmpty else { throw UsageError("demo takes flags only") }
+        let state = StateFolder(path: configuration.state)
+        try KeysCommand.makeThrowaway(state, origin: configuration[.origin] ?? "mayfly.localhost/audit")
+        let simulatorAddress = configuration[.apnsSimulatorListen] ?? "127.0.0.1:8789"
+        let control = configuration[.apnsSimulatorControl] ?? "127.0.0.1:8790"
+        for (key, value) in [
+            (Key.resolution, "1"), (.apnsKeyPath, state.apnsKey), (.apnsKeyID, "THROWAWAY1"), (.apnsTeamID, "THROWAWAY2"),
+            (.apnsBundleID, "org.example.app"), (.apnsEndpoint, simulatorAddress), (.apnsCA, state.simulatorCA),
+        ] { configuration.setDefault(key, value) }
+        let settings = try ServiceSettings(configuration)
+
+        let simulator = try spawnSimulator(configuration, state, simulatorAddress, control)
+        do {
+            let loop = try EventLoop(name: "demo")
+            try loop.start()
+            let client = HTTPClient(loop: loop)
+            try await waitForSimulator(simulator, client, loop, "http://\(control)/pushes")
+            let service = try await Service.start(settings)
+            do {
+                if configuration.switches.contains("stay") {
+                    try await stay(service, state, control)
+                } else {
+                    try await Story(service: service, state: state, control: "http://\(control)", client: client, loop: loop).play()
+                }
+            } catch {
+                await service.stop()
+                throw error
+            }
+            await service.stop()
+        } catch {
+            try? simulator.send(.terminate)
+            _ = try? simulator.wait()
+            throw error
+        }
+        try? simulator.send(.terminate)
+        _ = try? simulator.wait()
+    }
+
+    private static func stay(_ service: Service, _ state: StateFolder, _ control: String) async throws {
+        Terminal.out(
+            """
+            Mayfly is ready, with throw-away keys: for development only.
+              apps       http://\(service.address)/api/rooms    ws://\(service.address)/ws
+              pushes     http://\(control)/pushes
+              operator   http://\(service.operatorAddress)/metrics
+              audit log  http://\(service.address)/audit/checkpoint    mayfly audit verify \(state.ledger) --key \(state.verifierKey)
+            Ctrl-C ends it.
+            """)
+        await StopSignal.wait(on: service.loop)
+    }
+
+    private static func spawnSimulator(
+        _ configuration: Configuration, _ state: StateFolder, _ listen: String, _ control: String
+    ) throws -> ChildProcess {
+        try ChildProcess.spawn(
+            try ProcessControl.executable(),
+            arguments: [
+                "apns-simulator", "--with-parent", "--listen", listen, "--control", control,
+                "--apns-key-path", try configuration.required(.apnsKeyPath), "--apns-key-id", try configuration.required(.apnsKeyID),
+                "--apns-team-id", try configuration.required(.apnsTeamID),
+                "--apns-bundle-id", try configuration.required(.apnsBundleID), "--certificate", state.simulatorCertificate,
+            ])
+    }
+
+    private static func waitForSimulator(
+        _ simulator: ChildProcess, _ client: HTTPClient, _ loop: EventLoop, _ url: String
+    ) async throws {
+        for _ in 0..<250 {
+            if let answer = try? await client.send(url, timeoutMs: 1_000), answer.status == 200 {
+                // Another process could answer in our child's place.
+                guard try simulator.poll() == nil else { break }
+                return
+            }
+            guard try simulator.poll() == nil else { break }
+            try await loop.sleep(20)
+        }
+        throw CheckFailed("mayfly: the APNs simulator did not start; what it said stands above")
+    }
+}

@@ -1,0 +1,68 @@
+import Ledger
+import Linux
+import Sealing
+import TLS
+
+/// `mayfly keys init|throwaway|show`.
+enum KeysCommand {
+    private static let keys: [Key] = [.state, .origin]
+
+    static func run(_ words: [String]) throws {
+        if words.asksForHelp {
+            return Terminal.out(
+                Terminal.help(
+                    """
+                    usage: mayfly keys init|throwaway|show [FLAGS]
+                      init        make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything
+                      throwaway   the same, and an APNs key and certificate for the simulator: for development only
+                      show        what is there; nothing secret
+                    """, keys))
+        }
+        let configuration = try Configuration(words, environment: Environment.all, keys: keys)
+        let state = StateFolder(path: configuration.state)
+        switch configuration.operands {
+        case ["init"]: try make(state, origin: try configuration.required(.origin))
+        case ["throwaway"]: try makeThrowaway(state, origin: configuration[.origin] ?? "mayfly.localhost/audit")
+        case ["show"]: try show(state)
+        default: throw UsageError("keys takes one of init, throwaway, show")
+        }
+    }
+
+    static func make(_ state: StateFolder, origin: String) throws {
+        try File.makeFolder(state.path, mode: 0o700)
+        try File.makeFolder(state.keys, mode: 0o700)
+        for path in [state.ratchetKey, state.ledgerKey] where File.exists(path) {
+            throw CheckFailed("\(path) exists already and is not replaced: what it sealed could never be opened again")
+        }
+        let key = try SigningKey.make(origin: origin, at: state.ledgerKey)
+        try KeyRing.create(path: state.ratchetKey, nowMs: Clock.wallMs)
+        let text = Array("\(key.verifierKey)\n".utf8)
+        try File.replaceDurably(state.verifierKey, text.span, mode: 0o644)
+        Terminal.out("made \(state.ratchetKey), \(state.ledgerKey) and \(state.verifierKey)")
+        Terminal.out("Auditors need: \(key.verifierKey.description)")
+        Terminal.out("Never back up \(state.keys): forgetting is destroying keys.")
+    }
+
+    /// Keys that protect nothing: anyone may make the same pushes at the simulator.
+    static func makeThrowaway(_ state: StateFolder, origin: String) throws {
+        if !File.exists(state.ratchetKey) { try make(state, origin: origin) }
+        if !File.exists(state.apnsKey) {
+            let key = try ES256.PrivateKey().pem()
+            try File.replaceDurably(state.apnsKey, key.span, mode: 0o600)
+        }
+        if !File.exists(state.simulatorCertificate) || !File.exists(state.simulatorCA) {
+            let made = try SelfSignedCertificate.make(names: ["localhost", "127.0.0.1", "::1"], days: 365)
+            let (certificate, both) = (made.certificate, made.certificate + made.privateKey)
+            try File.replaceDurably(state.simulatorCertificate, both.span, mode: 0o600)
+            try File.replaceDurably(state.simulatorCA, certificate.span, mode: 0o644)
+        }
+        Terminal.out("Throw-away keys in \(state.keys): for development and tests only.")
+    }
+
+    private static func show(_ state: StateFolder) throws {
+        let ring = try KeyRing.load(path: state.ratchetKey)
+        let key = try SigningKey.load(state.ledgerKey)
+        Terminal.out("ratchet: generation \(ring.currentGeneration), step \(ring.steps), no key before epoch \(ring.baseEpoch)")
+        Terminal.out("ledger:  \(key.verifierKey.description)")
+    }
+}

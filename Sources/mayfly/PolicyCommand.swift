@@ -1,0 +1,44 @@
+import Linux
+import Policy
+
+/// `mayfly policy lint|show`.
+enum PolicyCommand {
+    static func run(_ words: [String]) throws {
+        if words.asksForHelp {
+            return Terminal.out(
+                """
+                usage: mayfly policy lint FILE...
+                       mayfly policy show [FILE|NAME]
+                  lint   every reason why a policy would be refused; exit 1 if there is one
+                  show   limits, pushes, and the probability of guessing a join code; default: rooms
+                """)
+        }
+        let configuration = try Configuration(words, environment: Environment.all, keys: [.policy])
+        switch (configuration.operands.first, Array(configuration.operands.dropFirst())) {
+        case ("lint", let files) where !files.isEmpty: try lint(files)
+        case ("show", let names) where names.count <= 1:
+            Terminal.out(try load(names.first ?? configuration[.policy] ?? "rooms").summary())
+        default: throw UsageError("policy takes lint FILE... or show [FILE|NAME]")
+        }
+    }
+
+    /// A file if there is one of that name, else a built-in policy.
+    static func load(_ name: String) throws -> Policy {
+        if !File.exists(name) {
+            guard let policy = try Policy.builtIn(name) else { throw UsageError("\(name) is neither a policy file nor a built-in policy") }
+            return policy
+        }
+        return try Policy(try File.read(name, limit: Policy.maximumCount + 1))
+    }
+
+    private static func lint(_ files: [String]) throws {
+        var refused = 0
+        for file in files {
+            let findings = Policy.lint(try File.read(file, limit: Policy.maximumCount + 1))
+            for finding in findings { Terminal.out("\(file): \(finding)") }
+            if findings.isEmpty { Terminal.out("\(file): good") }
+            refused += findings.count
+        }
+        if refused > 0 { throw CheckFailed("\(refused) finding\(refused == 1 ? "" : "s")") }
+    }
+}

@@ -1,0 +1,55 @@
+import EventLoop
+import Linux
+
+/// `mayfly serve`.
+enum ServeCommand {
+    static let keys: [Key] = [
+        .state, .listen, .operatorListen, .allowCleartext, .trustedProxies, .origin, .node, .resolution, .policy,
+        .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsEnvironment, .apnsProduction, .apnsEndpoint, .apnsCA,
+    ]
+
+    static func run(_ words: [String]) async throws {
+        if words.asksForHelp {
+            return Terminal.out(Terminal.help("usage: mayfly serve [FLAGS]\nEach flag may stand in the environment under the name in brackets.", keys))
+        }
+        let configuration = try Configuration(words, environment: Environment.all, keys: keys)
+        guard configuration.operands.isEmpty else { throw UsageError("serve takes flags only") }
+        let settings = try ServiceSettings(configuration)
+        let service = try await Service.start(settings)
+        Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")
+        await StopSignal.wait(on: service.loop)
+        Terminal.log("stopping: answering what has come, ten seconds at most; once more to stop at once")
+        await service.stop()
+        Terminal.log("stopped")
+    }
+}
+
+/// SIGTERM or SIGINT: the first asks for an orderly end, the second ends at once.
+enum StopSignal {
+    static func wait(on loop: EventLoop) async {
+        let waiter = SignalWaiter(loop: loop)
+        await waiter.first()
+    }
+}
+
+private actor SignalWaiter: LoopActor {
+    nonisolated let loop: EventLoop
+    private var continuation: CheckedContinuation<Void, Never>?
+
+    init(loop: EventLoop) { self.loop = loop }
+
+    func first() async {
+        await withCheckedContinuation { continuation in
+            self.continuation = continuation
+            for signal in [Signal.terminate, .interrupt] {
+                try? loop.onSignal(signal) { self.assumeIsolated { $0.received() } }
+            }
+        }
+    }
+
+    private func received() {
+        guard let continuation else { Terminal.exit(1) }
+        self.continuation = nil
+        continuation.resume()
+    }
+}

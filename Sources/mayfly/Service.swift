@@ -1,0 +1,223 @@
+import API
+import Broker
+import Courier
+import EventLoop
+import HTTPServer
+import Ledger
+import Linux
+import Policy
+import Sealing
+import Storage
+
+/// A running broker: every part, who starts it, and in which order it ends.
+///
+/// Threads: `main` (requests, sockets, the rules, the sweeper), `store-writer`, `store-reader`, `courier`, `ledger`, `keys`.
+final class Service: Sendable {
+    let loop: EventLoop
+    let address: SocketAddress
+    let operatorAddress: SocketAddress
+    private let parts: Parts
+    private let publicServer: HTTPServer
+    private let operatorServer: HTTPServer
+    private let operatorHandler: OperatorHandler
+    private let tasks: [Task<Void, Never>]
+
+    /// What exists before anyone can connect.
+    private struct Parts: Sendable {
+        let loops: [EventLoop]
+        let lock: FolderLock
+        let store: SQLiteStore
+        let keeper: KeyKeeper
+        let sweeper: Sweeper
+        let sequencer: Sequencer
+        let courier: Courier
+        let broker: Broker
+        let node: EntryText
+    }
+
+    /// Starts everything; purges and ratchets what is late first, and listens last.
+    /// - Throws: what stands in the way, for people; nothing is left running then.
+    static func start(_ settings: ServiceSettings) async throws -> Service {
+        ProcessControl.keepNewFilesPrivate()
+        try ProcessControl.forbidCoreDumps()
+        _ = try? ProcessControl.raiseDescriptorLimit()
+        try Arena.shared.prepare()
+        let parts = try await prepare(settings)
+        do {
+            return try await listen(settings, parts)
+        } catch {
+            await end(parts, [])
+            throw error
+        }
+    }
+
+    // MARK: Preparing
+
+    private static func prepare(_ settings: ServiceSettings) async throws -> Parts {
+        let state = settings.state
+        guard try File.status(state.path)?.kind == .folder else {
+            throw CheckFailed("mayfly: there is no state folder \(state.path): make one with `mayfly keys init --state \(state.path) --origin NAME`")
+        }
+        let lock = try FolderLock(state.path)
+        let keys = try explain(state.ratchetKey) {
+            try KeyRing.load(path: state.ratchetKey, longestLifeSeconds: UInt64(settings.policy.limits.longestLifeSeconds))
+        }
+        let ledgerKey = try SigningKey.load(state.ledgerKey)
+        if let origin = settings.origin, origin != ledgerKey.verifierKey.name {
+            throw CheckFailed("mayfly: the ledger key is for \(ledgerKey.verifierKey.name), not for \(origin)")
+        }
+        guard let node = EntryText(settings.node) else { throw UsageError("--node takes 1 to 128 visible ASCII characters") }
+
+        let time = BrokerTime(persisted: keys.earliestNowMs)
+        let store = try explain(state.database) {
+            try SQLiteStore(path: state.database, resolution: settings.resolution, now: { time.now })
+        }
+        do {
+            try await KeyKeeper.checkNotStale(keys, store)
+            time.resume(after: try await KeyKeeper.knownTime(keys, store))
+            return try await assemble(settings, lock, keys, ledgerKey, node, time, store)
+        } catch {
+            await store.shutDown()
+            throw error
+        }
+    }
+
+    private static func assemble(
+        _ settings: ServiceSettings, _ lock: FolderLock, _ keys: KeyRing, _ ledgerKey: SigningKey, _ node: EntryText,
+        _ time: BrokerTime, _ store: SQLiteStore
+    ) async throws -> Parts {
+        let main = try EventLoop(name: "main")
+        let ledgerLoop = try EventLoop(name: "ledger")
+        let keysLoop = try EventLoop(name: "keys")
+        let courierLoop = try EventLoop(name: "courier")
+        let loops = [main, ledgerLoop, keysLoop, courierLoop]
+        for loop in loops { try loop.start() }
+
+        let metrics = Metrics()
+        let log: @Sendable (String) -> Void = { Terminal.log($0) }
+        let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
+        let keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)
+        let courier = try Courier(loop: courierLoop, try await ProviderTokenMark.configuration(settings, store, metrics))
+        let broker = Broker(
+            loop: main, store: store, keys: keys, time: time, policy: settings.policy, courier: courier, sweeper: sweeper,
+            settings: Broker.Settings(topic: settings.topic, environment: settings.environment), metrics: metrics, log: log)
+        let folder = LedgerFolder(settings.state.ledger)
+        let sequencer = Sequencer(
+            loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
+            metrics: metrics, log: log, refusals: { await broker.takeRefusals() })
+        try await sequencer.recover()
+        let parts = Parts(
+            loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
+            broker: broker, node: node)
+
+        // The log says that a broker started before it says what that broker did.
+        let policy = try folder.writePolicy(settings.policy.bytes)
+        guard let version = EntryText(Mayfly.version), let policyName = EntryText(settings.policy.name) else {
+            throw CheckFailed("mayfly: the policy's name can't stand in the log")
+        }
+        var events: [Entry.Op] = [
+            .brokerStarted(node: node, version: version, policy: policy, resolutionSeconds: UInt32(settings.resolution)),
+            .policyLoaded(name: policyName, policy: policy),
+        ]
+        // The first generation was made with the key file, before there was a log to say so.
+        if try await store.mark(KeyKeeper.stepMark) == nil { events.append(.keysGenerated(generation: keys.currentGeneration)) }
+        try await store.record(events)
+        try await store.setMark(KeyKeeper.stepMark, KeyKeeper.encode(keys.steps))
+        await keeper.step()
+        await keeper.recordAll()
+        _ = try await sweeper.sweep()
+        return parts
+    }
+
+    // MARK: Listening
+
+    private static func listen(_ settings: ServiceSettings, _ parts: Parts) async throws -> Service {
+        let broker = parts.broker
+        let main = broker.loop
+        let operatorHandler = OperatorHandler(broker: broker)
+        let operatorServer = HTTPServer(
+            loop: main, configuration: ServerConfiguration(address: settings.operatorListen), handler: operatorHandler)
+        let edge = SocketEdge(loop: main, broker: broker)
+        await broker.setEdge(edge)
+        let api = API(broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger)), proxies: settings.proxies)
+        let publicServer = HTTPServer(
+            loop: main, configuration: ServerConfiguration(address: settings.listen), handler: PublicHandler(api: api, edge: edge))
+        let operatorAddress = try await start(operatorServer, settings.operatorListen)
+        let address: SocketAddress
+        do {
+            try await broker.resumeJobs()
+            address = try await start(publicServer, settings.listen)
+        } catch {
+            await operatorServer.drain(deadlineMs: 0)
+            throw error
+        }
+        let tasks = [
+            Task { await parts.keeper.run() },
+            Task { await parts.sequencer.run() },
+            Task { await parts.sweeper.run() },
+        ]
+        operatorHandler.setReady(true)
+        return Service(
+            address: address, operatorAddress: operatorAddress, parts: parts, publicServer: publicServer,
+            operatorServer: operatorServer, operatorHandler: operatorHandler, tasks: tasks)
+    }
+
+    private static func start(_ server: HTTPServer, _ address: SocketAddress) async throws -> SocketAddress {
+        do {
+            return try await server.start()
+        } catch where error.isAddressInUse {
+            throw CheckFailed("mayfly: \(address) is taken: another program listens there")
+        } catch {
+            throw CheckFailed("mayfly: can't listen on \(address): \(error)")
+        }
+    }
+
+    private init(
+        address: SocketAddress, operatorAddress: SocketAddress, parts: Parts, publicServer: HTTPServer, operatorServer: HTTPServer,
+        operatorHandler: OperatorHandler, tasks: [Task<Void, Never>]
+    ) {
+        loop = parts.broker.loop
+        self.address = address
+        self.operatorAddress = operatorAddress
+        self.parts = parts
+        self.publicServer = publicServer
+        self.operatorServer = operatorServer
+        self.operatorHandler = operatorHandler
+        self.tasks = tasks
+    }
+
+    // MARK: Ending
+
+    /// Ends in order: no new requests, answers to old ones, pushes under way, the last ledger entries, the files.
+    func stop() async {
+        operatorHandler.setReady(false)
+        await publicServer.drain(deadlineMs: 10_000)
+        await parts.broker.drainPushes(deadlineMs: 3_000)
+        await Self.end(parts, tasks)
+        await operatorServer.drain(deadlineMs: 1_000)
+        for loop in parts.loops { loop.stop() }
+    }
+
+    private static func end(_ parts: Parts, _ tasks: [Task<Void, Never>]) async {
+        await parts.courier.stop(withinMs: 1_000)
+        for task in tasks { task.cancel() }
+        await parts.sweeper.stop()
+        for task in tasks { await task.value }
+        do {
+            try await parts.store.record([.brokerStopped(node: parts.node)])
+            try await parts.sequencer.flush()
+        } catch {
+            Terminal.log("ledger: the last entries wait in the database for the next start (\(error))")
+        }
+        await parts.store.shutDown()
+    }
+
+    /// Names the file that an error is about.
+    private static func explain<Value>(_ path: String, _ body: () throws -> Value) throws -> Value {
+        do {
+            return try body()
+        } catch {
+            throw CheckFailed("mayfly: \(path): \(error)")
+        }
+    }
+}

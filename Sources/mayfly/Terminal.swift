@@ -1,0 +1,28 @@
+import Linux
+
+/// What commands print, and how they end.
+enum Terminal {
+    static func out(_ text: String) { Standard.output(text + "\n") }
+
+    static func error(_ text: String) { Standard.error(text + "\n") }
+
+    /// One line of the service's log, with the time. Never anything that a caller sent.
+    static func log(_ text: String) {
+        Standard.error("\(Clock.wallMs / 1_000) \(text)\n")
+    }
+
+    static func exit(_ status: Int32) -> Never { ProcessControl.exit(status) }
+
+    /// Text of `--help` for a command: its keys with their manual.
+    static func help(_ head: String, _ keys: [Key]) -> String {
+        var text = head
+        for key in keys {
+            text += "\n  --\(key.shortFlag ?? key.rawValue) (\(key.environment))\n      \(key.manual)"
+        }
+        return text
+    }
+}
+
+extension [String] {
+    var asksForHelp: Bool { contains("--help") || contains("-h") }
+}
