@@ -60,6 +60,8 @@ struct HeadScanner {
 
     private mutating func noteFirstLine(_ piece: UnsafePointer<CChar>, _ count: Int) {
         firstLineCount += count
-        for index in max(0, count - 8)..<count { firstLineTail = unsafe firstLineTail << 8 | UInt64(UInt8(bitPattern: piece[index])) }
+        for index in max(0, count - 8)..<count {
+            firstLineTail = unsafe firstLineTail << 8 | UInt64(UInt8(bitPattern: piece[index]))
+        }
     }
 }

@@ -177,7 +177,9 @@ extension Machine {
     private func checkRequest() -> Bool {
         // llhttp takes several spaces for one, and RTSP for HTTP.
         let name = unsafe strlen(llhttp_method_name(llhttp_method(UInt32(llhttp.pointee.method))))
-        guard scanner.firstLineCount == name + head.targetCount + 10, scanner.firstLineTail | 1 == Self.version11 else { return false }
+        guard scanner.firstLineCount == name + head.targetCount + 10, scanner.firstLineTail | 1 == Self.version11 else {
+            return false
+        }
         // RFC 9112 sections 3.2 (Host) and 6.1 (a coding in 1.0 is faulty framing).
         guard hostCount == 1 || (hostCount == 0 && !head.isVersion11) else { return false }
         if !head.isVersion11, unsafe UInt32(llhttp.pointee.flags) & F_TRANSFER_ENCODING.rawValue != 0 { return false }

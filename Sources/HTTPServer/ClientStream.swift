@@ -21,7 +21,9 @@ final class ClientStream: EventSource {
     var deadlineMs = UInt64.max
 
     /// Connects to the first address that answers, and shakes hands.
-    static func open(_ origin: Origin, tls: TLSContext?, loop: EventLoop, deadlineMs: UInt64) async throws(ClientError) -> ClientStream {
+    static func open(_ origin: Origin, tls: TLSContext?, loop: EventLoop, deadlineMs: UInt64) async throws(ClientError)
+        -> ClientStream
+    {
         if origin.isSecure, tls == nil { throw .noTrust }
         var last = ClientError.timedOut
         for address in try await origin.resolve() {

@@ -59,7 +59,8 @@ final class Connection: EventSource {
     var isHead = false
 
     init(
-        id: ConnectionID, remote: SocketAddress, socket: consuming Socket, limits: MessageLimits, tls: TLSSession?, server: HTTPServer
+        id: ConnectionID, remote: SocketAddress, socket: consuming Socket, limits: MessageLimits, tls: TLSSession?,
+        server: HTTPServer
     ) {
         self.id = id
         self.remote = remote

@@ -79,7 +79,9 @@ public actor HTTPClient: LoopActor {
         }
     }
 
-    private func answer(_ stream: ClientStream, _ method: HTTP1.Method, _ limits: MessageLimits) async throws(ClientError) -> Message {
+    private func answer(_ stream: ClientStream, _ method: HTTP1.Method, _ limits: MessageLimits) async throws(ClientError)
+        -> Message
+    {
         let parser = ResponseParser(limits: limits)
         parser.expectNoBody(method == .head)
         while true {

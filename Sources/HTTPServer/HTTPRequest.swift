@@ -73,7 +73,9 @@ public struct HTTPRequest {
     private static func authorityStart(_ target: Span<UInt8>) -> Int? {
         for index in 4..<6 where index + 3 < target.count {
             let isScheme = target.extracting(0..<4).isToken("http") && (index == 4 || target[4] | 0x20 == UInt8(ascii: "s"))
-            if isScheme, target[index] == UInt8(ascii: ":"), target[index + 1] == 0x2F, target[index + 2] == 0x2F { return index + 3 }
+            if isScheme, target[index] == UInt8(ascii: ":"), target[index + 1] == 0x2F, target[index + 2] == 0x2F {
+                return index + 3
+            }
         }
         return nil
     }

@@ -64,7 +64,10 @@ extension HTTPServer {
         do throws(Errno) {
             var buffer = readBuffer.mutableSpan
             let count = try connection.socket.read(into: &buffer)
-            guard let count else { return connection.isReadable = false }
+            guard let count else {
+                connection.isReadable = false
+                return
+            }
             if count == 0 { return ended(connection) }
             // A short read emptied the socket, unless the end of the stream is what comes next.
             if count < readBuffer.count, !connection.isPeerFinished { connection.isReadable = false }
@@ -89,12 +92,12 @@ extension HTTPServer {
             // An alert may wait to be sent.
             connection.state = .finishing
         }
-        if tls.state == .closed { connection.hasEnded = true }
         if tls.hasCiphertext || connection.state == .finishing { markDirty(connection) }
         if !wasReady, tls.state == .established {
             setDeadline(connection, .idle)
             if statistics.openConnections > configuration.maximumConnections { refuse(connection, .tooManyConnections) }
         }
+        if tls.state == .closed, !connection.hasInput { ended(connection) }
     }
 
     /// Hands plain bytes to what the connection is now.

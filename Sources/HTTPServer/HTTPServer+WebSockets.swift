@@ -14,7 +14,8 @@ extension HTTPServer {
         } catch {
             return refuse(connection, error == .version ? .upgradeVersion : .badUpgrade)
         }
-        let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: \(accept)\r\n\r\n"
+        let head =
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: \(accept)\r\n\r\n"
         connection.output.append(contentsOf: head.utf8)
         markDirty(connection)
         let session = WebSocketSession(
@@ -40,12 +41,16 @@ extension HTTPServer {
             if deadlines.kind(connection.slot) == .firstMessage { setDeadline(connection, .ping) }
             startDelivery(session)
         }
-        if session.machine.pongCount > session.pongCount, deadlines.kind(connection.slot) == .pong { setDeadline(connection, .ping) }
+        if session.machine.pongCount > session.pongCount, deadlines.kind(connection.slot) == .pong {
+            setDeadline(connection, .ping)
+        }
         takeOutput(connection, session)
     }
 
     func send(_ text: [UInt8], to id: ConnectionID) -> Bool {
-        guard let connection = connection(id), let session = connection.session, session.machine.send(text.span) else { return false }
+        guard let connection = connection(id), let session = connection.session, session.machine.send(text.span) else {
+            return false
+        }
         takeOutput(connection, session)
         return connection.state != .closed
     }

@@ -72,6 +72,8 @@ extension HTTPServer {
         var buffer: [UInt8] = []
         swap(&buffer, &connection.wire)
         guard buffer.capacity > 0, buffer.capacity <= Self.spareBytes, spareBuffers.count < Self.spareLimit else { return }
+        // Answers hold capabilities.
+        wipe(&buffer)
         buffer.removeAll(keepingCapacity: true)
         spareBuffers.append(buffer)
     }

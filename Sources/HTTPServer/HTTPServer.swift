@@ -1,6 +1,6 @@
 public import EventLoop
-public import Linux
 import HTTP1
+public import Linux
 import TLS
 import WebSocket
 
@@ -37,7 +37,7 @@ public actor HTTPServer: LoopActor {
     var spareBuffers: [[UInt8]] = []
     var isDraining = false
     var deliveries = 0
-    var drained: CheckedContinuation<Void, Never>?
+    var drainers: [CheckedContinuation<Void, Never>] = []
 
     public init(loop: EventLoop, configuration: ServerConfiguration, handler: any HTTPHandler) {
         self.loop = loop
@@ -72,14 +72,14 @@ public actor HTTPServer: LoopActor {
         }
         guard statistics.openConnections > 0 || deliveries > 0 else { return }
         let timer = loop.after(deadlineMs) { self.finishDrain() }
-        await withCheckedContinuation { drained = $0 }
+        await withCheckedContinuation { drainers.append($0) }
         loop.cancel(timer)
         for case let connection? in slots { drop(connection) }
     }
 
     func finishDrain() {
-        drained?.resume()
-        drained = nil
+        for drainer in drainers { drainer.resume() }
+        drainers = []
     }
 
     func checkDrained() {
@@ -117,7 +117,8 @@ public actor HTTPServer: LoopActor {
         if slot == slots.count { slots.append(nil) }
         let tls = configuration.tls.flatMap { try? TLSSession(accepting: $0) }
         let connection = Connection(
-            id: ConnectionID(slot: slot, generation: generation), remote: remote, socket: socket, limits: configuration.limits, tls: tls,
+            id: ConnectionID(slot: slot, generation: generation), remote: remote, socket: socket, limits: configuration.limits,
+            tls: tls,
             server: self)
         slots[Int(slot)] = connection
         statistics.openConnections += 1

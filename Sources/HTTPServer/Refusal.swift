@@ -2,7 +2,8 @@ import HTTP1
 
 /// Answers the engine gives by itself, without its handler.
 public enum Refusal: Sendable, CaseIterable {
-    case malformedRequest, requestTimeout, bodyTooLarge, targetTooLong, headersTooLarge, tooManyConnections, badUpgrade, upgradeVersion
+    case malformedRequest, requestTimeout, bodyTooLarge, targetTooLong, headersTooLarge, tooManyConnections, badUpgrade,
+        upgradeVersion
 
     init(_ failure: ParseFailure) {
         self =

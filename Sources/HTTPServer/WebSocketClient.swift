@@ -19,7 +19,8 @@ public actor WebSocketClient: LoopActor {
 
     /// Opens the WebSocket; once for each client.
     /// - Parameter url: absolute, ws or wss.
-    public func connect(_ url: String, headers: [HTTPResponse.Header] = [], timeoutMs: UInt64 = 10_000) async throws(ClientError) {
+    public func connect(_ url: String, headers: [HTTPResponse.Header] = [], timeoutMs: UInt64 = 10_000) async throws(ClientError)
+    {
         let (origin, target) = try Origin.parse(url)
         let stream = try await ClientStream.open(origin, tls: tls, loop: loop, deadlineMs: Clock.monotonicMs + timeoutMs)
         do throws(ClientError) {
@@ -48,7 +49,8 @@ public actor WebSocketClient: LoopActor {
             case .failed(let failure): throw .badAnswer(failure)
             case .complete(let consumed):
                 let answer = parser.takeMessage()
-                let isAccepted = answer.status == 101 && answer.header("sec-websocket-accept") == WebSocketHandshake.answer(to: key)
+                let isAccepted =
+                    answer.status == 101 && answer.header("sec-websocket-accept") == WebSocketHandshake.answer(to: key)
                 guard isAccepted else { throw .notUpgraded(answer.status) }
                 return machine.receive(bytes.span.extracting(droppingFirst: consumed), nowMs: loop.now)
             }

@@ -5,7 +5,10 @@ enum Callbacks {
     static var table: wslay_event_callbacks {
         var calls = wslay_event_callbacks()
         unsafe calls.recv_callback = { _, target, capacity, _, user in unsafe Callbacks.machine(user).pull(target!, capacity) }
-        unsafe calls.send_callback = { _, bytes, count, _, user in unsafe Callbacks.machine(user).push(bytes!, count); return count }
+        unsafe calls.send_callback = { _, bytes, count, _, user in
+            unsafe Callbacks.machine(user).push(bytes!, count)
+            return count
+        }
         unsafe calls.genmask_callback = { _, target, count, _ in
             for index in 0..<count { unsafe target![index] = UInt8.random(in: .min ... .max) }
             return 0
@@ -17,7 +20,9 @@ enum Callbacks {
         unsafe calls.on_frame_recv_chunk_callback = { _, chunk, user in
             unsafe Callbacks.machine(user).takeChunk(chunk!.pointee.data, chunk!.pointee.data_length)
         }
-        unsafe calls.on_msg_recv_callback = { _, message, user in unsafe Callbacks.machine(user).endMessage(opcode: message!.pointee.opcode) }
+        unsafe calls.on_msg_recv_callback = { _, message, user in
+            unsafe Callbacks.machine(user).endMessage(opcode: message!.pointee.opcode)
+        }
         return calls
     }
 

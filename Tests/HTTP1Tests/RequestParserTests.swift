@@ -53,25 +53,32 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
 }
 
 @Suite struct RequestParserTests {
-    @Test(arguments: [
-        ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", ["get / "]),
-        ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", ["get / "]),
-        ("GET /a?b=c%20d HTTP/1.1\r\nhOST:a\r\nX: \t y \r\n\r\n", ["get /a?b=c%20d "]),
-        ("HEAD /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", ["head /x  close"]),
-        ("GET / HTTP/1.0\r\n\r\n", ["get /  close"]),
-        ("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", ["get / "]),
-        ("POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", ["post /p hello"]),
-        ("PUT /p HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", ["put /p "]),
-        ("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n0\r\nTrailer: t\r\n\r\n", ["post /c hello!"]),
-        (
-            "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhiDELETE /3 HTTP/1.1\r\nHost: a\r\n\r\n",
-            ["get /1 ", "post /2 hi", "delete /3 "]
-        ),
-        ("BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n", nil),
-        ("LOCK /pot HTTP/1.1\r\nHost: a\r\n\r\n", ["other /pot "]),
-        ("GET http://a/x HTTP/1.1\r\nHost: a\r\n\r\n", ["get http://a/x "]),
-        ("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET /n HTTP/1.1\r\nHost: a\r\n\r\n", ["get /ws ", "get /n "]),
-    ] as [(String, [String]?)])
+    @Test(
+        arguments: [
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", ["get / "]),
+            ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", ["get / "]),
+            ("GET /a?b=c%20d HTTP/1.1\r\nhOST:a\r\nX: \t y \r\n\r\n", ["get /a?b=c%20d "]),
+            ("HEAD /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", ["head /x  close"]),
+            ("GET / HTTP/1.0\r\n\r\n", ["get /  close"]),
+            ("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", ["get / "]),
+            ("POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", ["post /p hello"]),
+            ("PUT /p HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", ["put /p "]),
+            (
+                "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n0\r\nTrailer: t\r\n\r\n",
+                ["post /c hello!"]
+            ),
+            (
+                "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhiDELETE /3 HTTP/1.1\r\nHost: a\r\n\r\n",
+                ["get /1 ", "post /2 hi", "delete /3 "]
+            ),
+            ("BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n", nil),
+            ("LOCK /pot HTTP/1.1\r\nHost: a\r\n\r\n", ["other /pot "]),
+            ("GET http://a/x HTTP/1.1\r\nHost: a\r\n\r\n", ["get http://a/x "]),
+            (
+                "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET /n HTTP/1.1\r\nHost: a\r\n\r\n",
+                ["get /ws ", "get /n "]
+            ),
+        ] as [(String, [String]?)])
     func messages(_ text: String, _ expected: [String]?) {
         let reading = readInAllWays(text)
         guard let expected else {
@@ -156,36 +163,39 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
     @Test func chunkSizeOverflowIsRefused() {
         let reading = readInAllWays("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nx")
         #expect(reading.failure != nil)
-        let most = readInAllWays("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\nffffffffffffffff\r\nx")
+        let most = readInAllWays(
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\nffffffffffffffff\r\nx")
         #expect(most.failure == .bodyTooLarge)
     }
 
     static let small = MessageLimits(targetBytes: 10, headerBytes: 40, headerCount: 3, bodyBytes: 5)
 
-    @Test(arguments: [
-        ("GET /234567890 HTTP/1.1\r\nHost: a\r\n\r\n", nil),
-        ("GET /2345678901 HTTP/1.1\r\nHost: a\r\n\r\n", .targetTooLong),
-        ("GET / HTTP/1.1\r\nHost: a\r\nB: 1\r\nC: 2\r\n\r\n", nil),
-        ("GET / HTTP/1.1\r\nHost: a\r\nB: 1\r\nC: 2\r\nD: 3\r\n\r\n", .headersTooLarge),
-        ("GET / HTTP/1.1\r\nHost: a\r\nB: 78901234567890123456789012\r\n\r\n", nil),
-        ("GET / HTTP/1.1\r\nHost: a\r\nB: 789012345678901234567890123\r\n\r\n", .headersTooLarge),
-        ("GET / HTTP/1.1\r\nHost: a\r\nBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", .headersTooLarge),
-        ("GET / HTTP/1.1\r\nHost:" + String(repeating: " ", count: 200) + "a\r\n\r\n", .headersTooLarge),
-        (String(repeating: "\r\n", count: 100), .headersTooLarge),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", nil),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n", .bodyTooLarge),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", nil),
-    ] as [(String, ParseFailure?)])
+    @Test(
+        arguments: [
+            ("GET /234567890 HTTP/1.1\r\nHost: a\r\n\r\n", nil),
+            ("GET /2345678901 HTTP/1.1\r\nHost: a\r\n\r\n", .targetTooLong),
+            ("GET / HTTP/1.1\r\nHost: a\r\nB: 1\r\nC: 2\r\n\r\n", nil),
+            ("GET / HTTP/1.1\r\nHost: a\r\nB: 1\r\nC: 2\r\nD: 3\r\n\r\n", .headersTooLarge),
+            ("GET / HTTP/1.1\r\nHost: a\r\nB: 78901234567890123456789012\r\n\r\n", nil),
+            ("GET / HTTP/1.1\r\nHost: a\r\nB: 789012345678901234567890123\r\n\r\n", .headersTooLarge),
+            ("GET / HTTP/1.1\r\nHost: a\r\nBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB", .headersTooLarge),
+            ("GET / HTTP/1.1\r\nHost:" + String(repeating: " ", count: 200) + "a\r\n\r\n", .headersTooLarge),
+            (String(repeating: "\r\n", count: 100), .headersTooLarge),
+            ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", nil),
+            ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n", .bodyTooLarge),
+            ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", nil),
+        ] as [(String, ParseFailure?)])
     func limits(_ text: String, _ failure: ParseFailure?) {
         #expect(readInAllWays(text, limits: Self.small).failure == failure)
     }
 
-    @Test(arguments: [
-        ("3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", nil),
-        ("3\r\nhel\r\n3\r\n", .bodyTooLarge),
-        ("1;" + String(repeating: "x", count: 200), .bodyTooLarge),
-        ("0\r\nA: " + String(repeating: "x", count: 60), .headersTooLarge),
-    ] as [(String, ParseFailure?)])
+    @Test(
+        arguments: [
+            ("3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", nil),
+            ("3\r\nhel\r\n3\r\n", .bodyTooLarge),
+            ("1;" + String(repeating: "x", count: 200), .bodyTooLarge),
+            ("0\r\nA: " + String(repeating: "x", count: 60), .headersTooLarge),
+        ] as [(String, ParseFailure?)])
     func chunkedLimits(_ body: String, _ failure: ParseFailure?) {
         let limits = MessageLimits(targetBytes: 10, headerBytes: 60, headerCount: 3, bodyBytes: 5)
         let reading = readInAllWays("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + body, limits: limits)
@@ -199,7 +209,8 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         #expect(parser.phase == .idle)
         #expect(parser.parse(Array("POST / HTT".utf8).span) == .incomplete)
         #expect(parser.phase == .head)
-        #expect(parser.parse(Array("P/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n".utf8).span) == .incomplete)
+        #expect(
+            parser.parse(Array("P/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n".utf8).span) == .incomplete)
         #expect(parser.phase == .body)
         #expect(parser.awaitsContinue)
         #expect(parser.parse(Array("h".utf8).span) == .incomplete)
@@ -212,7 +223,8 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
 
     @Test func headersAreFoundInAnyCaseAndTrailersAreNot() {
         let parser = RequestParser()
-        let text = "POST / HTTP/1.1\r\nHOST: a\r\nX-One:  1 \r\nx-one: 2\r\nX-Empty:\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Late: 3\r\n\r\n"
+        let text =
+            "POST / HTTP/1.1\r\nHOST: a\r\nX-One:  1 \r\nx-one: 2\r\nX-Empty:\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Late: 3\r\n\r\n"
         #expect(parser.parse(Array(text.utf8).span) == .complete(consumed: text.utf8.count))
         let message = parser.takeMessage()
         #expect(message.header("host") == "a")

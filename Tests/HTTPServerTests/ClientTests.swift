@@ -64,7 +64,9 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
     }
 
     @Test func aConnectionClosedWhileIdleIsReplaced() async throws {
-        try await withServer { $0.idleMs = 200 } _: { server, address, _ in
+        try await withServer {
+            $0.idleMs = 200
+        } _: { server, address, _ in
             let client = HTTPClient(loop: server.loop)
             #expect(text(try await client.send("http://\(address)/")) == "200 get / ")
             try await eventually { await server.statistics.openConnections == 0 }
@@ -81,15 +83,16 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         }
     }
 
-    @Test(arguments: [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", .closedEarly),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", .closedEarly),
-        ("", .closedEarly),
-        ("220 mail\r\n", .badAnswer(.malformed)),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n", .badAnswer(.bodyTooLarge)),
-        ("HTTP/1.1 200 OK\r\n\r\nhello", nil),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", nil),
-    ] as [(String, ClientError?)])
+    @Test(
+        arguments: [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", .closedEarly),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", .closedEarly),
+            ("", .closedEarly),
+            ("220 mail\r\n", .badAnswer(.malformed)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n", .badAnswer(.bodyTooLarge)),
+            ("HTTP/1.1 200 OK\r\n\r\nhello", nil),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", nil),
+        ] as [(String, ClientError?)])
     func answersMustBeComplete(_ answer: String, _ expected: ClientError?) async throws {
         let loop = try EventLoop(name: "client")
         try loop.start()
@@ -125,7 +128,8 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
     }
 
     @Test(arguments: [
-        ("http://a", "a:80:false", "/", "a"), ("HTTPS://a/b?c#d", "a:443:true", "/b?c", "a"), ("ws://[::1]:8/x", "::1:8:false", "/x", "[::1]:8"),
+        ("http://a", "a:80:false", "/", "a"), ("HTTPS://a/b?c#d", "a:443:true", "/b?c", "a"),
+        ("ws://[::1]:8/x", "::1:8:false", "/x", "[::1]:8"),
         ("wss://a:443?x", "a:443:true", "/?x", "a"),
     ])
     func urls(_ url: String, _ origin: String, _ target: String, _ authority: String) throws {
@@ -135,13 +139,18 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         #expect(parsed.origin.authority == authority)
     }
 
-    @Test(arguments: ["", "a", "ftp://a/", "http://", "http:///x", "http://a:/", "http://a:99999/", "http://u@a/", "http://a/b c", "http://a/\r\nX: y"])
+    @Test(arguments: [
+        "", "a", "ftp://a/", "http://", "http:///x", "http://a:/", "http://a:99999/", "http://u@a/", "http://a/b c",
+        "http://a/\r\nX: y",
+    ])
     func badURLs(_ url: String) {
         #expect(throws: ClientError.badURL(url)) { try Origin.parse(url) }
     }
 
     @Test func webSocketsTalk() async throws {
-        try await withServer { $0.pingMs = 10 } _: { server, address, handler in
+        try await withServer {
+            $0.pingMs = 10
+        } _: { server, address, handler in
             let client = WebSocketClient(loop: server.loop)
             try await client.connect("ws://\(address)/ws")
             for text in ["a", "b"] {
@@ -183,7 +192,8 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         _ use: (HTTPServer, SocketAddress, EchoHandler, TLSContext) async throws -> Void
     ) async throws {
         let pair = try SelfSignedCertificate.make(names: ["127.0.0.1"], days: 1)
-        let context = try TLSContext.server(certificateChain: pair.certificate, privateKey: pair.privateKey.span, alpn: ["http/1.1"])
+        let context = try TLSContext.server(
+            certificateChain: pair.certificate, privateKey: pair.privateKey.span, alpn: ["http/1.1"])
         let trust = try TLSContext.client(trust: .authorities(pair.certificate), alpn: ["http/1.1"])
         try await withServer {
             $0.tls = context
@@ -198,8 +208,12 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
             let client = HTTPClient(loop: server.loop, tls: trust)
             for count in 0..<3 { #expect(text(try await client.send("https://\(address)/\(count)")) == "200 get /\(count) ") }
             #expect(try await client.send("https://\(address)/large").body == Array(repeating: 0x78, count: 4_000_000))
-            #expect(text(try await client.send("https://\(address)/", method: .post, body: Array(repeating: 0x61, count: 16384))).hasPrefix("200 post / aa"))
-            #expect(try await client.send("https://\(address)/", method: .post, body: Array(repeating: 0x61, count: 16385)).status == 413)
+            #expect(
+                text(try await client.send("https://\(address)/", method: .post, body: Array(repeating: 0x61, count: 16384)))
+                    .hasPrefix("200 post / aa"))
+            #expect(
+                try await client.send("https://\(address)/", method: .post, body: Array(repeating: 0x61, count: 16385)).status
+                    == 413)
             #expect(await server.statistics.accepted == 1)
 
             let socket = WebSocketClient(loop: server.loop, tls: trust)
@@ -216,7 +230,9 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
     }
 
     @Test func aHandshakeThatStallsIsCutOff() async throws {
-        try await withSecureServer { $0.handshakeMs = 50 } _: { server, address, _, _ in
+        try await withSecureServer {
+            $0.handshakeMs = 50
+        } _: { server, address, _, _ in
             let client = try await RawClient(address)
             try await client.write([0x16, 3, 1])
             #expect(try await client.answersUntilEnd() == [])
@@ -245,7 +261,9 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
     }
 
     @Test func tooManyConnectionsAreTurnedAwayThroughTLS() async throws {
-        try await withSecureServer { $0.maximumConnections = 1 } _: { server, address, _, trust in
+        try await withSecureServer {
+            $0.maximumConnections = 1
+        } _: { server, address, _, trust in
             let first = HTTPClient(loop: server.loop, tls: trust)
             let statuses = [
                 try await first.send("https://\(address)/").status,

@@ -90,7 +90,9 @@ import Testing
     }
 
     @Test func aTrickleDoesNotMoveTheDeadline() async throws {
-        try await withServer { $0.headerMs = 100 } _: { _, address, _ in
+        try await withServer {
+            $0.headerMs = 100
+        } _: { _, address, _ in
             let client = try await RawClient(address)
             try await client.write("GET / HTTP/1.1\r\nHost: a\r\nX: ")
             let start = Clock.monotonicMs
@@ -105,7 +107,9 @@ import Testing
     }
 
     @Test func aPeerThatDoesNotReadIsCutOff() async throws {
-        try await withServer { $0.writeMs = 50 } _: { server, address, _ in
+        try await withServer {
+            $0.writeMs = 50
+        } _: { server, address, _ in
             let client = try await RawClient(address)
             try await client.write("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET")
             try await eventually { await server.statistics.requests == 1 }
@@ -115,7 +119,9 @@ import Testing
     }
 
     @Test func aPeerThatNeverClosesIsCutOff() async throws {
-        try await withServer { $0.lingerMs = 50 } _: { server, address, _ in
+        try await withServer {
+            $0.lingerMs = 50
+        } _: { server, address, _ in
             let client = try await RawClient(address)
             try await client.write("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             #expect(try await client.answersUntilEnd() == ["200 get /  close"])
@@ -159,11 +165,13 @@ import Testing
         #expect(counts.isEmpty)
     }
 
-    @Test(arguments: [
-        (0, "Thu, 01 Jan 1970 00:00:00 GMT"), (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"), (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
-        (4_107_542_399, "Sun, 28 Feb 2100 23:59:59 GMT"), (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
-        (1_798_761_599, "Thu, 31 Dec 2026 23:59:59 GMT"),
-    ] as [(UInt64, String)])
+    @Test(
+        arguments: [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"), (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
+            (4_107_542_399, "Sun, 28 Feb 2100 23:59:59 GMT"), (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
+            (1_798_761_599, "Thu, 31 Dec 2026 23:59:59 GMT"),
+        ] as [(UInt64, String)])
     func dates(_ seconds: UInt64, _ text: String) {
         #expect(String(decoding: HTTPDate.line(seconds), as: UTF8.self) == "Date: \(text)\r\n")
     }

@@ -196,7 +196,9 @@ import Testing
     }
 
     @Test func tooManyConnectionsAreTurnedAway() async throws {
-        try await withServer { $0.maximumConnections = 2 } _: { server, address, _ in
+        try await withServer {
+            $0.maximumConnections = 2
+        } _: { server, address, _ in
             let first = try await RawClient(address)
             let second = try await RawClient(address)
             try await eventually { await server.statistics.openConnections == 2 }
@@ -214,7 +216,9 @@ import Testing
     @Test func aUnixSocketServesToo() async throws {
         let path = "/tmp/mayfly-test-\(UInt64.random(in: 0 ... .max)).sock"
         defer { try? File.remove(path) }
-        try await withServer { $0.address = .unix(path) } _: { _, _, _ in
+        try await withServer {
+            $0.address = .unix(path)
+        } _: { _, _, _ in
             let client = try await RawClient(.unix(path))
             try await client.write(Self.get)
             #expect(try await client.answers(1) == ["200 get /x?y "])
@@ -223,7 +227,8 @@ import Testing
 
     @Test func requestsInMemoryAreLikeThoseFromTheWire() async {
         let request = HTTPRequest(method: .put, target: "/a?b", headers: [("X-Y", "z"), ("x-y", "w")], body: [0x68, 0x69])
-        #expect(request.path == "/a" && request.query == "b" && request.header("x-y") == "z" && request.headers("x-y") == ["z", "w"])
+        #expect(
+            request.path == "/a" && request.query == "b" && request.header("x-y") == "z" && request.headers("x-y") == ["z", "w"])
         #expect(await EchoHandler().respond(to: request).body == Array("put /a?b hi".utf8))
     }
 }

@@ -28,7 +28,9 @@ final class EchoHandler: HTTPHandler {
 
     func respond(to request: HTTPRequest) async -> HTTPResponse {
         if request.path == "/held" { await withCheckedContinuation { waiting in held.withLock { $0.append(waiting) } } }
-        if request.path == "/large" { return HTTPResponse(status: 200, contentType: .bytes, body: Array(repeating: 0x78, count: 4_000_000)) }
+        if request.path == "/large" {
+            return HTTPResponse(status: 200, contentType: .bytes, body: Array(repeating: 0x78, count: 4_000_000))
+        }
         if request.path == "/none" { return HTTPResponse(status: 204) }
         let body = request.withBody { String(wire: $0) }
         let text = "\(request.method) \(request.path)\(request.query.map { "?\($0)" } ?? "") \(body)"
@@ -43,7 +45,8 @@ final class EchoHandler: HTTPHandler {
         note("received \(text)")
         switch text {
         case "close": await socket.close(.normal)
-        case "flood": for _ in 0..<100 where !(await socket.send(Array(repeating: 0x61, count: 1_000_000))) { return note("dropped") }
+        case "flood":
+            for _ in 0..<100 where !(await socket.send(Array(repeating: 0x61, count: 1_000_000))) { return note("dropped") }
         case "hold": await withCheckedContinuation { waiting in held.withLock { $0.append(waiting) } }
         default: await socket.send(Array(text.utf8))
         }
@@ -54,7 +57,8 @@ final class EchoHandler: HTTPHandler {
 
 /// A server on a loop of its own for the length of `use`.
 func withServer(
-    _ configure: (inout ServerConfiguration) -> Void = { _ in }, _ use: (HTTPServer, SocketAddress, EchoHandler) async throws -> Void
+    _ configure: (inout ServerConfiguration) -> Void = { _ in },
+    _ use: (HTTPServer, SocketAddress, EchoHandler) async throws -> Void
 ) async throws {
     let loop = try EventLoop(name: "test")
     try loop.start()

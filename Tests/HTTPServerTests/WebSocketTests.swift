@@ -147,11 +147,12 @@ final class RawWebSocket {
         }
     }
 
-    @Test(arguments: [
-        ([0x82, 0x81, 0, 0, 0, 0, 1], 1003), ([0x81, 0x81, 0, 0, 0, 0, 0xFF], 1007), ([0x81, 0x01, 0x61], 1002),
-        ([0x81, 0xFE, 0x40, 0x01, 0, 0, 0, 0, 0x61], 1009),
-        ((0..<101).flatMap { _ in [0x8A, 0x80, 0, 0, 0, 0] as [UInt8] }, 1008),
-    ] as [([UInt8], UInt16)])
+    @Test(
+        arguments: [
+            ([0x82, 0x81, 0, 0, 0, 0, 1], 1003), ([0x81, 0x81, 0, 0, 0, 0, 0xFF], 1007), ([0x81, 0x01, 0x61], 1002),
+            ([0x81, 0xFE, 0x40, 0x01, 0, 0, 0, 0, 0x61], 1009),
+            ((0..<101).flatMap { _ in [0x8A, 0x80, 0, 0, 0, 0] as [UInt8] }, 1008),
+        ] as [([UInt8], UInt16)])
     func badFramesEndTheSocket(_ frame: [UInt8], _ code: UInt16) async throws {
         try await withServer { _, address, handler in
             let socket = try await RawWebSocket(address)
@@ -162,7 +163,9 @@ final class RawWebSocket {
     }
 
     @Test func aSilentSocketIsClosed() async throws {
-        try await withServer { $0.firstMessageMs = 50 } _: { _, address, _ in
+        try await withServer {
+            $0.firstMessageMs = 50
+        } _: { _, address, _ in
             let socket = try await RawWebSocket(address)
             #expect(try await socket.closeCode() == 1008)
         }
@@ -187,7 +190,9 @@ final class RawWebSocket {
     }
 
     @Test func aPeerThatDoesNotCloseIsCutOff() async throws {
-        try await withServer { $0.closeMs = 50 } _: { server, address, _ in
+        try await withServer {
+            $0.closeMs = 50
+        } _: { server, address, _ in
             let socket = try await RawWebSocket(address)
             try await socket.send("close")
             try await eventually { await server.statistics.openConnections == 0 }

@@ -52,7 +52,10 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
         (text(""), Reading(messages: [""])),
         (text("a") + text("b"), Reading(messages: ["a", "b"])),
         (text("h\u{e9}\u{1F600}"), Reading(messages: ["h\u{e9}\u{1F600}"])),
-        (text("he", fin: false) + frame(0, Array("l".utf8), fin: false) + frame(0, Array("lo".utf8)), Reading(messages: ["hello"])),
+        (
+            text("he", fin: false) + frame(0, Array("l".utf8), fin: false) + frame(0, Array("lo".utf8)),
+            Reading(messages: ["hello"])
+        ),
         (text("he", fin: false) + frame(9, [7]) + frame(0, Array("y".utf8)), Reading(messages: ["hey"], output: [0x8A, 1, 7])),
         // A character split over two fragments.
         (frame(1, [0xC3], fin: false) + frame(0, [0xA9]), Reading(messages: ["\u{e9}"])),
@@ -69,31 +72,32 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
         #expect(read(input, cuts: Array(1..<input.count)) == expected)
     }
 
-    @Test(arguments: [
-        (frame(2, [1]), 1003),
-        (frame(2, [1], fin: false), 1003),
-        (frame(1, [0xFF]), 1007),
-        (frame(1, [0xC3]), 1007),
-        (frame(1, [0xC3], fin: false) + frame(0, [0x28]), 1007),
-        (frame(1, [0xED, 0xA0, 0x80]), 1007),  // a surrogate
-        (frame(1, [0xC0, 0x80]), 1007),  // an overlong zero
-        (frame(1, [0x61], masked: false), 1002),
-        (frame(1, [0x61], rsv: 4), 1002),
-        (frame(1, [0x61], rsv: 1), 1002),
-        (frame(3, [0x61]), 1002),
-        (frame(11), 1002),
-        (frame(0, [0x61]), 1002),  // a continuation of nothing
-        (text("a", fin: false) + text("b"), 1002),
-        (frame(9, fin: false), 1002),
-        (frame(9, Array(repeating: 0, count: 126)), 1002),
-        (frame(8, [3]), 1002),
-        (close(999), 1002),
-        (close(1005), 1002),
-        (close(1006), 1002),
-        (close(2999), 1002),
-        ([0x81, 0xFE, 0, 5] + [0, 0, 0, 0] + Array("hello".utf8), 1002),  // a longer length field than needed
-        ([0x81, 0xFF, 0x80, 0, 0, 0, 0, 0, 0, 0], 1002),
-    ] as [([UInt8], UInt16)])
+    @Test(
+        arguments: [
+            (frame(2, [1]), 1003),
+            (frame(2, [1], fin: false), 1003),
+            (frame(1, [0xFF]), 1007),
+            (frame(1, [0xC3]), 1007),
+            (frame(1, [0xC3], fin: false) + frame(0, [0x28]), 1007),
+            (frame(1, [0xED, 0xA0, 0x80]), 1007),  // a surrogate
+            (frame(1, [0xC0, 0x80]), 1007),  // an overlong zero
+            (frame(1, [0x61], masked: false), 1002),
+            (frame(1, [0x61], rsv: 4), 1002),
+            (frame(1, [0x61], rsv: 1), 1002),
+            (frame(3, [0x61]), 1002),
+            (frame(11), 1002),
+            (frame(0, [0x61]), 1002),  // a continuation of nothing
+            (text("a", fin: false) + text("b"), 1002),
+            (frame(9, fin: false), 1002),
+            (frame(9, Array(repeating: 0, count: 126)), 1002),
+            (frame(8, [3]), 1002),
+            (close(999), 1002),
+            (close(1005), 1002),
+            (close(1006), 1002),
+            (close(2999), 1002),
+            ([0x81, 0xFE, 0, 5] + [0, 0, 0, 0] + Array("hello".utf8), 1002),  // a longer length field than needed
+            ([0x81, 0xFF, 0x80, 0, 0, 0, 0, 0, 0, 0], 1002),
+        ] as [([UInt8], UInt16)])
     func refusals(_ input: [UInt8], _ code: UInt16) {
         let expected = Reading(output: close(code, masked: false), isFinished: true)
         #expect(read(input) == expected)
