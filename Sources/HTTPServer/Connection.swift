@@ -26,7 +26,8 @@ final class Connection: EventSource {
     let id: ConnectionID
     let remote: SocketAddress
     let socket: Socket
-    let parser: RequestParser
+    /// Nil once the connection is a WebSocket.
+    var parser: RequestParser?
     let tls: TLSSession?
     private let server: HTTPServer
     var registration: Registration?
@@ -72,7 +73,7 @@ final class Connection: EventSource {
 
     var slot: Int { Int(id.slot) }
     var hasInput: Bool { inputOffset < input.count }
-    var isIdle: Bool { parser.phase == .idle && !hasInput }
+    var isIdle: Bool { parser?.phase == .idle && !hasInput }
     var queuedBytes: Int { output.count + wire.count - wireOffset }
 
     func dropInput() {

@@ -115,13 +115,14 @@ extension HTTPServer {
     }
 
     private func takeRequest(_ bytes: Span<UInt8>, _ connection: Connection) -> Int {
-        switch connection.parser.parse(bytes) {
+        guard let parser = connection.parser else { return bytes.count }
+        switch parser.parse(bytes) {
         case .incomplete:
-            switch connection.parser.phase {
+            switch parser.phase {
             case .head: if deadlines.kind(connection.slot) != .header { setDeadline(connection, .header) }
             case .body:
                 if deadlines.kind(connection.slot) != .body { setDeadline(connection, .body) }
-                if connection.parser.awaitsContinue, !connection.saidContinue {
+                if parser.awaitsContinue, !connection.saidContinue {
                     connection.saidContinue = true
                     connection.output.append(contentsOf: ResponseWriter.goOn)
                     markDirty(connection)
@@ -130,7 +131,7 @@ extension HTTPServer {
             }
             return bytes.count
         case .complete(let consumed):
-            dispatch(connection.parser.takeMessage(), connection)
+            dispatch(parser.takeMessage(), connection)
             return consumed
         case .failed(let failure):
             refuse(connection, Refusal(failure))

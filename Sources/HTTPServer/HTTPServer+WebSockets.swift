@@ -21,6 +21,7 @@ extension HTTPServer {
         let session = WebSocketSession(
             handle: WebSocketHandle(id: connection.id, server: self), maximumBytes: configuration.maximumMessageBytes)
         connection.session = session
+        connection.parser = nil
         connection.state = .webSocket
         statistics.openWebSockets += 1
         setDeadline(connection, .firstMessage)

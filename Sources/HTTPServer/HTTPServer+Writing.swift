@@ -82,7 +82,7 @@ extension HTTPServer {
         switch connection.state {
         case .finishing: linger(connection)
         case .reading where deadlines.kind(connection.slot) == .write:
-            setDeadline(connection, connection.isIdle ? .idle : connection.parser.phase == .body ? .body : .header)
+            setDeadline(connection, connection.isIdle ? .idle : connection.parser?.phase == .body ? .body : .header)
             advance(connection)
         case .reading where connection.hasInput || connection.isReadable: advance(connection)
         case .answering where deadlines.kind(connection.slot) == .write: deadlines.clear(connection.slot)

@@ -69,7 +69,13 @@ import Glibc
     }
 
     /// The oldest message not yet taken. None is given out once this side closes.
-    public func nextMessage() -> TextMessage? { messages.isEmpty || isClosing ? nil : messages.removeFirst() }
+    public func nextMessage() -> TextMessage? {
+        guard !messages.isEmpty, !isClosing else { return nil }
+        let message = messages.removeFirst()
+        // An idle socket holds no more than it must.
+        if messages.isEmpty { messages = [] }
+        return message
+    }
 
     /// How many messages wait to be taken.
     public var messageCount: Int { isClosing ? 0 : messages.count }
