@@ -17,7 +17,10 @@ func bytes(_ message: Message) -> (target: String, body: String) {
 
 /// Parses `text` in pieces cut at `cuts`.
 func read(_ text: String, cuts: [Int] = [], limits: MessageLimits = MessageLimits()) -> Reading {
-    let input = Array(text.utf8)
+    read(bytes: Array(text.utf8), cuts: cuts, limits: limits)
+}
+
+func read(bytes input: [UInt8], cuts: [Int] = [], limits: MessageLimits) -> Reading {
     let parser = RequestParser(limits: limits)
     var reading = Reading()
     var start = 0
