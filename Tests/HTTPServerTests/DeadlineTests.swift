@@ -77,11 +77,14 @@ import Testing
         try await withServer {
             $0.headerMs = 50
             $0.bodyMs = 50
-            $0.idleMs = 500
+            $0.idleMs = 50
         } _: { server, address, _ in
             let start = Clock.monotonicMs
-            let client = try await RawClient(address)
-            if !text.isEmpty { try await client.write(text) }
+            let client = try await atOnce(server) {
+                let client = try await RawClient(address)
+                if !text.isEmpty { try await client.write(text) }
+                return client
+            }
             let answers = try await client.answersUntilEnd()
             #expect(answers.map { $0.prefix(3) }.joined(separator: " ") == statuses)
             #expect(Clock.monotonicMs - start >= 45)
@@ -96,13 +99,12 @@ import Testing
             let client = try await RawClient(address)
             try await client.write("GET / HTTP/1.1\r\nHost: a\r\nX: ")
             let start = Clock.monotonicMs
-            while !client.hasEnded, Clock.monotonicMs < start + 5000 {
+            while !client.hasEnded, Clock.monotonicMs < start + 60_000 {
                 _ = try? client.socket.write([0x78].span)
                 try await Task.sleep(for: .milliseconds(5))
                 client.read()
             }
             #expect(client.text.hasPrefix("HTTP/1.1 408 "))
-            #expect(Clock.monotonicMs - start < 2000)
         }
     }
 
@@ -123,6 +125,7 @@ import Testing
             $0.lingerMs = 50
         } _: { server, address, _ in
             let client = try await RawClient(address)
+            client.closesInTurn = false
             try await client.write("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             #expect(try await client.answersUntilEnd() == ["200 get /  close"])
             try await eventually { await server.statistics.openConnections == 0 }
@@ -134,7 +137,6 @@ import Testing
         try await withServer {
             $0.headerMs = 100
             $0.bodyMs = 100
-            $0.idleMs = 2000
         } _: { _, address, handler in
             let client = try await RawClient(address)
             try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -1,3 +1,4 @@
+import Dispatch
 import EventLoop
 import HTTP1
 import Linux
@@ -63,7 +64,6 @@ func withServer(
     let loop = try EventLoop(name: "test")
     try loop.start()
     var configuration = ServerConfiguration(address: .v4(0x7F00_0001, port: 0))
-    configuration.lingerMs = 200
     configure(&configuration)
     let handler = EchoHandler()
     let server = HTTPServer(loop: loop, configuration: configuration, handler: handler)
@@ -79,11 +79,19 @@ func withServer(
     loop.join()
 }
 
+/// Holds the server's loop while `prepare` runs, so that it finds all of that at once: its deadlines can't pass in between.
+func atOnce<R>(_ server: HTTPServer, _ prepare: () async throws -> R) async throws -> R {
+    let gate = DispatchSemaphore(value: 0)
+    server.loop.submit { gate.wait() }
+    defer { gate.signal() }
+    return try await prepare()
+}
+
 struct TimedOut: Error {}
 
 /// Waits for something that another thread brings about.
 func eventually(_ isTrue: () async throws -> Bool) async throws {
-    let deadline = Clock.monotonicMs + 10_000
+    let deadline = Clock.monotonicMs + 60_000
     while try await !isTrue() {
         guard Clock.monotonicMs < deadline else { throw TimedOut() }
         try await Task.sleep(for: .milliseconds(1))
@@ -95,6 +103,8 @@ final class RawClient {
     let socket: Socket
     private(set) var received: [UInt8] = []
     private(set) var hasEnded = false
+    /// Answers the server's end with its own.
+    var closesInTurn = true
 
     init(_ address: SocketAddress) async throws {
         socket = try Socket.connect(to: address)
@@ -118,7 +128,12 @@ final class RawClient {
             var span = buffer.mutableSpan
             do throws(Errno) {
                 guard let count = try socket.read(into: &span) else { return }
-                if count == 0 { hasEnded = true } else { received += buffer[..<count] }
+                if count > 0 {
+                    received += buffer[..<count]
+                } else {
+                    hasEnded = true
+                    if closesInTurn { socket.finishWriting() }
+                }
             } catch {
                 hasEnded = true
             }
