@@ -172,7 +172,9 @@ final class RawWebSocket {
     }
 
     @Test func aSocketThatAnswersPingsStays() async throws {
-        try await withServer { $0.pingMs = 20 } _: { server, address, _ in
+        try await withServer {
+            $0.pingMs = 20
+        } _: { server, address, _ in
             let socket = try await RawWebSocket(address)
             try await socket.send("x")
             try await eventually {
