@@ -3,23 +3,19 @@ import HTTP2
 /// One answer, ready to be sent.
 struct Answer {
     var status: Int
-    var id: String
+    var id: [UInt8]
     /// Sandbox only, with 200: what Apple's console looks a delivery up by.
-    var uniqueID: String?
+    var uniqueID: [UInt8]?
     var retryAfter: Int?
     var body: [UInt8] = []
 
-    static func accepted(id: String, isSandbox: Bool) -> Answer {
-        Answer(status: 200, id: id, uniqueID: isSandbox ? PushService.randomUUID() : nil)
-    }
-
     /// - Parameter now: unix milliseconds, for the time stamp of a 410.
-    static func refused(_ reason: Reason, id: String, now: UInt64) -> Answer {
+    static func refused(_ reason: Reason, id: [UInt8], now: UInt64) -> Answer {
         Answer(status: reason.status, id: id, body: json(reason.rawValue, reason.status == 410 ? now : nil))
     }
 
     /// What `fault` says, or nil if it gives no answer.
-    init?(_ fault: Fault, id: String, now: UInt64) {
+    init?(_ fault: Fault, id: [UInt8], now: UInt64) {
         guard let status = fault.answerStatus else { return nil }
         self.init(status: status, id: id, retryAfter: fault.retryAfter)
         if let text = fault.body {
@@ -29,7 +25,7 @@ struct Answer {
         }
     }
 
-    init(status: Int, id: String, uniqueID: String? = nil, retryAfter: Int? = nil, body: [UInt8] = []) {
+    init(status: Int, id: [UInt8], uniqueID: [UInt8]? = nil, retryAfter: Int? = nil, body: [UInt8] = []) {
         self.status = status
         self.id = id
         self.uniqueID = uniqueID
@@ -39,9 +35,9 @@ struct Answer {
 
     var headers: HTTP2Headers {
         var headers = HTTP2Headers(capacity: 128)
-        headers.append(":status", "\(status)")
-        headers.append("apns-id", id, .never)
-        if let uniqueID { headers.append("apns-unique-id", uniqueID, .never) }
+        headers.append(":status", status == 200 ? "200" : "\(status)")
+        headers.append("apns-id", id.span, .never)
+        if let uniqueID { headers.append("apns-unique-id", uniqueID.span, .never) }
         if let retryAfter { headers.append("retry-after", "\(retryAfter)") }
         return headers
     }

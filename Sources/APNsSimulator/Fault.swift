@@ -59,6 +59,8 @@ public struct FaultPlan: Sendable, Equatable {
         phases = always.map { _ in 0 }
     }
 
+    var isEmpty: Bool { next.isEmpty && always.isEmpty }
+
     /// Takes the fault for the next request that is for `token`.
     mutating func take(for token: String) -> Fault? {
         if let index = next.firstIndex(where: { $0.token ?? token == token }) { return next.remove(at: index) }

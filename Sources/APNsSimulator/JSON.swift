@@ -8,9 +8,17 @@ enum JSON: Equatable {
     case object([String: JSON])
 
     init?(parsing bytes: [UInt8]) {
-        var reader = Reader(bytes: bytes)
+        var reader = Reader(bytes: bytes, keeps: true)
         guard let value = reader.value(depth: 0), reader.isAtEnd() else { return nil }
         self = value
+    }
+
+    /// Whether `bytes` are one JSON object that is not empty; repeated keys are not looked for. Makes no copy of anything.
+    static func isObjectWithMembers(_ bytes: [UInt8]) -> Bool {
+        guard (try? UTF8Span(validating: bytes.span)) != nil else { return false }
+        var reader = Reader(bytes: bytes, keeps: false)
+        guard case .object? = reader.value(depth: 0), reader.isAtEnd() else { return false }
+        return reader.members > 0
     }
 
     subscript(key: String) -> JSON? {
@@ -48,9 +56,16 @@ enum Hex {
 
 private struct Reader {
     let bytes: [UInt8]
+    /// Values are kept; otherwise the text is only checked, and stands for itself as empty values.
+    let keeps: Bool
     var position = 0
+    /// Of all objects.
+    private(set) var members = 0
 
-    init(bytes: [UInt8]) { self.bytes = bytes }
+    init(bytes: [UInt8], keeps: Bool) {
+        self.bytes = bytes
+        self.keeps = keeps
+    }
 
     mutating func isAtEnd() -> Bool {
         skipSpace()
@@ -75,9 +90,10 @@ private struct Reader {
         var members: [String: JSON] = [:]
         if take(UInt8(ascii: "}")) { return .object(members) }
         repeat {
-            guard peek() == UInt8(ascii: "\""), let key = string(), take(UInt8(ascii: ":")), let value = value(depth: depth + 1),
-                members.updateValue(value, forKey: key) == nil
+            guard peek() == UInt8(ascii: "\""), let key = string(), take(UInt8(ascii: ":")), let value = value(depth: depth + 1)
             else { return nil }
+            self.members += 1
+            if keeps, members.updateValue(value, forKey: key) != nil { return nil }
         } while take(UInt8(ascii: ","))
         return take(UInt8(ascii: "}")) ? .object(members) : nil
     }
@@ -88,7 +104,7 @@ private struct Reader {
         if take(UInt8(ascii: "]")) { return .array(values) }
         repeat {
             guard let value = value(depth: depth + 1) else { return nil }
-            values.append(value)
+            if keeps { values.append(value) }
         } while take(UInt8(ascii: ","))
         return take(UInt8(ascii: "]")) ? .array(values) : nil
     }
@@ -103,7 +119,7 @@ private struct Reader {
             if !skip(UInt8(ascii: "+")) { skip(UInt8(ascii: "-")) }
             if digits() == 0 { return nil }
         }
-        return Double(String(decoding: bytes[start..<position], as: UTF8.self)).map { .number($0) }
+        return keeps ? Double(String(decoding: bytes[start..<position], as: UTF8.self)).map { .number($0) } : .number(0)
     }
 
     private mutating func digits() -> Int {
@@ -120,17 +136,17 @@ private struct Reader {
             guard bytes[position] >= 0x20 else { return nil }
             position += 1
         }
-        var text = [UInt8](bytes[start..<position])
+        var text = keeps ? [UInt8](bytes[start..<position]) : []
         while position < bytes.count {
             let byte = bytes[position]
             position += 1
             switch byte {
-            case UInt8(ascii: "\""): return String(validating: text, as: UTF8.self)
+            case UInt8(ascii: "\""): return keeps ? String(validating: text, as: UTF8.self) : ""
             case UInt8(ascii: "\\"):
                 guard let scalar = escape() else { return nil }
-                text.append(contentsOf: String(Character(scalar)).utf8)
+                if keeps { text.append(contentsOf: String(Character(scalar)).utf8) }
             case 0..<0x20: return nil
-            default: text.append(byte)
+            default: if keeps { text.append(byte) }
             }
         }
         return nil
@@ -192,6 +208,8 @@ private struct Reader {
     }
 
     private mutating func skipSpace() {
-        while position < bytes.count, [0x20, 0x0a, 0x0d, 0x09].contains(bytes[position]) { position += 1 }
+        while position < bytes.count, bytes[position] <= 0x20, [0x20, 0x0a, 0x0d, 0x09].contains(bytes[position]) {
+            position += 1
+        }
     }
 }

@@ -28,19 +28,20 @@ struct ProviderTokenVerifier {
     /// - Parameters:
     ///   - header: the value of `authorization`.
     ///   - now: unix seconds.
-    mutating func verify(_ header: String?, now: UInt64) -> Result<ProviderToken, Rejection> {
-        guard let header, !header.isEmpty else { return .failure(.init(.missingProviderToken)) }
+    mutating func verify(_ header: Span<UInt8>, now: UInt64) throws(Rejection) -> ProviderToken {
+        guard !header.isEmpty else { throw Rejection(.missingProviderToken) }
         let scheme = "bearer "
-        guard header.utf8.count > scheme.utf8.count, header.prefix(scheme.count).lowercased() == scheme else {
-            return .failure(.init(.invalidProviderToken))
+        let length = scheme.utf8.count
+        guard header.count > length, String(header.extracting(0..<length)).lowercased() == scheme else {
+            throw Rejection(.invalidProviderToken)
         }
-        let text = String(header.dropFirst(scheme.count))
-        guard let token = known.first(where: { $0.text == text }) ?? check(text) else {
-            return .failure(.init(.invalidProviderToken))
+        let text = header.extracting(length..<header.count)
+        guard let token = known.first(where: { text.equals($0.text) }) ?? check(String(text)) else {
+            throw Rejection(.invalidProviderToken)
         }
-        guard token.issuedAt <= now else { return .failure(.init(.invalidProviderToken)) }
-        guard now - token.issuedAt <= ProviderToken.longestAge else { return .failure(.init(.expiredProviderToken)) }
-        return .success(token)
+        guard token.issuedAt <= now else { throw Rejection(.invalidProviderToken) }
+        guard now - token.issuedAt <= ProviderToken.longestAge else { throw Rejection(.expiredProviderToken) }
+        return token
     }
 
     private mutating func check(_ text: String) -> ProviderToken? {

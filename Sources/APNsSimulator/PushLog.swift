@@ -1,3 +1,5 @@
+import HTTP2
+
 /// A push the simulator accepted.
 public struct AcceptedPush: Sendable, Equatable {
     /// Lower-case hex.
@@ -10,23 +12,43 @@ public struct AcceptedPush: Sendable, Equatable {
     public let at: UInt64
 }
 
-/// The pushes accepted, oldest first: at least the last `capacity` of them.
+extension AcceptedPush {
+    init(_ request: PushRequest, id: [UInt8], at: UInt64) {
+        var headers: [String: String] = [:]
+        for index in 0..<request.block.count {
+            let (name, value) = request.block[index]
+            if name != "authorization", !name.hasPrefix(":") { headers[name] = value }
+        }
+        headers["apns-id"] = String(decoding: id, as: UTF8.self)
+        self.init(token: request.token, headers: headers, payload: request.body, at: at)
+    }
+}
+
+/// The pushes accepted, oldest first: at least the last `capacity` of them. Kept as they came, made readable when asked for.
 struct PushLog {
+    struct Entry {
+        let request: PushRequest
+        let id: [UInt8]
+        let at: UInt64
+    }
+
     let capacity: Int
-    private(set) var pushes: [AcceptedPush] = []
+    private var entries: [Entry] = []
     /// Ever accepted, also those no longer kept.
     private(set) var total = 0
 
     init(capacity: Int) { self.capacity = capacity }
 
-    mutating func append(_ push: AcceptedPush) {
+    mutating func append(_ entry: Entry) {
         total += 1
         guard capacity > 0 else { return }
-        if pushes.count >= 2 * capacity { pushes.removeFirst(pushes.count - capacity + 1) }
-        pushes.append(push)
+        if entries.count >= 2 * capacity { entries.removeFirst(entries.count - capacity + 1) }
+        entries.append(entry)
     }
 
-    mutating func removeAll() { pushes = [] }
+    mutating func removeAll() { entries = [] }
+
+    var pushes: [AcceptedPush] { entries.map { AcceptedPush($0.request, id: $0.id, at: $0.at) } }
 
     /// `[{"token", "headers", "payload", "at"}]`, `at` in RFC 3339 with milliseconds.
     var json: [UInt8] {

@@ -1,50 +1,114 @@
 import HTTP2
 
-/// One request as it came: what the rules look at.
+/// One request as it came, and where in it the rules find what they look at.
 struct PushRequest: Sendable {
-    struct Field: Sendable, Equatable {
-        let name: String
-        let value: String
+    /// The fields the rules look at.
+    enum Name: Int, CaseIterable {
+        case method, path, authorization, topic, pushType, id, expiration, priority, collapseID
+
+        var text: String {
+            switch self {
+            case .method: ":method"
+            case .path: ":path"
+            case .authorization: "authorization"
+            case .topic: "apns-topic"
+            case .pushType: "apns-push-type"
+            case .id: "apns-id"
+            case .expiration: "apns-expiration"
+            case .priority: "apns-priority"
+            case .collapseID: "apns-collapse-id"
+            }
+        }
+
+        init?(_ name: Span<UInt8>) {
+            let candidate: Name? =
+                switch name.count {
+                case 5: .path
+                case 7: name[0] == UInt8(ascii: ":") ? .method : .id
+                case 10: .topic
+                case 13: name[1] == UInt8(ascii: "u") ? .authorization : .priority
+                case 14: .pushType
+                case 15: .expiration
+                case 16: .collapseID
+                default: nil
+                }
+            guard let candidate, name.equals(candidate.text) else { return nil }
+            self = candidate
+        }
     }
 
-    var method: String
-    var path: String
-    /// Without pseudo-header fields, in their order.
-    var headers: [Field]
+    let block: HTTP2Headers
     var body: [UInt8]
-
-    init(method: String = "POST", path: String, headers: [Field], body: [UInt8]) {
-        self.method = method
-        self.path = path
-        self.headers = headers
-        self.body = body
-    }
+    private var places = InlineArray<9, Int16>(repeating: -1)
+    private(set) var repeatsAField = false
 
     init(_ block: HTTP2Headers, body: [UInt8]) {
-        method = ""
-        path = ""
-        headers = []
+        self.block = block
         self.body = body
-        headers.reserveCapacity(block.count)
-        for index in 0..<block.count {
-            let (name, value) = block[index]
-            switch name {
-            case ":method": method = value
-            case ":path": path = value
-            case _ where name.utf8.first == UInt8(ascii: ":"): break
-            default: headers.append(Field(name: name, value: value))
+        var others: [String] = []
+        block.forEachField { index, name, _ in
+            if let known = Name(name) {
+                if places[known.rawValue] >= 0 { repeatsAField = true }
+                places[known.rawValue] = Int16(clamping: index)
+            } else if name.isEmpty || name[0] != UInt8(ascii: ":") {
+                let text = block[index].name
+                if others.contains(text) { repeatsAField = true }
+                others.append(text)
             }
         }
     }
 
-    subscript(name: String) -> String? {
-        headers.first { $0.name == name }?.value
+    /// Calls `body` with the value of a field; nil where there is none.
+    func with<R, E>(_ name: Name, _ body: (Span<UInt8>) throws(E) -> R) throws(E) -> R? {
+        let place = places[name.rawValue]
+        return place < 0 ? nil : try block.withValue(at: Int(place), body)
     }
 
-    var repeatsAHeader: Bool {
-        for (index, field) in headers.enumerated() where headers[..<index].contains(where: { $0.name == field.name }) {
-            return true
+    func text(_ name: Name) -> String? {
+        with(name) { String($0) }
+    }
+
+    static let pathPrefix = "/3/device/"
+
+    /// What follows `/3/device/`, in lower case.
+    var token: String {
+        text(.path).map { $0.dropFirst(Self.pathPrefix.utf8.count).lowercased() } ?? ""
+    }
+}
+
+extension Span<UInt8> {
+    func equals(_ text: String) -> Bool {
+        count == text.utf8.count && hasPrefix(text)
+    }
+
+    func hasPrefix(_ text: String) -> Bool {
+        let prefix = text.utf8.span
+        guard count >= prefix.count else { return false }
+        for index in prefix.indices where self[index] != prefix[index] { return false }
+        return true
+    }
+
+    func allSatisfy(_ isFine: (UInt8) -> Bool) -> Bool {
+        for index in indices where !isFine(self[index]) { return false }
+        return true
+    }
+}
+
+extension String {
+    /// Bytes that are not UTF-8 are replaced.
+    init(_ bytes: Span<UInt8>) {
+        if let text = try? UTF8Span(validating: bytes) {
+            self = String(copying: text)
+        } else {
+            self = String(decoding: bytes.indices.map { bytes[$0] }, as: UTF8.self)
         }
-        return false
+    }
+}
+
+extension [UInt8] {
+    init(_ bytes: Span<UInt8>) {
+        self.init(capacity: bytes.count) { copy in
+            for index in bytes.indices { copy.append(bytes[index]) }
+        }
     }
 }

@@ -13,6 +13,7 @@ final class PushService {
     var faults = FaultPlan()
     var log: PushLog
     var counts = APNsSimulator.Counts()
+    private var random = FastRandom()
     /// For what is read from a socket, and for plaintext on its way in or out: no connection keeps any of it between two calls.
     var input = [UInt8](repeating: 0, count: 1 << 16)
     var plaintext: [UInt8] = []
@@ -46,26 +47,34 @@ final class PushService {
     }
 
     /// Writes an accepted push down.
-    func record(_ request: PushRequest, token: String, id: String) {
-        var headers: [String: String] = [:]
-        for field in request.headers where field.name != "authorization" { headers[field.name] = field.value }
-        headers["apns-id"] = id
-        log.append(AcceptedPush(token: token, headers: headers, payload: request.body, at: wallMs()))
+    func record(_ request: PushRequest, id: [UInt8]) {
+        log.append(.init(request: request, id: id, at: wallMs()))
         counts.accepted += 1
     }
 
-    /// A random UUID (RFC 9562, version 4), lower case.
-    static func randomUUID() -> String {
-        var random = SystemRandomNumberGenerator()
+    /// A UUID (RFC 9562, version 4) in lower case: unique, and no secret.
+    func makeUUID() -> [UInt8] {
         let high = random.next() & 0xffff_ffff_ffff_0fff | 0x4000
         let low = random.next() & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000
-        var text: [UInt8] = []
-        text.reserveCapacity(36)
-        for index in 0..<32 {
-            if [8, 12, 16, 20].contains(index) { text.append(UInt8(ascii: "-")) }
-            let half = index < 16 ? high : low
-            text.append(Hex.digit(UInt8(half >> UInt64(60 - index % 16 * 4) & 15)))
+        return [UInt8](capacity: 36) { text in
+            for index in 0..<32 {
+                if index == 8 || index == 12 || index == 16 || index == 20 { text.append(UInt8(ascii: "-")) }
+                let half = index < 16 ? high : low
+                text.append(Hex.digit(UInt8(truncatingIfNeeded: half >> UInt64(60 - index % 16 * 4) & 15)))
+            }
         }
-        return String(decoding: text, as: UTF8.self)
+    }
+}
+
+/// SplitMix64: the system's generator is a system call a number.
+struct FastRandom {
+    private var state = UInt64.random(in: .min ... .max)
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var mixed = state
+        mixed = (mixed ^ mixed >> 30) &* 0xbf58_476d_1ce4_e5b9
+        mixed = (mixed ^ mixed >> 27) &* 0x94d0_49bb_1331_11eb
+        return mixed ^ mixed >> 31
     }
 }

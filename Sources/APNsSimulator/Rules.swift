@@ -3,48 +3,48 @@
 struct Rules {
     let bundleID: String
     var verifier: ProviderTokenVerifier
+    /// By push type.
+    private let topics: [PushType: String]
+
+    init(bundleID: String, verifier: ProviderTokenVerifier) {
+        self.bundleID = bundleID
+        self.verifier = verifier
+        topics = Dictionary(uniqueKeysWithValues: PushType.allCases.map { ($0, bundleID + $0.topicSuffix) })
+    }
 
     /// What a connection is held to: the token of its first valid request.
     struct Session: Equatable {
         var provider: ProviderToken?
     }
 
-    struct Accepted: Equatable {
-        /// Lower-case hex.
-        let token: String
-        let pushType: PushType
-    }
-
     /// - Parameters:
     ///   - session: of the connection the request came on; changed when its provider token is accepted.
     ///   - now: unix seconds.
-    mutating func verdict(_ request: PushRequest, on session: inout Session, now: UInt64) -> Result<Accepted, Rejection> {
-        do throws(Rejection) {
-            return .success(try check(request, &session, now))
-        } catch {
-            return .failure(error)
+    /// - Returns: the push type.
+    mutating func check(_ request: PushRequest, on session: inout Session, now: UInt64) throws(Rejection) -> PushType {
+        let isPath = request.with(.path) { path in
+            path.hasPrefix(PushRequest.pathPrefix)
+                && path.extracting(PushRequest.pathPrefix.utf8.count..<path.count).allSatisfy { byte in
+                    byte != UInt8(ascii: "/") && byte != UInt8(ascii: "?")
+                }
         }
-    }
+        guard isPath == true else { throw Rejection(.badPath) }
+        guard request.with(.method, { $0.equals("POST") }) == true else { throw Rejection(.methodNotAllowed) }
+        guard !request.repeatsAField else { throw Rejection(.duplicateHeaders) }
 
-    private mutating func check(_ request: PushRequest, _ session: inout Session, _ now: UInt64) throws(Rejection) -> Accepted {
-        let prefix = "/3/device/"
-        guard request.path.hasPrefix(prefix), !request.path.contains("?") else { throw Rejection(.badPath) }
-        let device = request.path.dropFirst(prefix.count)
-        guard !device.contains("/") else { throw Rejection(.badPath) }
-        guard request.method == "POST" else { throw Rejection(.methodNotAllowed) }
-        guard !request.repeatsAHeader else { throw Rejection(.duplicateHeaders) }
-
-        let provider = try verifier.verify(request["authorization"], now: now).get()
+        guard
+            let provider = try request.with(
+                .authorization, { (header) throws(Rejection) in try verifier.verify(header, now: now) })
+        else { throw Rejection(.missingProviderToken) }
         try Self.admit(provider, to: &session)
 
-        guard !device.isEmpty else { throw Rejection(.missingDeviceToken) }
-        guard device.utf8.count.isMultiple(of: 2), device.utf8.count <= 200, device.utf8.allSatisfy(\.isHexDigit) else {
-            throw Rejection(.badDeviceToken)
+        try request.with(.path) { (path) throws(Rejection) in
+            try Self.checkDevice(path.extracting(PushRequest.pathPrefix.utf8.count..<path.count))
         }
         let type = try pushType(request)
-        try Self.checkHeaders(request, type)
+        try Self.checkFields(request, type)
         try Self.checkPayload(request.body, type)
-        return Accepted(token: device.lowercased(), pushType: type)
+        return type
     }
 
     /// A connection may change its provider token, but not to one that is hardly younger.
@@ -57,70 +57,79 @@ struct Rules {
         session.provider = token
     }
 
-    private func pushType(_ request: PushRequest) throws(Rejection) -> PushType {
-        let named: PushType?
-        if let name = request["apns-push-type"] {
-            guard let type = PushType(rawValue: name) else { throw Rejection(.invalidPushType) }
-            named = type
-        } else {
-            named = nil
+    private static func checkDevice(_ device: Span<UInt8>) throws(Rejection) {
+        guard !device.isEmpty else { throw Rejection(.missingDeviceToken) }
+        guard device.count.isMultiple(of: 2), device.count <= 200, device.allSatisfy(\.isHexDigit) else {
+            throw Rejection(.badDeviceToken)
         }
-        guard let topic = request["apns-topic"], !topic.isEmpty else { throw Rejection(.missingTopic) }
+    }
+
+    private func pushType(_ request: PushRequest) throws(Rejection) -> PushType {
+        let named = request.text(.pushType)
+        let type = named.flatMap { PushType(rawValue: $0) }
+        if named != nil, type == nil { throw Rejection(.invalidPushType) }
+        if let type, let topic = topics[type], request.with(.topic, { $0.equals(topic) }) == true { return type }
+        // Not the topic of the type it names: why.
+        guard let topic = request.text(.topic), !topic.isEmpty else { throw Rejection(.missingTopic) }
         guard topic.utf8.allSatisfy(\.isTopicCharacter) else { throw Rejection(.badTopic) }
         guard topic == bundleID || topic.hasPrefix(bundleID + ".") else { throw Rejection(.topicDisallowed) }
         // Ours: a topic of this app that belongs to another push type, or to none.
-        guard let implied = PushType(topic: topic, bundleID: bundleID) else { throw Rejection(.badTopic) }
-        guard let named else { return implied }
-        guard named.topicSuffix == implied.topicSuffix else { throw Rejection(.badTopic) }
-        return named
+        guard named == nil, let implied = PushType(topic: topic, bundleID: bundleID) else { throw Rejection(.badTopic) }
+        return implied
     }
 
-    private static func checkHeaders(_ request: PushRequest, _ type: PushType) throws(Rejection) {
-        if let id = request["apns-id"], !isCanonicalUUID(id) { throw Rejection(.badMessageID) }
-        if let text = request["apns-expiration"] {
-            guard let seconds = decimal(text) else { throw Rejection(.badExpirationDate) }
+    private static func checkFields(_ request: PushRequest, _ type: PushType) throws(Rejection) {
+        if request.with(.id, isCanonicalUUID) == false { throw Rejection(.badMessageID) }
+        if let seconds = request.with(.expiration, decimal) {
+            guard let seconds else { throw Rejection(.badExpirationDate) }
             if type == .pushtotalk, seconds != 0 { throw Rejection(.badExpirationDate) }
         }
-        if let text = request["apns-priority"] {
-            guard let priority = decimal(text), type.allows(priority: Int(clamping: priority)) else {
-                throw Rejection(.badPriority)
-            }
+        if let priority = request.with(.priority, decimal) {
+            guard let priority, type.allows(priority: Int(clamping: priority)) else { throw Rejection(.badPriority) }
         } else if type == .background {
             // The default, 10, is not allowed for it.
             throw Rejection(.badPriority)
         }
-        if let id = request["apns-collapse-id"], id.utf8.count > 64 { throw Rejection(.badCollapseID) }
+        if let length = request.with(.collapseID, { $0.count }), length > 64 { throw Rejection(.badCollapseID) }
     }
 
     private static func checkPayload(_ body: [UInt8], _ type: PushType) throws(Rejection) {
         guard !body.isEmpty else { throw Rejection(.payloadEmpty) }
         guard body.count <= type.payloadLimit else { throw Rejection(.payloadTooLarge) }
         // Ours: Apple has no reason for a body that is not a JSON object, or an empty one.
-        guard let payload = JSON(parsing: body), case .object(let members) = payload, !members.isEmpty else {
-            throw Rejection(.payloadEmpty)
-        }
+        guard JSON.isObjectWithMembers(body) else { throw Rejection(.payloadEmpty) }
         if type == .background {
             // Apple: a push type that does not fit the payload can cause an error.
-            guard let aps = payload["aps"], aps["content-available"]?.wholeNumber == 1, aps["alert"] == nil, aps["sound"] == nil,
-                aps["badge"] == nil
+            guard let aps = JSON(parsing: body)?["aps"], aps["content-available"]?.wholeNumber == 1, aps["alert"] == nil,
+                aps["sound"] == nil, aps["badge"] == nil
             else { throw Rejection(.invalidPushType) }
         }
     }
 
-    static func isCanonicalUUID(_ text: String) -> Bool {
-        let bytes = Array(text.utf8)
-        guard bytes.count == 36 else { return false }
-        return bytes.indices.allSatisfy { index in
+    static func isCanonicalUUID(_ text: Span<UInt8>) -> Bool {
+        guard text.count == 36 else { return false }
+        for index in text.indices {
+            let byte = text[index]
             switch index {
-            case 8, 13, 18, 23: bytes[index] == UInt8(ascii: "-")
-            default: bytes[index].isHexDigit && !(UInt8(ascii: "A")...UInt8(ascii: "F")).contains(bytes[index])
+            case 8, 13, 18, 23: guard byte == UInt8(ascii: "-") else { return false }
+            default: guard byte.isHexDigit, !(UInt8(ascii: "A")...UInt8(ascii: "F")).contains(byte) else { return false }
             }
         }
+        return true
     }
 
-    /// Digits alone, no sign.
-    private static func decimal(_ text: String) -> UInt64? {
-        text.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) } ? UInt64(text) : nil
+    /// Digits alone, no sign; nil for anything else.
+    private static func decimal(_ text: Span<UInt8>) -> UInt64? {
+        guard !text.isEmpty else { return nil }
+        var value: UInt64 = 0
+        for index in text.indices {
+            guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(text[index]) else { return nil }
+            let (tenfold, tooLarge) = value.multipliedReportingOverflow(by: 10)
+            let (sum, alsoTooLarge) = tenfold.addingReportingOverflow(UInt64(text[index] - UInt8(ascii: "0")))
+            guard !tooLarge, !alsoTooLarge else { return nil }
+            value = sum
+        }
+        return value
     }
 }
 

@@ -170,45 +170,51 @@ final class SimulatorConnection: EventSource {
     private func judge(_ request: PushRequest, _ stream: Int32) {
         let now = service.wallMs()
         let wasUnknown = session.provider == nil
-        let verdict = service.rules.verdict(request, on: &session, now: now / 1000)
+        let given = request.with(.id) { id in Rules.isCanonicalUUID(id) ? [UInt8](id) : nil } ?? nil
+        let id = given ?? service.makeUUID()
+        var rejection: Rejection?
+        do throws(Rejection) {
+            _ = try service.rules.check(request, on: &session, now: now / 1000)
+        } catch { rejection = error }
         if wasUnknown, session.provider != nil { try? http.submitSettings(concurrentStreams: Self.concurrentStreams) }
-
-        let given = request["apns-id"].flatMap { Rules.isCanonicalUUID($0) ? $0 : nil }
-        let id = given ?? PushService.randomUUID()
-        switch verdict {
-        case .failure(let rejection):
-            service.counts.refused[rejection.reason.rawValue, default: 0] += 1
-            send(.refused(rejection.reason, id: id, now: now), stream)
-        case .success(let accepted):
-            let fault = service.faults.take(for: accepted.token) ?? Fault()
-            guard fault.delayMs > 0 else { return carryOut(fault, accepted, request, id, stream) }
-            service.loop.after(fault.delayMs) { [weak self] in
-                guard let self, !isClosed else { return }
-                carryOut(fault, accepted, request, id, stream)
-                ready([])
-            }
+        if let reason = rejection?.reason {
+            service.counts.refused[reason.rawValue, default: 0] += 1
+            return send(.refused(reason, id: id, now: now), stream)
+        }
+        guard !service.faults.isEmpty, let fault = service.faults.take(for: request.token) else {
+            return accept(request, id, stream)
+        }
+        guard fault.delayMs > 0 else { return carryOut(fault, request, id, stream) }
+        service.loop.after(fault.delayMs) { [weak self] in
+            guard let self, !isClosed else { return }
+            carryOut(fault, request, id, stream)
+            ready([])
         }
     }
 
-    private func carryOut(_ fault: Fault, _ accepted: Rules.Accepted, _ request: PushRequest, _ id: String, _ stream: Int32) {
+    private func accept(_ request: PushRequest, _ id: [UInt8], _ stream: Int32) {
+        service.record(request, id: id)
+        send(Answer(status: 200, id: id, uniqueID: service.isSandbox ? service.makeUUID() : nil), stream)
+    }
+
+    private func carryOut(_ fault: Fault, _ request: PushRequest, _ id: [UInt8], _ stream: Int32) {
         if fault.goaway {
             let last = fault.refuse ? max(0, stream - 2) : stream
-            try? http.submitGoAway(
-                lastStream: last, .noError, debugData: fault.reason.map { Answer.json($0, fault.timestamp) } ?? [])
+            let debugData = fault.reason.map { Answer.json($0, fault.timestamp) } ?? []
+            try? http.submitGoAway(lastStream: last, .noError, debugData: debugData)
             if fault.refuse { return }
         }
         if fault.refuse {
             try? http.reset(stream: stream, .refusedStream)
         } else if fault.reset || fault.drop || fault.silent {
-            if fault.accepted { service.record(request, token: accepted.token, id: id) }
+            if fault.accepted { service.record(request, id: id) }
             if fault.reset { try? http.reset(stream: stream, .internalError) }
             if fault.drop { close() }
         } else if let answer = Answer(fault, id: id, now: service.wallMs()) {
             service.counts.refused[fault.reason ?? "\(answer.status)", default: 0] += 1
             send(answer, stream)
         } else {
-            service.record(request, token: accepted.token, id: id)
-            send(.accepted(id: id, isSandbox: service.isSandbox), stream)
+            accept(request, id, stream)
         }
     }
 

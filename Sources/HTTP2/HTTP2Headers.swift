@@ -47,6 +47,21 @@ public struct HTTP2Headers: Sendable {
         return try body(bytes.span.extracting(range))
     }
 
+    /// Calls `body` with the bytes of each field's name and value, in order.
+    public func forEachField<E>(_ body: (Int, Span<UInt8>, Span<UInt8>) throws(E) -> Void) throws(E) {
+        let span = bytes.span
+        for (index, field) in fields.enumerated() {
+            try body(
+                index, span.extracting(Int(field.nameStart)..<Int(field.valueStart)),
+                span.extracting(Int(field.valueStart)..<Int(field.end)))
+        }
+    }
+
+    /// Calls `body` with the bytes of field `index`'s value.
+    public func withValue<R, E>(at index: Int, _ body: (Span<UInt8>) throws(E) -> R) throws(E) -> R {
+        try body(bytes.span.extracting(Int(fields[index].valueStart)..<Int(fields[index].end)))
+    }
+
     /// The response's `:status`; nil where there is none of three digits.
     public var status: Int? {
         guard let range = range(of: ":status"), range.count == 3 else { return nil }

@@ -86,9 +86,9 @@ import Testing
 }
 
 @Suite struct PushLogTests {
-    private func push(_ number: Int) -> AcceptedPush {
-        AcceptedPush(
-            token: "aa", headers: ["apns-id": "\(number)", "a\"": "b"], payload: Array(#"{"n":1}"#.utf8), at: 1_709_210_096_007)
+    private func push(_ number: Int) -> PushLog.Entry {
+        let draft = Draft(path: "/3/device/AA", fields: [("authorization", "x"), ("a\"", "b")], body: #"{"n":1}"#)
+        return PushLog.Entry(request: draft.request, id: Array("\(number)".utf8), at: 1_709_210_096_007)
     }
 
     @Test func writesWhatItHolds() {

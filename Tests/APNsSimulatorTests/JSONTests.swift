@@ -25,11 +25,20 @@ import Testing
     ])
     func refuses(text: String) {
         #expect(JSON(parsing: Array(text.utf8)) == nil)
+        #expect(!JSON.isObjectWithMembers(Array(#"{"x":\#(text)}"#.utf8)) || text == #"{"a":1,"a":2}"#)
+    }
+
+    @Test(arguments: [
+        (#"{"a":[{"b":"\u00e9"}]}"#, true), ("{}", false), ("[{}]", false), (#"[{"a":1}]"#, false), (#"{"a":1}x"#, false),
+    ])
+    func objectsAreTold(text: String, expected: Bool) {
+        #expect(JSON.isObjectWithMembers(Array(text.utf8)) == expected)
     }
 
     @Test func refusesWhatIsNotUTF8() {
         #expect(JSON(parsing: [0x22, 0xff, 0x22]) == nil)
         #expect(JSON(parsing: [0x22, 0xed, 0xa0, 0x80, 0x22]) == nil)
+        #expect(!JSON.isObjectWithMembers(Array(#"{"a":""#.utf8) + [0xff] + Array(#""}"#.utf8)))
     }
 
     @Test func nestingHasALimit() {

@@ -16,9 +16,11 @@ private let now: UInt64 = 1_800_000_000
 
     private func outcome(_ token: String, at time: UInt64 = now) -> Reason? {
         var verifier = verifier
-        switch verifier.verify("bearer " + token, now: time) {
-        case .success: return nil
-        case .failure(let rejection): return rejection.reason
+        do throws(Rejection) {
+            _ = try verifier.verify(Array("bearer \(token)".utf8).span, now: time)
+            return nil
+        } catch {
+            return error.reason
         }
     }
 
@@ -95,22 +97,21 @@ private let now: UInt64 = 1_800_000_000
 
     @Test func aKnownTokenStillExpires() throws {
         var verifier = verifier
-        let header = "Bearer " + (try provider.token(iat: now))
-        #expect(throws: Never.self) { try verifier.verify(header, now: now).get() }
-        #expect(verifier.verify(header, now: now + 3601) == .failure(Rejection(.expiredProviderToken)))
+        let header = Array("Bearer \(try provider.token(iat: now))".utf8)
+        #expect(try verifier.verify(header.span, now: now).issuedAt == now)
+        #expect(throws: Rejection(.expiredProviderToken)) { try verifier.verify(header.span, now: now + 3601) }
     }
 
     @Test func aConnectionMayNotChangeItsTokenOften() throws {
         var rules = Rules(bundleID: "org.example.app", verifier: verifier)
         var session = Rules.Session()
         func send(_ token: String, at time: UInt64) -> Reason? {
-            let headers = ["authorization": "bearer " + token, "apns-topic": "org.example.app"]
-            let request = PushRequest(
-                path: "/3/device/00", headers: headers.map { .init(name: $0.key, value: $0.value) }, body: Array(#"{"a":1}"#.utf8)
-            )
-            switch rules.verdict(request, on: &session, now: time) {
-            case .success: return nil
-            case .failure(let rejection): return rejection.reason
+            let draft = Draft(fields: [("authorization", "bearer " + token), ("apns-topic", "org.example.app")])
+            do throws(Rejection) {
+                _ = try rules.check(draft.request, on: &session, now: time)
+                return nil
+            } catch {
+                return error.reason
             }
         }
         let first = try provider.token(iat: now)

@@ -42,30 +42,31 @@ struct Case: Sendable, CustomTestStringConvertible {
         bearer = "bearer " + (try provider.token(iat: now - 60))
     }
 
-    private func request(_ test: Case) -> PushRequest {
-        var headers: [String: String?] = [
+    private func draft(_ test: Case) -> Draft {
+        var fields: [String: String?] = [
             "authorization": bearer, "apns-topic": bundle, "apns-push-type": "alert", "apns-priority": "10",
             "apns-expiration": "0", "apns-id": "123e4567-e89b-12d3-a456-426655440000",
         ]
-        headers.merge(test.headers) { $1 }
-        return PushRequest(
-            method: test.method, path: test.path,
-            headers: headers.compactMap { name, value in value.map { PushRequest.Field(name: name, value: $0) } },
-            body: Array(test.body.utf8))
+        fields.merge(test.headers) { $1 }
+        return Draft(
+            method: test.method, path: test.path, fields: fields.compactMap { name, value in value.map { (name, $0) } },
+            body: test.body)
     }
 
-    private func outcome(_ request: PushRequest) -> Reason? {
+    private func outcome(_ draft: Draft) -> Reason? {
         var rules = rules
         var session = Rules.Session()
-        switch rules.verdict(request, on: &session, now: now) {
-        case .success: return nil
-        case .failure(let rejection): return rejection.reason
+        do throws(Rejection) {
+            _ = try rules.check(draft.request, on: &session, now: now)
+            return nil
+        } catch {
+            return error.reason
         }
     }
 
     @Test(arguments: pathCases + headerCases + typeCases + payloadCases)
     func verdict(_ test: Case) {
-        #expect(outcome(request(test)) == test.expected)
+        #expect(outcome(draft(test)) == test.expected)
     }
 
     private static let pathCases = [
@@ -175,31 +176,32 @@ struct Case: Sendable, CustomTestStringConvertible {
     @Test func acceptedRequestsSayWhatTheyAre() throws {
         var rules = rules
         var session = Rules.Session()
-        let accepted = try rules.verdict(request(Case("good", nil)), on: &session, now: now).get()
-        #expect(accepted == Rules.Accepted(token: mixedCaseDevice.lowercased(), pushType: .alert))
+        let request = draft(Case("good", nil)).request
+        #expect(try rules.check(request, on: &session, now: now) == .alert)
+        #expect(request.token == mixedCaseDevice.lowercased())
         #expect(session.provider?.issuedAt == now - 60)
     }
 
     @Test(arguments: ["apns-id", "apns-topic", "authorization", "apns-priority", "x-other"])
     func aRepeatedHeaderIsRefused(name: String) {
-        var request = request(Case("good", nil, ["x-other": "1"]))
-        request.headers.append(PushRequest.Field(name: name, value: "again"))
-        #expect(outcome(request) == .duplicateHeaders)
+        var draft = draft(Case("good", nil, ["x-other": "1"]))
+        draft.fields.append((name, "again"))
+        #expect(outcome(draft) == .duplicateHeaders)
     }
 
     @Test func whichFaultIsSeenFirst() {
         // Everything is wrong; what is put right in turn shows the next one.
-        var request = PushRequest(method: "GET", path: "/x", headers: [], body: [])
-        #expect(outcome(request) == .badPath)
-        request.path = "/3/device/"
-        #expect(outcome(request) == .methodNotAllowed)
-        request.method = "POST"
-        #expect(outcome(request) == .missingProviderToken)
-        request.headers.append(.init(name: "authorization", value: bearer))
-        #expect(outcome(request) == .missingDeviceToken)
-        request.path += "00"
-        #expect(outcome(request) == .missingTopic)
-        request.headers.append(.init(name: "apns-topic", value: bundle))
-        #expect(outcome(request) == .payloadEmpty)
+        var draft = Draft(method: "GET", path: "/x", fields: [], body: "")
+        #expect(outcome(draft) == .badPath)
+        draft.path = "/3/device/"
+        #expect(outcome(draft) == .methodNotAllowed)
+        draft.method = "POST"
+        #expect(outcome(draft) == .missingProviderToken)
+        draft.fields.append(("authorization", bearer))
+        #expect(outcome(draft) == .missingDeviceToken)
+        draft.path += "00"
+        #expect(outcome(draft) == .missingTopic)
+        draft.fields.append(("apns-topic", bundle))
+        #expect(outcome(draft) == .payloadEmpty)
     }
 }
