@@ -143,6 +143,7 @@ private final class Reader: EventSource {
     @Test func aPlainFileCannotBeWatched() throws {
         let entries = try onALoop { loop, log in
             let folder = try File.makeTemporaryFolder()
+            defer { try? File.removeTree(folder) }
             let file = try OpenFile("\(folder)/f", .create(mode: 0o600))
             let pair = try Socket.pair()
             let source = Reader(pair.first) { _, _ in }

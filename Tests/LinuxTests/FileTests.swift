@@ -1,9 +1,10 @@
 import Linux
 import Testing
 
-@Suite struct FileTests {
+@Suite final class FileTests {
     let folder: String
     init() throws { folder = try File.makeTemporaryFolder() }
+    deinit { try? File.removeTree(folder) }
 
     private func path(_ name: String) -> String { "\(folder)/\(name)" }
     private func bytes(_ text: String) -> [UInt8] { Array(text.utf8) }

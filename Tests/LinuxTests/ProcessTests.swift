@@ -22,6 +22,7 @@ import Testing
 
     @Test func aChildsStatusOutputAndEnvironment() throws {
         let folder = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(folder) }
         let child = try ChildProcess.spawn(
             "/bin/sh", arguments: ["-c", "echo $GREETING; exit 7"], environment: ["GREETING": "hello"],
             output: .file("\(folder)/out"))

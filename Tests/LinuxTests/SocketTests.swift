@@ -37,6 +37,7 @@ import Testing
     @Test(arguments: ["127.0.0.1:0", "[::1]:0", "unix"])
     func carriesBytesBothWays(text: String) throws {
         let folder = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(folder) }
         let address = try #require(SocketAddress(parsing: text == "unix" ? "unix:\(folder)/s" : text))
         let listener = try Socket.listen(on: address)
         if try listener.accept() != nil { Issue.record("a connection before anyone connected") }
@@ -98,6 +99,7 @@ import Testing
 
     @Test func aLeftoverUnixPathIsReplacedButAFileIsNot() throws {
         let folder = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(folder) }
         do { _ = try Socket.listen(on: .unix("\(folder)/s")) }
         #expect(File.exists("\(folder)/s"))
         _ = try Socket.listen(on: .unix("\(folder)/s"))
