@@ -73,7 +73,18 @@ private final class Reader: EventSource {
     }
 
     @Test func aReusedDescriptorGetsNoEventOfItsPredecessor() throws {
-        let entries = try onALoop { loop, log in
+        // Another test may be quicker and take the number: then once more.
+        for _ in 0..<100 {
+            let entries = try reuseADescriptor()
+            if entries == ["first", "number not reused"] { continue }
+            #expect(entries == ["first"])
+            return
+        }
+        Issue.record("the number was never used again")
+    }
+
+    private func reuseADescriptor() throws -> [String] {
+        try onALoop { loop, log in
             let one = try Socket.pair()
             let two = try Socket.pair()
             _ = try one.first.write([1].span)
@@ -100,7 +111,6 @@ private final class Reader: EventSource {
             ]
             state.keep = [Reader(one.first, hit), Reader(two.first, hit)]
         }
-        #expect(entries == ["first"])
     }
 
     @Test func interestIsHeededAlsoWithinABatch() throws {
