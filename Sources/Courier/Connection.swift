@@ -103,6 +103,8 @@ final class Connection: EventSource {
     }
 
     var isBusy: Bool { !flights.isEmpty }
+    /// The peer has said hello.
+    var isReady: Bool { phase == .ready }
 
     /// Sends one request; call it only with room.
     func send(_ delivery: Delivery, _ attempt: Attempt) {

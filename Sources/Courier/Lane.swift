@@ -110,7 +110,7 @@ final class Lane: ConnectionOwner {
     }
 
     private func giveUp(_ delivery: Delivery) {
-        let none: Reason = current == nil ? .unreachable : .late
+        let none: Reason = current?.isReady == true ? .late : .unreachable
         let standing = delivery.standing ?? (0, none)
         finish(delivery, .failed(status: standing.status, reason: standing.reason, verdict: .keep))
     }
