@@ -64,9 +64,12 @@ import Testing
 
     @Test func anEndlessRefusalOfTheProviderIsNotHammered() async throws {
         let script = Self.refusing(403, "ExpiredProviderToken") { _ in true }
-        try await Stage.play(script: script) { stage in
+        var timing = Stage.timing
+        timing.reconnect = Backoff(firstMs: 50, longestMs: 2000)
+        try await Stage.play(timing: timing, script: script) { stage in
             _ = await stage.send((1...200).map { Push.sample($0, deadlineInMs: 600) })
-            #expect(await stage.server.connections <= 20)
+            // At least 25, 50, 100, 200 and 400 ms lie between them.
+            #expect(await stage.server.connections <= 5)
         }
     }
 

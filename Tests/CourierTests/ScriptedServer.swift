@@ -62,6 +62,7 @@ actor ScriptedServer: LoopActor {
     nonisolated var port: UInt16 { address.port! }
     var requests: [Request] { listener.requests }
     var connections: Int { listener.accepted }
+    var openConnections: Int { listener.peers.count }
 }
 
 private final class Listener: EventSource {
