@@ -18,6 +18,8 @@ struct LifeCycle {
     private var refs = IDTable()
     /// By a ref's number: its `until`, or `purgedMark`.
     private var until: [UInt64] = []
+    /// By a ref's number: where it was sealed.
+    private var sealedAt: [UInt64] = []
     private var jobs = IDTable()
     /// By a job's number: its ref's number, or `doneMark`.
     private var refOfJob: [UInt32] = []
@@ -31,25 +33,19 @@ struct LifeCycle {
 
     mutating func admit(_ entry: Entry, index: UInt64) throws(VerificationFailure) {
         let fields: EntryFields
-        do { fields = try EntryFields(entry.encoded.span) } catch { throw VerificationFailure(.entry, error.description, index: index) }
-        try admit(fields, index: index)
-    }
-
-    mutating func admit(_ entry: EntryFields, index: UInt64, file: String) throws(VerificationFailure) {
-        do throws(VerificationFailure) {
-            try admit(entry, index: index)
-        } catch {
-            var failure = error
-            failure.file = file
-            throw failure
+        do { fields = try EntryFields(entry.encoded.span) } catch {
+            throw VerificationFailure(.entry, error.description, index: index)
         }
+        try admit(fields, index: index)
     }
 
     mutating func admit(_ entry: EntryFields, index: UInt64) throws(VerificationFailure) {
         let (at, ref) = (entry.atMs, entry.ref)
         if report.fromMs == nil { report.fromMs = at }
         if at != report.toMs {
-            guard at >= report.toMs ?? 0 else { throw VerificationFailure(.time, "its time is before its predecessor's", index: index) }
+            guard at >= report.toMs ?? 0 else {
+                throw VerificationFailure(.time, "its time is before its predecessor's", index: index)
+            }
             try closeWindow(before: index)
             clock.advance(to: at)
             report.toMs = at
@@ -64,8 +60,11 @@ struct LifeCycle {
         case .keysRatcheted:
             try ratchet(entry.number, at: at, index: index)
         case .tokenSealed:
-            guard refs.insert(ref) != nil else { throw VerificationFailure(.sealedTwice, "sealed a second time", index: index, ref: ref) }
+            guard refs.insert(ref) != nil else {
+                throw VerificationFailure(.sealedTwice, "sealed a second time", index: index, ref: ref)
+            }
             until.append(entry.untilMs)
+            sealedAt.append(index)
             report.sealed += 1
         case .tokenOpened:
             let number = try live(ref, index: index)
@@ -96,7 +95,8 @@ struct LifeCycle {
         for (number, until) in until.enumerated() where until != Self.purgedMark {
             if clock.lateness(of: until) == .late {
                 throw VerificationFailure(
-                    .neverPurged, "should be purged since \(Timestamp.text(until)) and is not", ref: OpaqueID(refs.ids[number]))
+                    .neverPurged, "sealed until \(Timestamp.text(until)), and still not purged at the end of the log",
+                    index: sealedAt[number], ref: OpaqueID(refs.ids[number]))
             }
         }
         return report
@@ -130,13 +130,16 @@ struct LifeCycle {
             throw VerificationFailure(.neverSealed, "purged, and never sealed", index: index, ref: ref)
         }
         let due = until[number]
-        guard due != Self.purgedMark else { throw VerificationFailure(.purgedTwice, "purged a second time", index: index, ref: ref) }
+        guard due != Self.purgedMark else {
+            throw VerificationFailure(.purgedTwice, "purged a second time", index: index, ref: ref)
+        }
         switch clock.lateness(of: due) {
         case .none: break
         case .excused: report.excused += 1
         case .late:
             throw VerificationFailure(
-                .purgedLate, "purged at \(Timestamp.text(at)), more than 2 minutes after \(Timestamp.text(due))", index: index, ref: ref)
+                .purgedLate, "purged at \(Timestamp.text(at)), more than 2 minutes after \(Timestamp.text(due))", index: index,
+                ref: ref)
         }
         until[number] = Self.purgedMark
         report.purged += 1
@@ -156,7 +159,8 @@ struct LifeCycle {
         let due = (destroyed + 4) * Self.epochMs
         if clock.lateness(of: due) == .late {
             throw VerificationFailure(
-                .ratchetLate, "by \(Timestamp.text(report.toMs ?? 0)) the keys of epoch \(destroyed + 1) should be destroyed", index: index - 1)
+                .ratchetLate, "by \(Timestamp.text(report.toMs ?? 0)) the keys of epoch \(destroyed + 1) should be destroyed",
+                index: index - 1)
         }
     }
 }

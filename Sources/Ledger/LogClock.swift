@@ -3,8 +3,6 @@ struct LogClock {
     enum Lateness { case none, excused, late }
 
     private struct Start {
-        /// The end of the start's window, exclusive.
-        var endMs: UInt64
         /// `at` of the last window before the start's own, 0 for none: the log is silent between the two.
         var silentFromMs: UInt64
         /// Until when what came due in the silence may be made up for.
@@ -14,11 +12,11 @@ struct LogClock {
     private(set) var atMs: UInt64 = 0
     private var beforeMs: UInt64 = 0
     private var resolutionMs: UInt64 = 60_000
-    /// Those that may still excuse something.
+    /// Those that still excuse something.
     private var starts: [Start] = []
 
     /// The latest moment, to the second, at which an entry of this window can have happened.
-    var latestMs: UInt64 { atMs + max(resolutionMs, 1000) - 1000 }
+    var latestMs: UInt64 { atMs + resolutionMs - 1000 }
 
     /// Opens a later window.
     mutating func advance(to atMs: UInt64) {
@@ -27,20 +25,19 @@ struct LogClock {
         starts.removeAll { $0.excusesToMs < atMs }
     }
 
-    /// A broker has started in this window.
+    /// A broker has started in this window; its windows are that long from now on.
     mutating func start(resolutionMs: UInt64) {
-        self.resolutionMs = resolutionMs
-        let window = max(resolutionMs, 1000)
-        let allowance = (LifeCycle.graceMs + window - 1) / window * window
-        starts.append(Start(endMs: atMs + window, silentFromMs: beforeMs, excusesToMs: atMs + allowance))
+        self.resolutionMs = max(resolutionMs, 1000)
+        let allowance = (LifeCycle.graceMs + self.resolutionMs - 1) / self.resolutionMs * self.resolutionMs
+        starts.append(Start(silentFromMs: beforeMs, excusesToMs: atMs + allowance))
     }
 
     /// How an event in this window stands to its due time.
     ///
-    /// Late is excused when no broker ran from the due time to a start: no window from the due time on comes before the start's.
+    /// Late is excused when no broker ran from the due time to a start: no window from the due time on comes before the start's. (A start
+    /// from before the due time has ceased to excuse when the event is late.)
     func lateness(of dueMs: UInt64) -> Lateness {
         if atMs <= dueMs + LifeCycle.graceMs { return .none }
-        let isExcused = starts.contains { $0.silentFromMs < dueMs && dueMs < $0.endMs && atMs <= $0.excusesToMs }
-        return isExcused ? .excused : .late
+        return starts.contains { $0.silentFromMs < dueMs } ? .excused : .late
     }
 }

@@ -23,7 +23,8 @@ enum Damage: CaseIterable {
         func pick(_ places: [Int]) -> Int? { places.randomElement(using: &random) }
         switch self {
         case .dropSeal:
-            guard let place = pick(seals.filter { seal in story.contains { $0.ref == story[seal].ref && $0.untilMs == nil } }) else { return nil }
+            guard let place = pick(seals.filter { seal in story.contains { $0.ref == story[seal].ref && $0.untilMs == nil } })
+            else { return nil }
             story.remove(at: place)
         case .dropOpening:
             guard let place = pick(openings.filter { outcomes[story[$0].job!] != nil }) else { return nil }
@@ -35,7 +36,10 @@ enum Damage: CaseIterable {
             guard end > lastStart + 1_500_000 else { return nil }
             story.removeAll { if case .keysRatcheted = $0.op { $0.atMs >= lastStart } else { false } }
         case .repeatSeal, .repeatOpening, .repeatOutcome, .repeatPurge:
-            let places = self == .repeatSeal ? seals : self == .repeatOpening ? openings : self == .repeatPurge ? purges : outcomes.values.map { $0[0] }.sorted()
+            let places =
+                self == .repeatSeal
+                ? seals
+                : self == .repeatOpening ? openings : self == .repeatPurge ? purges : outcomes.values.map { $0[0] }.sorted()
             guard let place = pick(places) else { return nil }
             let later = Int.random(in: place...story.count - 1, using: &random) + 1
             var copy = story[place]
@@ -47,7 +51,9 @@ enum Damage: CaseIterable {
             outcome.atMs = story[place].atMs
             story.insert(outcome, at: place)
         case .openingAfterPurge:
-            guard let place = pick(openings.filter { opening in purges.contains { story[$0].ref == story[opening].ref } }) else { return nil }
+            guard let place = pick(openings.filter { opening in purges.contains { story[$0].ref == story[opening].ref } }) else {
+                return nil
+            }
             let purge = purges.first { story[$0].ref == story[place].ref }!
             var opening = story[place]
             opening.atMs = story[purge].atMs

@@ -45,7 +45,8 @@ struct HonestBroker {
             let node = EntryText("node-1")!
             let policy = sha256(Self.policy)
             let version = EntryText("1.0")!
-            events.append((time, .brokerStarted(node: node, version: version, policy: policy, resolutionSeconds: UInt32(resolution))))
+            events.append(
+                (time, .brokerStarted(node: node, version: version, policy: policy, resolutionSeconds: UInt32(resolution))))
             events.append((time, .policyLoaded(name: EntryText("rooms")!, policy: policy)))
             ratchet(in: span)
             if pick(0...1) == 0 { events.append((span.upperBound, .brokerStopped(node: node))) }
@@ -83,8 +84,13 @@ struct HonestBroker {
             events.append((opened, .tokenOpened(ref: ref, job: job, template: EntryText("rooms.waiting")!)))
             let answered = opened + pick(0...120)
             if answered < span.upperBound {
-                events.append((answered, pick(0...1) == 0 ? .pushDelivered(ref: ref, job: job, status: 200)
-                    : .pushFailed(ref: ref, job: job, status: 410, reason: .unregistered)))
+                events.append(
+                    (
+                        answered,
+                        pick(0...1) == 0
+                            ? .pushDelivered(ref: ref, job: job, status: 200)
+                            : .pushFailed(ref: ref, job: job, status: 410, reason: .unregistered)
+                    ))
             } else if let next = spans.first(where: { $0.lowerBound > opened }) {
                 events.append((next.lowerBound, .pushFailed(ref: ref, job: job, status: 0, reason: .unknown)))
             }

@@ -33,7 +33,10 @@ import Testing
     }
     static func purge(_ time: UInt64, _ ref: OpaqueID) -> Entry { at(time, .tokenPurged(ref: ref, cause: .expired)) }
     static func start(_ time: UInt64, resolution: UInt32 = 60) -> Entry {
-        at(time, .brokerStarted(node: EntryText("n")!, version: EntryText("1")!, policy: EntryTests.policy, resolutionSeconds: resolution))
+        at(
+            time,
+            .brokerStarted(
+                node: EntryText("n")!, version: EntryText("1")!, policy: EntryTests.policy, resolutionSeconds: resolution))
     }
     static func stop(_ time: UInt64) -> Entry { at(time, .brokerStopped(node: EntryText("n")!)) }
     static func ratchet(_ time: UInt64, _ epoch: Int) -> Entry { at(time, .keysRatcheted(epoch: UInt64(Int(epoch0) + epoch))) }
@@ -54,7 +57,9 @@ import Testing
     static let refs: [History] = [
         History("nothing", []),
         History("a life", [seal(0, a, until: 300), open(60, a, job1), deliver(60, a, job1), purge(240, a)]),
-        History("two jobs, answers crossed", [seal(0, a, until: 600), open(0, a, job1), open(0, a, job2), fail(60, a, job2), deliver(60, a, job1), purge(60, a)]),
+        History(
+            "two jobs, answers crossed",
+            [seal(0, a, until: 600), open(0, a, job1), open(0, a, job2), fail(60, a, job2), deliver(60, a, job1), purge(60, a)]),
         History("all in one window", [seal(0, a, until: 300), open(0, a, job1), deliver(0, a, job1), purge(0, a)]),
         History("sealed twice", .sealedTwice, [seal(0, a, until: 300), seal(60, a, until: 300)]),
         History("sealed again after its purge", .sealedTwice, [seal(0, a, until: 300), purge(60, a), seal(60, a, until: 300)]),
@@ -65,14 +70,24 @@ import Testing
         History("opened at until", .openedLate, [seal(0, a, until: 300), open(300, a, job1)]),
         History("opened after its purge", .afterPurge, [seal(0, a, until: 600), purge(60, a), open(60, a, job1)]),
         History("one job opens twice", .jobTwice, [seal(0, a, until: 600), open(0, a, job1), open(60, a, job1)]),
-        History("one job opens two refs", .jobTwice, [seal(0, a, until: 600), seal(0, b, until: 600), open(0, a, job1), deliver(0, a, job1), open(60, b, job1)]),
+        History(
+            "one job opens two refs", .jobTwice,
+            [seal(0, a, until: 600), seal(0, b, until: 600), open(0, a, job1), deliver(0, a, job1), open(60, b, job1)]),
         History("an outcome of no job", .jobUnknown, [seal(0, a, until: 600), deliver(0, a, job1)]),
         History("an outcome before it is opened", .jobUnknown, [seal(0, a, until: 600), deliver(0, a, job1), open(0, a, job1)]),
-        History("an outcome of another ref's job", .jobUnknown, [seal(0, a, until: 600), seal(0, b, until: 600), open(0, a, job1), deliver(0, b, job1)]),
-        History("delivered twice", .outcomeTwice, [seal(0, a, until: 600), open(0, a, job1), deliver(0, a, job1), deliver(60, a, job1)]),
-        History("delivered, then failed", .outcomeTwice, [seal(0, a, until: 600), open(0, a, job1), deliver(0, a, job1), fail(60, a, job1)]),
+        History(
+            "an outcome of another ref's job", .jobUnknown,
+            [seal(0, a, until: 600), seal(0, b, until: 600), open(0, a, job1), deliver(0, b, job1)]),
+        History(
+            "delivered twice", .outcomeTwice,
+            [seal(0, a, until: 600), open(0, a, job1), deliver(0, a, job1), deliver(60, a, job1)]),
+        History(
+            "delivered, then failed", .outcomeTwice,
+            [seal(0, a, until: 600), open(0, a, job1), deliver(0, a, job1), fail(60, a, job1)]),
         History("an outcome after the purge", [seal(0, a, until: 600), open(0, a, job1), purge(60, a), deliver(60, a, job1)]),
-        History("an unopened job's outcome after the purge", .jobUnknown, [seal(0, a, until: 600), open(0, a, job1), purge(60, a), deliver(60, a, job2)]),
+        History(
+            "an unopened job's outcome after the purge", .jobUnknown,
+            [seal(0, a, until: 600), open(0, a, job1), purge(60, a), deliver(60, a, job2)]),
         History("purged twice", .purgedTwice, [seal(0, a, until: 300), purge(60, a), purge(60, a)]),
         History("purged 2 minutes after until", [seal(0, a, until: 300), purge(420, a)]),
         History("purged later", .purgedLate, [seal(0, a, until: 300), purge(421, a)]),
@@ -84,17 +99,30 @@ import Testing
 
     static let silences: [History] = [
         History("late after a silence", [seal(0, a, until: 300), tick(240), start(6000), ratchet(6000, 18), purge(6120, a)]),
-        History("later than 2 minutes after the start", .purgedLate, [seal(0, a, until: 300), tick(240), start(6000), ratchet(6000, 18), purge(6121, a)]),
-        History("not silent from until on", .purgedLate, [seal(0, a, until: 300), tick(300), start(6000), ratchet(6000, 18), purge(6060, a)]),
-        History("something in the silence", .purgedLate, [seal(0, a, until: 300), tick(240), tick(3000), start(6000), ratchet(6000, 18), purge(6060, a)]),
+        History(
+            "later than 2 minutes after the start", .purgedLate,
+            [seal(0, a, until: 300), tick(240), start(6000), ratchet(6000, 18), purge(6121, a)]),
+        History(
+            "not silent from until on", .purgedLate,
+            [seal(0, a, until: 300), tick(300), start(6000), ratchet(6000, 18), purge(6060, a)]),
+        History(
+            "something in the silence", .purgedLate,
+            [seal(0, a, until: 300), tick(240), tick(3000), start(6000), ratchet(6000, 18), purge(6060, a)]),
         History("stopped before until", [seal(0, a, until: 300), stop(240), start(6000), ratchet(6000, 18), purge(6060, a)]),
         History("silence, and no start", .purgedLate, [seal(0, a, until: 300), tick(240), purge(6000, a)]),
         History("the purge before the start", .purgedLate, [seal(0, a, until: 300), tick(240), purge(6000, a), start(6000)]),
         History("a start before until", .purgedLate, [seal(0, a, until: 300), start(240), purge(480, a)]),
-        History("live at the head, just started", [seal(0, a, until: 300), tick(240), start(6000), ratchet(6000, 18), tick(6120)]),
-        History("overdue since the start", .neverPurged, [seal(0, a, until: 300), tick(240), start(6000), ratchet(6000, 18), tick(6180)]),
-        History("two starts, the first one counts", [seal(0, a, until: 300), tick(240), start(6000), start(6060), ratchet(6060, 18), purge(6120, a)]),
-        History("two starts, the second excuses nothing", .purgedLate, [seal(0, a, until: 300), tick(240), start(6000), start(6060), ratchet(6060, 18), purge(6180, a)]),
+        History(
+            "live at the head, just started", [seal(0, a, until: 300), tick(240), start(6000), ratchet(6000, 18), tick(6120)]),
+        History(
+            "overdue since the start", .neverPurged,
+            [seal(0, a, until: 300), tick(240), start(6000), ratchet(6000, 18), tick(6180)]),
+        History(
+            "two starts, the first one counts",
+            [seal(0, a, until: 300), tick(240), start(6000), start(6060), ratchet(6060, 18), purge(6120, a)]),
+        History(
+            "two starts, the second excuses nothing", .purgedLate,
+            [seal(0, a, until: 300), tick(240), start(6000), start(6060), ratchet(6060, 18), purge(6180, a)]),
     ]
 
     static let keys: [History] = [
@@ -103,6 +131,8 @@ import Testing
         History("held for one epoch", [start(0), ratchet(300, -1), ratchet(900, 1), tick(1199)]),
         History("held for one epoch, and 2 minutes", [start(0), ratchet(300, -1), ratchet(1020, 1), tick(1199)]),
         History("held for longer", .ratchetLate, [start(0), ratchet(300, -1), tick(1021), ratchet(1021, 1)]),
+        History("late in the middle, and made up for", .ratchetLate, [start(0), tick(1021), ratchet(1080, 1), tick(1200)]),
+        History("late by the second window", .ratchetLate, [start(0), ratchet(780, 0), tick(900)]),
         History("never", .ratchetLate, [start(0), tick(721)]),
         History("not yet", [start(0), tick(720)]),
         History("no broker ran", [start(0), ratchet(300, -1), start(90_000), ratchet(90_120, 298), tick(90_240)]),
@@ -121,7 +151,8 @@ import Testing
     @Test func countsAndExcuses() throws {
         var life = LifeCycle()
         let history = [
-            Self.seal(0, Self.a, until: 300), Self.seal(0, Self.b, until: 9000), Self.open(60, Self.a, Self.job1), Self.open(60, Self.b, Self.job2),
+            Self.seal(0, Self.a, until: 300), Self.seal(0, Self.b, until: 9000), Self.open(60, Self.a, Self.job1),
+            Self.open(60, Self.b, Self.job2),
             Self.fail(60, Self.a, Self.job1), Self.start(6000), Self.purge(6060, Self.a),
         ]
         for (index, entry) in history.enumerated() { try life.admit(entry, index: UInt64(index)) }
@@ -143,32 +174,33 @@ import Testing
         #expect(failure?.description.hasPrefix("entry 8, ref 00000000000000000000000000000001: purged at 2") == true)
     }
 
-    @Test(arguments: [1, 7, 60, 90, 300, 3600] as [UInt64]) func honestHistoriesVerify(resolution: UInt64) {
-        for seed in 0..<60 {
+    @Test(arguments: [1, 7, 60, 90, 300, 3600] as [UInt64]) func honestHistoriesVerify(resolution: UInt64) throws {
+        for seed in 0..<40 {
             let story = HonestBroker.story(seed: UInt64(seed), resolution: resolution)
-            #expect(Self.verdict(story) == nil, "seed \(seed)")
-            // So does what was published at any earlier moment.
-            for end in story.indices.dropFirst() where end % 17 == 0 && story[end - 1].atMs != story[end].atMs {
-                #expect(Self.verdict(Array(story[..<end])) == nil, "seed \(seed), the first \(end)")
-            }
+            var life = LifeCycle()
+            do {
+                for (index, entry) in story.enumerated() {
+                    try life.admit(entry, index: UInt64(index))
+                    // What was published after any window must verify as well.
+                    guard index + 1 == story.count || story[index + 1].atMs != entry.atMs else { continue }
+                    var head = life
+                    _ = try head.finish()
+                }
+            } catch { Issue.record("seed \(seed): \(error)") }
         }
     }
 
-    @Test(arguments: [1, 60] as [UInt64]) func everyDamageIsCaught(resolution: UInt64) {
-        for seed in 0..<60 {
-            let story = HonestBroker.story(seed: UInt64(seed), resolution: resolution)
-            var random = SeededGenerator(seed: UInt64(seed) + 1000)
-            for damage in Damage.allCases {
-                guard let damaged = damage.applied(to: story, using: &random) else { continue }
-                #expect(Self.verdict(damaged) != nil, "seed \(seed), \(damage)")
-            }
-        }
-    }
+    static let stories = [1, 60].flatMap { resolution in (0..<40).map { HonestBroker.story(seed: $0, resolution: resolution) } }
 
-    @Test(arguments: Damage.allCases) func thatDamageIsTried(damage: Damage) {
+    @Test(arguments: Damage.allCases) func everyDamageIsCaught(damage: Damage) {
         var random = SeededGenerator(seed: 4)
-        let stories = (0..<60).map { HonestBroker.story(seed: $0, resolution: 60) }
-        #expect(stories.filter { damage.applied(to: $0, using: &random) != nil }.count > 10)
+        var tried = 0
+        for (number, story) in Self.stories.enumerated() {
+            guard let damaged = damage.applied(to: story, using: &random) else { continue }
+            tried += 1
+            #expect(Self.verdict(damaged) != nil, "story \(number)")
+        }
+        #expect(tried > 15)
     }
 
     @Test func idsAreNumberedInOrderAndNeverForgotten() {
