@@ -25,7 +25,8 @@ public struct LedgerFolder: Sendable {
                 "\(path) already holds other bytes. Published files never change: this folder belongs to another history"
             case .missing(let path): "\(path) is missing: restore the ledger's folder from a mirror or a backup"
             case .damaged(let path): "\(path) is damaged: restore the ledger's folder from a mirror or a backup"
-            case .foreignCheckpoint: "the checkpoint is not signed by this ledger's key: wrong folder, wrong key, or a damaged file"
+            case .foreignCheckpoint:
+                "the checkpoint is not signed by this ledger's key: wrong folder, wrong key, or a damaged file"
             case .ahead(let folder, let store):
                 "the published ledger has \(folder) entries and the store knows of \(store): the store is an old copy. Going on would "
                     + "rewrite history; restore the newer store, or start a new ledger under another origin"
@@ -59,8 +60,12 @@ public struct LedgerFolder: Sendable {
     }
 
     /// Makes a plan's files and then its checkpoint visible, durably. Doing it again changes nothing.
-    /// - Throws: `conflict` if a file lies there with other bytes, `ahead` if the published checkpoint is larger.
+    /// - Throws: `conflict` if a file lies there with other bytes, `ahead` if the published checkpoint is larger, `different` if the
+    ///   checkpoint is not of the plan's size and root, or another one of that size is published.
     public func publish(_ plan: PublicationPlan, checkpoint: SignedNote) throws(Failure) {
+        guard let next = Checkpoint(text: checkpoint.text), next.size == plan.newSize, next.root == plan.root else {
+            throw .different(size: plan.newSize)
+        }
         if let old = try self.checkpoint() {
             guard let head = SignedNote(old).flatMap({ Checkpoint(text: $0.text) }) else { throw .foreignCheckpoint }
             guard head.size <= plan.newSize else { throw .ahead(folder: head.size, store: plan.newSize) }

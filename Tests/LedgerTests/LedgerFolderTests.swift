@@ -11,9 +11,13 @@ import Testing
 
     deinit { try? File.removeTree(path) }
 
-    func publish(_ plan: PublicationPlan) throws { try folder.publish(plan, checkpoint: key.sign(size: plan.newSize, root: plan.root)) }
+    func publish(_ plan: PublicationPlan) throws {
+        try folder.publish(plan, checkpoint: key.sign(size: plan.newSize, root: plan.root))
+    }
 
-    func head(_ plan: PublicationPlan) -> Checkpoint { Checkpoint(origin: key.verifierKey.name, size: plan.newSize, root: plan.root) }
+    func head(_ plan: PublicationPlan) -> Checkpoint {
+        Checkpoint(origin: key.verifierKey.name, size: plan.newSize, root: plan.root)
+    }
 
     func standing(_ plan: PublicationPlan?) throws -> LedgerFolder.Standing {
         try folder.standing(comparedWith: plan.map(head), key: key.verifierKey)
@@ -49,7 +53,8 @@ import Testing
         let files = try tree()
         #expect(
             files.keys.sorted() == [
-                "/checkpoint", "/tile/0/000", "/tile/0/001", "/tile/0/002.p/188", "/tile/1/000.p/1", "/tile/1/000.p/2", "/tile/entries/000",
+                "/checkpoint", "/tile/0/000", "/tile/0/001", "/tile/0/002.p/188", "/tile/1/000.p/1", "/tile/1/000.p/2",
+                "/tile/entries/000",
                 "/tile/entries/001", "/tile/entries/002.p/188",
             ], "partials go once the full tile stands")
         #expect(try File.status(folder.path + "/checkpoint")?.mode == 0o644)
@@ -136,6 +141,15 @@ import Testing
         let other = first.log.append([leaf(4)])
         #expect(throws: LedgerFolder.Failure.conflict(path: "tile/0/000.p/4")) { try publish(other) }
         #expect(try folder.checkpoint() == key.sign(size: 3, root: first.root).encoded)
+    }
+
+    /// What the store still holds is not what its head signs.
+    @Test func aPlanIsPublishedUnderItsOwnCheckpointOnly() throws {
+        let (plan, other) = (TileLog().append([leaf(0), leaf(1)]), TileLog().append([leaf(0), leaf(2)]))
+        for checkpoint in [key.sign(size: 2, root: other.root), key.sign(size: 3, root: plan.root)] {
+            #expect(throws: LedgerFolder.Failure.different(size: 2)) { try folder.publish(plan, checkpoint: checkpoint) }
+        }
+        #expect(!File.exists(folder.path))
     }
 
     @Test func aDamagedStateStopsTheStart() throws {
