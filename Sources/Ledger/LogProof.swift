@@ -19,7 +19,9 @@ public struct LogProof: Sendable, Hashable {
             let split = bytes.indices.dropLast().first(where: { bytes[$0] == 0x0a && bytes[$0 + 1] == 0x0a }),
             let note = SignedNote(Array(bytes[(split + 2)...]))
         else { return nil }
-        var lines = text.utf8.prefix(split).split(separator: 0x0a, omittingEmptySubsequences: false).map { String(Substring($0)) }[...]
+        var lines = text.utf8.prefix(split).split(separator: 0x0a, omittingEmptySubsequences: false).map {
+            String(Substring($0))
+        }[...]
         guard lines.popFirst() == Self.header else { return nil }
         if let extra = lines.first, extra.hasPrefix("extra ") {
             guard Base64.standard.decode(String(extra.dropFirst(6))) != nil else { return nil }
@@ -46,5 +48,30 @@ public struct LogProof: Sendable, Hashable {
     public func isValid(entry: Span<UInt8>, key: VerifierKey) -> Bool {
         guard let head = checkpoint.checkpoint(signedBy: key) else { return false }
         return InclusionProof(index: index, size: head.size, hashes: hashes).isValid(leaf: .leaf(entry), root: head.root)
+    }
+}
+
+extension LogProof {
+    /// Proves that the entry at `index` is in the log that the source's checkpoint signs, and returns the entry too.
+    /// - Throws: also when the tiles do not lead from the entry to the signed root.
+    public static func make(
+        from source: any LogSource, key: VerifierKey, index: UInt64
+    ) async throws(VerificationFailure) -> (entry: [UInt8], proof: LogProof) {
+        let bytes = try await LogReader(source).file(TilePath.checkpoint)
+        guard let note = SignedNote(bytes), let head = note.checkpoint(signedBy: key) else {
+            throw VerificationFailure(
+                .signature, "is no checkpoint that \(key.name) has signed with this key", file: TilePath.checkpoint)
+        }
+        guard index < head.size else {
+            throw VerificationFailure(.missing, "the log has \(head.size) entries, numbered from 0", index: index)
+        }
+        var tiles = TileReader(source, size: head.size)
+        let entry = try await tiles.entries(bundle: index / 256)[Int(index % 256)]
+        let inclusion = try await tiles.inclusionProof(index: index)
+        let proof = LogProof(index: index, hashes: inclusion.hashes, checkpoint: note)
+        guard proof.isValid(entry: entry.span, key: key) else {
+            throw VerificationFailure(.tree, "the tiles do not lead from this entry to the signed root", index: index)
+        }
+        return (entry, proof)
     }
 }

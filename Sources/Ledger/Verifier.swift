@@ -1,7 +1,7 @@
 /// Recomputes a whole log from its entries and checks the story that they tell. Trusts nothing but the key.
 ///
-/// Reads each file once and in order. Memory grows with the refs and jobs that the log ever had (about 30 bytes each), since that each
-/// lives once can't be told otherwise; not with the entries.
+/// Reads each file once and in order, and keeps none. What stays in memory is about 40 bytes for each ref and 30 for each job that the log
+/// ever had: that each comes once can't be told otherwise in one pass.
 public struct Verifier: Sendable {
     /// A checkpoint kept from earlier: its file's name, for messages, and its bytes.
     public struct OlderCheckpoint: Sendable {
@@ -18,8 +18,19 @@ public struct Verifier: Sendable {
 
     /// Verifies the log that the source's checkpoint signs, and that it continues each older checkpoint.
     public func verify(since older: [OlderCheckpoint] = []) async throws(VerificationFailure) -> Report {
+        do throws(VerificationFailure) {
+            return try await run(since: older)
+        } catch {
+            var failure = error
+            if failure.file == nil, let index = failure.index { failure.file = TilePath.entries(index: index / 256) }
+            throw failure
+        }
+    }
+
+    private func run(since older: [OlderCheckpoint]) async throws(VerificationFailure) -> Report {
         let head = try open(try await reader.file(TilePath.checkpoint), name: TilePath.checkpoint)
-        var tree = TreeCheck(older: try older.map { checkpoint throws(VerificationFailure) in try old(checkpoint, upTo: head.size) })
+        var tree = TreeCheck(
+            older: try older.map { checkpoint throws(VerificationFailure) in try old(checkpoint, upTo: head.size) })
         try tree.compareOlder()
         var life = LifeCycle()
         var policies: Set<Digest> = []
@@ -80,18 +91,18 @@ public struct Verifier: Sendable {
             guard leaf == Digest(tile.span, at: offset) else {
                 throw VerificationFailure(.tree, "is not the entry that the hash tile holds", index: index, file: path)
             }
-            let fields = try fields(of: entry, index, path)
+            let fields = try fields(of: entry, index)
             if fields.op == .policyLoaded, let policy = Digest(hex: entry.extracting(fields.policy)) { policies.insert(policy) }
-            try life.admit(fields, index: index, file: path)
+            try life.admit(fields, index: index)
             try tree.append(leaf)
         }
         return end
     }
 
-    private func fields(of entry: Span<UInt8>, _ index: UInt64, _ path: String) throws(VerificationFailure) -> EntryFields {
+    private func fields(of entry: Span<UInt8>, _ index: UInt64) throws(VerificationFailure) -> EntryFields {
         do {
             return try EntryFields(entry)
-        } catch { throw VerificationFailure(.entry, "is no entry: \(error)", index: index, file: path) }
+        } catch { throw VerificationFailure(.entry, "is no entry: \(error)", index: index) }
     }
 
     private func check(_ policy: Digest) async throws(VerificationFailure) {
@@ -107,17 +118,17 @@ public struct Verifier: Sendable {
         let tile = try await reader.tile(full, width: expected.hashes.count)
         for (number, hash) in expected.hashes.enumerated() where hash != Digest(tile.span, at: number * Digest.count) {
             throw VerificationFailure(
-                .tree, "holds a hash, number \(number), that the entries do not give", file: TilePath.path(full, width: expected.hashes.count))
+                .tree, "holds a hash, number \(number), that the entries do not give",
+                file: TilePath.path(full, width: expected.hashes.count))
         }
         try await compareOldPartials(full, tile)
     }
 
-    /// What earlier checkpoints left beside the last, partial file: each must be a beginning of it. `width` counts a bundle's entries.
-    private func compareOldPartials(_ full: String, _ bytes: [UInt8], width entries: Int? = nil) async throws(VerificationFailure) {
-        let width = entries ?? bytes.count / Digest.count
-        guard width < TilePath.fullWidth else { return }
+    /// What earlier checkpoints left beside a file: each must be a beginning of it. `width` counts a bundle's entries.
+    private func compareOldPartials(_ full: String, _ bytes: [UInt8], width entries: Int? = nil) async throws(VerificationFailure)
+    {
         // A wider one belongs to a publication that no checkpoint shows yet.
-        for part in try await reader.partialWidths(full) where part < width {
+        for part in try await reader.partialWidths(full) where part < entries ?? bytes.count / Digest.count {
             let path = TilePath.path(full, width: part)
             let count = entries == nil ? part * Digest.count : EntryBundle.count(of: part, in: bytes)
             // A growing log drops them at any moment.

@@ -7,7 +7,9 @@ import Testing
     static let story = HonestBroker.story(seed: 11, resolution: 300, tokens: 200)
     static let log = PublishedLog(story)
 
-    static func verify(_ source: some LogSource, since: [[UInt8]] = [], key: VerifierKey = PublishedLog.key.verifierKey) async throws(VerificationFailure) -> Report {
+    static func verify(_ source: some LogSource, since: [[UInt8]] = [], key: VerifierKey = PublishedLog.key.verifierKey)
+        async throws(VerificationFailure) -> Report
+    {
         try await Verifier(source, key: key).verify(since: since.map { .init(name: "kept", bytes: $0) })
     }
 
@@ -32,18 +34,25 @@ import Testing
     @Test func theLineOfFiguresIsStable() async throws {
         var report = Report()
         report.origin = "log.example/a"
-        #expect(report.description == "log.example/a: 0 entries, empty; 0 sealed, 0 live, 0 purged (0 late and excused); 0 opened, 0 delivered, 0 failed; 0 older checkpoints hold")
+        #expect(
+            report.description
+                == "log.example/a: 0 entries, empty; 0 sealed, 0 live, 0 purged (0 late and excused); 0 opened, 0 delivered, 0 failed; 0 older checkpoints hold"
+        )
         (report.size, report.sealed, report.live, report.purged, report.excused) = (9, 3, 1, 2, 1)
         (report.opened, report.delivered, report.failed, report.compared) = (4, 2, 1, 5)
         (report.fromMs, report.toMs) = (0, 60_000)
-        #expect(report.description == "log.example/a: 9 entries, 1970-01-01T00:00:00Z to 1970-01-01T00:01:00Z; 3 sealed, 1 live, 2 purged (1 late and excused); 4 opened, 2 delivered, 1 failed; 5 older checkpoints hold")
+        #expect(
+            report.description
+                == "log.example/a: 9 entries, 1970-01-01T00:00:00Z to 1970-01-01T00:01:00Z; 3 sealed, 1 live, 2 purged (1 late and excused); 4 opened, 2 delivered, 1 failed; 5 older checkpoints hold"
+        )
         #expect(try await Self.verify(PublishedLog().source).size == 0)
     }
 
     @Test func everyPublishedHeadVerified() async throws {
         var log = PublishedLog()
         var start = 0
-        for index in Self.story.indices where index + 1 == Self.story.count || Self.story[index + 1].atMs != Self.story[index].atMs {
+        for index in Self.story.indices
+        where index + 1 == Self.story.count || Self.story[index + 1].atMs != Self.story[index].atMs {
             log.publish(Self.story[start...index].map(\.encoded))
             start = index + 1
             if index % 5 == 0 { #expect(await Self.verdict(log.source) == nil, "\(index + 1) entries") }
@@ -101,7 +110,9 @@ import Testing
 
     @Test func theKeyMatters() async throws {
         for key in [try signingKey("log.example/a", seed: 2), try signingKey("log.example/b")] {
-            let failure = await #expect(throws: VerificationFailure.self) { try await Self.verify(Self.log.source, key: key.verifierKey) }
+            let failure = await #expect(throws: VerificationFailure.self) {
+                try await Self.verify(Self.log.source, key: key.verifierKey)
+            }
             #expect(failure?.code == .signature)
         }
     }
@@ -157,7 +168,10 @@ import Testing
         (#"{"at":"2026-01-02T03:04:05Z", "generation":1,"op":"keys.generated"}"#, .entry),
         (#"{"generation":1,"at":"2026-01-02T03:04:05Z","op":"keys.generated"}"#, .entry),
         (#"{"at":"2020-01-02T03:04:05Z","generation":1,"op":"keys.generated"}"#, .time),
-        (#"{"at":"2026-01-02T03:04:05Z","cause":"expired","op":"token.purged","ref":"00000000000000000000000000000001"}"#, .neverSealed),
+        (
+            #"{"at":"2026-01-02T03:04:05Z","cause":"expired","op":"token.purged","ref":"00000000000000000000000000000001"}"#,
+            .neverSealed
+        ),
         ("", .entry),
     ]
 
@@ -169,7 +183,7 @@ import Testing
         let failure = await Self.verdict(log.source)
         #expect(failure?.code == code)
         #expect(failure?.index == 1)
-        #expect(failure?.file == "tile/entries/000.p/2")
+        #expect(failure?.file == "tile/entries/000")
     }
 
     @Test func policiesMustLieThere() async {
@@ -178,6 +192,44 @@ import Testing
         let failure = await Self.verdict(log.source)
         #expect(failure?.code == .missing)
         #expect(failure?.file == "policies/\(EntryTests.policy).json")
+    }
+
+    @Test func whatIsMissedAtTheEndIsNamedWhereItBegan() async {
+        var log = PublishedLog()
+        let ref = OpaqueID(7)
+        log.publish([
+            Entry(atMs: 0, .keysGenerated(generation: 0)).encoded,
+            Entry(atMs: 0, .tokenSealed(ref: ref, kind: .voip, untilMs: 300_000)).encoded,
+            Entry(atMs: 900_000, .keysGenerated(generation: 1)).encoded,
+        ])
+        let failure = await Self.verdict(log.source)
+        #expect(failure?.code == .neverPurged)
+        #expect((failure?.index, failure?.ref, failure?.file) == (1, ref, "tile/entries/000"))
+    }
+
+    @Test func aProofIsOnlyMadeOfWhatIsTrue() async throws {
+        let key = PublishedLog.key.verifierKey
+        let made = try await LogProof.make(from: Self.log.source, key: key, index: 300)
+        #expect(made.entry == Self.story[300].encoded)
+        #expect(LogProof(made.proof.encoded)?.isValid(entry: made.entry, key: key) == true)
+        let beyond = await #expect(throws: VerificationFailure.self) {
+            try await LogProof.make(from: Self.log.source, key: key, index: UInt64(Self.story.count))
+        }
+        #expect(beyond?.code == .missing)
+        var source = Self.log.source
+        source.files["tile/0/000"]![40] ^= 1  // leaf 1
+        let damaged = source
+        let wrong = await #expect(throws: VerificationFailure.self) { try await LogProof.make(from: damaged, key: key, index: 3) }
+        #expect(wrong?.code == .tree)
+    }
+
+    /// A publication whose tidying a crash cut off.
+    @Test func partialFilesBesideAFullOneAreCheckedToo() async {
+        var source = Self.log.source
+        source.files["tile/0/000.p/3"] = Array(source.files["tile/0/000"]![..<96])
+        #expect(await Self.verdict(source) == nil)
+        source.files["tile/0/000.p/3"]![7] ^= 1
+        #expect(await Self.verdict(source)?.file == "tile/0/000.p/3")
     }
 
     @Test func anUnreadableSourceSaysSo() async {
