@@ -14,7 +14,8 @@ public struct Checkpoint: Sendable, Hashable {
     /// Reads the text that a note signs; nil for any other form.
     public init?(text: String) {
         let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
-        guard lines.count == 4, lines[3].isEmpty, VerifierKey.isName(lines[0]), let size = UInt64(lines[1]), String(size) == lines[1],
+        guard lines.count == 4, lines[3].isEmpty, VerifierKey.isName(lines[0]), let size = UInt64(lines[1]),
+            String(size) == lines[1],
             let bytes = Base64.standard.decode(String(lines[2])), let root = Digest(bytes.span)
         else { return nil }
         self.init(origin: String(lines[0]), size: size, root: root)

@@ -48,7 +48,8 @@ public struct Entry: Sendable, Hashable {
 
     public var ref: OpaqueID? {
         switch op {
-        case .tokenSealed(let ref, _, _), .tokenOpened(let ref, _, _), .pushDelivered(let ref, _, _), .pushFailed(let ref, _, _, _),
+        case .tokenSealed(let ref, _, _), .tokenOpened(let ref, _, _), .pushDelivered(let ref, _, _),
+            .pushFailed(let ref, _, _, _),
             .tokenPurged(let ref, _):
             ref
         case .brokerStarted, .brokerStopped, .policyLoaded, .keysGenerated, .keysRatcheted, .requestRefused, .ledgerClosed: nil

@@ -4,7 +4,8 @@
 struct EntryFields {
     /// The keys, in the order in which they stand.
     enum Key: UInt8, CaseIterable {
-        case at, cause, count, epoch, generation, job, kind, name, next, node, op, policy, reason, ref, resolution, status, template,
+        case at, cause, count, epoch, generation, job, kind, name, next, node, op, policy, reason, ref, resolution, status,
+            template,
             until, version
 
         var bit: UInt32 { 1 << UInt32(rawValue) }

@@ -47,7 +47,9 @@ struct EntryScanner {
     mutating func id(in bytes: Span<UInt8>) throws(EntryError) -> OpaqueID {
         try expect("\"", in: bytes)
         let end = position + 2 * OpaqueID.count
-        guard end <= bytes.count, let id = OpaqueID(hex: bytes.extracting(position..<end)) else { throw .value(position: position) }
+        guard end <= bytes.count, let id = OpaqueID(hex: bytes.extracting(position..<end)) else {
+            throw .value(position: position)
+        }
         position = end
         try expect("\"", in: bytes)
         return id

@@ -25,7 +25,8 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
     /// One line whose form is stable.
     public var description: String {
         let span = fromMs.flatMap { from in toMs.map { "\(Timestamp.text(from)) to \(Timestamp.text($0))" } } ?? "empty"
-        return "\(origin): \(size) entries, \(span); \(sealed) sealed, \(live) live, \(purged) purged (\(excused) late and excused); "
+        return
+            "\(origin): \(size) entries, \(span); \(sealed) sealed, \(live) live, \(purged) purged (\(excused) late and excused); "
             + "\(opened) opened, \(delivered) delivered, \(failed) failed; \(compared) older checkpoints hold"
     }
 }

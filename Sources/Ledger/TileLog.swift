@@ -68,7 +68,9 @@ public struct TileLog: Sendable, Hashable {
         guard let bytes = files[path] else { throw .missing(path: path) }
         var entries = EntryBundle(bytes)
         for leaf in leaves {
-            guard let range = entries.next(), Digest.leaf(bytes.span.extracting(range)) == leaf else { throw .damaged(path: path) }
+            guard let range = entries.next(), Digest.leaf(bytes.span.extracting(range)) == leaf else {
+                throw .damaged(path: path)
+            }
         }
         guard entries.isAtEnd else { throw .damaged(path: path) }
         bundle = bytes

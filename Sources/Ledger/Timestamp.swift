@@ -35,7 +35,8 @@ enum Timestamp {
             let hour = pair(text, start + 11), let minute = pair(text, start + 14), let second = pair(text, start + 17)
         else { return nil }
         let year = century * 100 + years
-        guard year >= 1970, (1...12).contains(month), day >= 1, day <= daysIn(month, of: year), hour < 24, minute < 60, second < 60
+        guard year >= 1970, (1...12).contains(month), day >= 1, day <= daysIn(month, of: year), hour < 24, minute < 60,
+            second < 60
         else { return nil }
         return (days(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000
     }

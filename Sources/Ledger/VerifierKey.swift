@@ -49,7 +49,8 @@ public struct VerifierKey: Sendable, Hashable, CustomStringConvertible {
         case .cosignature:
             guard let seconds = Self.cosignatureSeconds(signature) else { return false }
             let message = "cosignature/v1\ntime \(seconds)\n" + text
-            return Ed25519.verify(Array(signature.dropFirst(8)).span, message: Array(message.utf8).span, publicKey: publicKey.span)
+            return Ed25519.verify(
+                Array(signature.dropFirst(8)).span, message: Array(message.utf8).span, publicKey: publicKey.span)
         }
     }
 

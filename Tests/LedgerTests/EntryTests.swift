@@ -1,4 +1,3 @@
-import FoundationEssentials
 import Testing
 
 @testable import Ledger
@@ -157,7 +156,9 @@ import Testing
     }
 
     @Test func namesHoldNothingThatJSONEscapes() {
-        for bad in ["", "a b", "a\"b", "a\\b", "a\nb", "é", "\u{7f}", String(repeating: "a", count: 129)] { #expect(EntryText(bad) == nil) }
+        for bad in ["", "a b", "a\"b", "a\\b", "a\nb", "é", "\u{7f}", String(repeating: "a", count: 129)] {
+            #expect(EntryText(bad) == nil)
+        }
         #expect(EntryText(String(repeating: "a", count: 128)) != nil)
     }
 

@@ -24,7 +24,8 @@ import Testing
     }
 
     static let badKeys: [String] = [
-        "", "audit.example/log1", "audit.example/log1+640a250f", "audit.example/log1+640a250e+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4",
+        "", "audit.example/log1", "audit.example/log1+640a250f",
+        "audit.example/log1+640a250e+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4",
         "audit.example/log2+640a250f+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4",
         "audit.example/log1+640A250F+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4",
         "audit.example/log1+640a250f+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG5",
@@ -64,7 +65,8 @@ import Testing
 
     static let badNotes: [String] = [
         "", "\n", "\n\n", "a\n", "a\n\n", "a\nb\n", checkpoint.replacing("\n\n", with: "\n"), String(checkpoint.dropLast()),
-        checkpoint + "\n", checkpoint + "x", checkpoint.replacing("\u{2014}", with: "-"), checkpoint.replacing("\u{2014} ", with: "\u{2014}"),
+        checkpoint + "\n", checkpoint + "x", checkpoint.replacing("\u{2014}", with: "-"),
+        checkpoint.replacing("\u{2014} ", with: "\u{2014}"),
         checkpoint.replacing("\u{2014} ", with: "\u{2014}  "), checkpoint.replacing("Wtwk=", with: "Wtwk"),
         checkpoint.replacing("Wtwk=", with: "Wtwl="), checkpoint.replacing("log1 ZAol", with: "log1\tZAol"),
         checkpoint.replacing("\n", with: "\r\n"), checkpoint + "\u{2014} a AAAAAA==\n", checkpoint + "\u{2014} a+b AAAAAAA=\n",
@@ -90,10 +92,12 @@ import Testing
     }
 
     static let badCheckpoints: [String] = [
-        "a\n1\n", "a\n01\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=\n", "a\n+1\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=\n",
+        "a\n1\n", "a\n01\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=\n",
+        "a\n+1\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=\n",
         "a\n-1\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=\n", "a\n1\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Z==\n",
         "a\n1\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=\nextension\n", "\n1\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=\n",
-        "a\n18446744073709551616\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=\n", "a\n1\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn\n",
+        "a\n18446744073709551616\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=\n",
+        "a\n1\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn\n",
         "a\n1\nz3Y6BByBzu8VeKYIP3XGG+8uABTyo+aDqX/Pylvn8Zo=",
     ]
 

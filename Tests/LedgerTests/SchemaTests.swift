@@ -41,7 +41,8 @@ import Testing
 
         init(from decoder: any Decoder) throws {
             let value = try decoder.singleValueContainer()
-            self = if let number = try? value.decode(UInt64.self) { .number(number) } else { .text(try value.decode(String.self)) }
+            self =
+                if let number = try? value.decode(UInt64.self) { .number(number) } else { .text(try value.decode(String.self)) }
         }
     }
 
@@ -51,7 +52,9 @@ import Testing
     }()
 
     static func allows(_ value: Value, _ json: JSON) throws -> Bool {
-        if let name = value.reference?.split(separator: "/").last { return try allows(try #require(schema.defs[String(name)]), json) }
+        if let name = value.reference?.split(separator: "/").last {
+            return try allows(try #require(schema.defs[String(name)]), json)
+        }
         switch json {
         case .number(let number): return try number <= #require(value.maximum)
         case .text(let text):
@@ -66,14 +69,17 @@ import Testing
         let object = try JSONDecoder().decode([String: JSON].self, from: Data(json))
         return try schema.oneOf.filter { event in
             try event.required.sorted() == object.keys.sorted()
-                && object.allSatisfy { key, json in try event.properties[key].map { try allows($0, json) } ?? event.additionalProperties }
+                && object.allSatisfy { key, json in
+                    try event.properties[key].map { try allows($0, json) } ?? event.additionalProperties
+                }
         }.count
     }
 
     @Test func everyEntryIsOneEvent() throws {
         for (op, _) in EntryTests.each { #expect(try Self.matches(Entry(atMs: EntryTests.at, op).encoded) == 1) }
         for entry in HonestBroker.story(seed: 1, resolution: 60) { #expect(try Self.matches(entry.encoded) == 1) }
-        #expect(try Self.matches(bytes(EntryTests.sealed.replacing("alert", with: "alerts").replacing("live", with: "dead"))) == 0)
+        #expect(
+            try Self.matches(bytes(EntryTests.sealed.replacing("alert", with: "alerts").replacing("live", with: "dead"))) == 0)
         #expect(try Self.matches(bytes(EntryTests.sealed.replacing("0f\"", with: "0F\""))) == 0)
     }
 

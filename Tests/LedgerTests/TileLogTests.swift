@@ -20,7 +20,10 @@ import Testing
         let paths = Set(plan.files.map(\.path))
         #expect(paths.count == plan.files.count)
         // 273 full tiles and bundles, 112 leaves over; 256 + 17 hashes at level 1; 1 at level 2.
-        #expect(paths.isSuperset(of: ["tile/0/272", "tile/0/273.p/112", "tile/1/000", "tile/1/001.p/17", "tile/2/000.p/1", "tile/entries/273.p/112"]))
+        #expect(
+            paths.isSuperset(of: [
+                "tile/0/272", "tile/0/273.p/112", "tile/1/000", "tile/1/001.p/17", "tile/2/000.p/1", "tile/entries/273.p/112",
+            ]))
         #expect(paths.count == 273 * 2 + 2 + 1 + 1 + 1)
     }
 

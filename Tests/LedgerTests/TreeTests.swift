@@ -45,8 +45,12 @@ import Testing
     }
 
     @Test func proofsAreThoseOfTheVectors() {
-        for index in 0..<3 { #expect(Self.inclusion(index, 3, Self.leaves).hashes == vectors.inclusion[index].map { Digest($0) }) }
-        for old in [1, 2] { #expect(Self.consistency(old, 3, Self.leaves).hashes == vectors.consistency["\(old)"]!.map { Digest($0) }) }
+        for index in 0..<3 {
+            #expect(Self.inclusion(index, 3, Self.leaves).hashes == vectors.inclusion[index].map { Digest($0) })
+        }
+        for old in [1, 2] {
+            #expect(Self.consistency(old, 3, Self.leaves).hashes == vectors.consistency["\(old)"]!.map { Digest($0) })
+        }
     }
 
     @Test func edgeGivesTheRootOfEverySize() {
@@ -87,10 +91,14 @@ import Testing
                 #expect(!proof.isValid(leaf: Self.leaves[index + 1], root: root))
                 #expect(!proof.isValid(leaf: Self.leaves[index], root: Self.leaves[139]))
                 for wrong in Self.damaged(proof.hashes) {
-                    #expect(!InclusionProof(index: proof.index, size: proof.size, hashes: wrong).isValid(leaf: Self.leaves[index], root: root))
+                    #expect(
+                        !InclusionProof(index: proof.index, size: proof.size, hashes: wrong).isValid(
+                            leaf: Self.leaves[index], root: root))
                 }
                 for other in 0..<size where other != index {
-                    #expect(!InclusionProof(index: UInt64(other), size: proof.size, hashes: proof.hashes).isValid(leaf: Self.leaves[index], root: root))
+                    #expect(
+                        !InclusionProof(index: UInt64(other), size: proof.size, hashes: proof.hashes).isValid(
+                            leaf: Self.leaves[index], root: root))
                 }
             }
         }
