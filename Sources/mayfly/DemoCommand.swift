@@ -28,16 +28,23 @@ enum DemoCommand {
         ] { configuration.setDefault(key, value) }
         let settings = try ServiceSettings(configuration)
 
-        let simulator = try spawnSimulator(configuration, state, simulatorAddress, control)
+        let loop = try EventLoop(name: "demo")
+        try loop.start()
+        let client = HTTPClient(loop: loop)
+        let simulator = SimulatorProcess(loop: loop)
+        try await simulator.start(
+            [
+                "apns-simulator", "--with-parent", "--listen", simulatorAddress, "--control", control,
+                "--apns-key-path", try configuration.required(.apnsKeyPath), "--apns-key-id", try configuration.required(.apnsKeyID),
+                "--apns-team-id", try configuration.required(.apnsTeamID),
+                "--apns-bundle-id", try configuration.required(.apnsBundleID), "--certificate", state.simulatorCertificate,
+            ])
         do {
-            let loop = try EventLoop(name: "demo")
-            try loop.start()
-            let client = HTTPClient(loop: loop)
-            try await waitForSimulator(simulator, client, loop, "http://\(control)/pushes")
+            try await simulator.waitUntilReady(client, "http://\(control)/pushes")
             let service = try await Service.start(settings)
             do {
                 if configuration.switches.contains("stay") {
-                    try await stay(service, state, control)
+                    await stay(service, state, control)
                 } else {
                     try await Story(service: service, state: state, control: "http://\(control)", client: client, loop: loop).play()
                 }
@@ -47,15 +54,13 @@ enum DemoCommand {
             }
             await service.stop()
         } catch {
-            try? simulator.send(.terminate)
-            _ = try? simulator.wait()
+            await simulator.stop()
             throw error
         }
-        try? simulator.send(.terminate)
-        _ = try? simulator.wait()
+        await simulator.stop()
     }
 
-    private static func stay(_ service: Service, _ state: StateFolder, _ control: String) async throws {
+    private static func stay(_ service: Service, _ state: StateFolder, _ control: String) async {
         Terminal.out(
             """
             Mayfly is ready, with throw-away keys: for development only.
@@ -67,32 +72,34 @@ enum DemoCommand {
             """)
         await StopSignal.wait(on: service.loop)
     }
+}
 
-    private static func spawnSimulator(
-        _ configuration: Configuration, _ state: StateFolder, _ listen: String, _ control: String
-    ) throws -> ChildProcess {
-        try ChildProcess.spawn(
-            try ProcessControl.executable(),
-            arguments: [
-                "apns-simulator", "--with-parent", "--listen", listen, "--control", control,
-                "--apns-key-path", try configuration.required(.apnsKeyPath), "--apns-key-id", try configuration.required(.apnsKeyID),
-                "--apns-team-id", try configuration.required(.apnsTeamID),
-                "--apns-bundle-id", try configuration.required(.apnsBundleID), "--certificate", state.simulatorCertificate,
-            ])
+/// The simulator as a child. It belongs to a loop whose thread lives as long as this process, since the child's end is tied to
+/// the thread that starts it.
+private actor SimulatorProcess: LoopActor {
+    nonisolated let loop: EventLoop
+    private var child: ChildProcess?
+
+    init(loop: EventLoop) { self.loop = loop }
+
+    func start(_ arguments: [String]) throws {
+        child = try ChildProcess.spawn(try ProcessControl.executable(), arguments: arguments)
     }
 
-    private static func waitForSimulator(
-        _ simulator: ChildProcess, _ client: HTTPClient, _ loop: EventLoop, _ url: String
-    ) async throws {
+    func waitUntilReady(_ client: HTTPClient, _ url: String) async throws {
         for _ in 0..<250 {
-            if let answer = try? await client.send(url, timeoutMs: 1_000), answer.status == 200 {
-                // Another process could answer in our child's place.
-                guard try simulator.poll() == nil else { break }
-                return
-            }
-            guard try simulator.poll() == nil else { break }
+            let answer = try? await client.send(url, timeoutMs: 1_000)
+            // Another process could answer in our child's place.
+            guard try child?.poll() == nil else { break }
+            if answer?.status == 200 { return }
             try await loop.sleep(20)
         }
         throw CheckFailed("mayfly: the APNs simulator did not start; what it said stands above")
+    }
+
+    func stop() {
+        try? child?.send(.terminate)
+        _ = try? child?.wait()
+        child = nil
     }
 }

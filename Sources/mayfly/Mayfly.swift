@@ -1,3 +1,4 @@
+import Dispatch
 import Linux
 
 /// The command line. Exit 0: good. 1: a check failed or something could not be done. 2: bad use.
@@ -5,29 +6,35 @@ import Linux
 struct Mayfly {
     static let version = "0.1.0"
 
-    static func main() async {
+    static func main() {
         let words = Array(CommandLine.arguments.dropFirst())
+        // On the main thread and before any other exists, so that all of them leave these signals to the loop that waits for them.
+        if ["serve", "demo", "apns-simulator"].contains(words.first) {
+            Signal.block([.terminate, .interrupt])
+            Signal.ignore(.pipe)
+        }
+        Task.detached { Terminal.exit(await status(of: words)) }
+        while true { DispatchSemaphore(value: 0).wait() }
+    }
+
+    private static func status(of words: [String]) async -> Int32 {
         do {
             try await run(words)
+            return 0
         } catch let error as UsageError {
             Terminal.error("mayfly: \(error)")
-            Terminal.exit(2)
+            return 2
         } catch let error as CheckFailed {
             Terminal.error("\(error)")
-            Terminal.exit(1)
+            return 1
         } catch {
             Terminal.error("mayfly: \(error)")
-            Terminal.exit(1)
+            return 1
         }
     }
 
     private static func run(_ words: [String]) async throws {
         let rest = Array(words.dropFirst())
-        // Before any thread exists, so that all of them leave these signals to the loop that waits for them.
-        if ["serve", "demo", "apns-simulator"].contains(words.first) {
-            Signal.block([.terminate, .interrupt])
-            Signal.ignore(.pipe)
-        }
         switch words.first {
         case "serve": try await ServeCommand.run(rest)
         case "demo": try await DemoCommand.run(rest)
@@ -36,8 +43,9 @@ struct Mayfly {
         case "policy": try PolicyCommand.run(rest)
         case "apns": try APNsCommand.run(rest)
         case "apns-simulator": try await SimulatorCommand.run(rest)
-        case "--version", "version": print("mayfly \(version)")
-        case nil, "--help", "help": print(usage)
+        case "--version", "version": Terminal.out("mayfly \(version)")
+        case "--help", "help": Terminal.out(usage)
+        case nil: throw UsageError("no command.\n\(usage)")
         case let word?: throw UsageError("\(word) is no command.\n\(usage)")
         }
     }
