@@ -13,6 +13,7 @@
 
 // Declared by glibc under _GNU_SOURCE only.
 extern int accept4(int socket, struct sockaddr *address, socklen_t *length, int flags);
+extern int syncfs(int descriptor);
 
 // Variadic functions and the function-like macros of <sys/wait.h> are not imported; `environ` is shared mutable state.
 static inline int mayfly_open(const char *path, int flags, mode_t mode) { return open(path, flags, mode); }
