@@ -2,7 +2,7 @@ import Linux
 
 /// The folder from which the log is published. Files in it never change, but for `checkpoint`, which only grows.
 ///
-/// Order of a publication: tiles and bundles, each beside its name, synced and renamed; their folders synced; then the checkpoint. After a
+/// Order of a publication: tiles and bundles beside their names, synced, then renamed; their folders synced; then the checkpoint. After a
 /// crash anywhere in between the old checkpoint stands with all that it needs, and the same plan can be written again.
 public struct LedgerFolder: Sendable {
     public enum Failure: Error, Sendable, Equatable, CustomStringConvertible {
@@ -116,36 +116,51 @@ extension LedgerFolder {
 
     /// Writes files durably. One that exists must hold the same bytes, and is made durable all the same: a crash may have come between.
     func write(_ files: [LogFile]) throws(Failure) {
-        var folders: Set<String> = []
+        var old: [String] = []
+        var new: [LogFile] = []
         for file in files {
-            let path = "\(self.path)/\(file.path)"
-            let folder = File.folder(of: path)
-            do throws(Errno) {
-                if !folders.contains(folder) {
-                    try File.makeFolder(folder, mode: 0o755)
-                    // A new folder is itself a name in its parent, and so on up to the log's own folder.
-                    var parent = folder
-                    while parent != self.path, folders.insert(parent).inserted { parent = File.folder(of: parent) }
-                    folders.insert(self.path)
-                }
-            } catch { throw .io(error) }
-            if let old = try read(file.path) {
-                guard old == file.bytes else { throw .conflict(path: file.path) }
-                do { try OpenFile(path, .read).sync() } catch { throw .io(error) }
-            } else {
-                do { try writeNew(path, file.bytes) } catch { throw .io(error) }
+            guard let bytes = try read(file.path) else {
+                new.append(file)
+                continue
             }
+            guard bytes == file.bytes else { throw .conflict(path: file.path) }
+            old.append("\(path)/\(file.path)")
         }
-        do { for folder in folders { try File.syncFolder(folder) } } catch { throw .io(error) }
+        do { try write(new, andSync: old) } catch { throw .io(error) }
     }
 
-    private func writeNew(_ path: String, _ bytes: [UInt8]) throws(Errno) {
-        let beside = path + ".new"
-        let file = try OpenFile(beside, .create(mode: 0o644))
-        try file.truncate(to: 0)
-        try file.write(bytes.span, at: 0)
-        try file.sync()
-        try File.rename(beside, to: path)
+    /// Above this many files, one flush of the whole file system takes less time than one a file.
+    private static let manyFiles = 8
+
+    private func write(_ new: [LogFile], andSync old: [String]) throws(Errno) {
+        let folders = try makeFolders(for: new.map { "\(path)/\($0.path)" } + old)
+        let isMany = new.count + old.count > Self.manyFiles
+        let system = try FileSystem(path)
+        for file in new {
+            let beside = try OpenFile("\(path)/\(file.path).new", .create(mode: 0o644))
+            try beside.truncate(to: 0)
+            try beside.write(file.bytes.span, at: 0)
+            if !isMany { try beside.sync() }
+        }
+        if isMany {
+            try system.sync()
+        } else {
+            for place in old { try OpenFile(place, .read).sync() }
+        }
+        for file in new { try File.rename("\(path)/\(file.path).new", to: "\(path)/\(file.path)") }
+        for folder in folders { try File.syncFolder(folder) }
+    }
+
+    /// Makes the folders of files, and returns all in which a name may be new: a new folder is one in its parent, and so on up.
+    private func makeFolders(for places: [String]) throws(Errno) -> Set<String> {
+        var folders: Set<String> = File.exists(path) ? [path] : [path, File.folder(of: path)]
+        try File.makeFolder(path, mode: 0o755)
+        for place in places {
+            var folder = File.folder(of: place)
+            if !folders.contains(folder) { try File.makeFolder(folder, mode: 0o755) }
+            while folders.insert(folder).inserted { folder = File.folder(of: folder) }
+        }
+        return folders
     }
 
     /// A full tile makes its partial ones unnecessary. Only tidiness, so that failing is no error: what stays is still right.

@@ -73,16 +73,17 @@ import Testing
     /// A crash after each file of a publication: the old head stands, and the batch can be published again.
     @Test func everyCrashIsRepaired() throws {
         let first = TileLog().append((0..<200).map(leaf))
-        let second = first.log.append((200..<600).map(leaf))
+        let second = first.log.append((200..<1300).map(leaf))
+        #expect(second.files.count > 8, "so many that they are synced together")
         for written in 0...second.files.count {
             try? File.removeTree(folder.path)
             try publish(first)
             try folder.write(Array(second.files.prefix(written)))
-            // What a write that was cut off leaves, beside the name that it was to have.
-            if written < second.files.count {
-                let beside = "\(folder.path)/\(second.files[written].path).new"
+            // What writes that were cut off leave, beside the names that they were to have.
+            for file in second.files.dropFirst(written) {
+                let beside = "\(folder.path)/\(file.path).new"
                 try File.makeFolder(File.folder(of: beside), mode: 0o755)
-                let part = Array(second.files[written].bytes.prefix(7))
+                let part = Array(file.bytes.prefix(7))
                 try File.write(beside, part.span, mode: 0o644)
             }
             guard case .behind(let log) = try standing(second) else {
@@ -90,7 +91,7 @@ import Testing
                 return
             }
             #expect(log == first.log)
-            let plan = log.append((200..<600).map(leaf))
+            let plan = log.append((200..<1300).map(leaf))
             #expect(plan.root == second.root)
             try publish(plan)
             #expect(try isCurrent(second))
