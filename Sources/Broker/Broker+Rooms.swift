@@ -136,9 +136,10 @@ extension Broker {
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
             member: keys.memberHash(member).bytes, ref: token?.ref)
-        let retryUntil = now + policy.limits.retryWindowMs
+        // Nothing of a room outlives it.
+        let retryUntil = min(now + policy.limits.retryWindowMs, record.expires)
         let used = UsedCode(
-            code: code.code, expires: now + policy.limits.codeKeptAfterAcceptMs,
+            code: code.code, expires: min(now + policy.limits.codeKeptAfterAcceptMs, record.expires),
             retry: try secret { () throws(SealingError) in
                 try keys.sealRetry(
                     room, member, joinID: request.joinid.span, client2: request.client.span, untilMs: retryUntil,

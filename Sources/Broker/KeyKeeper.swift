@@ -11,11 +11,13 @@ public actor KeyKeeper: LoopActor {
     private let keys: KeyRing
     private let store: any Store
     private let time: BrokerTime
+    private let heartbeat: Heartbeat
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
     /// Steps that are done and not recorded yet, in order.
     private var unrecorded: [RatchetStep] = []
-    private var recording = false
+    /// What records them, while there are any.
+    private var recorder: Task<Void, Never>?
 
     /// The store's marks: the last recorded step, and the highest time seen.
     public static let stepMark = "ratchet.steps"
@@ -24,13 +26,14 @@ public actor KeyKeeper: LoopActor {
     private static let longestSleep: UInt64 = 10_000
 
     public init(
-        loop: EventLoop, keys: KeyRing, store: any Store, time: BrokerTime, metrics: Metrics,
+        loop: EventLoop, keys: KeyRing, store: any Store, time: BrokerTime, heartbeat: Heartbeat, metrics: Metrics,
         log: @escaping @Sendable (String) -> Void
     ) {
         self.loop = loop
         self.keys = keys
         self.store = store
         self.time = time
+        self.heartbeat = heartbeat
         self.metrics = metrics
         self.log = log
     }
@@ -60,7 +63,7 @@ public actor KeyKeeper: LoopActor {
             guard let step = try keys.step(nowMs: time.ratchet) else { return }
             metrics.add(.ratchetSteps)
             unrecorded.append(step)
-            recordLater()
+            if recorder == nil { recorder = Task { await record() } }
         } catch {
             metrics.add(.alarms)
             log("keys: the ratchet could not step (\(error)); trying again. Until it does, expired tokens keep their keys.")
@@ -75,19 +78,14 @@ public actor KeyKeeper: LoopActor {
         }
     }
 
-    /// Tells store and ledger of what was destroyed, in the background.
-    private func recordLater() {
-        guard !recording else { return }
-        recording = true
-        Task {
-            await recordAll()
-            recording = false
-        }
-    }
+    /// Waits until all that was done is recorded, or the store is closed.
+    public func recordAll() async { await recorder?.value }
 
-    /// Tries until all that was done is recorded, or the store is closed.
-    public func recordAll() async {
+    /// Tells store and ledger of what was destroyed; tries until it is done or the store is closed.
+    private func record() async {
+        defer { recorder = nil }
         while let step = unrecorded.first {
+            await heartbeat.beat()
             var events: [Entry.Op] = []
             if let epoch = step.destroyed { events.append(.keysRatcheted(epoch: epoch.number)) }
             if let generation = step.newGeneration { events.append(.keysGenerated(generation: generation)) }

@@ -8,6 +8,7 @@ public actor Sweeper: LoopActor {
     public nonisolated let loop: EventLoop
     private let store: any Store
     private let time: BrokerTime
+    private let heartbeat: Heartbeat
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
 
@@ -27,10 +28,14 @@ public actor Sweeper: LoopActor {
     private var timer: TimerID?
     private var scrubAt: UInt64?
 
-    public init(loop: EventLoop, store: any Store, time: BrokerTime, metrics: Metrics, log: @escaping @Sendable (String) -> Void) {
+    public init(
+        loop: EventLoop, store: any Store, time: BrokerTime, heartbeat: Heartbeat, metrics: Metrics,
+        log: @escaping @Sendable (String) -> Void
+    ) {
         self.loop = loop
         self.store = store
         self.time = time
+        self.heartbeat = heartbeat
         self.metrics = metrics
         self.log = log
     }
@@ -56,6 +61,7 @@ public actor Sweeper: LoopActor {
     /// Purges everything that is due.
     /// - Returns: when to come again.
     public func sweep() async throws(StoreError) -> UInt64 {
+        await heartbeat.beat()
         announced = .max
         var result: SweepResult
         repeat {

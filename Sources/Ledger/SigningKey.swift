@@ -22,7 +22,7 @@ public struct SigningKey: Sendable {
             case .missing(let path): "no ledger key at \(path): make one with `mayfly keys init`"
             case .exists(let path): "\(path) exists already and is not replaced: a new key would be a new log"
             case .exposed(let path):
-                "\(path) must be a file of this user that nobody else may read: chmod 600 it, and think of the key as known"
+                "\(path) must be a file of this user that nobody else may read: make its mode 0600, and think of the key as known"
             case .malformed(let path): "\(path) is not a ledger key"
             case .badOrigin: "an origin is a host and path such as log.example/mayfly, without scheme, white space or plus sign"
             case .io(let error): error.description

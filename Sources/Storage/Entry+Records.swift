@@ -21,7 +21,7 @@ extension Entry.Op {
     }
 
     /// The end of the five minutes whose key seals what expires at this time.
-    private static func epochEnd(_ expires: UInt64) -> UInt64 { (expires / 300_000 + 1) * 300_000 }
+    static func epochEnd(_ expires: UInt64) -> UInt64 { (expires / 300_000 + 1) * 300_000 }
 }
 
 extension OpaqueID {

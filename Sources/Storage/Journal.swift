@@ -7,6 +7,8 @@ import Synchronization
 final class Journal: Sendable {
     private struct State {
         var closed: UInt64 = 0
+        /// The window of the latest entry.
+        var latest: UInt64 = 0
         var sequence: UInt64 = 0
         var waiting = 0
     }
@@ -28,7 +30,7 @@ final class Journal: Sendable {
 
     /// Takes up where the database left off.
     func resume(closed: UInt64, sequence: UInt64, waiting: Int) {
-        state.withLock { $0 = State(closed: closed, sequence: sequence, waiting: waiting) }
+        state.withLock { $0 = State(closed: closed, latest: closed, sequence: sequence, waiting: waiting) }
     }
 
     var isFull: Bool { state.withLock { $0.waiting >= limit } }
@@ -39,12 +41,22 @@ final class Journal: Sendable {
         return state.withLock { state in
             state.sequence += 1
             state.waiting += 1
-            return (max(start, state.closed + 1), state.sequence)
+            state.latest = max(start, state.closed + 1)
+            return (state.latest, state.sequence)
         }
     }
 
+    /// - Parameter window: `.max` closes what is open, and no more.
     func close(before window: UInt64) {
-        state.withLock { $0.closed = max($0.closed, window - min(window, 1)) }
+        state.withLock { state in
+            state.closed = max(state.closed, window == .max ? state.latest : window - min(window, 1))
+        }
+    }
+
+    /// Where the next entry would stand.
+    var upcoming: UInt64 {
+        let start = now() / 1_000 / resolution * resolution
+        return state.withLock { max(start, $0.closed + 1) }
     }
 
     /// Sets the backlog to what was counted; operations that were rolled back had counted as well.

@@ -70,7 +70,7 @@ public protocol Store: Sendable {
     func withdrawToken(room: [UInt8], slot: UInt8) async throws(StoreError) -> Int?
     /// Remembers that a side has used its member secret.
     func markProven(room: [UInt8], slot: UInt8) async throws(StoreError)
-    /// Deletes the room, its tokens and a code that is still pending.
+    /// Deletes the room, its tokens and its code.
     /// - Returns: how many tokens were purged, or nil when the room was gone already.
     func close(room: [UInt8]) async throws(StoreError) -> Int?
 

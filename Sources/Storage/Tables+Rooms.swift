@@ -4,7 +4,7 @@ import SQLite
 extension Tables {
     func room(_ room: [UInt8]) throws -> RoomRecord? { try roomAndCode(room)?.room }
 
-    /// The room's row, and the key of its code's row while that is pending.
+    /// The room's row, and the key of its code's row, which may have gone before it.
     private func roomAndCode(_ room: [UInt8]) throws -> (room: RoomRecord, code: (expires: UInt64, code: [UInt8])?)? {
         typealias Found = (room: RoomRecord, code: (expires: UInt64, code: [UInt8])?)
         return try rows(
@@ -111,9 +111,9 @@ extension Tables {
             try run(
                 """
                 UPDATE room SET joiner_generation = ?, joiner_client = ?, joiner_member = ?, joiner_proven = 0, joiner_ref = ?,
-                joiner_knocked = 0, code_expires = NULL, code = NULL WHERE expires = ? AND room = ? AND joiner_client IS NULL
+                joiner_knocked = 0, code_expires = ? WHERE expires = ? AND room = ? AND joiner_client IS NULL
                 """, .number(joiner.generation), .blob(joiner.client), .blob(joiner.member), .blob(token?.ref),
-                .time(code.roomExpires), .blob(code.room)) == 1
+                .time(used.expires), .time(code.roomExpires), .blob(code.room)) == 1
         else { return .changed }
         try run(
             "INSERT INTO code (expires, code, generation, short, retry_until) VALUES (?, ?, ?, 0, ?)",
@@ -183,7 +183,7 @@ extension Tables {
         return true
     }
 
-    /// Deletes a room with its tokens and its pending code.
+    /// Deletes a room with its tokens and its code, pending or used.
     /// - Returns: how many tokens it had.
     func delete(_ room: RoomRecord, code: (expires: UInt64, code: [UInt8])?, cause: Entry.PurgeCause) throws -> Int {
         var purged = 0
@@ -191,7 +191,13 @@ extension Tables {
             if let ref = side?.ref, try purge(ref, expires: room.expires, cause: cause) { purged += 1 }
         }
         try run("DELETE FROM room WHERE expires = ? AND room = ?", .time(room.expires), .blob(room.room))
-        if let code { try run("DELETE FROM code WHERE expires = ? AND code = ?", .time(code.expires), .blob(code.code)) }
+        if let code {
+            let retry = try rows("SELECT retry_until FROM code WHERE expires = ? AND code = ?", .time(code.expires), .blob(code.code)) {
+                $0.isNull(0) ? nil : $0.time(0)
+            }.first ?? nil
+            if let retry { try run("DELETE FROM retry WHERE expires = ? AND code = ?", .time(retry), .blob(code.code)) }
+            try run("DELETE FROM code WHERE expires = ? AND code = ?", .time(code.expires), .blob(code.code))
+        }
         return purged
     }
 

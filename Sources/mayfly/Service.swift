@@ -73,7 +73,11 @@ final class Service: Sendable {
             try SQLiteStore(path: state.database, resolution: settings.resolution, now: { time.now })
         }
         do {
-            try await KeyKeeper.checkNotStale(keys, store)
+            do {
+                try await KeyKeeper.checkNotStale(keys, store)
+            } catch let error as StaleKeys {
+                throw CheckFailed("mayfly: \(state.ratchetKey): \(error)")
+            }
             time.resume(after: try await KeyKeeper.knownTime(keys, store))
             return try await assemble(settings, lock, keys, ledgerKey, node, time, store)
         } catch {
@@ -95,30 +99,35 @@ final class Service: Sendable {
 
         let metrics = Metrics()
         let log: @Sendable (String) -> Void = { Terminal.log($0) }
-        let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
-        let keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)
+        let folder = LedgerFolder(settings.state.ledger)
+        let policy = Digest.sha256(settings.policy.bytes.span)
+        guard let version = EntryText(Mayfly.version), let policyName = EntryText(settings.policy.name) else {
+            throw CheckFailed("mayfly: the policy's name can't stand in the log")
+        }
+        let started = Entry.Op.brokerStarted(
+            node: node, version: version, policy: policy, resolutionSeconds: UInt32(settings.resolution))
+        let heartbeat = Heartbeat(time: time) {
+            log("clock: nothing ran for a minute or more (the machine slept, or its clock jumped); purging what is late")
+            try? await store.record([started])
+        }
+        let sweeper = Sweeper(loop: main, store: store, time: time, heartbeat: heartbeat, metrics: metrics, log: log)
+        let keeper = KeyKeeper(
+            loop: keysLoop, keys: keys, store: store, time: time, heartbeat: heartbeat, metrics: metrics, log: log)
         let courier = try Courier(loop: courierLoop, try await ProviderTokenMark.configuration(settings, store, metrics))
         let broker = Broker(
             loop: main, store: store, keys: keys, time: time, policy: settings.policy, courier: courier, sweeper: sweeper,
             settings: Broker.Settings(topic: settings.topic, environment: settings.environment), metrics: metrics, log: log)
-        let folder = LedgerFolder(settings.state.ledger)
         let sequencer = Sequencer(
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, refusals: { await broker.takeRefusals() })
         try await sequencer.recover()
+        _ = try folder.writePolicy(settings.policy.bytes)
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
             broker: broker, node: node)
 
         // The log says that a broker started before it says what that broker did.
-        let policy = try folder.writePolicy(settings.policy.bytes)
-        guard let version = EntryText(Mayfly.version), let policyName = EntryText(settings.policy.name) else {
-            throw CheckFailed("mayfly: the policy's name can't stand in the log")
-        }
-        var events: [Entry.Op] = [
-            .brokerStarted(node: node, version: version, policy: policy, resolutionSeconds: UInt32(settings.resolution)),
-            .policyLoaded(name: policyName, policy: policy),
-        ]
+        var events: [Entry.Op] = [started, .policyLoaded(name: policyName, policy: policy)]
         // The first generation was made with the key file, before there was a log to say so.
         if try await store.mark(KeyKeeper.stepMark) == nil { events.append(.keysGenerated(generation: keys.currentGeneration)) }
         try await store.record(events)
@@ -204,6 +213,8 @@ final class Service: Sendable {
         await parts.sweeper.stop()
         for task in tasks { await task.value }
         do {
+            // Twice, since entries without a ref come first in their window, and this one is the last word.
+            try await parts.sequencer.flush()
             try await parts.store.record([.brokerStopped(node: parts.node)])
             try await parts.sequencer.flush()
         } catch {

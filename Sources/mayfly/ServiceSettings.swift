@@ -26,6 +26,9 @@ struct ServiceSettings {
 
     init(_ configuration: Configuration) throws {
         state = StateFolder(path: configuration.state)
+        for path in [state.ratchetKey, state.ledgerKey] where !File.exists(path) {
+            throw CheckFailed("mayfly: \(path) is missing: make a state folder's keys with `mayfly keys init --state \(state.path) --origin NAME`")
+        }
         listen = try configuration.address(.listen, default: "127.0.0.1:8787")
         operatorListen = try configuration.address(.operatorListen, default: "127.0.0.1:8788")
         try Self.checkCleartext(listen, allowed: configuration[.allowCleartext])

@@ -22,7 +22,7 @@ import Testing
 
     @Test func aRepeatedAcceptGivesTheSameForTwoMinutes() async throws {
         let fixture = try BrokerFixture()
-        let made = try await fixture.create()
+        let made = try await fixture.create(life: 3_600)
         let first = try await fixture.accept(token: try fixture.token())
         #expect(first.room == made.room && first.member != made.member)
         let again = try await fixture.accept()
@@ -34,6 +34,22 @@ import Testing
         fixture.clock.advance(480_000)
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept() }
         #expect(try await fixture.create().isNew)
+        try await fixture.end()
+    }
+
+    @Test func aUsedCodeEndsWithItsRoom() async throws {
+        let fixture = try BrokerFixture()
+        _ = try await fixture.create(life: 60, codeLife: 60, token: try fixture.token())
+        let made = try await fixture.accept(token: try fixture.token(9))
+        #expect(try await fixture.broker.close(made.room) == 2)
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept() }
+        _ = try await fixture.create(life: 60, codeLife: 60)
+        _ = try await fixture.accept()
+        fixture.clock.advance(60_000)
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept() }
+        _ = try await fixture.sweeper.sweep()
+        let isEmpty = try await fixture.store.isEmpty
+        #expect(isEmpty)
         try await fixture.end()
     }
 
@@ -155,6 +171,17 @@ import Testing
         #expect(await fixture.broker.takeRefusals() == [.requestRefused(cause: .forbidden, count: 120)])
         #expect(await fixture.broker.takeRefusals().isEmpty)
         try await fixture.end()
+    }
+}
+
+extension SQLiteStore {
+    /// Whether nothing of any room is left.
+    var isEmpty: Bool {
+        get async throws {
+            let counts = try await counts()
+            let next = try await nextExpiry(jobSlack: 0)
+            return counts.rooms + counts.tokens + counts.codes + counts.jobs == 0 && next == nil
+        }
     }
 }
 
