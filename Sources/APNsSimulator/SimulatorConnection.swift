@@ -13,6 +13,8 @@ final class SimulatorConnection: EventSource {
     private var requests: [Int32: (head: HTTP2Headers, body: [UInt8])] = [:]
 
     private var registration: Registration?
+    /// The last stream that a GOAWAY left standing.
+    private var lastStream = Int32.max
     private var interest = Events.read
     private var handshakeTimer: TimerID?
     private var ciphertext: [UInt8] = []
@@ -168,6 +170,8 @@ final class SimulatorConnection: EventSource {
     }
 
     private func judge(_ request: PushRequest, _ stream: Int32) {
+        // Sent before the client saw our GOAWAY: it was told that nothing is done with these, and sends them elsewhere.
+        guard stream <= lastStream else { return }
         let now = service.wallMs()
         let wasUnknown = session.provider == nil
         let given = request.with(.id) { id in Rules.isCanonicalUUID(id) ? [UInt8](id) : nil } ?? nil
@@ -186,7 +190,7 @@ final class SimulatorConnection: EventSource {
         }
         guard fault.delayMs > 0 else { return carryOut(fault, request, id, stream) }
         service.loop.after(fault.delayMs) { [weak self] in
-            guard let self, !isClosed else { return }
+            guard let self, !isClosed, stream <= lastStream else { return }
             carryOut(fault, request, id, stream)
             ready([])
         }
@@ -201,7 +205,8 @@ final class SimulatorConnection: EventSource {
         if fault.goaway {
             let last = fault.refuse ? max(0, stream - 2) : stream
             let debugData = fault.reason.map { Answer.json($0, fault.timestamp) } ?? []
-            try? http.submitGoAway(lastStream: last, .noError, debugData: debugData)
+            lastStream = min(lastStream, last)
+            try? http.submitGoAway(lastStream: lastStream, .noError, debugData: debugData)
             if fault.refuse { return }
         }
         if fault.refuse {

@@ -111,6 +111,7 @@ import Testing
             #expect(outcomes.allSatisfy { $0 == .delivered })
             #expect(Set(await world.delivered) == Set((1...500).map(Push.sampleHex)))
             let accepted = await world.simulator.pushes
+            #expect(accepted.count == 500)
             #expect(Set(accepted.compactMap { $0.headers["apns-id"] }).count == 500)
         }
     }
