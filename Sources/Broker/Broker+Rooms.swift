@@ -33,11 +33,12 @@ extension Broker {
         }
         let record = RoomRecord(room: index.bytes, expires: expires, creator: creator)
 
-        // A repeat costs nothing of the budget, so that a lost answer can always be asked for again.
-        if let taken = try await stored({ () throws(StoreError) in try await self.store.code(codes.map(\.bytes), now: now) }) {
+        if let refusal = creationRefusal(address) {
+            // A repeat costs nothing of the budget, so that a lost answer can always be asked for again.
+            let taken = try await stored { () throws(StoreError) in try await self.store.code(codes.map(\.bytes), now: now) }
+            guard let taken else { throw refusal }
             return try await repeatCreate(request, of: taken, from: address)
         }
-        try admitCreation(address)
         let outcome = try await stored { () throws(StoreError) in
             try await self.store.create(
                 record, code: code, otherIndexes: codes.dropFirst().map(\.bytes), token: token,
@@ -45,6 +46,7 @@ extension Broker {
         }
         switch outcome {
         case .created:
+            spendCreation(address)
             noteYoung(index.bytes)
             await sweeper.expect(min(expires, codeExpires))
             metrics.add(.roomsCreated)

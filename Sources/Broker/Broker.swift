@@ -69,10 +69,11 @@ public actor Broker: LoopActor {
 
     // MARK: Budgets
 
-    func admitCreation(_ address: SocketAddress) throws(BrokerError) {
-        if let wait = creations.refusal(address, now: time.now) { throw .tooManyRequests(retryAfterSeconds: wait) }
-        creations.spend(address, now: time.now)
+    func creationRefusal(_ address: SocketAddress) -> BrokerError? {
+        creations.refusal(address, now: time.now).map { .tooManyRequests(retryAfterSeconds: $0) }
     }
+
+    func spendCreation(_ address: SocketAddress) { creations.spend(address, now: time.now) }
 
     func admitGuess(_ address: SocketAddress) throws(BrokerError) {
         if let wait = wrongCodes.refusal(address, now: time.now) { throw .tooManyRequests(retryAfterSeconds: wait) }

@@ -3,6 +3,8 @@ internal import CSQLite
 /// One SQLite connection. Not `Sendable`: it belongs to the thread that uses it, so it is opened without SQLite's own locks.
 @safe public final class Database {
     let handle: OpaquePointer
+    /// Statements by the address of their text, which for a literal is as good as the text and quicker to compare.
+    private var cache: [UInt: Statement] = [:]
 
     public enum Access: Sendable { case readWrite, readOnly }
 
@@ -21,6 +23,7 @@ internal import CSQLite
         unsafe self.handle = handle
     }
 
+    // `close_v2` waits for statements that are finalised after it.
     deinit { unsafe sqlite3_close_v2(handle) }
 
     /// Runs statements that give no rows and take no values.
@@ -29,12 +32,24 @@ internal import CSQLite
         guard code == SQLITE_OK else { throw SQLiteError(code, "execute") }
     }
 
+    /// The statement of a literal, compiled at its first use; reset, so that each use starts afresh.
+    public func cached(_ sql: StaticString) throws(SQLiteError) -> Statement {
+        let key = unsafe UInt(bitPattern: sql.utf8Start)
+        if let known = cache[key] {
+            known.reset()
+            return known
+        }
+        let made = try prepare(sql.description)
+        cache[key] = made
+        return made
+    }
+
     /// Compiles one statement, kept for as long as the returned value lives.
     public func prepare(_ sql: String) throws(SQLiteError) -> Statement {
         var compiled: OpaquePointer?
         let code = unsafe sqlite3_prepare_v3(handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &compiled, nil)
         guard code == SQLITE_OK, let statement = unsafe compiled else { throw SQLiteError(code, "prepare") }
-        return unsafe Statement(statement, of: self)
+        return unsafe Statement(statement)
     }
 
     /// Rows changed by the last INSERT, UPDATE or DELETE.

@@ -3,12 +3,7 @@ internal import CSQLite
 /// A compiled statement: bind, step, read, `reset`. Parameters and columns are counted from 1 and 0, as SQLite counts them.
 @safe public final class Statement {
     private let statement: OpaquePointer
-    private let database: Database
-
-    init(_ statement: OpaquePointer, of database: Database) {
-        unsafe self.statement = unsafe statement
-        self.database = database
-    }
+    init(_ statement: OpaquePointer) { unsafe self.statement = unsafe statement }
 
     deinit { unsafe sqlite3_finalize(statement) }
 

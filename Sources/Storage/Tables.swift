@@ -6,7 +6,6 @@ import SQLite
 final class Tables {
     let database: Database
     let journal: Journal
-    private var statements: [String: Statement] = [:]
 
     /// Opens the file and makes the schema where there is none.
     init(path: String, access: Database.Access, journal: Journal) throws {
@@ -37,23 +36,11 @@ final class Tables {
         try database.execute("BEGIN IMMEDIATE; \(Schema.statements) PRAGMA user_version = \(Schema.version); COMMIT")
     }
 
-    /// Compiles a statement once. A statement is reset before it is handed out, so that each use starts afresh.
-    func statement(_ sql: StaticString) throws(SQLiteError) -> Statement {
-        let key = "\(sql)"
-        if let known = statements[key] {
-            known.reset()
-            return known
-        }
-        let made = try database.prepare(key)
-        statements[key] = made
-        return made
-    }
-
     /// Runs a statement that gives no rows.
     /// - Returns: how many rows it changed.
     @discardableResult
     func run(_ sql: StaticString, _ values: SQLValue...) throws(SQLiteError) -> Int {
-        let statement = try statement(sql)
+        let statement = try database.cached(sql)
         bind(values, to: statement)
         _ = try statement.step()
         statement.reset()
@@ -62,7 +49,7 @@ final class Tables {
 
     /// The rows of a query, each turned into a value; none of the database stays locked afterwards.
     func rows<Row>(_ sql: StaticString, _ values: SQLValue..., read: (Statement) -> Row) throws(SQLiteError) -> [Row] {
-        let statement = try statement(sql)
+        let statement = try database.cached(sql)
         bind(values, to: statement)
         var rows: [Row] = []
         while try statement.step() { rows.append(read(statement)) }
