@@ -1,4 +1,3 @@
-import APNsSimulator
 import Linux
 import Testing
 
@@ -15,7 +14,7 @@ import Testing
 
     private static func table() -> String {
         var rows = ["| status | reason | what follows |", "|---|---|---|"]
-        for reason in Courier.Reason.allCases where reason != .other {
+        for reason in Reason.allCases where reason != .other {
             let answer = Answer(status: 400, body: Array(#"{"reason":"\#(reason.rawValue)"}"#.utf8))
             // The courier's own reasons can't come from Apple.
             guard answer.reason == reason else { continue }
@@ -27,9 +26,24 @@ import Testing
         return rows.joined(separator: "\n") + "\n"
     }
 
-    /// The simulator's; the second spelling of one reason is the courier's alone.
-    private static func status(_ reason: Courier.Reason) -> Int {
-        APNsSimulator.Reason(rawValue: reason == .badEnvironmentKeyInToken ? "BadEnvironmentKeyIdInToken" : reason.rawValue)?.status ?? 0
+    /// With which status Apple gives a reason ("Handling notification responses from APNs").
+    private static func status(_ reason: Reason) -> Int {
+        switch reason {
+        case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic, .deviceTokenNotForTopic,
+            .duplicateHeaders, .idleTimeout, .invalidPushType, .missingDeviceToken, .missingTopic, .payloadEmpty, .topicDisallowed:
+            400
+        case .badCertificate, .badCertificateEnvironment, .expiredProviderToken, .forbidden, .invalidProviderToken,
+            .missingProviderToken, .unrelatedKeyIDInToken, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
+            403
+        case .badPath: 404
+        case .methodNotAllowed: 405
+        case .expiredToken, .unregistered: 410
+        case .payloadTooLarge: 413
+        case .tooManyProviderTokenUpdates, .tooManyRequests: 429
+        case .internalServerError: 500
+        case .serviceUnavailable, .shutdown: 503
+        case .unreachable, .unknown, .late, .stopped, .other: 0
+        }
     }
 
     private static func words(_ reaction: Reaction) -> String {
