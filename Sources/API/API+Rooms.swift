@@ -54,10 +54,10 @@ extension API {
     }
 
     func replaceToken(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let room = try capability(request)
+        let room = try bearer(request)
         let (caller, token, environment, dropped) = try request.withBody { bytes throws(BrokerError) in
             let body = try RoomBody(bytes)
-            let caller = Caller(room: room, client: try body.client("client", bytes), member: try body.member(bytes))
+            let caller = try Self.caller(room, body, bytes)
             guard let token = try body.token("token", bytes) else { throw .missingField("token") }
             return (caller, token, try body.environment(bytes), body.dropped)
         }
@@ -90,25 +90,36 @@ extension API {
     // MARK: Parts
 
     private func caller(_ request: HTTPRequest) throws -> (Caller, leaving: Bool, dropped: [String]) {
-        let room = try capability(request)
+        let room = try bearer(request)
         return try request.withBody { bytes throws(BrokerError) in
+            // Without a bearer the body must hold the room id; without both, that is what is wrong.
+            if room == nil, bytes.isEmpty { throw .noCapability }
             let body = try RoomBody(bytes)
-            return (
-                Caller(room: room, client: try body.client("client", bytes), member: try body.member(bytes)),
-                try body.flag("leaving", bytes), body.dropped
-            )
+            return (try Self.caller(room, body, bytes), try body.flag("leaving", bytes), body.dropped)
         }
     }
 
-    /// The room id of `Authorization: Bearer`.
+    /// Who speaks: the room id comes as a bearer or in the body.
+    private static func caller(_ room: RoomID?, _ body: RoomBody, _ bytes: Span<UInt8>) throws(BrokerError) -> Caller {
+        let inBody = try body.room(bytes)
+        guard let room = room ?? inBody else { throw .noCapability }
+        return Caller(room: room, client: try body.client("client", bytes), member: try body.member(bytes))
+    }
+
     private func capability(_ request: HTTPRequest) throws -> RoomID {
+        guard let room = try bearer(request) else { throw BrokerError.noCapability }
+        return room
+    }
+
+    /// The room id of `Authorization: Bearer`; nil without one.
+    private func bearer(_ request: HTTPRequest) throws -> RoomID? {
         let found = try request.withHeader("authorization") { value throws(SealingError) -> RoomID?? in
             // The scheme's name is case-insensitive (RFC 9110 section 11.1).
             let scheme = Array("bearer ".utf8)
             guard value.count >= scheme.count, scheme.indices.allSatisfy({ value[$0] | 0x20 == scheme[$0] | 0x20 }) else { return nil }
             return .some(try RoomID(base64url: value.extracting(scheme.count..<value.count)))
         }
-        guard let bearer = found ?? nil else { throw BrokerError.noCapability }
+        guard let bearer = found ?? nil else { return nil }
         guard let room = bearer else { throw BrokerError.malformedCapability }
         return room
     }

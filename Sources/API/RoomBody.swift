@@ -96,9 +96,10 @@ struct RoomBody {
         }
     }
 
-    func room(_ body: Span<UInt8>) throws(BrokerError) -> RoomID {
+    /// The room id; nil without one.
+    func room(_ body: Span<UInt8>) throws(BrokerError) -> RoomID? {
         do {
-            guard let range = try object.plainString("roomid", in: body) else { throw BrokerError.missingField("roomid") }
+            guard let range = try object.plainString("roomid", in: body) else { return nil }
             guard let room = try RoomID(base64url: body.extracting(range)) else { throw BrokerError.malformedCapability }
             return room
         } catch let error as JSONObject.Failure {

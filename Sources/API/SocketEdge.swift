@@ -107,8 +107,9 @@ public actor SocketEdge: LoopActor, RoomSockets {
             let body = try RoomBody(bytes)
             switch try body.text("type", bytes) {
             case "join_room":
+                guard let room = try body.room(bytes) else { throw .missingField("roomid") }
                 self = .join(
-                    Caller(room: try body.room(bytes), client: try body.client("client", bytes), member: try body.member(bytes)))
+                    Caller(room: room, client: try body.client("client", bytes), member: try body.member(bytes)))
             case "ping": self = .ping
             case "leave_room": self = .leave
             case nil: throw .missingField("type")

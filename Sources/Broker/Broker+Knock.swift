@@ -87,9 +87,10 @@ extension Broker {
     private func carryOut(_ job: JobRecord) async -> JobOutcome? {
         if job.notBefore > time.now {
             try? await loop.sleep(job.notBefore - time.now)
-            if presence.isPresent(job.room, job.slot, now: time.now) {
-                return JobOutcome(status: 0, reason: .peerPresent, releaseThrottle: true)
-            }
+        }
+        // It may have come while the job was stored, or have come back after a restart.
+        if presence.isPresent(job.room, job.slot, now: time.now) {
+            return JobOutcome(status: 0, reason: .peerPresent, releaseThrottle: true)
         }
         // Past its deadline the key is as good as gone: what became of it before a restart is not known.
         guard time.now < job.deadline else { return JobOutcome(status: 0, reason: .unknown) }
