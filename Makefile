@@ -18,6 +18,7 @@ demo:
 test:
 	@scripts/setup test
 	swift build --build-tests
+	swift build -c release --product mayfly
 	@mkdir -p .build/log; modules=0; outside=0; \
 	swift test --skip-build --no-parallel 2>&1 | tee .build/log/modules || modules=$$?; \
 	.build/venv/bin/python -m pytest Tests/IntegrationTests -q 2>&1 | tee .build/log/outside || outside=$$?; \

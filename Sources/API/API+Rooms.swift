@@ -12,7 +12,8 @@ extension API {
             guard let life = try body.seconds("expiresInSeconds", bytes, limits.roomLifeSeconds) else {
                 throw .missingField("expiresInSeconds")
             }
-            let codeRange = limits.codeLifeSeconds.clamped(to: limits.codeLifeSeconds.lowerBound...max(life, limits.codeLifeSeconds.lowerBound))
+            let codeRange = limits.codeLifeSeconds.clamped(
+                to: limits.codeLifeSeconds.lowerBound...max(life, limits.codeLifeSeconds.lowerBound))
             let asked = try body.seconds("joinExpiresInSeconds", bytes, codeRange)
             let create = CreateRoom(
                 joinid: joinid, lifeSeconds: life, codeLifeSeconds: limits.codeLifeSeconds(asked: asked, roomSeconds: life),
@@ -116,7 +117,9 @@ extension API {
         let found = try request.withHeader("authorization") { value throws(SealingError) -> RoomID?? in
             // The scheme's name is case-insensitive (RFC 9110 section 11.1).
             let scheme = Array("bearer ".utf8)
-            guard value.count >= scheme.count, scheme.indices.allSatisfy({ value[$0] | 0x20 == scheme[$0] | 0x20 }) else { return nil }
+            guard value.count >= scheme.count, scheme.indices.allSatisfy({ value[$0] | 0x20 == scheme[$0] | 0x20 }) else {
+                return nil
+            }
             return .some(try RoomID(base64url: value.extracting(scheme.count..<value.count)))
         }
         guard let bearer = found ?? nil else { return nil }

@@ -1,6 +1,6 @@
 public import Broker
-public import HTTPServer
 import HTTP1
+public import HTTPServer
 import Linux
 
 /// The public listener's calls: one place that finds the route, runs it, and turns errors into answers.
@@ -41,7 +41,9 @@ public struct API: Sendable {
     private func route(_ request: HTTPRequest) async throws -> HTTPResponse {
         let path = request.path
         if path == "/audit" || path.hasPrefix("/audit/") {
-            guard request.method == .get || request.method == .head else { throw BrokerError.methodNotAllowed(allowed: "GET, HEAD") }
+            guard request.method == .get || request.method == .head else {
+                throw BrokerError.methodNotAllowed(allowed: "GET, HEAD")
+            }
             return try audit.respond(path: path)
         }
         if path == "/ws" { throw BrokerError.upgradeRequired }

@@ -121,7 +121,8 @@ struct JSONScanner {
                 position += 1
                 guard let escape = next(bytes) else { return nil }
                 if escape == UInt8(ascii: "u") {
-                    guard position + 4 < bytes.count, (position + 1...position + 4).allSatisfy({ Self.hex(bytes[$0]) != nil }) else { return nil }
+                    guard position + 4 < bytes.count, (position + 1...position + 4).allSatisfy({ Self.hex(bytes[$0]) != nil })
+                    else { return nil }
                     position += 4
                 } else if !"\"\\/bfnrt".utf8.contains(escape) {
                     return nil

@@ -16,13 +16,16 @@ public final class OperatorHandler: HTTPHandler {
     public func respond(to request: HTTPRequest) async -> HTTPResponse {
         let path = request.path
         guard ["/healthz", "/readyz", "/metrics"].contains(path) else { return HTTPResponse(.notFound) }
-        guard request.method == .get || request.method == .head else { return HTTPResponse(.methodNotAllowed(allowed: "GET, HEAD")) }
+        guard request.method == .get || request.method == .head else {
+            return HTTPResponse(.methodNotAllowed(allowed: "GET, HEAD"))
+        }
         switch path {
         case "/healthz": return Self.text(200, "ok\n")
         case "/readyz": return ready.withLock(\.self) ? Self.text(200, "ready\n") : Self.text(503, "not ready\n")
         default:
             let text = broker.metrics.exposition(gauges: await broker.gauges())
-            return HTTPResponse(status: 200, contentType: .other("text/plain; version=0.0.4; charset=utf-8"), body: Array(text.utf8))
+            return HTTPResponse(
+                status: 200, contentType: .other("text/plain; version=0.0.4; charset=utf-8"), body: Array(text.utf8))
         }
     }
 

@@ -27,6 +27,7 @@ extension HTTPResponse {
     static func json(_ status: UInt16, _ write: (inout JSONWriter) -> Void) -> HTTPResponse {
         var json = JSONWriter()
         write(&json)
-        return HTTPResponse(status: status, contentType: .json, headers: [Header("Cache-Control", "no-store")], body: json.finish())
+        return HTTPResponse(
+            status: status, contentType: .json, headers: [Header("Cache-Control", "no-store")], body: json.finish())
     }
 }

@@ -66,7 +66,7 @@ extension SocketAddress {
         switch self {
         case .v4(let address, _):
             return [4] + Self.bytes(UInt64(address) << 32, bits: ipv4Bits)
-        case .v6(high: 0, low: let low, _) where low >> 32 == 0xffff:
+        case .v6(high: 0, let low, _) where low >> 32 == 0xffff:
             return [4] + Self.bytes(low << 32, bits: ipv4Bits)
         case .v6(let high, let low, _):
             return [6] + Self.bytes(high, bits: min(ipv6Bits, 64)) + Self.bytes(low, bits: max(0, ipv6Bits - 64))

@@ -8,7 +8,7 @@ import Storage
 
 extension Broker {
     /// The template of the one push that rooms know.
-    static let template = "peer_waiting"
+    public static let template = "peer_waiting"
 
     /// Asks for a push to the side in `slot`, unless it is there. When this returns `queued` the push is durable.
     func knock(from caller: Caller, _ record: RoomRecord, at slot: UInt8) async throws(BrokerError) -> Delivery {
@@ -111,7 +111,8 @@ extension Broker {
                 log("courier: APNs refused a push because of a setting (\(reason.rawValue)); tokens are kept. Mend the setting.")
             }
             return JobOutcome(
-                status: UInt16(clamping: status), reason: reason == .late ? .expired : Entry.PushFailureReason(apns: reason.rawValue),
+                status: UInt16(clamping: status),
+                reason: reason == .late ? .expired : Entry.PushFailureReason(apns: reason.rawValue),
                 purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
         }
     }
@@ -141,7 +142,8 @@ extension Broker {
         let knocked = job.deadline - min(job.deadline, policy.limits.jobDeadlineMs)
         return Push(
             apnsID: apnsID, token: content.token,
-            environment: environment == .sandbox ? .sandbox : .production, topic: job.topic + rendered.topicSuffix, kind: pushKind,
+            environment: environment == .sandbox ? .sandbox : .production, topic: job.topic + rendered.topicSuffix,
+            kind: pushKind,
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: knocked, tokenExpiryMs: job.expires),
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,

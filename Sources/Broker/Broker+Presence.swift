@@ -15,13 +15,7 @@ extension Broker {
         let now = time.now
         let peer = Self.peer(of: slot)
         let place = SocketRegister.Place(caller: caller, room: record.room, slot: slot, expires: record.expires)
-        if sockets.add(socket, place) {
-            let room = record.room
-            let timer = loop.after(record.expires - min(now, record.expires)) {
-                self.assumeIsolated { broker in _ = Task { await broker.expire(room) } }
-            }
-            sockets.setEnding(timer, of: room)
-        }
+        if sockets.add(socket, place) { watchEnd(of: record, caller.room) }
         if presence.arrive(record.room, slot, now: now) { await tell(record.room, slot: peer, .peerJoined) }
         let present = presence.isPresent(record.room, peer, now: now)
         if present, let graceEnd = presence.graceEnd(record.room, peer, now: now) { recheck(socket, at: graceEnd) }
@@ -55,8 +49,26 @@ extension Broker {
         return try await knock(from: caller, record, at: peer)
     }
 
-    /// The room's end has come: its sockets are told.
-    private func expire(_ room: [UInt8]) async { await end(room) }
+    /// Looks again when the room's end has come: its sockets are told, unless it was accepted meanwhile and goes on.
+    private func watchEnd(of record: RoomRecord, _ room: RoomID) {
+        let timer = loop.after(record.ends - min(time.now, record.ends)) {
+            self.assumeIsolated { broker in
+                _ = Task {
+                    do {
+                        guard let goesOn = try await broker.live(broker.keys.roomIndex(room)) else {
+                            return await broker.end(record.room)
+                        }
+                        if !broker.sockets.sockets(in: record.room).isEmpty { broker.watchEnd(of: goesOn, room) }
+                    } catch {
+                        // The store can't be read now: look again soon.
+                        try? await broker.loop.sleep(1_000)
+                        if !broker.sockets.sockets(in: record.room).isEmpty { broker.watchEnd(of: record, room) }
+                    }
+                }
+            }
+        }
+        sockets.setEnding(timer, of: record.room)
+    }
 
     func end(_ room: [UInt8]) async {
         for socket in sockets.sockets(in: room) { await edge?.tell(socket, .roomClosed) }

@@ -50,7 +50,8 @@ extension Broker {
             noteYoung(index.bytes)
             await sweeper.expect(min(expires, codeExpires))
             metrics.add(.roomsCreated)
-            return Membership(room: room, member: member, expires: expires, ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
+            return Membership(
+                room: room, member: member, expires: expires, ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
         case .taken(let taken):
             return try await repeatCreate(request, of: taken, from: address)
         case .tooManyShort:
@@ -166,7 +167,8 @@ extension Broker {
         let now = time.now
         return RoomStatus(
             expires: record.expires, accepted: record.joiner != nil,
-            creatorPresent: presence.isPresent(index.bytes, 1, now: now), joinerPresent: presence.isPresent(index.bytes, 2, now: now),
+            creatorPresent: presence.isPresent(index.bytes, 1, now: now),
+            joinerPresent: presence.isPresent(index.bytes, 2, now: now),
             creatorHasToken: record.creator.ref != nil, joinerHasToken: record.joiner?.ref != nil)
     }
 
@@ -241,7 +243,7 @@ extension Broker {
     func live(_ room: Sealing.Digest) async throws(BrokerError) -> RoomRecord? {
         let index = room.bytes
         let record = try await stored { () throws(StoreError) in try await self.store.room(index) }
-        return record.flatMap { $0.expires > time.now ? $0 : nil }
+        return record.flatMap { $0.ends > time.now ? $0 : nil }
     }
 
     private func seal(

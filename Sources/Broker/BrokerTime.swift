@@ -22,7 +22,10 @@ public final class BrokerTime: Sendable {
 
     /// Learns of a higher time from before, e.g. from the store.
     public func resume(after persisted: UInt64) {
-        clock.withLock { $0 = BrokerClock(persistedMs: max(persisted, $0.read(wallMs: wall(), bootMs: boot()).nowMs), wallMs: wall(), bootMs: boot()) }
+        clock.withLock {
+            $0 = BrokerClock(
+                persistedMs: max(persisted, $0.read(wallMs: wall(), bootMs: boot()).nowMs), wallMs: wall(), bootMs: boot())
+        }
     }
 
     /// Broker time: what expiry is measured by.

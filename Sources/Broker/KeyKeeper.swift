@@ -39,7 +39,9 @@ public actor KeyKeeper: LoopActor {
     }
 
     /// A number as a mark: eight bytes, most significant first.
-    public static func encode(_ number: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: number >> UInt64(56 - 8 * $0)) } }
+    public static func encode(_ number: UInt64) -> [UInt8] {
+        (0..<8).map { UInt8(truncatingIfNeeded: number >> UInt64(56 - 8 * $0)) }
+    }
     public static func decode(_ mark: [UInt8]) -> UInt64? { mark.count == 8 ? mark.reduce(0) { $0 << 8 | UInt64($1) } : nil }
 
     /// Refuses a key file that is older than this node's last recorded step: what it can open should not exist any more.
@@ -57,7 +59,9 @@ public actor KeyKeeper: LoopActor {
     public func step() {
         for step in time.takeAlarms() {
             metrics.add(.alarms)
-            log("clock: the wall clock stepped by \(step / 1_000) s; the keys keep the old pace for five minutes. Set the clock right.")
+            log(
+                "clock: the wall clock stepped by \(step / 1_000) s; the keys keep the old pace for five minutes. Set the clock right."
+            )
         }
         do {
             guard let step = try keys.step(nowMs: time.ratchet) else { return }

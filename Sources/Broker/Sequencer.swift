@@ -49,7 +49,8 @@ public actor Sequencer: LoopActor {
 
         public var description: String {
             switch self {
-            case .foreignHead: "the database's log head is not signed by keys/ledger.key: key and database belong to different logs"
+            case .foreignHead:
+                "the database's log head is not signed by keys/ledger.key: key and database belong to different logs"
             case .gap: "the ledger folder is behind the database, and the entries between are in neither: restore the folder"
             case .overtaken: "another broker writes to this ledger: one state folder takes one broker"
             }

@@ -50,7 +50,9 @@ public actor Sweeper: LoopActor {
                 failing = false
                 await sleep(until: next)
             } catch {
-                if !failing { log("sweeper: can't purge (\(error)); trying every second. Expired tokens lose their keys all the same.") }
+                if !failing {
+                    log("sweeper: can't purge (\(error)); trying every second. Expired tokens lose their keys all the same.")
+                }
                 failing = true
                 metrics.add(.alarms)
                 await sleep(until: time.now + 1_000)

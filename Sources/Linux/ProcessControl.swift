@@ -56,9 +56,6 @@ public enum ProcessControl {
         return unsafe String(cString: value)
     }
 
-    /// Files and folders made from now on are this user's alone, whatever mode they are made with.
-    public static func keepNewFilesPrivate() { _ = umask(0o077) }
-
     /// Ends the process with a status.
     public static func exit(_ status: Int32) -> Never { Glibc.exit(status) }
 }

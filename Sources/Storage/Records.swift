@@ -60,12 +60,20 @@ public struct SideRecord: Sendable, Equatable {
 public struct RoomRecord: Sendable, Equatable {
     public var room: [UInt8]
     public var expires: UInt64
+    /// When the join code ends that a pending room waits for.
+    public var codeExpires: UInt64?
     public var creator: SideRecord
     public var joiner: SideRecord?
 
-    public init(room: [UInt8], expires: UInt64, creator: SideRecord, joiner: SideRecord? = nil) {
+    /// When the room ends as things stand: a pending room with its code.
+    public var ends: UInt64 { min(expires, codeExpires ?? .max) }
+
+    public init(
+        room: [UInt8], expires: UInt64, codeExpires: UInt64? = nil, creator: SideRecord, joiner: SideRecord? = nil
+    ) {
         self.room = room
         self.expires = expires
+        self.codeExpires = codeExpires
         self.creator = creator
         self.joiner = joiner
     }

@@ -32,8 +32,8 @@ enum Schema {
             PRIMARY KEY (expires, ref)
         ) WITHOUT ROWID;
 
-        -- One row a join code, pending (`pending`, `creator`, `room` set) or used (kept to refuse a second use, ten
-        -- minutes at most). Thief: how many codes are open. With the key file as well: codes can be tried against `code`.
+        -- One row a join code, pending (`pending` and `creator` set) or used (kept to refuse a second use, ten
+        -- minutes at most). Thief: how many codes are open, which room each is for. With the key file as well: codes can be tried against `code`.
         CREATE TABLE code (
             expires INTEGER NOT NULL,
             code BLOB NOT NULL,

@@ -27,8 +27,10 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         switch self {
         case .full: "the disk is full: nothing was stored; free space and try again"
         case .unavailable(let text): "the database can't be used (\(text)): nothing was stored"
-        case .damaged(let text): "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
-        case .ledgerBehind: "too many ledger entries wait to be published: only purges are taken until the log folder can be written again"
+        case .damaged(let text):
+            "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
+        case .ledgerBehind:
+            "too many ledger entries wait to be published: only purges are taken until the log folder can be written again"
         case .closed: "the store is closed"
         }
     }

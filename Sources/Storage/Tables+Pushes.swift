@@ -23,9 +23,13 @@ extension Tables {
 
     private func setKnocked(_ time: UInt64, room: RoomRecord, slot: UInt8) throws {
         if slot == 1 {
-            try run("UPDATE room SET creator_knocked = ? WHERE expires = ? AND room = ?", .time(time), .time(room.expires), .blob(room.room))
+            try run(
+                "UPDATE room SET creator_knocked = ? WHERE expires = ? AND room = ?", .time(time), .time(room.expires),
+                .blob(room.room))
         } else {
-            try run("UPDATE room SET joiner_knocked = ? WHERE expires = ? AND room = ?", .time(time), .time(room.expires), .blob(room.room))
+            try run(
+                "UPDATE room SET joiner_knocked = ? WHERE expires = ? AND room = ?", .time(time), .time(room.expires),
+                .blob(room.room))
         }
     }
 

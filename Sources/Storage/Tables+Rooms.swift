@@ -14,9 +14,10 @@ extension Tables {
             FROM room WHERE room = ?
             """, .blob(room)
         ) { row -> Found in
+            let joiner = row.isNull(8) ? nil : Self.side(row, from: 7)
             let record = RoomRecord(
-                room: room, expires: row.time(0), creator: Self.side(row, from: 1),
-                joiner: row.isNull(8) ? nil : Self.side(row, from: 7))
+                room: room, expires: row.time(0), codeExpires: joiner == nil && !row.isNull(13) ? row.time(13) : nil,
+                creator: Self.side(row, from: 1), joiner: joiner)
             return (record, row.isNull(14) ? nil : (row.time(13), row.blob(14)))
         }.first
     }
@@ -34,10 +35,10 @@ extension Tables {
                 SELECT expires, room, room_expires, generation, pending, creator, short, retry_until FROM code WHERE code = ?
                 """, .blob(index)
             ) { row in
-                if let room = row.blobOrNil(1) {
+                if !row.isNull(4) {
                     return CodeRecord.pending(
                         PendingCode(
-                            code: index, expires: row.time(0), room: room, roomExpires: row.time(2),
+                            code: index, expires: row.time(0), room: row.blob(1), roomExpires: row.time(2),
                             generation: UInt32(clamping: row.int(3)), pending: row.blob(4), creator: row.blob(5),
                             short: row.int(6) != 0))
                 }
@@ -107,7 +108,9 @@ extension Tables {
     ) throws -> AcceptOutcome {
         try refuseWhenLedgerIsBehind()
         guard code.expires > now,
-            try run("DELETE FROM code WHERE expires = ? AND code = ? AND room = ?", .time(code.expires), .blob(code.code), .blob(code.room)) == 1,
+            try run(
+                "DELETE FROM code WHERE expires = ? AND code = ? AND room = ? AND pending IS NOT NULL", .time(code.expires),
+                .blob(code.code), .blob(code.room)) == 1,
             try run(
                 """
                 UPDATE room SET joiner_generation = ?, joiner_client = ?, joiner_member = ?, joiner_proven = 0, joiner_ref = ?,
@@ -116,8 +119,10 @@ extension Tables {
                 .time(used.expires), .time(code.roomExpires), .blob(code.room)) == 1
         else { return .changed }
         try run(
-            "INSERT INTO code (expires, code, generation, short, retry_until) VALUES (?, ?, ?, 0, ?)",
-            .time(used.expires), .blob(used.code), .number(used.retryGeneration), .time(used.retryUntil))
+            """
+            INSERT INTO code (expires, code, room, room_expires, generation, short, retry_until) VALUES (?, ?, ?, ?, ?, 0, ?)
+            """, .time(used.expires), .blob(used.code), .blob(code.room), .time(code.roomExpires),
+            .number(used.retryGeneration), .time(used.retryUntil))
         if let retry = used.retry {
             try run(
                 "INSERT INTO retry (expires, code, generation, sealed) VALUES (?, ?, ?, ?)",
@@ -169,9 +174,13 @@ extension Tables {
 
     func setRef(_ ref: [UInt8]?, room: RoomRecord, slot: UInt8) throws {
         if slot == 1 {
-            try run("UPDATE room SET creator_ref = ? WHERE expires = ? AND room = ?", .blob(ref), .time(room.expires), .blob(room.room))
+            try run(
+                "UPDATE room SET creator_ref = ? WHERE expires = ? AND room = ?", .blob(ref), .time(room.expires),
+                .blob(room.room))
         } else {
-            try run("UPDATE room SET joiner_ref = ? WHERE expires = ? AND room = ?", .blob(ref), .time(room.expires), .blob(room.room))
+            try run(
+                "UPDATE room SET joiner_ref = ? WHERE expires = ? AND room = ?", .blob(ref), .time(room.expires), .blob(room.room)
+            )
         }
     }
 
@@ -192,26 +201,32 @@ extension Tables {
         }
         try run("DELETE FROM room WHERE expires = ? AND room = ?", .time(room.expires), .blob(room.room))
         if let code {
-            let retry = try rows("SELECT retry_until FROM code WHERE expires = ? AND code = ?", .time(code.expires), .blob(code.code)) {
-                $0.isNull(0) ? nil : $0.time(0)
-            }.first ?? nil
+            let retry =
+                try rows("SELECT retry_until FROM code WHERE expires = ? AND code = ?", .time(code.expires), .blob(code.code)) {
+                    $0.isNull(0) ? nil : $0.time(0)
+                }.first ?? nil
             if let retry { try run("DELETE FROM retry WHERE expires = ? AND code = ?", .time(retry), .blob(code.code)) }
             try run("DELETE FROM code WHERE expires = ? AND code = ?", .time(code.expires), .blob(code.code))
         }
         return purged
     }
 
-    /// Deletes a code; a room that still waits for it goes with it.
+    /// Deletes a code. A room that still waits for it goes with it; one that was accepted forgets it.
     /// - Returns: rooms and tokens deleted, or nil when there is no such code.
     @discardableResult
     func purgeCode(_ index: [UInt8]) throws -> (rooms: Int, tokens: Int)? {
-        guard
-            let (expires, room) = try rows("SELECT expires, room FROM code WHERE code = ?", .blob(index), read: { ($0.time(0), $0.blobOrNil(1)) }).first
-        else { return nil }
-        if let room, let found = try roomAndCode(room) {
-            return (1, try delete(found.room, code: found.code, cause: .expired))
+        typealias Found = (expires: UInt64, room: [UInt8], roomExpires: UInt64, isPending: Bool)
+        let found = try rows("SELECT expires, room, room_expires, pending IS NOT NULL FROM code WHERE code = ?", .blob(index)) {
+            row -> Found in (row.time(0), row.blob(1), row.time(2), row.int(3) != 0)
+        }.first
+        guard let found else { return nil }
+        if found.isPending, let (room, code) = try roomAndCode(found.room) {
+            return (1, try delete(room, code: code, cause: .expired))
         }
-        try run("DELETE FROM code WHERE expires = ? AND code = ?", .time(expires), .blob(index))
+        try run(
+            "UPDATE room SET code_expires = NULL, code = NULL WHERE expires = ? AND room = ?", .time(found.roomExpires),
+            .blob(found.room))
+        try run("DELETE FROM code WHERE expires = ? AND code = ?", .time(found.expires), .blob(index))
         return (0, 0)
     }
 }

@@ -11,7 +11,9 @@ extension Tables {
         for job in overdue { try finish(job, JobOutcome(status: 0, reason: .unknown)) }
         result.jobs = overdue.count
 
-        let codes = try rows("SELECT code FROM code WHERE expires <= ? ORDER BY expires LIMIT ?", .time(now), .number(limit)) { $0.blob(0) }
+        let codes = try rows("SELECT code FROM code WHERE expires <= ? ORDER BY expires LIMIT ?", .time(now), .number(limit)) {
+            $0.blob(0)
+        }
         for code in codes {
             if let purged = try purgeCode(code) {
                 result.codes += 1
@@ -21,7 +23,9 @@ extension Tables {
         }
 
         // Tokens go by their own key, all of one expiry together; their rooms, which end at the same time, after them.
-        let tokens = try rows("SELECT expires, ref FROM token WHERE expires <= ? ORDER BY expires LIMIT ?", .time(now), .number(limit)) {
+        let tokens = try rows(
+            "SELECT expires, ref FROM token WHERE expires <= ? ORDER BY expires LIMIT ?", .time(now), .number(limit)
+        ) {
             ($0.time(0), $0.blob(1))
         }
         for (expires, ref) in tokens where try purge(ref, expires: expires, cause: .expired) { result.tokens += 1 }
@@ -56,7 +60,7 @@ extension Tables {
         var counts = StoreCounts()
         counts.rooms = try count("SELECT count(*) FROM room")
         counts.tokens = try count("SELECT count(*) FROM token")
-        counts.codes = try count("SELECT count(*) FROM code WHERE room IS NOT NULL")
+        counts.codes = try count("SELECT count(*) FROM code WHERE pending IS NOT NULL")
         counts.jobs = try count("SELECT count(*) FROM job")
         counts.waitingEntries = journal.waiting
         return counts

@@ -8,7 +8,8 @@ enum APNsCommand {
 
     static func run(_ words: [String]) throws {
         if words.asksForHelp {
-            return Terminal.out(Terminal.help("usage: mayfly apns jwt [FLAGS]\n  jwt   print a provider token, good for an hour: a secret", keys))
+            return Terminal.out(
+                Terminal.help("usage: mayfly apns jwt [FLAGS]\n  jwt   print a provider token, good for an hour: a secret", keys))
         }
         let configuration = try Configuration(words, environment: Environment.all, keys: keys)
         guard configuration.operands == ["jwt"] else { throw UsageError("apns takes jwt") }

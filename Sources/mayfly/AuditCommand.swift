@@ -20,7 +20,9 @@ enum AuditCommand {
         let configuration = try Configuration(
             words, environment: Environment.all, keys: [], switches: ["json"], options: ["key", "since"])
         guard configuration.operands.count == 2 else { throw UsageError("audit takes verify or show, and one DIR or URL") }
-        guard let text = configuration.repeated["key"]?.last else { throw UsageError("--key is missing: the line in ledger.vkey") }
+        guard let text = configuration.repeated["key"]?.last else {
+            throw UsageError("--key is missing: the line in ledger.vkey")
+        }
         let key = try verifierKey(text)
         let source = try source(configuration.operands[1])
         switch configuration.operands[0] {

@@ -122,7 +122,9 @@ struct Configuration {
                 continue
             }
             let key = keys.first { $0.rawValue == flag || $0.shortFlag == flag }
-            guard key != nil || options.contains(flag) else { throw UsageError("--\(flag) is no flag of this command: see --help") }
+            guard key != nil || options.contains(flag) else {
+                throw UsageError("--\(flag) is no flag of this command: see --help")
+            }
             guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else { throw UsageError("--\(flag) needs a value") }
             if let key { values[key] = value } else { repeated[flag, default: []].append(value) }
         }

@@ -35,7 +35,8 @@ enum DemoCommand {
         try await simulator.start(
             [
                 "apns-simulator", "--with-parent", "--listen", simulatorAddress, "--control", control,
-                "--apns-key-path", try configuration.required(.apnsKeyPath), "--apns-key-id", try configuration.required(.apnsKeyID),
+                "--apns-key-path", try configuration.required(.apnsKeyPath), "--apns-key-id",
+                try configuration.required(.apnsKeyID),
                 "--apns-team-id", try configuration.required(.apnsTeamID),
                 "--apns-bundle-id", try configuration.required(.apnsBundleID), "--certificate", state.simulatorCertificate,
             ])
@@ -46,7 +47,8 @@ enum DemoCommand {
                 if configuration.switches.contains("stay") {
                     await stay(service, state, control)
                 } else {
-                    try await Story(service: service, state: state, control: "http://\(control)", client: client, loop: loop).play()
+                    try await Story(service: service, state: state, control: "http://\(control)", client: client, loop: loop)
+                        .play()
                 }
             } catch {
                 await service.stop()

@@ -25,7 +25,9 @@ enum PolicyCommand {
     /// A file if there is one of that name, else a built-in policy.
     static func load(_ name: String) throws -> Policy {
         if !File.exists(name) {
-            guard let policy = try Policy.builtIn(name) else { throw UsageError("\(name) is neither a policy file nor a built-in policy") }
+            guard let policy = try Policy.builtIn(name) else {
+                throw UsageError("\(name) is neither a policy file nor a built-in policy")
+            }
             return policy
         }
         return try Policy(try File.read(name, limit: Policy.maximumCount + 1))

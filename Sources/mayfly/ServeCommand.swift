@@ -10,7 +10,9 @@ enum ServeCommand {
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
-            return Terminal.out(Terminal.help("usage: mayfly serve [FLAGS]\nEach flag may stand in the environment under the name in brackets.", keys))
+            return Terminal.out(
+                Terminal.help(
+                    "usage: mayfly serve [FLAGS]\nEach flag may stand in the environment under the name in brackets.", keys))
         }
         let configuration = try Configuration(words, environment: Environment.all, keys: keys)
         guard configuration.operands.isEmpty else { throw UsageError("serve takes flags only") }

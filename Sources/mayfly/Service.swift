@@ -38,7 +38,6 @@ final class Service: Sendable {
     /// Starts everything; purges and ratchets what is late first, and listens last.
     /// - Throws: what stands in the way, for people; nothing is left running then.
     static func start(_ settings: ServiceSettings) async throws -> Service {
-        ProcessControl.keepNewFilesPrivate()
         try ProcessControl.forbidCoreDumps()
         _ = try? ProcessControl.raiseDescriptorLimit()
         try Arena.shared.prepare()
@@ -56,7 +55,9 @@ final class Service: Sendable {
     private static func prepare(_ settings: ServiceSettings) async throws -> Parts {
         let state = settings.state
         guard try File.status(state.path)?.kind == .folder else {
-            throw CheckFailed("mayfly: there is no state folder \(state.path): make one with `mayfly keys init --state \(state.path) --origin NAME`")
+            throw CheckFailed(
+                "mayfly: there is no state folder \(state.path): make one with `mayfly keys init --state \(state.path) --origin NAME`"
+            )
         }
         let lock = try FolderLock(state.path)
         let keys = try explain(state.ratchetKey) {
@@ -70,7 +71,9 @@ final class Service: Sendable {
 
         let time = BrokerTime(persisted: keys.earliestNowMs)
         let store = try explain(state.database) {
-            try SQLiteStore(path: state.database, resolution: settings.resolution, now: { time.now })
+            // SQLite gives its other files the mode of this one. The ledger's files keep the umask's: they are public.
+            if !File.exists(state.database) { try File.write(state.database, [UInt8]().span, mode: 0o600) }
+            return try SQLiteStore(path: state.database, resolution: settings.resolution, now: { time.now })
         }
         do {
             do {
@@ -150,7 +153,8 @@ final class Service: Sendable {
         await broker.setEdge(edge)
         let api = API(broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger)), proxies: settings.proxies)
         let publicServer = HTTPServer(
-            loop: main, configuration: ServerConfiguration(address: settings.listen), handler: PublicHandler(api: api, edge: edge))
+            loop: main, configuration: ServerConfiguration(address: settings.listen), handler: PublicHandler(api: api, edge: edge)
+        )
         let operatorAddress = try await start(operatorServer, settings.operatorListen)
         let address: SocketAddress
         do {
@@ -174,7 +178,7 @@ final class Service: Sendable {
     private static func start(_ server: HTTPServer, _ address: SocketAddress) async throws -> SocketAddress {
         do {
             return try await server.start()
-        } catch where error.isAddressInUse {
+        } catch  where error.isAddressInUse {
             throw CheckFailed("mayfly: \(address) is taken: another program listens there")
         } catch {
             throw CheckFailed("mayfly: can't listen on \(address): \(error)")
@@ -182,7 +186,8 @@ final class Service: Sendable {
     }
 
     private init(
-        address: SocketAddress, operatorAddress: SocketAddress, parts: Parts, publicServer: HTTPServer, operatorServer: HTTPServer,
+        address: SocketAddress, operatorAddress: SocketAddress, parts: Parts, publicServer: HTTPServer,
+        operatorServer: HTTPServer,
         operatorHandler: OperatorHandler, tasks: [Task<Void, Never>]
     ) {
         loop = parts.broker.loop

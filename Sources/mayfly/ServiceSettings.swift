@@ -27,7 +27,9 @@ struct ServiceSettings {
     init(_ configuration: Configuration) throws {
         state = StateFolder(path: configuration.state)
         for path in [state.ratchetKey, state.ledgerKey] where !File.exists(path) {
-            throw CheckFailed("mayfly: \(path) is missing: make a state folder's keys with `mayfly keys init --state \(state.path) --origin NAME`")
+            throw CheckFailed(
+                "mayfly: \(path) is missing: make a state folder's keys with `mayfly keys init --state \(state.path) --origin NAME`"
+            )
         }
         listen = try configuration.address(.listen, default: "127.0.0.1:8787")
         operatorListen = try configuration.address(.operatorListen, default: "127.0.0.1:8788")
@@ -48,6 +50,10 @@ struct ServiceSettings {
         }
         resolution = seconds
         policy = try PolicyCommand.load(configuration[.policy] ?? "rooms")
+        guard let knock = policy.templates[Broker.template], knock.fields.isEmpty else {
+            throw CheckFailed(
+                "mayfly: the policy \(policy.name) has no template \(Broker.template) without fields, which rooms send")
+        }
         topic = try configuration.required(.apnsBundleID)
         environment = try Self.environment(configuration)
         apnsKeyID = try configuration.required(.apnsKeyID)

@@ -6,7 +6,8 @@ import TLS
 /// `mayfly apns-simulator`.
 enum SimulatorCommand {
     static let keys: [Key] = [
-        .apnsSimulatorListen, .apnsSimulatorControl, .apnsSimulatorCertificate, .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID,
+        .apnsSimulatorListen, .apnsSimulatorControl, .apnsSimulatorCertificate, .apnsKeyPath, .apnsKeyID, .apnsTeamID,
+        .apnsBundleID,
         .apnsEnvironment,
     ]
 
@@ -22,11 +23,12 @@ enum SimulatorCommand {
         let configuration = try Configuration(words, environment: Environment.all, keys: keys, switches: ["with-parent"])
         guard configuration.operands.isEmpty else { throw UsageError("apns-simulator takes flags only") }
         if configuration.switches.contains("with-parent") { try ProcessControl.dieWithParent() }
-        ProcessControl.keepNewFilesPrivate()
         try ProcessControl.forbidCoreDumps()
 
         let control = try configuration.address(.apnsSimulatorControl, default: "127.0.0.1:8790")
-        guard control.isLoopback else { throw UsageError("--control must be on loopback: it has no authentication and shows tokens") }
+        guard control.isLoopback else {
+            throw UsageError("--control must be on loopback: it has no authentication and shows tokens")
+        }
         let certificate = try pem(try configuration.required(.apnsSimulatorCertificate))
         let publicKey = try APNsCommand.signingKey(configuration).publicKeyPEM()
         let settings = APNsSimulator.Configuration(

@@ -22,7 +22,8 @@ struct Story {
         step("1", "Ann makes a room and leaves her phone's push address with the broker, which seals it.")
         let made = try await call(
             .post, "\(api)/api/rooms",
-            "{\"joinid\":\"482913\",\"expiresInSeconds\":600,\"client1\":\"ann\",\"client1_token\":\"\(Self.creatorToken)\"}", expect: 201)
+            "{\"joinid\":\"482913\",\"expiresInSeconds\":600,\"client1\":\"ann\",\"client1_token\":\"\(Self.creatorToken)\"}",
+            expect: 201)
         let room = try made.text("roomid")
 
         step("2", "Ben types the join code and leaves his.")
@@ -35,11 +36,15 @@ struct Story {
         step("3", "Ben opens the room; Ann is away. Ben's word lets the broker open Ann's address, for this one push.")
         let ben = try await socket(room, "ben")
         let hello = try await ben.next()
-        try check(hello.contains("\"type\":\"joined\"") && hello.contains("\"delivery\":\"queued\""), "The push is stored and on its way.")
+        try check(
+            hello.contains("\"type\":\"joined\"") && hello.contains("\"delivery\":\"queued\""),
+            "The push is stored and on its way.")
         let arrived = try await waitForPush()
         try check(arrived.contains(Self.creatorToken), "Apple's stand-in got it for Ann's phone.")
         try check(arrived.contains("Your chat partner is waiting"), "It says: Your chat partner is waiting.")
-        for secret in [room, "482913", "ann", "ben"] where arrived.contains("\"\(secret)\"") { throw CheckFailed("the push says too much") }
+        for secret in [room, "482913", "ann", "ben"] where arrived.contains("\"\(secret)\"") {
+            throw CheckFailed("the push says too much")
+        }
         Terminal.out("     Nothing in it names the room, the code or a person.")
 
         step("4", "Ann comes. Ben is there, so nobody is pushed at.")
@@ -94,7 +99,8 @@ struct Story {
         _ method: Method, _ url: String, _ body: String?, bearer: String? = nil, expect status: UInt16
     ) async throws -> Answer {
         let answer = try await client.send(
-            url, method: method, headers: bearer.map { [.init("Authorization", "Bearer \($0)")] } ?? [], body: Array((body ?? "").utf8))
+            url, method: method, headers: bearer.map { [.init("Authorization", "Bearer \($0)")] } ?? [],
+            body: Array((body ?? "").utf8))
         guard answer.status == status else {
             throw CheckFailed("mayfly demo: \(method.name) answered \(answer.status) instead of \(status)")
         }
@@ -124,7 +130,9 @@ struct Story {
         let socket: WebSocketClient
 
         func next() async throws -> String {
-            guard let message = try await socket.receive(timeoutMs: 5_000) else { throw CheckFailed("mayfly demo: a socket closed early") }
+            guard let message = try await socket.receive(timeoutMs: 5_000) else {
+                throw CheckFailed("mayfly demo: a socket closed early")
+            }
             return String(decoding: message, as: UTF8.self)
         }
 

@@ -32,6 +32,9 @@ import Testing
         #expect(origin("192.0.2.1:5", "203.0.113.9") == "192.0.2.1")
         #expect(origin("127.0.0.1:5", "garbage") == "127.0.0.1")
         #expect(origin("127.0.0.1:5", nil) == "127.0.0.1")
-        #expect(TrustedProxies(hosts: []).origin(of: HTTPRequest(method: .get, target: "/", headers: [("x-forwarded-for", "1.2.3.4")])).host == "127.0.0.1")
+        #expect(
+            TrustedProxies(hosts: []).origin(
+                of: HTTPRequest(method: .get, target: "/", headers: [("x-forwarded-for", "1.2.3.4")])
+            ).host == "127.0.0.1")
     }
 }

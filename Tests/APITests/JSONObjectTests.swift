@@ -4,8 +4,12 @@ import Testing
 
 // `#expect` and `#require` can't hold a span, so that reads stand in functions of their own.
 private func parse(_ bytes: [UInt8]) -> JSONObject? { JSONObject(bytes.span) }
-private func integer(_ object: JSONObject, _ name: StaticString, _ body: [UInt8]) throws -> Int? { try object.integer(name, in: body.span) }
-private func string(_ object: JSONObject, _ name: StaticString, _ body: [UInt8]) throws -> [UInt8]? { try object.bytes(name, in: body.span) }
+private func integer(_ object: JSONObject, _ name: StaticString, _ body: [UInt8]) throws -> Int? {
+    try object.integer(name, in: body.span)
+}
+private func string(_ object: JSONObject, _ name: StaticString, _ body: [UInt8]) throws -> [UInt8]? {
+    try object.bytes(name, in: body.span)
+}
 private func plainString(_ object: JSONObject, _ name: StaticString, _ body: [UInt8]) throws -> Range<Int>? {
     try object.plainString(name, in: body.span)
 }
@@ -23,7 +27,8 @@ private func plainString(_ object: JSONObject, _ name: StaticString, _ body: [UI
         "", " ", "null", "1", "\"a\"", "[]", "{", "}", "{}{}", "{} x", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{,}", "{a:1}",
         "{'a':1}", "{\"a\":01}", "{\"a\":+1}", "{\"a\":1.}", "{\"a\":.5}", "{\"a\":1e}", "{\"a\":NaN}", "{\"a\":tru}",
         "{\"a\":\"\u{1}\"}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12g4\"}", "{\"a\":\"\\u12\"}", "{\"a\":\"b}", "{\"a\":1,\"a\":2}",
-        "{\"a\":1,\"\\u0061\":2}", "\u{feff}{}", "{\"\\ud800\":1}", "{\"a\":\"\\ud83d\"}", "{\"a\":\"\\ude00\\ud83d\"}", "{\"a\":1}\u{0}",
+        "{\"a\":1,\"\\u0061\":2}", "\u{feff}{}", "{\"\\ud800\":1}", "{\"a\":\"\\ud83d\"}", "{\"a\":\"\\ude00\\ud83d\"}",
+        "{\"a\":1}\u{0}",
     ])
     func refusesAllElse(_ text: String) { #expect(object(text) == nil) }
 
@@ -35,7 +40,9 @@ private func plainString(_ object: JSONObject, _ name: StaticString, _ body: [UI
     }
 
     @Test func depthIsBounded() {
-        func nested(_ depth: Int) -> String { "{\"a\":" + String(repeating: "[", count: depth - 1) + String(repeating: "]", count: depth - 1) + "}" }
+        func nested(_ depth: Int) -> String {
+            "{\"a\":" + String(repeating: "[", count: depth - 1) + String(repeating: "]", count: depth - 1) + "}"
+        }
         #expect(object(nested(16)) != nil)
         #expect(object(nested(17)) == nil)
         #expect(object(String(repeating: "{\"a\":", count: 8_000)) == nil)

@@ -47,12 +47,16 @@ import Testing
         func refusal(_ body: String) -> BrokerError? {
             error(body) { body, bytes throws(BrokerError) in _ = try body.token("client1_token", bytes) }
         }
-        for good in ["{}", "{\"client1_token\":null}", "{\"token\":\"00ff\"}", "{\"client1_token\":\"AB\"}",
-            "{\"client1_token\":\"ab\",\"token\":\"AB\"}", "{\"token\":\"\(String(repeating: "a", count: 200))\"}"]
-        {
+        for good in [
+            "{}", "{\"client1_token\":null}", "{\"token\":\"00ff\"}", "{\"client1_token\":\"AB\"}",
+            "{\"client1_token\":\"ab\",\"token\":\"AB\"}", "{\"token\":\"\(String(repeating: "a", count: 200))\"}",
+        ] {
             #expect(refusal(good) == nil)
         }
-        for bad in ["\"\"", "\"a\"", "\"abc\"", "\"zz\"", "\"0x00\"", "\"a b \"", "\"\\u0061b\"", "\"\(String(repeating: "a", count: 202))\""] {
+        for bad in [
+            "\"\"", "\"a\"", "\"abc\"", "\"zz\"", "\"0x00\"", "\"a b \"", "\"\\u0061b\"",
+            "\"\(String(repeating: "a", count: 202))\"",
+        ] {
             #expect(refusal("{\"client1_token\":\(bad)}") == .invalidToken("client1_token"))
             #expect(refusal("{\"token\":\(bad)}") == .invalidToken("token"))
         }

@@ -18,7 +18,7 @@ import Testing
         var budget = budget(2, 100)
         for _ in 0..<2 {
             let wait1 = budget.refusal(v4(1), now: 1_000)
-        #expect(wait1 == nil)
+            #expect(wait1 == nil)
             budget.spend(v4(1), now: 1_000)
         }
         let wait2 = budget.refusal(v4(1), now: 1_000)

@@ -56,7 +56,9 @@ struct Stage {
         server = try ScriptedServer(
             on: loop, Self.identity, firstStreams: firstStreams, onePiece: onePiece, greeting: greeting, script: script)
         let (alarms, issued) = (alarms, issued)
-        let token = try ProviderToken(keyID: "ABCDE12345", teamID: "TEAM123456", key: Self.key, issuedAtS: stored) { issued.add($0) }
+        let token = try ProviderToken(keyID: "ABCDE12345", teamID: "TEAM123456", key: Self.key, issuedAtS: stored) {
+            issued.add($0)
+        }
         var configuration = Courier.Configuration(providerToken: token) { alarms.add($0) }
         configuration.production = Endpoint(host: host, port: server.port)
         configuration.sandbox = Endpoint(host: host, port: server.port)

@@ -67,7 +67,9 @@ struct Fixture {
 
     /// Makes a room of a minute with a token for its creator.
     @discardableResult
-    func create(_ id: UInt8, life: UInt64 = 60_000, codeLife: UInt64 = 30_000) async throws -> (RoomRecord, PendingCode, TokenRecord) {
+    func create(_ id: UInt8, life: UInt64 = 60_000, codeLife: UInt64 = 30_000) async throws -> (
+        RoomRecord, PendingCode, TokenRecord
+    ) {
         var room = room(id, expires: clock.now + life)
         let code = code(id, room: room, expires: clock.now + codeLife)
         let token = token(id, room: room)
@@ -90,7 +92,9 @@ struct Fixture {
     /// All entries so far, as text, closing their windows.
     func entries() async throws -> [String] {
         clock.advance(1_000)
-        return try await store.closedEntries(before: clock.now / 1_000, limit: .max).map { String(decoding: $0.bytes, as: UTF8.self) }
+        return try await store.closedEntries(before: clock.now / 1_000, limit: .max).map {
+            String(decoding: $0.bytes, as: UTF8.self)
+        }
     }
 
     func ops() async throws -> [String] {

@@ -98,7 +98,9 @@ import Testing
         #expect(throws: StoreError.self) { try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, now: { 0 }) }
         let other = try Database(path: folder + "/other.sqlite")
         try other.execute("CREATE TABLE t (a); PRAGMA user_version = 7")
-        let error = #expect(throws: StoreError.self) { try SQLiteStore(path: folder + "/other.sqlite", resolution: 1, now: { 0 }) }
+        let error = #expect(throws: StoreError.self) {
+            try SQLiteStore(path: folder + "/other.sqlite", resolution: 1, now: { 0 })
+        }
         guard case .damaged = error else {
             Issue.record("another version was not refused as such")
             return
