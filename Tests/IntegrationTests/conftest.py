@@ -1,9 +1,11 @@
 """Fixtures: a broker with its simulator, on free loopback ports, with throw-away keys in a folder that goes away."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from mayfly import Client
-from processes import BINARY, Broker, Simulator, State
+from processes import BINARY, State
+from world import World
 
 
 def pytest_sessionstart(session):
@@ -11,28 +13,35 @@ def pytest_sessionstart(session):
         pytest.exit(f"no binary at {BINARY}: run `swift build` first, or set MAYFLY_BINARY", returncode=2)
 
 
-class World:
-    """A state folder, its broker and its simulator."""
+# Tests marked `background` wait for most of their time. They begin together with the first test of their file, each in a thread,
+# and are waited for when their turn comes. Their only fixture is `world`; one that counts rows or stops a broker makes its own.
+_background = {}
 
-    def __init__(self, apns=True, **broker):
-        self.state = State()
-        self.simulator = Simulator(self.state)
-        self.broker = Broker(self.state, self.simulator.port, **broker)
-        try:
-            if apns:
-                self.simulator.start()
-            self.broker.start()
-        except BaseException:
-            self.close()
-            raise
 
-    def client(self, **more):
-        return Client(self.broker.port, **more)
+@pytest.fixture(scope="module", autouse=True)
+def background(request):
+    waiting = [
+        item for item in request.session.items
+        if item.module is request.module and item.get_closest_marker("background")]
+    if not waiting:
+        yield
+        return
+    # A file without a test on its shared broker starts none.
+    shared = {"world": request.getfixturevalue("world")} if any("world" in item.fixturenames for item in waiting) else {}
+    with ThreadPoolExecutor(len(waiting)) as threads:
+        for item in waiting:
+            arguments = {name: shared[name] for name in item._fixtureinfo.argnames if name in shared}
+            arguments |= item.callspec.params if hasattr(item, "callspec") else {}
+            _background[item.nodeid] = threads.submit(item.obj, **arguments)
+        yield
 
-    def close(self):
-        self.broker.kill()
-        self.simulator.kill()
-        self.state.remove()
+
+def pytest_pyfunc_call(pyfuncitem):
+    story = _background.pop(pyfuncitem.nodeid, None)
+    if story is None:
+        return None
+    story.result()
+    return True
 
 
 @pytest.fixture(scope="module")

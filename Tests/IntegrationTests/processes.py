@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -30,10 +31,21 @@ def eventually(question, seconds=5.0, pause=0.02, what="it"):
         time.sleep(pause)
 
 
+_given = set()
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody has, each one given once; below those that the kernel lends to outgoing connections."""
+    while True:
+        port = random.randint(20_000, 31_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in _given:
+            _given.add(port)
+            return port
 
 
 def clean_environment(**more):
@@ -84,14 +96,19 @@ class State:
         return (self / "ledger.vkey").read_text().strip()
 
     def counts(self):
-        """Rows of each table that holds what callers stored. The ledger's own tables and marks of time move by themselves."""
-        own = ("ledger", "entr", "checkpoint", "window", "tile", "leaf", "leaves", "head", "outbox", "pending_entr",
-               "mark", "meta", "clock", "setting", "node", "sqlite_")
+        """Rows of each table that holds what callers stored. The others move by themselves: the log's, and the jobs, which end."""
+        rows = self._rows()
+        return {name: count for name, count in rows.items() if name not in ("job", "entry", "sequenced", "log", "node")}
+
+    def jobs(self):
+        """How many pushes wait for their end."""
+        return self._rows()["job"]
+
+    def _rows(self):
         with self.database() as database:
             names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            kept = sorted(name for name in names if not name.lower().startswith(own))
-            assert kept, f"no table of rooms among {names}"
-            return {name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in kept}
+            return {name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
+                    for name in names if not name.startswith("sqlite_")}
 
     def database(self):
         return _Reader(self / "mayfly.sqlite")

@@ -10,6 +10,7 @@ import pytest
 from canary import Canaries
 from mayfly import Socket, base64url_bytes, new_client, new_code
 from processes import eventually
+from world import World
 
 
 def test_the_search_finds_what_was_planted(tmp_path):
@@ -93,9 +94,14 @@ def test_after_the_room(world, story):
     assert canaries.in_files(*places(world)) == []
 
 
-def test_sealed_bytes_are_gone_from_the_store_too(worlds):
+@pytest.mark.background
+def test_sealed_bytes_are_gone_from_the_store_too():
     """A purged row's ciphertext leaves the database at once and its write-ahead log within 60 seconds."""
-    world = worlds()
+    with World(apns=False) as world:
+        sealed_bytes_go(world)
+
+
+def sealed_bytes_go(world):
     client = world.client()
     room = client.room()
     with world.state.database() as database:

@@ -3,9 +3,12 @@
 import time
 from datetime import datetime
 
+import pytest
+
 import ledger
 from mayfly import Client, new_client, new_code, new_token
 from processes import Broker, audit_verify, eventually
+from world import World
 
 
 def moment(answer):
@@ -16,35 +19,60 @@ def sleep_until(instant):
     time.sleep(max(0, instant - time.time()))
 
 
-def test_room_of_ten_seconds(worlds):
+@pytest.mark.background
+def test_room_of_ten_seconds():
     """Accepted with two tokens, and pending with one: rows, answers and ledger."""
-    world = worlds()
-    client = world.client()
-    empty = world.state.counts()
-    room = client.room(expires=10)
-    pending = client.create(token=new_token(), expires=10).expect(201).json
-    stored = world.state.counts()
-    assert sum(stored.values()) > sum(empty.values())
-    end = max(moment(room.creator.answer), moment(pending))
-    sleep_until(moment(room.creator.answer) - 0.5)
-    client.status(room.roomid).expect(200)
-    sleep_until(end + 0.05)
-    client.status(room.roomid).expect(404, "room_not_found")
-    client.status(pending["roomid"]).expect(404, "room_not_found")
-    client.accept(room.code).expect(404, "room_not_found")
-    sleep_until(end + 1)
-    assert world.state.counts() == empty, "rows are still there a second after the end"
-    refs = (room.creator.ref, room.joiner.ref, pending["ref"])
+    with World() as world:
+        client = world.client()
+        empty = world.state.counts()
+        code = new_code()
+        room = client.room(expires=10)
+        pending = client.create(code, token=new_token(), expires=10).expect(201).json
+        stored = world.state.counts()
+        assert stored["room"] == 2 and stored["token"] == 3, stored
+        end = max(moment(room.creator.answer), moment(pending))
+        sleep_until(moment(room.creator.answer) - 0.5)
+        client.status(room.roomid).expect(200)
+        sleep_until(end + 0.05)
+        client.status(room.roomid).expect(404, "room_not_found")
+        client.status(pending["roomid"]).expect(404, "room_not_found")
+        client.accept(code).expect(404, "room_not_found")
+        # A code that was used stays taken for its ten minutes, whatever became of its room.
+        client.accept(room.code).expect(409, "room_already_accepted")
+        client.create(room.code, new_client()).expect(409, "join_code_in_use")
+        sleep_until(end + 1)
+        # What may stand longer: the used code, and the answer to its accept for 120 seconds.
+        left = {name: count for name, count in world.state.counts().items() if count != empty[name]}
+        assert left.pop("code") == 1 and left.pop("retry", 1) == 1 and left == {}, "rows are still there a second after the end"
+        refs = (room.creator.ref, room.joiner.ref, pending["ref"])
 
-    def purges():
-        log = ledger.read(world.state)
-        found = [log.of(ref, "token.purged") for ref in refs]
-        return all(found) and found
-    for entries in eventually(purges, 4, what="three purges in the ledger"):
-        assert [entry["cause"] for entry in entries] == ["expired"]
-        assert ledger.seconds(entries[0]["at"]) <= end + 1
-    verified = audit_verify(world.state)
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+        def purges():
+            log = ledger.read(world.state)
+            found = [log.of(ref, "token.purged") for ref in refs]
+            return all(found) and found
+        for entries in eventually(purges, 4, what="three purges in the ledger"):
+            assert [entry["cause"] for entry in entries] == ["expired"]
+            assert ledger.seconds(entries[0]["at"]) <= end + 1
+        verified = audit_verify(world.state)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+@pytest.mark.background
+def test_join_code_of_ten_seconds():
+    """A pending room ends with its code, whatever life it was given."""
+    with World(apns=False) as world:
+        client, code = world.client(), new_code()
+        empty = world.state.counts()
+        made = client.create(code, token=new_token(), joinExpiresInSeconds=10)
+        roomid, begin = made.expect(201).json["roomid"], time.time()
+        sleep_until(begin + 9.5)
+        client.status(roomid).expect(200)
+        sleep_until(begin + 10.05)
+        client.accept(code).expect(404, "room_not_found")
+        client.status(roomid).expect(404, "room_not_found")
+        sleep_until(begin + 11)
+        assert world.state.counts() == empty, "rows are still there a second after the end"
+        client.create(code).expect(201)  # and free again
 
 
 def test_expired_while_nobody_ran(state, processes):

@@ -1,6 +1,7 @@
 """Rooms as the contract has them: good calls, and who may do what."""
 
 import hashlib
+import json
 import statistics
 import time
 from datetime import datetime, timezone
@@ -10,7 +11,7 @@ import pytest
 
 import ledger
 from mayfly import Client, new_client, new_code, new_token
-from processes import eventually
+from processes import REPOSITORY, eventually
 
 
 def seconds_left(answer):
@@ -260,16 +261,25 @@ def test_guessing_codes_is_slowed(world):
     world.client().accept(code).expect(200)
 
 
-def test_creating_rooms_is_limited(world):
-    greedy, before = world.client(), world.state.counts()
-    for made in range(2000):
-        answer = greedy.create()
-        if answer.status == 429:
-            break
-        answer.expect(201)
-    answer.expect(429, "too_many_requests")
-    assert int(answer.headers["retry-after"]) >= 1
-    after = world.state.counts()
-    greedy.create().expect(429, "too_many_requests")
-    assert world.state.counts() == after != before
+def test_creating_rooms_is_limited(worlds, tmp_path):
+    """By the policy that is in force: one of the operator's own, with a small budget."""
+    policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
+    policy["limits"]["creations"]["perAddress"] = {"count": 5, "seconds": 600}
+    policy["name"] = "small"
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(policy))
+    world = worlds(apns=False, policy=path)
+    greedy, code, creator = world.client(), new_code(), new_client()
+    first = greedy.create(code, creator).expect(201).json
+    for _ in range(4):
+        greedy.create().expect(201)
+    before = world.state.counts()
+    answer = greedy.create(token=new_token()).expect(429, "too_many_requests")
+    assert 1 <= int(answer.headers["retry-after"]) <= 600
+    assert world.state.counts() == before
+    assert greedy.create(code, creator).expect(200).json == first  # a lost answer costs nothing
+    greedy.accept(code).expect(200)
     world.client().create().expect(201)
+    eventually(lambda: ledger.read(world.state).counts()["policy.loaded"], what="the policy in the ledger")
+    loaded = [entry for entry in ledger.read(world.state).entries if entry["op"] == "policy.loaded"]
+    assert [(entry["name"], entry["policy"]) for entry in loaded] == [("small", hashlib.sha256(path.read_bytes()).hexdigest())]

@@ -52,7 +52,7 @@ def test_key_file_missing(state, broker, name):
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
 def test_key_file_too_open(state, broker, name, mode):
     (state / "keys" / name).chmod(mode)
-    start_fails(broker, name, "0600")
+    start_fails(broker, name, "600")
 
 
 @pytest.mark.parametrize("name", ["ratchet.key", "ledger.key"])
@@ -87,15 +87,20 @@ def test_key_file_stale(state, broker):
     assert path.read_bytes() == earlier
 
 
-def test_no_keys_at_all(processes):
-    state = State(keys=None)
+@pytest.mark.parametrize("folder", [False, True])
+def test_no_keys_at_all(state, processes, folder):
+    """Neither a folder nor keys are made silently."""
+    empty = State(keys=None)
     try:
-        broker = Broker(state)
+        if folder:
+            empty.folder.mkdir(mode=0o700)
+        broker = Broker(empty, apns_key_path=state / "keys/apns.p8", apns_ca=state / "keys/simulator-ca.pem")
         processes.append(broker)
         start_fails(broker, "mayfly keys init")
-        assert not (state / "mayfly.sqlite").exists()
+        assert empty.folder.exists() is folder
+        assert not (empty / "keys").exists() and not (empty / "mayfly.sqlite").exists()
     finally:
-        state.remove()
+        empty.remove()
 
 
 def test_keys_init_replaces_nothing(state):
@@ -123,30 +128,76 @@ def test_ledger_from_elsewhere(state, broker, processes):
     saved = state.prints / "saved"
     assert broker.stop() == 0
     shutil.copytree(state.folder, saved)
+    size = ledger.read(state).checkpoint.size
     broker.start()
     Client(broker.port).room()
     assert broker.stop() == 0
+    assert ledger.read(state).checkpoint.size >= size + 4
     for suffix in ("", "-wal", "-shm"):
         (state / f"mayfly.sqlite{suffix}").unlink(missing_ok=True)
     shutil.copy(saved / "mayfly.sqlite", state / "mayfly.sqlite")
     start_fails(broker, "ledger")
 
 
-def test_ledger_behind_is_repaired(state, broker):
-    """A folder that lost its newest files is brought up to the store's head."""
+@pytest.fixture
+def unpublished(state, broker):
+    """A broker that could not write its checkpoint for a while: entries in the store's head that the folder lacks."""
     broker.start()
     client = Client(broker.port)
+    path = state / "ledger/checkpoint"
+    eventually(lambda: ledger.read(state).checkpoint.size > 0, what="a first entry")
+    before = path.read_bytes()
+    path.unlink()
+    (path / "in-the-way").mkdir(parents=True)
     room = client.room()
-    eventually(lambda: ledger.read(state).of(room.creator.ref), what="the seal in the ledger")
+    eventually(lambda: "can't publish" in broker.printed(), what="a word to the operator")
+    yield client, room, lambda: (shutil.rmtree(path), path.write_bytes(before))
     client.close()
+
+
+def test_ledger_behind_is_repaired(state, broker, unpublished):
+    """What a broker could not publish before it was killed, the next start does."""
+    _, room, clear = unpublished
     broker.kill()
-    size = ledger.read(state).checkpoint.size
+    clear()
+    assert ledger.read(state).of(room.creator.ref) == []
+    broker.start()
+    assert ledger.read(state).of(room.creator.ref), "not before the broker is ready"
+    ledger.read(state).check()
+    assert audit_verify(state).returncode == 0
+
+
+def test_ledger_publishes_again(state, broker, unpublished):
+    """Rooms go on while the folder can't be written, and the log follows as soon as it can."""
+    client, room, clear = unpublished
+    later = client.room()
+    clear()
+    for ref in (room.creator.ref, later.joiner.ref):
+        eventually(lambda: ledger.read(state).of(ref), what="the seal in the ledger")
+    ledger.read(state).check()
+    assert audit_verify(state).returncode == 0
+    assert broker.stop() == 0
+
+
+def test_ledger_lost(state, broker):
+    """A folder that lost what the store no longer has is not made up anew."""
+    broker.start()
+    room = Client(broker.port).room()
+    eventually(lambda: ledger.read(state).of(room.creator.ref), what="the seal in the ledger")
+    assert broker.stop() == 0
     (state / "ledger/checkpoint").unlink()
     shutil.rmtree(state / "ledger/tile")
-    broker.start()
-    assert eventually(lambda: ledger.read(state).checkpoint.size >= size, what="the repaired ledger")
-    assert ledger.read(state).of(room.creator.ref)
-    assert audit_verify(state).returncode == 0
+    start_fails(broker, "ledger", "restore")
+    assert not (state / "ledger/checkpoint").exists()
+
+
+@pytest.mark.parametrize("content", ["{}", None])
+def test_policy_that_can_not_be_used(broker, tmp_path, content):
+    path = tmp_path / "mine.json"
+    if content is not None:
+        path.write_text(content)
+    broker.options["policy"] = path
+    start_fails(broker, path, status=1 if content else 2)
 
 
 def test_damaged_database(state, broker):
