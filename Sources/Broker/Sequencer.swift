@@ -95,6 +95,8 @@ public actor Sequencer: LoopActor {
             let next = (now / 1_000 / resolution + 1) * resolution * 1_000
             try? await loop.sleep(next - now + 2)
             do {
+                // What was committed and not published has to be found again, whether more has come since or not.
+                if failing { try await recover() }
                 try await publish(before: time.now / 1_000 / resolution * resolution)
                 if failing { log("ledger: publishing again") }
                 failing = false
@@ -102,8 +104,6 @@ public actor Sequencer: LoopActor {
                 if !failing { log("ledger: can't publish (\(error)); entries wait in the database, trying again every window") }
                 failing = true
                 metrics.add(.alarms)
-                // What was committed and not published has to be found again.
-                do { try await recover() } catch { continue }
             }
         }
     }
