@@ -112,7 +112,7 @@ public struct StaleKeys: Error, CustomStringConvertible {
     let found: UInt64
 
     public var description: String {
-        "stale_keys: the key file is older (step \(found)) than this node's last recorded step (\(recorded)). It is an old copy: "
+        "stale_keys: keys/ratchet.key is older (step \(found)) than this node's last recorded step (\(recorded)). It is an old copy: "
             + "what it opens should no longer exist. Remove the copy; if the right file is lost, start with an empty state folder."
     }
 }

@@ -30,7 +30,11 @@ enum PolicyCommand {
             }
             return policy
         }
-        return try Policy(try File.read(name, limit: Policy.maximumCount + 1))
+        do {
+            return try Policy(try File.read(name, limit: Policy.maximumCount + 1))
+        } catch {
+            throw CheckFailed("mayfly: \(name): \(error)")
+        }
     }
 
     private static func lint(_ files: [String]) throws {
