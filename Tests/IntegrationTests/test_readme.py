@@ -8,6 +8,7 @@ that README names are replaced by free ones. No block and no command is skipped.
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -20,6 +21,8 @@ from processes import REPOSITORY, clean_environment, eventually, free_port, http
 
 README = REPOSITORY / "README.md"
 STAYS = re.compile(r"^(make run|(\S*/)?mayfly (serve|apns-simulator)\b)|&\s*$")
+# A command may build first.
+BUILD_SECONDS = 900
 PORTS = {"8787": "MAYFLY_LISTEN", "8788": "MAYFLY_OPERATOR_LISTEN", "8789": "MAYFLY_APNS_SIMULATOR_LISTEN",
          "8790": "MAYFLY_APNS_SIMULATOR_CONTROL"}
 
@@ -63,7 +66,8 @@ class Shell:
         self.saved = self.folder / "variables"
         self.saved.touch()
 
-    def run(self, command):
+    def run(self, command, expected):
+        """Its output. What stays is waited for: until it is ready, and then for the expected words, which may come a moment later."""
         if STAYS.search(command):
             out = open(self.folder / f"stays-{len(self.staying)}", "w+b")
             child = subprocess.Popen(
@@ -74,12 +78,14 @@ class Shell:
             def ready():
                 assert child.poll() is None, f"{command} ended:\n{Path(out.name).read_text(errors='replace')}"
                 return http_status(f"http://127.0.0.1:{self.operator_port}/readyz") == 200
-            eventually(ready, 300, 0.2, f"{command} ready")
-            time.sleep(0.5)
-            return Path(out.name).read_text(errors="replace")
+            eventually(ready, BUILD_SECONDS, 0.1, f"{command} ready")
+            end = time.monotonic() + 5
+            while not matches(expected, printed := Path(out.name).read_text(errors="replace")) and time.monotonic() < end:
+                time.sleep(0.05)
+            return printed
         script = f"set -o pipefail; set -a; . {self.saved}; set +a\n{command}\nstatus=$?; declare -p >{self.saved}.all; exit $status"
         done = subprocess.run(["bash", "-c", script], cwd=REPOSITORY, env=self.environment, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=BUILD_SECONDS)
         ours = re.compile(r"declare -(?:-|x) ([a-z]\w*)=")
         kept = [line for line in Path(f"{self.saved}.all").read_text().splitlines() if ours.match(line)]
         self.saved.write_text("\n".join(kept) + "\n")
@@ -87,22 +93,31 @@ class Shell:
 
     def close(self):
         for child in self.staying:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGTERM)  # its own session, started above
+            # Its own session, started above: `make` may end before what it started.
+            for number, seconds in ((signal.SIGTERM, 15), (signal.SIGKILL, 5)):
+                end = time.monotonic() + seconds
                 try:
-                    child.wait(20)
-                except subprocess.TimeoutExpired:
-                    os.killpg(child.pid, signal.SIGKILL)
-                    child.wait(5)
+                    os.killpg(child.pid, number)
+                    while time.monotonic() < end:
+                        child.poll()
+                        os.killpg(child.pid, 0)
+                        time.sleep(0.02)
+                except ProcessLookupError:
+                    break
+            child.wait(1)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @pytest.fixture
 def place():
     """Free ports and a fresh state folder, as replacements in the text and as environment."""
     ports = {port: str(free_port()) for port in PORTS}
-    state = tempfile.mkdtemp(prefix="mayfly-readme-state-") + "/var"
+    parent = tempfile.mkdtemp(prefix="mayfly-readme-state-")
+    state = f"{parent}/var"
     environment = clean_environment(
         MAYFLY_STATE=state, **{name: f"127.0.0.1:{ports[port]}" for port, name in PORTS.items()})
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # of a `make test` above this one
+        environment.pop(name, None)
 
     def moved(text):
         text = re.sub(r"(?<![\w/.])var/", state + "/", text)
@@ -110,6 +125,7 @@ def place():
     shell = Shell(environment, ports["8788"])
     yield shell, moved
     shell.close()
+    shutil.rmtree(parent, ignore_errors=True)
 
 
 def test_readme(place):
@@ -118,6 +134,6 @@ def test_readme(place):
     steps = transcript(README.read_text())
     assert steps, "README.md shows no command in a ```console block"
     for command, expected in steps:
-        actual = shell.run(moved(command))
+        actual = shell.run(moved(command), moved(expected))
         assert "[exit status" not in actual or "[exit status" in expected, f"$ {command}\n{actual}"
         assert matches(moved(expected), actual), f"$ {command}\n--- expected\n{expected}\n--- got\n{actual}"
