@@ -1,5 +1,6 @@
 import Broker
 import HTTPServer
+import Linux
 import Policy
 import Sealing
 
@@ -40,7 +41,7 @@ extension API {
     func roomStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
         let status = try await broker.status(try capability(request))
         return .json(200) { json in
-            json.add("expiresAt", RFC3339.text(status.expires))
+            json.add("expiresAt", CalendarDate.timestamp(ms: status.expires))
             json.add("accepted", status.accepted)
             json.add("creatorPresent", status.creatorPresent)
             json.add("joinerPresent", status.joinerPresent)
@@ -65,7 +66,7 @@ extension API {
         let (ref, expires) = try await broker.replaceToken(caller, token: token, environment: environment)
         return .json(200) { json in
             json.add("ref", ref.description)
-            json.add("expiresAt", RFC3339.text(expires))
+            json.add("expiresAt", CalendarDate.timestamp(ms: expires))
             if !dropped.isEmpty { json.add("dropped", dropped) }
         }
     }
@@ -131,7 +132,7 @@ extension API {
         .json(status) { json in
             _ = try? room.room.withBase64URL { json.add("roomid", plain: $0) }
             _ = try? room.member.withBase64URL { json.add("member", plain: $0) }
-            json.add("expiresAt", RFC3339.text(room.expires))
+            json.add("expiresAt", CalendarDate.timestamp(ms: room.expires))
             if let ref = room.ref { json.add("ref", ref.description) }
             if !dropped.isEmpty { json.add("dropped", dropped) }
         }

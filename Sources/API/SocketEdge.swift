@@ -1,6 +1,7 @@
 public import Broker
 public import EventLoop
 import HTTPServer
+import Linux
 import WebSocket
 
 /// The WebSocket side of rooms: who has said hello, what each message means, what each event looks like.
@@ -63,7 +64,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
             guard let joined else { return }
             await socket.send(
                 Self.message("joined") { json in
-                    json.add("expiresAt", RFC3339.text(joined.expires))
+                    json.add("expiresAt", CalendarDate.timestamp(ms: joined.expires))
                     json.add("peerPresent", joined.peerPresent)
                     json.add("delivery", joined.delivery.rawValue)
                 })

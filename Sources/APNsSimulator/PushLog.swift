@@ -1,3 +1,5 @@
+import Linux
+
 import HTTP2
 
 /// A push the simulator accepted.
@@ -67,30 +69,10 @@ struct PushLog {
             out.append(contentsOf: #"},"payload":"#.utf8)
             out.append(contentsOf: push.payload)
             out.append(contentsOf: #","at":"#.utf8)
-            JSON.append(Self.timestamp(push.at), to: &out)
+            JSON.append(CalendarDate.timestamp(ms: push.at), to: &out)
             out.append(UInt8(ascii: "}"))
         }
         out.append(UInt8(ascii: "]"))
         return out
-    }
-
-    /// RFC 3339 in UTC with milliseconds.
-    static func timestamp(_ ms: UInt64) -> String {
-        func padded(_ value: UInt64, _ width: Int) -> String {
-            let digits = String(value)
-            return String(repeating: "0", count: max(0, width - digits.count)) + digits
-        }
-        // Years that begin in March put the leap day last; 400 of them are 146,097 days.
-        let days = ms / 86_400_000 + 719_468
-        let era = days / 146_097
-        let dayOfEra = days % 146_097
-        let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
-        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
-        let month = (5 * dayOfYear + 2) / 153
-        let day = dayOfYear - (153 * month + 2) / 5 + 1
-        let year = yearOfEra + era * 400 + (month >= 10 ? 1 : 0)
-        let seconds = ms / 1000
-        return "\(padded(year, 4))-\(padded(month < 10 ? month + 3 : month - 9, 2))-\(padded(day, 2))"
-            + "T\(padded(seconds / 3600 % 24, 2)):\(padded(seconds / 60 % 60, 2)):\(padded(seconds % 60, 2)).\(padded(ms % 1000, 3))Z"
     }
 }

@@ -1,3 +1,5 @@
+import Linux
+
 /// RFC 3339 in UTC to the second, `2026-01-02T03:04:05Z`: the one spelling that the ledger knows.
 enum Timestamp {
     static let count = 20
@@ -8,12 +10,12 @@ enum Timestamp {
     static func append(_ ms: UInt64, to text: inout [UInt8]) {
         precondition(ms < endMs, "a time beyond year 9999")
         let seconds = ms / 1000
-        let (year, month, day) = date(daysSince1970: seconds / 86400)
+        let date = CalendarDate(daysSince1970: seconds / 86400)
         let time = seconds % 86400
-        append(year / 100, UInt8(ascii: "0"), to: &text, then: nil)
-        append(year % 100, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "-"))
-        append(month, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "-"))
-        append(day, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "T"))
+        append(date.year / 100, UInt8(ascii: "0"), to: &text, then: nil)
+        append(date.year % 100, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "-"))
+        append(date.month, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "-"))
+        append(date.day, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "T"))
         append(time / 3600, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: ":"))
         append(time / 60 % 60, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: ":"))
         append(time % 60, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "Z"))
@@ -38,7 +40,7 @@ enum Timestamp {
         guard year >= 1970, (1...12).contains(month), day >= 1, day <= daysIn(month, of: year), hour < 24, minute < 60,
             second < 60
         else { return nil }
-        return (days(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000
+        return (CalendarDate(year: year, month: month, day: day).daysSince1970 * 86400 + hour * 3600 + minute * 60 + second) * 1000
     }
 
     @inline(__always)
@@ -60,23 +62,5 @@ enum Timestamp {
         case 2: year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28
         default: 31
         }
-    }
-
-    // The proleptic Gregorian calendar in eras of 400 years that begin on 1 March, so that a leap day ends its year.
-    private static func days(_ year: UInt64, _ month: UInt64, _ day: UInt64) -> UInt64 {
-        let shifted = month <= 2 ? year - 1 : year
-        let (era, yearOfEra) = (shifted / 400, shifted % 400)
-        let dayOfYear = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1
-        return era * 146_097 + yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear - 719_468
-    }
-
-    private static func date(daysSince1970: UInt64) -> (year: UInt64, month: UInt64, day: UInt64) {
-        let days = daysSince1970 + 719_468
-        let (era, dayOfEra) = (days / 146_097, days % 146_097)
-        let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
-        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
-        let shifted = (5 * dayOfYear + 2) / 153
-        let month = shifted < 10 ? shifted + 3 : shifted - 9
-        return (yearOfEra + era * 400 + (month <= 2 ? 1 : 0), month, dayOfYear - (153 * shifted + 2) / 5 + 1)
     }
 }

@@ -1,3 +1,4 @@
+import Linux
 import Testing
 
 @testable import APNsSimulator
@@ -121,6 +122,6 @@ import Testing
             (1_798_761_600_000, "2027-01-01T00:00:00.000Z"),
         ] as [(UInt64, String)])
     func timestamps(ms: UInt64, text: String) {
-        #expect(PushLog.timestamp(ms) == text)
+        #expect(CalendarDate.timestamp(ms: ms) == text)
     }
 }

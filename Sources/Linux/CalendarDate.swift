@@ -1,0 +1,41 @@
+/// A day of the proleptic Gregorian calendar, in UTC. Glibc's own conversions take locks and time zones.
+public struct CalendarDate: Sendable, Hashable {
+    public let year: UInt64
+    /// 1 to 12, and 1 to 31.
+    public let month: UInt64
+    public let day: UInt64
+
+    /// A day that exists, in year 1 or later.
+    public init(year: UInt64, month: UInt64, day: UInt64) { (self.year, self.month, self.day) = (year, month, day) }
+
+    // Eras of 400 years that begin on 1 March, so that a leap day ends its year.
+    public init(daysSince1970: UInt64) {
+        let days = daysSince1970 + 719_468
+        let (era, dayOfEra) = (days / 146_097, days % 146_097)
+        let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+        let shifted = (5 * dayOfYear + 2) / 153
+        month = shifted < 10 ? shifted + 3 : shifted - 9
+        year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
+        day = dayOfYear - (153 * shifted + 2) / 5 + 1
+    }
+
+    /// Nothing before 1970.
+    public var daysSince1970: UInt64 {
+        let shifted = month <= 2 ? year - 1 : year
+        let (era, yearOfEra) = (shifted / 400, shifted % 400)
+        let dayOfYear = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1
+        return era * 146_097 + yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear - 719_468
+    }
+
+    /// RFC 3339 in UTC with milliseconds, `2026-01-02T03:04:05.678Z`.
+    public static func timestamp(ms: UInt64) -> String {
+        let date = CalendarDate(daysSince1970: ms / 86_400_000)
+        func padded(_ value: UInt64, _ width: Int) -> String {
+            let digits = String(value)
+            return String(repeating: "0", count: max(0, width - digits.count)) + digits
+        }
+        return "\(padded(date.year, 4))-\(padded(date.month, 2))-\(padded(date.day, 2))T\(padded(ms / 3_600_000 % 24, 2)):"
+            + "\(padded(ms / 60_000 % 60, 2)):\(padded(ms / 1000 % 60, 2)).\(padded(ms % 1000, 3))Z"
+    }
+}
