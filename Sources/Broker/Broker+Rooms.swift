@@ -115,7 +115,7 @@ extension Broker {
                 room: room, member: member, expires: record.expires, ref: record.joiner?.ref.flatMap { Ref(bytes: $0.span) },
                 isNew: false)
         }
-        spendGuess(address)
+        // A used code opens nothing, so that finding one is no gain, and two phones that race are no attack.
         throw .roomAlreadyAccepted
     }
 

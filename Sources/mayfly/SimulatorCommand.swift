@@ -22,7 +22,7 @@ enum SimulatorCommand {
         }
         let configuration = try Configuration(words, environment: Environment.all, keys: keys, switches: ["with-parent"])
         guard configuration.operands.isEmpty else { throw UsageError("apns-simulator takes flags only") }
-        if configuration.switches.contains("with-parent") { try ProcessControl.dieWithParent() }
+        if configuration.switches.contains("with-parent") { try ProcessControl.dieWithParent(.kill) }
         try ProcessControl.forbidCoreDumps()
 
         let control = try configuration.address(.apnsSimulatorControl, default: "127.0.0.1:8790")

@@ -44,9 +44,9 @@ import Testing
         Edit("\"jobDeadlineSeconds\": 120", "\"jobDeadlineSeconds\": 121", "$.limits.jobDeadlineSeconds"),
         Edit("\"ipv4\": 32", "\"ipv4\": 33", "$.limits.addressBits.ipv4"),
         Edit("\"ipv6\": 56", "\"ipv6\": 128", "$.limits.addressBits.ipv6"),
-        Edit("{ \"count\": 60, \"seconds\": 600 }", "60", "$.limits.wrongCodes.perAddress"),
-        Edit("{ \"count\": 60, ", "{ \"count\": 601, ", "$.limits.wrongCodes.overall"),
-        Edit("{ \"count\": 60, ", "{ \"per\": 1, \"count\": 60, ", "$.limits.wrongCodes.perAddress.per"),
+        Edit("{ \"count\": 100, \"seconds\": 600 }", "100", "$.limits.wrongCodes.perAddress"),
+        Edit("{ \"count\": 100, ", "{ \"count\": 601, ", "$.limits.wrongCodes.overall"),
+        Edit("{ \"count\": 100, ", "{ \"per\": 1, \"count\": 100, ", "$.limits.wrongCodes.perAddress.per"),
         Edit("\"count\": 1000000, \"seconds\": 600", "\"count\": 1000000, \"seconds\": 0", "$.limits.creations.overall.seconds"),
         // The one template
         Edit("\"peer_waiting\"", "\"Peer waiting\"", "$.templates['Peer waiting']"),
