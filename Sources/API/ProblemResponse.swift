@@ -21,13 +21,14 @@ extension HTTPResponse {
         case .methodNotAllowed(let allowed): headers.append(Header("Allow", allowed))
         default: break
         }
-        self.init(status: UInt16(error.status), contentType: .problem, headers: headers, body: json.finish())
+        self.init(status: UInt16(error.status), contentType: .problem, headers: headers, body: json.finish() + [0x0a])
     }
 
     static func json(_ status: UInt16, _ write: (inout JSONWriter) -> Void) -> HTTPResponse {
         var json = JSONWriter()
         write(&json)
         return HTTPResponse(
-            status: status, contentType: .json, headers: [Header("Cache-Control", "no-store")], body: json.finish())
+            status: status, contentType: .json, headers: [Header("Cache-Control", "no-store")],
+            body: json.finish() + [0x0a])
     }
 }

@@ -18,8 +18,7 @@ extension Broker {
         if sockets.add(socket, place) { watchEnd(of: record, caller.room) }
         if presence.arrive(record.room, slot, now: now) { await tell(record.room, slot: peer, .peerJoined) }
         let present = presence.isPresent(record.room, peer, now: now)
-        if present, let graceEnd = presence.graceEnd(record.room, peer, now: now) { recheck(socket, at: graceEnd) }
-        return (record.expires, present, try await knock(from: caller, record, at: peer))
+        return (record.expires, present, try await knockOrLookAgain(from: caller, record, at: peer))
     }
 
     /// A socket is gone.
@@ -46,7 +45,7 @@ extension Broker {
         let away = !presence.isPresent(record.room, slot, now: now)
         presence.hold(record.room, slot, now: now)
         if away { await tell(record.room, slot: peer, .peerJoined) }
-        return try await knock(from: caller, record, at: peer)
+        return try await knockOrLookAgain(from: caller, record, at: peer)
     }
 
     /// Looks again when the room's end has come: its sockets are told, unless it was accepted meanwhile and goes on.
@@ -81,17 +80,22 @@ extension Broker {
 
     static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
 
-    /// A peer who left a moment ago counts as present. If it does not come back while this socket waits, it is knocked at then.
-    private func recheck(_ socket: UInt64, at due: UInt64) {
-        let wait = due - min(due, time.now) + 1
-        _ = loop.after(wait) {
-            self.assumeIsolated { broker in
-                guard let place = broker.sockets[socket] else { return }
-                _ = Task {
-                    guard let record = try? await broker.live(broker.keys.roomIndex(place.caller.room)) else { return }
-                    _ = try? await broker.knock(from: place.caller, record, at: Self.peer(of: place.slot))
+    /// A peer who left a moment ago counts as present. If it does not come back while the caller is there, it is knocked at when
+    /// that moment is over.
+    private func knockOrLookAgain(from caller: Caller, _ record: RoomRecord, at peer: UInt8) async throws(BrokerError) -> Delivery {
+        let now = time.now
+        if let graceEnd = presence.graceEnd(record.room, peer, now: now), graceEnd <= now + policy.limits.peerGraceMs {
+            let own = Self.peer(of: peer)
+            loop.after(graceEnd - now + 1) {
+                self.assumeIsolated { broker in
+                    guard broker.presence.isPresent(record.room, own, now: broker.time.now) else { return }
+                    _ = Task {
+                        guard let again = try? await broker.live(broker.keys.roomIndex(caller.room)) else { return }
+                        _ = try? await broker.knock(from: caller, again, at: peer)
+                    }
                 }
             }
         }
+        return try await knock(from: caller, record, at: peer)
     }
 }

@@ -2,11 +2,12 @@ import Synchronization
 
 /// Gives each ledger entry its window and its place in it, and knows how many wait to be published.
 ///
-/// Windows are unix seconds at which a window starts. They never go back: an entry that comes after a window was closed
-/// belongs to a later one, whatever the clock says.
+/// Windows are unix seconds at which a window starts. They never go back, whatever the clock says. At a stop the open window is
+/// published as it stands; what the next start adds to it follows under the same window.
 final class Journal: Sendable {
     private struct State {
-        var closed: UInt64 = 0
+        /// The latest window that was given to the log: no entry gets an earlier one.
+        var given: UInt64 = 0
         /// The window of the latest entry.
         var latest: UInt64 = 0
         var sequence: UInt64 = 0
@@ -29,8 +30,8 @@ final class Journal: Sendable {
     }
 
     /// Takes up where the database left off.
-    func resume(closed: UInt64, sequence: UInt64, waiting: Int) {
-        state.withLock { $0 = State(closed: closed, latest: closed, sequence: sequence, waiting: waiting) }
+    func resume(given: UInt64, sequence: UInt64, waiting: Int) {
+        state.withLock { $0 = State(given: given, latest: given, sequence: sequence, waiting: waiting) }
     }
 
     var isFull: Bool { state.withLock { $0.waiting >= limit } }
@@ -41,22 +42,23 @@ final class Journal: Sendable {
         return state.withLock { state in
             state.sequence += 1
             state.waiting += 1
-            state.latest = max(start, state.closed + 1)
+            state.latest = max(start, state.given)
             return (state.latest, state.sequence)
         }
     }
 
-    /// - Parameter window: `.max` closes what is open, and no more.
-    func close(before window: UInt64) {
+    /// Entries before `window` are given to the log. Broker time never goes back, so that none of them can come later, unless
+    /// `window` lies ahead of it.
+    func give(before window: UInt64) {
         state.withLock { state in
-            state.closed = max(state.closed, window == .max ? state.latest : window - min(window, 1))
+            if state.latest < window { state.given = max(state.given, state.latest) }
         }
     }
 
     /// Where the next entry would stand.
     var upcoming: UInt64 {
         let start = now() / 1_000 / resolution * resolution
-        return state.withLock { max(start, $0.closed + 1) }
+        return state.withLock { max(start, $0.given) }
     }
 
     /// Sets the backlog to what was counted; operations that were rolled back had counted as well.

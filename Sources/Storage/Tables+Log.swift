@@ -18,9 +18,9 @@ extension Tables {
 
     /// Takes up windows, order and backlog where the last run left them.
     func resumeJournal() throws {
-        let closed = try logHead()?.window ?? 0
+        let given = try logHead()?.window ?? 0
         let last = try rows("SELECT max(sequence) FROM entry") { $0.time(0) }[0]
-        journal.resume(closed: closed, sequence: last, waiting: try waitingEntries())
+        journal.resume(given: given, sequence: last, waiting: try waitingEntries())
     }
 
     private func waitingEntries() throws -> Int {
@@ -28,7 +28,7 @@ extension Tables {
     }
 
     func closedEntries(before window: UInt64, limit: Int) throws -> [ClosedEntry] {
-        journal.close(before: window)
+        journal.give(before: window)
         return try rows(
             "SELECT window, ref, sequence, bytes FROM entry WHERE window < ? ORDER BY window, ref, sequence LIMIT ?",
             .time(window), .number(limit)

@@ -34,7 +34,7 @@ extension TLSError: CustomStringConvertible {
     public var description: String {
         switch self {
         case .badCertificate: "the certificate is not readable PEM"
-        case .badKey: "the private key is not readable, unencrypted PEM"
+        case .badKey: "the private key is not unencrypted PEM of the kind needed (for APNs: EC P-256)"
         case .keyMismatch: "the private key does not belong to the certificate"
         case .badName: "a host or protocol name is empty, too long or holds characters that are not allowed"
         case .certificateExpired: "the peer's certificate has expired"

@@ -100,7 +100,7 @@ struct Configuration {
     /// - Throws: `UsageError` for a word that the command does not know, or a MAYFLY_ variable that no command knows.
     init(
         _ arguments: [String], environment: [(name: String, value: String)], keys: [Key], switches known: Set<String> = [],
-        options: Set<String> = []
+        options: Set<String> = [], shortFlags: Bool = false
     ) throws {
         for (name, value) in environment {
             if let key = Key.allCases.first(where: { $0.environment == name }) {
@@ -121,7 +121,7 @@ struct Configuration {
                 switches.insert(flag)
                 continue
             }
-            let key = keys.first { $0.rawValue == flag || $0.shortFlag == flag }
+            let key = keys.first { $0.rawValue == flag || shortFlags && $0.shortFlag == flag }
             guard key != nil || options.contains(flag) else {
                 throw UsageError("--\(flag) is no flag of this command: see --help")
             }

@@ -59,6 +59,9 @@ struct ServiceSettings {
         apnsKeyID = try configuration.required(.apnsKeyID)
         apnsTeamID = try configuration.required(.apnsTeamID)
         apnsKey = try APNsCommand.signingKey(configuration)
+        if let path = configuration[.apnsKeyPath], let mode = try? File.status(path)?.mode, mode & 0o077 != 0 {
+            Terminal.log("warning: others than this user can read \(path), by which pushes are signed: make its mode 0600")
+        }
         apnsEndpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
         if let path = configuration[.apnsCA] {
             do {

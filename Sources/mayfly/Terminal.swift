@@ -14,10 +14,10 @@ enum Terminal {
     static func exit(_ status: Int32) -> Never { ProcessControl.exit(status) }
 
     /// Text of `--help` for a command: its keys with their manual.
-    static func help(_ head: String, _ keys: [Key]) -> String {
+    static func help(_ head: String, _ keys: [Key], shortFlags: Bool = false) -> String {
         var text = head
         for key in keys {
-            text += "\n  --\(key.shortFlag ?? key.rawValue) (\(key.environment))\n      \(key.manual)"
+            text += "\n  --\(shortFlags ? key.shortFlag ?? key.rawValue : key.rawValue) (\(key.environment))\n      \(key.manual)"
         }
         return text
     }
