@@ -11,6 +11,8 @@ public actor SocketEdge: LoopActor, RoomSockets {
     /// Sockets that joined a room, by the number the broker knows them by.
     private var members: [UInt64: WebSocketHandle] = [:]
     private var numbers: [WebSocketHandle: UInt64] = [:]
+    /// Events for sockets that have not been told yet that they joined.
+    private var early: [UInt64: [RoomEvent]] = [:]
     private var last: UInt64 = 0
 
     public init(loop: EventLoop, broker: Broker) {
@@ -48,6 +50,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
     func closed(_ socket: WebSocketHandle) async {
         guard let number = numbers.removeValue(forKey: socket) else { return }
         members[number] = nil
+        early[number] = nil
         await broker.leave(socket: number)
     }
 
@@ -57,6 +60,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
         // Known before the broker answers: an event may come in between, and so may the socket's end.
         numbers[socket] = number
         members[number] = socket
+        early[number] = []
         do {
             let joined = try await broker.join(caller, socket: number) { [weak self] in
                 self?.assumeIsolated { $0.members[number] != nil } ?? false
@@ -68,9 +72,11 @@ public actor SocketEdge: LoopActor, RoomSockets {
                     json.add("peerPresent", joined.peerPresent)
                     json.add("delivery", joined.delivery.rawValue)
                 })
+            for event in early.removeValue(forKey: number) ?? [] { await tell(number, event) }
         } catch {
             numbers[socket] = nil
             members[number] = nil
+            early[number] = nil
             await broker.leave(socket: number)
             throw error
         }
@@ -80,6 +86,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
 
     public func tell(_ socket: UInt64, _ event: RoomEvent) async {
         guard let handle = members[socket] else { return }
+        guard early[socket]?.append(event) == nil else { return }
         await handle.send(Self.message(event.rawValue))
         if event == .roomClosed { await handle.close(.normal) }
     }

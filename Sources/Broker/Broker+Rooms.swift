@@ -232,7 +232,10 @@ extension Broker {
             }
             guard Self.equal(keys.memberHash(member).bytes, side.member) else { throw .notAMember }
             if !side.proven {
-                try await stored { () throws(StoreError) in try await self.store.markProven(room: room.room, slot: slot) }
+                let known = try await stored { () throws(StoreError) in
+                    try await self.store.markProven(room: room.room, slot: slot)
+                }
+                guard known else { throw .roomNotFound }
             }
             return (room, slot)
         }

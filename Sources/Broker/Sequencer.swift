@@ -110,6 +110,8 @@ public actor Sequencer: LoopActor {
 
     /// Publishes everything, the open window included: what comes later belongs to a later window.
     public func flush() async throws {
+        // What was committed and could not be written may still lie between.
+        try await recover()
         try await publish(before: .max)
     }
 

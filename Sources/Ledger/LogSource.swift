@@ -33,7 +33,7 @@ public struct FolderSource: LogSource {
         do throws(Errno) {
             return try File.read("\(self.path)/\(path)", limit: Self.fileLimit)
         } catch {
-            if error.isMissing { return nil }
+            if error.isMissing || error.isNoFile { return nil }
             throw error
         }
     }

@@ -21,6 +21,8 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
     public var description: String { "\(call): \(Self.text(code))" }
 
     public var isMissing: Bool { code == ENOENT }
+    /// A name that can't be read as a file: it is a folder, or lies below a file.
+    public var isNoFile: Bool { code == EISDIR || code == ENOTDIR }
     public var isExisting: Bool { code == EEXIST }
     public var isRefused: Bool { code == ECONNREFUSED }
     public var isAddressInUse: Bool { code == EADDRINUSE }

@@ -91,7 +91,7 @@ public final class SQLiteStore: Store {
         try await write { try $0.withdrawToken(room: room, slot: slot) }
     }
 
-    public func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) {
+    public func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) -> Bool {
         try await write { try $0.markProven(room: room, slot: slot) }
     }
 

@@ -69,7 +69,8 @@ public protocol Store: Sendable {
     /// - Returns: how many tokens were purged, or nil when the room is gone.
     func withdrawToken(room: [UInt8], slot: UInt8) async throws(StoreError) -> Int?
     /// Remembers that a side has used its member secret.
-    func markProven(room: [UInt8], slot: UInt8) async throws(StoreError)
+    /// - Returns: false when the room is gone.
+    func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) -> Bool
     /// Deletes the room, its tokens and its code.
     /// - Returns: how many tokens were purged, or nil when the room was gone already.
     func close(room: [UInt8]) async throws(StoreError) -> Int?

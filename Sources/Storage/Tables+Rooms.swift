@@ -148,12 +148,9 @@ extension Tables {
         return try purge(ref, expires: room.expires, cause: .deleted) ? 1 : 0
     }
 
-    func markProven(room index: [UInt8], slot: UInt8) throws {
-        if slot == 1 {
-            try run("UPDATE room SET creator_proven = 1 WHERE room = ?", .blob(index))
-        } else {
-            try run("UPDATE room SET joiner_proven = 1 WHERE room = ?", .blob(index))
-        }
+    func markProven(room index: [UInt8], slot: UInt8) throws -> Bool {
+        if slot == 1 { return try run("UPDATE room SET creator_proven = 1 WHERE room = ?", .blob(index)) == 1 }
+        return try run("UPDATE room SET joiner_proven = 1 WHERE room = ? AND joiner_client IS NOT NULL", .blob(index)) == 1
     }
 
     func close(room index: [UInt8]) throws -> Int? {

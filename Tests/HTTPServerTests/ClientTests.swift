@@ -70,7 +70,8 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         let server = try ScriptedServer()
         let url = server.url
         for round in 1...2 {
-            async let answer = client.send(url, method: .post)
+            // A GET may be sent twice, so that it does not matter whether the client has seen the first connection's end yet.
+            async let answer = client.send(url)
             let socket = try await server.accept()
             _ = try socket.write(Array("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\(round)".utf8).span)
             #expect(text(try await answer) == "200 \(round)")
