@@ -1,6 +1,5 @@
-import Linux
-
 import HTTP2
+import Linux
 
 /// A push the simulator accepted.
 public struct AcceptedPush: Sendable, Equatable {

@@ -24,17 +24,18 @@ struct AttemptBudget {
         self.ipv6Bits = ipv6Bits
     }
 
+    /// - Parameter overall: whether the budget of all together counts as well.
     /// - Returns: nil if another attempt is open to this address, else the seconds until one may be.
-    mutating func refusal(_ address: SocketAddress, now: UInt64) -> Int? {
+    mutating func refusal(_ address: SocketAddress, overall countsOverall: Bool = true, now: UInt64) -> Int? {
         renew(now)
-        if overall >= budgets.overall.count { return Self.seconds(overallEnd - now) }
+        if countsOverall, overall >= budgets.overall.count { return Self.seconds(overallEnd - now) }
         if networks[network(address), default: 0] >= budgets.perAddress.count { return Self.seconds(networksEnd - now) }
         return nil
     }
 
-    mutating func spend(_ address: SocketAddress, now: UInt64) {
+    mutating func spend(_ address: SocketAddress, overall countsOverall: Bool = true, now: UInt64) {
         renew(now)
-        overall += 1
+        if countsOverall { overall += 1 }
         let network = network(address)
         if networks[network] != nil || networks.count < Self.mostNetworks { networks[network, default: 0] += 1 }
     }

@@ -94,6 +94,9 @@ extension Broker {
         }
         // Past its deadline the key is as good as gone: what became of it before a restart is not known.
         guard time.now < job.deadline else { return JobOutcome(status: 0, reason: .unknown) }
+        // Its token may have been destroyed since, before a restart too.
+        let token = try? await store.token(job.ref, expires: job.expires)
+        guard token != nil, !revocations.contains(job.ref) else { return JobOutcome(status: 0, reason: .roomClosed) }
         guard let push = push(for: job) else {
             metrics.add(.alarms)
             return JobOutcome(status: 0, reason: .other)
@@ -104,6 +107,8 @@ extension Broker {
             return JobOutcome(status: 200, reason: nil)
         case .failed(_, .stopped, _):
             return nil
+        case .failed(let status, .revoked, _):
+            return JobOutcome(status: UInt16(clamping: status), reason: .roomClosed)
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)
             if verdict == .configuration {
@@ -147,7 +152,7 @@ extension Broker {
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: knocked, tokenExpiryMs: job.expires),
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
-            deadlineMs: job.deadline)
+            deadlineMs: job.deadline, isWanted: { [revocations] in !revocations.contains(job.ref) })
     }
 
     /// The outcome must reach the ledger: tried again until it does, or the broker stops.

@@ -50,6 +50,7 @@ extension Broker {
         }
         let away = !presence.isPresent(record.room, slot, now: now)
         presence.hold(record.room, slot, now: now)
+        watchLapse(record.room, slot)
         if away { await tell(record.room, slot: peer, .peerJoined) }
         return try await knockOrLookAgain(from: caller, record, at: peer)
     }
@@ -86,9 +87,20 @@ extension Broker {
 
     static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
 
+    /// Tells the peer when a side's word over HTTP has run out.
+    private func watchLapse(_ room: [UInt8], _ slot: UInt8) {
+        loop.after(policy.limits.presenceMs + 1) {
+            self.assumeIsolated { broker in
+                guard broker.presence.takeLapse(room, slot, now: broker.time.now) else { return }
+                _ = Task { await broker.tell(room, slot: Self.peer(of: slot), .peerLeft) }
+            }
+        }
+    }
+
     /// A peer who left a moment ago counts as present. If it does not come back while the caller is there, it is knocked at when
     /// that moment is over.
-    private func knockOrLookAgain(from caller: Caller, _ record: RoomRecord, at peer: UInt8) async throws(BrokerError) -> Delivery {
+    private func knockOrLookAgain(from caller: Caller, _ record: RoomRecord, at peer: UInt8) async throws(BrokerError) -> Delivery
+    {
         let now = time.now
         if let graceEnd = presence.graceEnd(record.room, peer, now: now), graceEnd <= now + policy.limits.peerGraceMs {
             let own = Self.peer(of: peer)

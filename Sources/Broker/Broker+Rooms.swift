@@ -6,7 +6,7 @@ import Storage
 extension Broker {
     /// Makes a room, or answers again for the one this client made with this code and that still waits.
     public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
-        try admitGuess(address)
+        try admitGuess(request.joinid, address)
         let now = time.now
         let room = try secret { () throws(SealingError) in try RoomID.random() }
         let member = try secret { () throws(SealingError) in try MemberSecret.random() }
@@ -76,13 +76,13 @@ extension Broker {
                 room: room, member: member, expires: record.expires, ref: record.creator.ref.flatMap { Ref(bytes: $0.span) },
                 isNew: false)
         }
-        spendGuess(address)
+        spendGuess(request.joinid, address)
         throw .joinCodeInUse
     }
 
     /// Lets the holder of a join code in, once; answers the same client again for two minutes.
     public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
-        try admitGuess(address)
+        try admitGuess(request.joinid, address)
         // A few rounds at most: each loss means that another accept, a close or an expiry won.
         for _ in 0..<3 {
             let now = time.now
@@ -90,7 +90,7 @@ extension Broker {
             let found = try await stored { () throws(StoreError) in try await self.store.code(codes.map(\.bytes), now: now) }
             switch found {
             case nil:
-                spendGuess(address)
+                spendGuess(request.joinid, address)
                 throw .roomNotFound
             case .used(let code):
                 return try await repeatAccept(request, of: code, from: address)
@@ -98,7 +98,7 @@ extension Broker {
                 if let membership = try await join(request, with: code, now: now) { return membership }
             }
         }
-        spendGuess(address)
+        spendGuess(request.joinid, address)
         throw .roomNotFound
     }
 
@@ -185,6 +185,7 @@ extension Broker {
                 try await self.store.replaceToken(room: record.room, slot: slot, token: sealed)
             })
         else { throw .roomNotFound }
+        revoke(record[slot]?.ref)
         await sweeper.noteErasure()
         return (ref, record.expires)
     }
@@ -196,6 +197,7 @@ extension Broker {
             try await self.store.withdrawToken(room: record.room, slot: slot)
         }
         guard let purged else { throw .roomNotFound }
+        revoke(record[slot]?.ref)
         metrics.add(.tokensPurged, purged)
         if purged > 0 { await sweeper.noteErasure() }
         return purged
@@ -206,9 +208,10 @@ extension Broker {
     public func close(_ room: RoomID) async throws(BrokerError) -> Int {
         let index = keys.roomIndex(room)
         // An expired room that the sweeper has not reached yet is gone to callers.
-        guard try await live(index) != nil,
+        guard let record = try await live(index),
             let purged = try await stored({ () throws(StoreError) in try await self.store.close(room: index.bytes) })
         else { throw .roomNotFound }
+        for side in [record.creator, record.joiner] { revoke(side?.ref) }
         metrics.add(.roomsClosed)
         metrics.add(.tokensPurged, purged)
         await sweeper.noteErasure()

@@ -43,6 +43,7 @@ public actor Broker: LoopActor {
     /// Rooms made since the start, for as long as it matters: nobody was in them before, so no one can come back to them.
     var young: Set<[UInt8]> = []
     var deliveries = 0
+    let revocations = Revocations()
 
     public init(
         loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policy: Policy, courier: Courier, sweeper: Sweeper,
@@ -75,11 +76,25 @@ public actor Broker: LoopActor {
 
     func spendCreation(_ address: SocketAddress) { creations.spend(address, now: time.now) }
 
-    func admitGuess(_ address: SocketAddress) throws(BrokerError) {
-        if let wait = wrongCodes.refusal(address, now: time.now) { throw .tooManyRequests(retryAfterSeconds: wait) }
+    /// Codes that are not short can't be guessed: the budget of all together holds for short ones only, so that whoever uses it up
+    /// shuts out no others.
+    func admitGuess(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) {
+        let isShort = policy.limits.isShort(codeOf: joinid.count)
+        if let wait = wrongCodes.refusal(address, overall: isShort, now: time.now) {
+            throw .tooManyRequests(retryAfterSeconds: wait)
+        }
     }
 
-    func spendGuess(_ address: SocketAddress) { wrongCodes.spend(address, now: time.now) }
+    func spendGuess(_ joinid: [UInt8], _ address: SocketAddress) {
+        wrongCodes.spend(address, overall: policy.limits.isShort(codeOf: joinid.count), now: time.now)
+    }
+
+    /// A token was destroyed: what is queued for it is not sent any more.
+    func revoke(_ ref: [UInt8]?) {
+        guard let ref else { return }
+        let now = time.now
+        revocations.add(ref, until: now + policy.limits.jobDeadlineMs, now: now)
+    }
 
     // MARK: Refusals for the ledger
 

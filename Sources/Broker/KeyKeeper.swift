@@ -11,11 +11,11 @@ public actor KeyKeeper: LoopActor {
     private let keys: KeyRing
     private let store: any Store
     private let time: BrokerTime
-    private let heartbeat: Heartbeat
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
     /// Steps that are done and not recorded yet, in order.
     private var unrecorded: [RatchetStep] = []
+    private var failing = false
     /// What records them, while there are any.
     private var recorder: Task<Void, Never>?
 
@@ -26,14 +26,13 @@ public actor KeyKeeper: LoopActor {
     private static let longestSleep: UInt64 = 10_000
 
     public init(
-        loop: EventLoop, keys: KeyRing, store: any Store, time: BrokerTime, heartbeat: Heartbeat, metrics: Metrics,
+        loop: EventLoop, keys: KeyRing, store: any Store, time: BrokerTime, metrics: Metrics,
         log: @escaping @Sendable (String) -> Void
     ) {
         self.loop = loop
         self.keys = keys
         self.store = store
         self.time = time
-        self.heartbeat = heartbeat
         self.metrics = metrics
         self.log = log
     }
@@ -64,13 +63,21 @@ public actor KeyKeeper: LoopActor {
             )
         }
         do {
-            guard let step = try keys.step(nowMs: time.ratchet) else { return }
+            let step = try keys.step(nowMs: time.ratchet)
+            if failing { log("keys: the ratchet steps again") }
+            failing = false
+            guard let step else { return }
             metrics.add(.ratchetSteps)
             unrecorded.append(step)
             if recorder == nil { recorder = Task { await record() } }
         } catch {
             metrics.add(.alarms)
-            log("keys: the ratchet could not step (\(error)); trying again. Until it does, expired tokens keep their keys.")
+            if !failing {
+                log(
+                    "keys: the ratchet can't step (\(error)); trying every second. Until it does, expired tokens keep their keys."
+                )
+            }
+            failing = true
         }
     }
 
@@ -78,7 +85,7 @@ public actor KeyKeeper: LoopActor {
         while !Task.isCancelled {
             step()
             let wait = keys.nextStepMs - min(keys.nextStepMs, time.ratchet)
-            try? await loop.sleep(min(max(wait, 50), Self.longestSleep))
+            try? await loop.sleep(min(max(wait, failing ? 1_000 : 50), Self.longestSleep))
         }
     }
 
@@ -89,7 +96,6 @@ public actor KeyKeeper: LoopActor {
     private func record() async {
         defer { recorder = nil }
         while let step = unrecorded.first {
-            await heartbeat.beat()
             var events: [Entry.Op] = []
             if let epoch = step.destroyed { events.append(.keysRatcheted(epoch: epoch.number)) }
             if let generation = step.newGeneration { events.append(.keysGenerated(generation: generation)) }

@@ -82,6 +82,15 @@ struct Presence {
         check(room, at: now + heldMs)
     }
 
+    /// Whether a side's word over HTTP has run out, and nothing else keeps it present; true once.
+    mutating func takeLapse(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> Bool {
+        guard let side = side(room, slot), side.heldUntil > 0, side.heldUntil <= now else { return false }
+        return with(room, slot) { side in
+            side.heldUntil = 0
+            return !side.isPresent(now)
+        }
+    }
+
     mutating func forget(_ room: [UInt8]) { rooms[room] = nil }
 
     private mutating func check(_ room: [UInt8], at time: UInt64) {

@@ -8,7 +8,6 @@ public actor Sweeper: LoopActor {
     public nonisolated let loop: EventLoop
     private let store: any Store
     private let time: BrokerTime
-    private let heartbeat: Heartbeat
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
 
@@ -29,13 +28,12 @@ public actor Sweeper: LoopActor {
     private var scrubAt: UInt64?
 
     public init(
-        loop: EventLoop, store: any Store, time: BrokerTime, heartbeat: Heartbeat, metrics: Metrics,
+        loop: EventLoop, store: any Store, time: BrokerTime, metrics: Metrics,
         log: @escaping @Sendable (String) -> Void
     ) {
         self.loop = loop
         self.store = store
         self.time = time
-        self.heartbeat = heartbeat
         self.metrics = metrics
         self.log = log
     }
@@ -51,7 +49,9 @@ public actor Sweeper: LoopActor {
                 await sleep(until: next)
             } catch {
                 if !failing {
-                    log("sweeper: can't purge (\(error)); trying every second. Expired tokens lose their keys all the same.")
+                    log(
+                        "sweeper: can't purge (\(error)); trying every second. Expired tokens lose their keys all the same, unless the log says otherwise."
+                    )
                 }
                 failing = true
                 metrics.add(.alarms)
@@ -63,7 +63,6 @@ public actor Sweeper: LoopActor {
     /// Purges everything that is due.
     /// - Returns: when to come again.
     public func sweep() async throws(StoreError) -> UInt64 {
-        await heartbeat.beat()
         announced = .max
         var result: SweepResult
         repeat {

@@ -36,7 +36,7 @@ extension Reason {
     fileprivate init?(apple name: String) {
         self.init(rawValue: name)
         switch self {
-        case .unreachable, .unknown, .late, .stopped, .other: return nil
+        case .unreachable, .unknown, .late, .stopped, .revoked, .other: return nil
         default: break
         }
     }

@@ -77,6 +77,7 @@ final class Lane: ConnectionOwner {
     private func start(_ delivery: Delivery, on connection: Connection) {
         let now = loop.now
         guard now < delivery.deadline else { return giveUp(delivery) }
+        guard delivery.push.isWanted() else { return drop(delivery) }
         if let until = holds.until(delivery, now) { return park(delivery, until - now) }
         do throws(TLSError) {
             let issued = try shared.providerToken.current(nowMs: shared.wallMs())
@@ -94,6 +95,7 @@ final class Lane: ConnectionOwner {
             overdueTimer = nil
             let now = loop.now
             for delivery in queue.extract(where: { now >= $0.deadline }) { giveUp(delivery) }
+            for delivery in queue.extract(where: { !$0.push.isWanted() }) { drop(delivery) }
             pump()
         }
     }
@@ -107,6 +109,11 @@ final class Lane: ConnectionOwner {
             enqueue(delivery)
         }
         parked[ObjectIdentifier(delivery)] = (delivery, timer)
+    }
+
+    /// Its token was destroyed.
+    private func drop(_ delivery: Delivery) {
+        finish(delivery, .failed(status: delivery.standing?.status ?? 0, reason: .revoked, verdict: .keep))
     }
 
     private func giveUp(_ delivery: Delivery) {

@@ -33,10 +33,13 @@ public struct Push: Sendable {
     public var sealedAtMs: UInt64
     /// When the courier gives up, unix ms.
     public var deadlineMs: UInt64
+    /// Asked before each attempt: false once the token is not to be used any more.
+    public var isWanted: @Sendable () -> Bool
 
     public init(
         apnsID: String, token: Secret, environment: Environment, topic: String, kind: Kind = .alert, priority: UInt8 = 10,
-        expirationS: UInt64?, collapseID: String? = nil, payload: [UInt8], sealedAtMs: UInt64, deadlineMs: UInt64
+        expirationS: UInt64?, collapseID: String? = nil, payload: [UInt8], sealedAtMs: UInt64, deadlineMs: UInt64,
+        isWanted: @escaping @Sendable () -> Bool = { true }
     ) {
         self.apnsID = apnsID
         self.token = token
@@ -49,6 +52,7 @@ public struct Push: Sendable {
         self.payload = payload
         self.sealedAtMs = sealedAtMs
         self.deadlineMs = deadlineMs
+        self.isWanted = isWanted
     }
 
     /// What Apple would refuse, found before it is sent: refusals make Apple disconnect.

@@ -43,6 +43,8 @@ public enum Reason: String, Sendable, CaseIterable {
     case late
     /// The courier was stopped first.
     case stopped
+    /// The token was destroyed before an attempt succeeded.
+    case revoked
     /// An answer that is not in this list.
     case other
 }
@@ -85,7 +87,7 @@ extension Reason {
         case .unrelatedKeyIDInToken: .reconnectOnce
         case .tooManyRequests: .holdToken
         case .internalServerError, .serviceUnavailable: .retry
-        case .unreachable, .unknown, .late, .stopped, .other: .drop
+        case .unreachable, .unknown, .late, .stopped, .revoked, .other: .drop
         }
     }
 }

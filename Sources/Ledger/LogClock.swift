@@ -5,7 +5,7 @@ struct LogClock {
     private struct Start {
         /// `at` of the last window before the start's own, 0 for none: the log is silent between the two.
         var silentFromMs: UInt64
-        /// Until when what came due in the silence may be made up for.
+        /// Until when what came due in the silence may be made up for; the ratchet has an epoch more.
         var excusesToMs: UInt64
     }
 
@@ -22,7 +22,7 @@ struct LogClock {
     mutating func advance(to atMs: UInt64) {
         beforeMs = self.atMs
         self.atMs = atMs
-        starts.removeAll { $0.excusesToMs < atMs }
+        starts.removeAll { $0.excusesToMs + LifeCycle.epochMs < atMs }
     }
 
     /// A broker has started in this window; its windows are that long from now on.
@@ -36,8 +36,9 @@ struct LogClock {
     ///
     /// Late is excused when no broker ran from the due time to a start: no window from the due time on comes before the start's. (A start
     /// from before the due time has ceased to excuse when the event is late.)
-    func lateness(of dueMs: UInt64) -> Lateness {
+    /// - Parameter holdMs: how much longer a start excuses: a ratchet may be held for an epoch after the clock has jumped.
+    func lateness(of dueMs: UInt64, holdMs: UInt64 = 0) -> Lateness {
         if atMs <= dueMs + LifeCycle.graceMs { return .none }
-        return starts.contains { $0.silentFromMs < dueMs } ? .excused : .late
+        return starts.contains { $0.silentFromMs < dueMs && atMs <= $0.excusesToMs + holdMs } ? .excused : .late
     }
 }

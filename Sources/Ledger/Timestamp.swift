@@ -40,7 +40,8 @@ enum Timestamp {
         guard year >= 1970, (1...12).contains(month), day >= 1, day <= daysIn(month, of: year), hour < 24, minute < 60,
             second < 60
         else { return nil }
-        return (CalendarDate(year: year, month: month, day: day).daysSince1970 * 86400 + hour * 3600 + minute * 60 + second) * 1000
+        return (CalendarDate(year: year, month: month, day: day).daysSince1970 * 86400 + hour * 3600 + minute * 60 + second)
+            * 1000
     }
 
     @inline(__always)

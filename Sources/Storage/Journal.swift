@@ -11,6 +11,8 @@ final class Journal: Sendable {
         /// The window of the latest entry.
         var latest: UInt64 = 0
         var sequence: UInt64 = 0
+        /// When the store last could do what was asked of it.
+        var alive: UInt64 = 0
         var waiting = 0
     }
 
@@ -18,6 +20,8 @@ final class Journal: Sendable {
     private let resolution: UInt64
     private let limit: Int
     private let now: @Sendable () -> UInt64
+    /// A longer time without a sign of life is an absence; the sweeper gives one at least twice as often.
+    private static let longestSilence: UInt64 = 60_000
 
     /// - Parameters:
     ///   - resolution: a window's length in seconds.
@@ -27,11 +31,26 @@ final class Journal: Sendable {
         self.resolution = resolution
         self.limit = limit
         self.now = now
+        state.withLock { $0.alive = now() }
+    }
+
+    /// Whether nothing was done for so long that the log has to say so before it goes on: the machine slept, its clock jumped, or
+    /// the disk was full.
+    var wasAbsent: Bool {
+        let now = now()
+        return state.withLock { now > $0.alive && now - $0.alive > Self.longestSilence }
+    }
+
+    /// Everything that was asked for was done.
+    func noteAlive() {
+        let now = now()
+        state.withLock { $0.alive = max($0.alive, now) }
     }
 
     /// Takes up where the database left off.
     func resume(given: UInt64, sequence: UInt64, waiting: Int) {
-        state.withLock { $0 = State(given: given, latest: given, sequence: sequence, waiting: waiting) }
+        let now = now()
+        state.withLock { $0 = State(given: given, latest: given, sequence: sequence, alive: now, waiting: waiting) }
     }
 
     var isFull: Bool { state.withLock { $0.waiting >= limit } }

@@ -1,4 +1,4 @@
-import Ledger
+public import Ledger
 import SQLite
 
 /// The embedded store: one SQLite file in WAL mode, one thread that writes, one that reads.
@@ -10,13 +10,15 @@ public final class SQLiteStore: Store {
     /// - Parameters:
     ///   - resolution: length of a ledger window in seconds.
     ///   - waitingLimit: how many ledger entries may wait to be published before operations are refused.
+    ///   - resumption: what the log is told after the broker was away for a minute or more without having stopped.
     ///   - now: broker time in unix milliseconds; gives entries their window.
     public init(
-        path: String, resolution: UInt64, waitingLimit: Int = 1_000_000, now: @escaping @Sendable () -> UInt64
+        path: String, resolution: UInt64, waitingLimit: Int = 1_000_000, resumption: Entry.Op? = nil,
+        now: @escaping @Sendable () -> UInt64
     ) throws(StoreError) {
         let journal = Journal(resolution: resolution, limit: waitingLimit, now: now)
         writer = try StoreThread(name: "store-writer", writes: true) {
-            let tables = try Tables(path: path, access: .readWrite, journal: journal)
+            let tables = try Tables(path: path, access: .readWrite, journal: journal, resumption: resumption)
             try tables.resumeJournal()
             return tables
         }

@@ -106,8 +106,12 @@ final class StoreThread: Sendable {
         var done: [Job] = []
         done.reserveCapacity(jobs.count)
         var tried = 0
+        var failures = 0
         do {
-            if !jobs.isEmpty { try tables.begin() }
+            if !jobs.isEmpty {
+                try tables.begin()
+                try tables.noteResumption()
+            }
             for job in jobs {
                 do {
                     try tables.savepoint()
@@ -118,11 +122,15 @@ final class StoreThread: Sendable {
                     // On a full disk SQLite has rolled back everything: then the whole batch failed.
                     guard tables.inTransaction else { throw error }
                     try tables.rollBackToSavepoint()
+                    failures += 1
                     job.finish(StoreError(any: error))
                 }
                 tried += 1
             }
-            if !jobs.isEmpty { try tables.commit() }
+            if !jobs.isEmpty {
+                try tables.commit()
+                if failures == 0 { tables.journal.noteAlive() }
+            }
             for job in done { job.finish(nil) }
         } catch {
             tables.rollBack()

@@ -16,6 +16,11 @@ extension Tables {
             .time(place.window), .blob(entry.sortKey), .time(place.sequence), .blob(entry.encoded))
     }
 
+    /// After an absence the log says anew that the broker goes on, before it says what was late.
+    func noteResumption() throws {
+        if let resumption, journal.wasAbsent { try record(resumption) }
+    }
+
     /// Takes up windows, order and backlog where the last run left them.
     func resumeJournal() throws {
         let given = try logHead()?.window ?? 0

@@ -6,11 +6,14 @@ import SQLite
 final class Tables {
     let database: Database
     let journal: Journal
+    /// What the log is told after an absence.
+    let resumption: Entry.Op?
 
     /// Opens the file and makes the schema where there is none.
-    init(path: String, access: Database.Access, journal: Journal) throws {
+    init(path: String, access: Database.Access, journal: Journal, resumption: Entry.Op? = nil) throws {
         database = try Database(path: path, access: access)
         self.journal = journal
+        self.resumption = resumption
         database.setBusyTimeout(milliseconds: 5_000)
         if access == .readWrite {
             try database.execute(

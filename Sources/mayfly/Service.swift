@@ -69,11 +69,13 @@ final class Service: Sendable {
         }
         guard let node = EntryText(settings.node) else { throw UsageError("--node takes 1 to 128 visible ASCII characters") }
 
+        let starts = try startEntries(settings, node)
         let time = BrokerTime(persisted: keys.earliestNowMs)
         let store = try explain(state.database) {
             // SQLite gives its other files the mode of this one. The ledger's files keep the umask's: they are public.
             if !File.exists(state.database) { try File.write(state.database, [UInt8]().span, mode: 0o600) }
-            return try SQLiteStore(path: state.database, resolution: settings.resolution, now: { time.now })
+            return try SQLiteStore(
+                path: state.database, resolution: settings.resolution, resumption: starts[0], now: { time.now })
         }
         do {
             do {
@@ -82,16 +84,28 @@ final class Service: Sendable {
                 throw CheckFailed("mayfly: \(state.ratchetKey): \(error)")
             }
             time.resume(after: try await KeyKeeper.knownTime(keys, store))
-            return try await assemble(settings, lock, keys, ledgerKey, node, time, store)
+            return try await assemble(settings, lock, keys, ledgerKey, node, starts, time, store)
         } catch {
             await store.shutDown()
             throw error
         }
     }
 
+    /// What the log is told of a start: that it happened, and under which policy.
+    private static func startEntries(_ settings: ServiceSettings, _ node: EntryText) throws -> [Entry.Op] {
+        let policy = Digest.sha256(settings.policy.bytes.span)
+        guard let version = EntryText(Mayfly.version), let name = EntryText(settings.policy.name) else {
+            throw CheckFailed("mayfly: the policy's name can't stand in the log")
+        }
+        return [
+            .brokerStarted(node: node, version: version, policy: policy, resolutionSeconds: UInt32(settings.resolution)),
+            .policyLoaded(name: name, policy: policy),
+        ]
+    }
+
     private static func assemble(
         _ settings: ServiceSettings, _ lock: FolderLock, _ keys: KeyRing, _ ledgerKey: SigningKey, _ node: EntryText,
-        _ time: BrokerTime, _ store: SQLiteStore
+        _ starts: [Entry.Op], _ time: BrokerTime, _ store: SQLiteStore
     ) async throws -> Parts {
         let main = try EventLoop(name: "main")
         let ledgerLoop = try EventLoop(name: "ledger")
@@ -103,19 +117,8 @@ final class Service: Sendable {
         let metrics = Metrics()
         let log: @Sendable (String) -> Void = { Terminal.log($0) }
         let folder = LedgerFolder(settings.state.ledger)
-        let policy = Digest.sha256(settings.policy.bytes.span)
-        guard let version = EntryText(Mayfly.version), let policyName = EntryText(settings.policy.name) else {
-            throw CheckFailed("mayfly: the policy's name can't stand in the log")
-        }
-        let started = Entry.Op.brokerStarted(
-            node: node, version: version, policy: policy, resolutionSeconds: UInt32(settings.resolution))
-        let heartbeat = Heartbeat(time: time) {
-            log("clock: nothing ran for a minute or more (the machine slept, or its clock jumped); purging what is late")
-            try? await store.record([started])
-        }
-        let sweeper = Sweeper(loop: main, store: store, time: time, heartbeat: heartbeat, metrics: metrics, log: log)
-        let keeper = KeyKeeper(
-            loop: keysLoop, keys: keys, store: store, time: time, heartbeat: heartbeat, metrics: metrics, log: log)
+        let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
+        let keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)
         let courier = try Courier(loop: courierLoop, try await ProviderTokenMark.configuration(settings, store, metrics))
         let broker = Broker(
             loop: main, store: store, keys: keys, time: time, policy: settings.policy, courier: courier, sweeper: sweeper,
@@ -130,7 +133,7 @@ final class Service: Sendable {
             broker: broker, node: node)
 
         // The log says that a broker started before it says what that broker did.
-        var events: [Entry.Op] = [started, .policyLoaded(name: policyName, policy: policy)]
+        var events = starts
         // The first generation was made with the key file, before there was a log to say so.
         if try await store.mark(KeyKeeper.stepMark) == nil { events.append(.keysGenerated(generation: keys.currentGeneration)) }
         try await store.record(events)

@@ -20,7 +20,8 @@ enum SimulatorCommand {
                     An APNs for tests and development: checks what Apple checks, keeps what it accepted in memory.
                     """, keys, shortFlags: true))
         }
-        let configuration = try Configuration(words, environment: Environment.all, keys: keys, switches: ["with-parent"], shortFlags: true)
+        let configuration = try Configuration(
+            words, environment: Environment.all, keys: keys, switches: ["with-parent"], shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("apns-simulator takes flags only") }
         if configuration.switches.contains("with-parent") { try ProcessControl.dieWithParent(.kill) }
         try ProcessControl.forbidCoreDumps()

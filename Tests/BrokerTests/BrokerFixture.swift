@@ -41,7 +41,7 @@ struct BrokerFixture {
         try loop.start()
         let metrics = Metrics()
         sweeper = Sweeper(
-            loop: loop, store: store, time: time, heartbeat: Heartbeat(time: time, resume: {}), metrics: metrics, log: { _ in })
+            loop: loop, store: store, time: time, metrics: metrics, log: { _ in })
         let token = try ProviderToken(keyID: "ABC123DEFG", teamID: "DEF123GHIJ", key: try ES256.PrivateKey(), issuedAtS: nil)
         var configuration = Courier.Configuration(providerToken: token)
         configuration.production = Endpoint(host: "127.0.0.1", port: 9)

@@ -47,6 +47,20 @@ import Testing
         #expect(!presence.isPresent(room, 2, now: 56_000))
     }
 
+    @Test func aLapseIsToldOnce() {
+        var presence = fresh()
+        presence.hold(room, 2, now: 0)
+        presence.hold(room, 2, now: 10_000)
+        let early = presence.takeLapse(room, 2, now: 45_000)
+        let lapsed = presence.takeLapse(room, 2, now: 55_000)
+        let again = presence.takeLapse(room, 2, now: 55_001)
+        #expect(!early && lapsed && !again)
+        presence.hold(room, 2, now: 60_000)
+        _ = presence.arrive(room, 2, now: 60_000)
+        let withSocket = presence.takeLapse(room, 2, now: 200_000)
+        #expect(!withSocket)
+    }
+
     @Test func whoIsGoneIsForgotten() {
         var presence = fresh()
         for id: UInt8 in 0..<100 {

@@ -137,6 +137,34 @@ import Testing
         try await fixture.end()
     }
 
+    @Test func guessersShutOutNobodyWithALongCode() async throws {
+        let fixture = try BrokerFixture()
+        let overall = fixture.broker.policy.limits.wrongCodes.overall.count
+        for guess in 0..<overall {
+            let address = SocketAddress.v4(0x0a00_0000 + UInt32(guess), port: 1)
+            let request = AcceptRoom(joinid: Array("g\(guess)".utf8), client: [1], token: nil, environment: nil)
+            await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.accept(request, from: address) }
+        }
+        let error = await #expect(throws: BrokerError.self) { try await fixture.accept("1234567") }
+        #expect(error?.code == "too_many_requests")
+        _ = try await fixture.create("a-long-code")
+        #expect(try await fixture.accept("a-long-code").isNew)
+        try await fixture.end()
+    }
+
+    @Test func nothingIsSentToATokenThatIsGone() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(token: try fixture.token())
+        _ = try await fixture.accept()
+        #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        #expect(try await fixture.store.jobs().count == 1)
+        #expect(try await fixture.broker.withdrawToken(fixture.caller(made.room, "creator")) == 1)
+        // Nothing listens where the push goes, so that it was still waiting for its next attempt.
+        for _ in 0..<400 where try await !fixture.store.jobs().isEmpty { try await Task.sleep(for: .milliseconds(10)) }
+        #expect(try await fixture.store.jobs().isEmpty)
+        try await fixture.end()
+    }
+
     @Test func aKnockIsForWhoIsAway() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())

@@ -35,7 +35,7 @@ import Testing
             #expect(answer.reason == reason)
             #expect(answer.reaction == reaction, "\(reason.rawValue)")
         }
-        let own: Set<Reason> = [.unreachable, .unknown, .late, .stopped, .other]
+        let own: Set<Reason> = [.unreachable, .unknown, .late, .stopped, .revoked, .other]
         #expect(Set(Self.table.map(\.1)).union(own) == Set(Reason.allCases))
     }
 
@@ -104,7 +104,7 @@ import Testing
     }
 
     @Test func anAnswerCantClaimTheCouriersOwnReasons() {
-        for reason in ["unreachable", "unknown", "late", "stopped", "other"] {
+        for reason in ["unreachable", "unknown", "late", "stopped", "revoked", "other"] {
             #expect(Answer(status: 400, body: Array(#"{"reason":"\#(reason)"}"#.utf8)).reason == .other)
         }
     }

@@ -43,7 +43,7 @@ import Testing
         case .tooManyProviderTokenUpdates, .tooManyRequests: 429
         case .internalServerError: 500
         case .serviceUnavailable, .shutdown: 503
-        case .unreachable, .unknown, .late, .stopped, .other: 0
+        case .unreachable, .unknown, .late, .stopped, .revoked, .other: 0
         }
     }
 

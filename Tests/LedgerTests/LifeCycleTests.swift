@@ -136,7 +136,9 @@ import Testing
         History("never", .ratchetLate, [start(0), tick(721)]),
         History("not yet", [start(0), tick(720)]),
         History("no broker ran", [start(0), ratchet(300, -1), start(90_000), ratchet(90_120, 298), tick(90_240)]),
-        History("not made up for", .ratchetLate, [start(0), ratchet(300, -1), start(90_000), tick(90_180)]),
+        History(
+            "held after a jump", [start(0), ratchet(300, -1), start(90_000), tick(90_400), ratchet(90_420, 298), tick(90_480)]),
+        History("not made up for", .ratchetLate, [start(0), ratchet(300, -1), start(90_000), tick(90_480), tick(90_540)]),
         History("fell behind before the silence", .ratchetLate, [start(0), ratchet(300, -1), tick(1000), tick(1100)]),
         History("of the running epoch", .ratchetEarly, [start(0, resolution: 1), ratchet(300, 1)]),
         History("of the epoch before", [start(0, resolution: 1), ratchet(300, 0)]),

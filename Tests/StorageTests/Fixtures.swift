@@ -1,3 +1,4 @@
+import Ledger
 import Linux
 import Synchronization
 
@@ -19,11 +20,12 @@ struct Fixture {
     let clock = TestClock()
     let store: SQLiteStore
 
-    init(resolution: UInt64 = 1, waitingLimit: Int = 1_000_000) throws {
+    init(resolution: UInt64 = 1, waitingLimit: Int = 1_000_000, resumption: Entry.Op? = nil) throws {
         folder = try File.makeTemporaryFolder()
         let clock = clock
         store = try SQLiteStore(
-            path: folder + "/mayfly.sqlite", resolution: resolution, waitingLimit: waitingLimit, now: { clock.now })
+            path: folder + "/mayfly.sqlite", resolution: resolution, waitingLimit: waitingLimit, resumption: resumption,
+            now: { clock.now })
     }
 
     var path: String { folder + "/mayfly.sqlite" }

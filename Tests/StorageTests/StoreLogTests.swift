@@ -48,6 +48,23 @@ import Testing
         try File.removeTree(fixture.folder)
     }
 
+    @Test func afterAnAbsenceTheLogIsToldFirst() async throws {
+        let resumption = Entry.Op.keysGenerated(generation: 7)
+        let fixture = try Fixture(resumption: resumption)
+        try await fixture.create(1)
+        // A minute with signs of life is no absence.
+        for _ in 0..<3 {
+            fixture.clock.advance(59_000)
+            _ = try await fixture.store.sweep(now: 0, limit: 1, jobSlack: 0)
+        }
+        #expect(try await fixture.ops() == ["token.sealed"])
+        fixture.clock.advance(61_000)
+        try await fixture.create(2)
+        try await fixture.create(3)
+        #expect(try await fixture.ops() == ["token.sealed", "keys.generated", "token.sealed", "token.sealed"])
+        try await fixture.close()
+    }
+
     @Test func theHeadIsReplacedByCompareAndSwap() async throws {
         let fixture = try Fixture()
         try await fixture.create(1)
