@@ -1,6 +1,9 @@
 """Documents that must not drift from the program."""
 
+import json
 import re
+import subprocess
+import sys
 
 from openapi_spec_validator import validate
 
@@ -64,3 +67,30 @@ def test_links_lead_somewhere():
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text()):
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.relative_to(REPOSITORY)} links to {target}"
+
+
+def test_client_of_the_apps_guide(world):
+    """Two of the guide's clients meet in a room and hear what the guide says."""
+    program = re.search(r"^```python\n(.*?)^```", (REPOSITORY / "docs/apps.md").read_text(), re.M | re.S)[1]
+    assert "127.0.0.1:8787" in program
+    program = program.replace("127.0.0.1:8787", f"127.0.0.1:{world.broker.port}")
+    started = []
+
+    def start(*arguments):
+        started.append(subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    def hears(side):
+        return json.loads(side.stdout.readline())["type"]
+    try:
+        ann = start()
+        code = ann.stdout.readline().strip()
+        assert hears(ann) == "joined"
+        ben = start(code)
+        assert hears(ben) == "joined" and [hears(ann), hears(ann)] == ["peer_accepted", "peer_joined"]
+        ben.terminate()
+        assert hears(ann) == "peer_left"
+    finally:
+        for side in started:
+            side.kill()
+            side.communicate()
