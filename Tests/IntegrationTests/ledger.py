@@ -1,6 +1,7 @@
 """A reader of the log that shares nothing with the broker: C2SP signed note, checkpoint and tiles on hashlib and PyNaCl."""
 
 import base64
+import functools
 import hashlib
 import json
 from collections import Counter, defaultdict
@@ -155,7 +156,7 @@ class Ledger:
         return self.check_lives()
 
     def of(self, ref, op=None):
-        return [entry for entry in self.entries if entry.get("ref") == ref and op in (None, entry["op"])]
+        return [entry for entry in self.by_ref.get(ref, ()) if op in (None, entry["op"])]
 
     def outcomes(self, ref):
         return [entry for entry in self.of(ref) if entry["op"] in ("push.delivered", "push.failed")]
@@ -163,6 +164,7 @@ class Ledger:
     def counts(self):
         return Counter(entry["op"] for entry in self.entries)
 
+    @functools.cached_property
     def by_ref(self):
         lives = defaultdict(list)
         for entry in self.entries:
