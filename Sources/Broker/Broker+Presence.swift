@@ -106,7 +106,7 @@ extension Broker {
             let own = Self.peer(of: peer)
             loop.after(graceEnd - now + 1) {
                 self.assumeIsolated { broker in
-                    guard broker.presence.isPresent(record.room, own, now: broker.time.now) else { return }
+                    guard broker.presence.isHere(record.room, own, now: broker.time.now) else { return }
                     _ = Task {
                         guard let again = try? await broker.live(broker.keys.roomIndex(caller.room)) else { return }
                         _ = try? await broker.knock(from: caller, again, at: peer)

@@ -11,7 +11,9 @@ struct Presence {
         /// Counts as present until then, after it left.
         var graceUntil: UInt64 = 0
 
-        func isPresent(_ now: UInt64) -> Bool { sockets > 0 || now < heldUntil || now < graceUntil }
+        /// Without the grace of who has left.
+        func isHere(_ now: UInt64) -> Bool { sockets > 0 || now < heldUntil }
+        func isPresent(_ now: UInt64) -> Bool { isHere(now) || now < graceUntil }
     }
 
     private var rooms: [[UInt8]: (Side, Side)] = [:]
@@ -38,6 +40,9 @@ struct Presence {
 
     func isPresent(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> Bool { side(room, slot)?.isPresent(now) ?? false }
 
+    /// Whether a side has a socket or holds its word: one that has left is not here, even while it still counts as present.
+    func isHere(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> Bool { side(room, slot)?.isHere(now) ?? false }
+
     /// Until when a side without a socket counts as present; nil when it does not, or has a socket.
     func graceEnd(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> UInt64? {
         guard let side = side(room, slot), side.sockets == 0, side.isPresent(now) else { return nil }
@@ -48,7 +53,7 @@ struct Presence {
     /// - Returns: whether the side was away before.
     mutating func arrive(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> Bool {
         return with(room, slot) { side in
-            let away = side.sockets == 0 && now >= side.heldUntil
+            let away = !side.isHere(now)
             side.sockets += 1
             return away
         }
