@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import nullcontext
 from datetime import datetime
 
 import pytest
@@ -109,6 +110,24 @@ def test_peer_gone_for_a_moment_counts_as_present(world):
     with Socket(world.broker) as joiner:
         assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "queued"
     eventually(lambda: world.simulator.pushes(room.creator.token), what="the push to the creator, gone for 6 s")
+    assert len(world.simulator.pushes(room.creator.token)) == 1, "nobody was waiting when the moment was over"
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("over", ["socket", "http"])
+def test_who_waits_longer_than_that_moment_is_told_of(world, over):
+    client = world.client()
+    room = client.room()
+    with Socket(world.broker) as creator:
+        creator.join(room.roomid, room.creator.client)
+    left = time.monotonic()
+    with Socket(world.broker) if over == "socket" else nullcontext() as joiner:
+        if joiner:
+            assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "peer_present"
+        else:
+            assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "peer_present"}
+        eventually(lambda: world.simulator.pushes(room.creator.token), 8, what="the push to the creator, who stays away")
+        assert 4.5 < time.monotonic() - left
 
 
 def test_no_token_no_push(world, client):
