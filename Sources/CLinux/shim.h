@@ -14,6 +14,7 @@
 // Declared by glibc under _GNU_SOURCE only.
 extern int accept4(int socket, struct sockaddr *address, socklen_t *length, int flags);
 extern int syncfs(int descriptor);
+extern int renameat2(int folder, const char *path, int target_folder, const char *target, unsigned int flags);
 
 // Variadic functions and the function-like macros of <sys/wait.h> are not imported; `environ` is shared mutable state.
 static inline int mayfly_open(const char *path, int flags, mode_t mode) { return open(path, flags, mode); }
@@ -23,3 +24,4 @@ static inline int mayfly_exit_status(int status) { return WIFEXITED(status) ? WE
 static inline char **mayfly_environment(void) { return __environ; }
 static inline void mayfly_name_thread(const char *name) { prctl(PR_SET_NAME, name, 0, 0, 0); }
 static inline void mayfly_ignore_signal(int number) { signal(number, SIG_IGN); }
+static inline int mayfly_exchange(const char *path, const char *other) { return renameat2(AT_FDCWD, path, AT_FDCWD, other, 2 /* RENAME_EXCHANGE */); }

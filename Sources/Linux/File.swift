@@ -89,16 +89,6 @@ public enum File {
         try syncFolder(folder(of: path))
     }
 
-    /// As `replaceDurably`, for key files: the old file's bytes are then zeroed and that is made durable.
-    ///
-    /// The old file is held open over the rename. A crash before the zeroing leaves freed, unzeroed blocks.
-    public static func replaceAndErase(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
-        guard exists(path) else { return try replaceDurably(path, bytes, mode: mode) }
-        let old = try OpenFile(path, .readWrite)
-        try replaceDurably(path, bytes, mode: mode)
-        try old.erase()
-    }
-
     /// Zeroes a file, makes that durable, and removes it.
     public static func removeAndErase(_ path: String) throws(Errno) {
         let old = try OpenFile(path, .readWrite)
@@ -146,6 +136,17 @@ public enum File {
 
     public static func rename(_ path: String, to target: String) throws(Errno) {
         guard unsafe Glibc.rename(path, target) == 0 else { throw .last("rename \(path)") }
+    }
+
+    /// Gives each of two files the other's name, in one step.
+    /// - Throws: `EINVAL`, `ENOSYS` or `EOPNOTSUPP` where the file system can't do that.
+    public static func exchange(_ path: String, _ other: String) throws(Errno) {
+        guard unsafe mayfly_exchange(path, other) == 0 else { throw .last("exchange \(path)") }
+    }
+
+    /// Sets the mode of what lies at `path`, never that of a link's target.
+    static func setMode(_ path: String, _ mode: UInt32) throws(Errno) {
+        guard unsafe fchmodat(AT_FDCWD, path, mode, AT_SYMLINK_NOFOLLOW) == 0 else { throw .last("chmod \(path)") }
     }
 
     /// Makes a symbolic link at `path`.

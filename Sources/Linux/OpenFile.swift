@@ -10,6 +10,8 @@ public struct OpenFile: ~Copyable, Sendable {
         case read
         /// Reads and writes an existing file.
         case readWrite
+        /// The same; a symbolic link is refused (`ELOOP`).
+        case readWriteNoLink
         /// Reads and writes; makes the file if it is missing.
         case create(mode: UInt32)
         /// Reads and writes a file that must not exist yet.
@@ -21,6 +23,7 @@ public struct OpenFile: ~Copyable, Sendable {
             switch access {
             case .read: (O_RDONLY, 0)
             case .readWrite: (O_RDWR, 0)
+            case .readWriteNoLink: (O_RDWR | O_NOFOLLOW, 0)
             case .create(let mode): (O_RDWR | O_CREAT, mode)
             case .createNew(let mode): (O_RDWR | O_CREAT | O_EXCL, mode)
             }
@@ -80,6 +83,20 @@ public struct OpenFile: ~Copyable, Sendable {
 
     public func setMode(_ mode: UInt32) throws(Errno) {
         guard fchmod(descriptor.raw, mode) == 0 else { throw .last("chmod \(path)") }
+    }
+
+    /// Whether every byte is zero. What was read is wiped: it may have been a secret.
+    func isZero() throws(Errno) -> Bool {
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        defer { wipe(&bytes) }
+        var offset = 0
+        while true {
+            var span = bytes.mutableSpan
+            let count = try read(into: &span, at: offset)
+            for index in 0..<count where bytes[index] != 0 { return false }
+            if count < bytes.count { return true }
+            offset += count
+        }
     }
 
     /// Overwrites every byte with zero and makes that durable. On a copy-on-write file system the old blocks may live on.

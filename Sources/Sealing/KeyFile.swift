@@ -37,24 +37,16 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
     }
 }
 
-/// `keys/ratchet.key` on disk. Calls block.
+/// `keys/ratchet.key` on disk, and the spare beside it that a step is written into. Calls block.
 struct KeyFile: Sendable {
     let path: String
+    private var twin: TwinFile { TwinFile(path) }
+
+    init(path: String) { self.path = path }
 
     /// Writes the first image; never over anything.
     func create(_ image: KeyImage) throws(KeyFileError) {
-        try system { () throws(Errno) in
-            let file = try OpenFile(path, .createNew(mode: 0o600))
-            do throws(Errno) {
-                try image.withBytes { bytes throws(Errno) in try file.write(bytes, at: 0) }
-                try file.setMode(0o600)
-                try file.sync()
-                try File.syncFolder(File.folder(of: path))
-            } catch {
-                try? File.removeAndErase(path)
-                throw error
-            }
-        }
+        try system { () throws(Errno) in try image.withBytes { bytes throws(Errno) in try twin.create(bytes) } }
     }
 
     func read() throws(KeyFileError) -> KeyImage {
@@ -79,12 +71,21 @@ struct KeyFile: Sendable {
         return try KeyImage(checking: memory, count: count)
     }
 
-    /// Replaces the file durably: after a crash it is the old or the new one, whole. The old one's bytes are zeroed, and so are
-    /// those that such a crash left beside it.
-    func replace(_ image: KeyImage) throws(KeyFileError) {
+    /// Zeroes the old keys that a crash left in the spare, and makes a missing one where there is space.
+    func prepareSpare() throws(KeyFileError) {
         try system { () throws(Errno) in
-            try image.withBytes { bytes throws(Errno) in try File.replaceAndErase(path, bytes, mode: 0o600) }
+            do throws(Errno) {
+                try twin.prepare()
+            } catch {
+                guard error.isOutOfSpace else { throw error }
+            }
         }
+    }
+
+    /// Replaces the file durably: after a crash it is the old or the new one, whole. The old one's bytes are zeroed. It needs no
+    /// space but, where that grows the file into another block, for a generation more.
+    func replace(_ image: KeyImage) throws(KeyFileError) {
+        try system { () throws(Errno) in try image.withBytes { bytes throws(Errno) in try twin.replace(bytes) } }
     }
 
     private func system<Result>(_ body: () throws(Errno) -> Result) throws(KeyFileError) -> Result {

@@ -55,9 +55,12 @@ public final class KeyRing: Sendable {
     /// Destroys the keys of every epoch before `epoch(nowMs) - 1` on disk and then in memory, and begins a generation when one is
     /// due; nil when nothing is due. Give it `BrokerClock.Reading.ratchetMs`; call it at `nextStepMs` and once at the start.
     ///
+    /// Due or not, it first zeroes the older keys that a crash in the middle of a step left beside the file.
+    ///
     /// It blocks for some disk writes, and waits for no other operation. When it throws, memory is as before: call it again.
     public func step(nowMs: UInt64) throws(KeyFileError) -> RatchetStep? {
         try file.withLock { file throws(KeyFileError) in
+            try file.prepareSpare()
             let now = Epoch(atMs: nowMs)
             let (image, before) = try ratchet.withLock { ratchet throws(KeyFileError) in (try ratchet.next(now), ratchet.base) }
             guard let image else { return nil }

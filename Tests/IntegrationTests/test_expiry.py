@@ -122,3 +122,14 @@ def test_keys_of_the_past_are_gone(state, processes):
     shared = [at for at in range(0, len(earlier) - 32) if earlier[at:at + 32] in later]
     # The join index's day chain moves by the day: at most that one key may be the same.
     assert len(shared) <= 32, f"{len(shared)} windows of 32 bytes of the old key file stand in the new one"
+    assert not any((state / "keys/ratchet.key.new").read_bytes()), "old keys stand beside the key file"
+
+
+def test_old_keys_left_by_a_crash_are_zeroed_by_the_start(state, processes):
+    """A crash between a step's exchange of names and its zeroing leaves the old keys in the spare, and no step is due at the start."""
+    spare = state / "keys/ratchet.key.new"
+    spare.write_bytes((state / "keys/ratchet.key").read_bytes())
+    broker = Broker(state)
+    processes.append(broker)
+    broker.start()
+    assert not any(spare.read_bytes())

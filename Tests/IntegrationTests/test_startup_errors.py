@@ -113,7 +113,8 @@ def test_keys_init_replaces_nothing(state):
 def test_keys_are_for_their_owner_alone():
     state = State(keys="init")
     try:
-        assert {path.name for path in (state / "keys").iterdir()} == {"ratchet.key", "ledger.key"}
+        assert {path.name for path in (state / "keys").iterdir()} == {"ratchet.key", "ratchet.key.new", "ledger.key"}
+        assert not any((state / "keys/ratchet.key.new").read_bytes()), "the spare holds something"
         for path in (state / "keys").iterdir():
             assert path.stat().st_mode & 0o777 == 0o600
         assert (state / "keys").stat().st_mode & 0o077 == 0

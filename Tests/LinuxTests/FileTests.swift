@@ -25,18 +25,6 @@ import Testing
         #expect(try File.status(path("wide"))?.isPrivate == false)
     }
 
-    @Test func replaceAndEraseZeroesTheOldFile() throws {
-        let file = path("key")
-        try File.replaceAndErase(file, bytes("old secret").span, mode: 0o600)
-        let old = try OpenFile(file, .read)
-        try File.replaceAndErase(file, bytes("new").span, mode: 0o600)
-        var seen = [UInt8](repeating: 1, count: 10)
-        var span = seen.mutableSpan
-        #expect(try old.read(into: &span, at: 0) == 10)
-        #expect(seen == [UInt8](repeating: 0, count: 10))
-        #expect(try File.read(file, limit: 10) == bytes("new"))
-    }
-
     @Test func leftoverOfACrashedReplaceIsErasedFirst() throws {
         let file = path("key")
         try File.write(path("key.new"), bytes("half written secret").span, mode: 0o600)

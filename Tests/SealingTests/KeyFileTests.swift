@@ -20,7 +20,9 @@ import Testing
         let before = try folder.bytes()
         #expect(throws: KeyFileError.alreadyExists) { try KeyRing.create(path: folder.path, nowMs: KeyFolder.startMs) }
         #expect(try folder.bytes() == before)
-        #expect(try File.list(folder.folder) == ["ratchet.key"])
+        #expect(try File.list(folder.folder) == ["ratchet.key", "ratchet.key.new"])
+        #expect(try folder.spare() == [UInt8](repeating: 0, count: before.count))
+        #expect(try File.status(folder.path + ".new")?.mode == 0o600)
     }
 
     @Test func missingIsSaid() throws {
@@ -114,10 +116,10 @@ import Testing
         #expect(try File.read(folder.folder + "/copy", limit: 1000) == [UInt8](repeating: 0, count: before.count))
         #expect(try folder.bytes() != before)
         #expect(try File.status(folder.path)?.mode == 0o600)
-        #expect(try File.list(folder.folder) == ["copy", "ratchet.key"])
+        #expect(try File.list(folder.folder) == ["copy", "ratchet.key", "ratchet.key.new"])
     }
 
-    @Test func aCrashBeforeTheRenameLeavesTheOldFile() throws {
+    @Test func aCrashBeforeTheExchangeLeavesTheOldFile() throws {
         let folder = try KeyFolder()
         let old = try folder.bytes()
         let later = KeyFolder.startMs + 2 * KeyFolder.epochMs
@@ -133,16 +135,78 @@ import Testing
             #expect(again?.steps == 2)
             // It comes to the same keys, and what the crash left is gone.
             #expect(try folder.bytes() == new)
-            #expect(try File.list(folder.folder) == ["copy", "ratchet.key"])
+            #expect(try File.list(folder.folder) == ["copy", "ratchet.key", "ratchet.key.new"])
             #expect(try File.read(folder.folder + "/copy", limit: 1000) == [UInt8](repeating: 0, count: written))
             try File.remove(folder.folder + "/copy")
         }
     }
 
+    @Test func oldKeysInTheSpareAreZeroedThoughNoStepIsDue() throws {
+        let folder = try KeyFolder()
+        let old = try folder.bytes()
+        let later = KeyFolder.startMs + KeyFolder.epochMs
+        _ = try folder.load().step(nowMs: later)
+        let new = try folder.bytes()
+        // As a crash right after the exchange leaves it.
+        try File.write(folder.path + ".new", old.span, mode: 0o600)
+        let ring = try folder.load()
+        #expect(try folder.spare() == old, "a load changes nothing: a broker may be running")
+        #expect(try ring.step(nowMs: later) == nil)
+        #expect(try folder.spare() == [UInt8](repeating: 0, count: old.count) && folder.bytes() == new)
+        // Nor does a clock that can't be believed keep it from that.
+        try File.write(folder.path + ".new", old.span, mode: 0o600)
+        #expect(throws: KeyFileError.implausibleTime) { try ring.step(nowMs: .max) }
+        #expect(try folder.spare() == [UInt8](repeating: 0, count: old.count))
+    }
+
+    @Test func aMissingSpareIsMadeAgain() throws {
+        let folder = try KeyFolder()
+        try File.remove(folder.path + ".new")
+        let ring = try folder.load()
+        #expect(try File.list(folder.folder) == ["ratchet.key"])
+        #expect(try ring.step(nowMs: KeyFolder.startMs) == nil)
+        #expect(try folder.spare() == [UInt8](repeating: 0, count: folder.bytes().count))
+    }
+
+    @Test(.enabled(if: FullDisk.isPossible, "NOT TESTED: steps on a full disk. Run as root where file systems may be mounted"))
+    func aFullDiskKeepsNothingAlive() throws {
+        let disk = try FullDisk()
+        let path = disk.folder + "/ratchet.key"
+        try KeyRing.create(path: path, nowMs: KeyFolder.startMs)
+        let ring = try KeyRing.load(path: path)
+        try disk.fill()
+        #expect(throws: KeyFileError.self) { try KeyRing.create(path: disk.folder + "/another", nowMs: KeyFolder.startMs) }
+        #expect(!File.exists(disk.folder + "/another"))
+
+        // Ten days with a step each two hours: generations begin and end.
+        var before = try File.read(path, limit: 10_000)
+        for count in 1...120 as ClosedRange<UInt64> {
+            #expect(try ring.step(nowMs: KeyFolder.startMs + count * 7_200_000)?.steps == count + 1)
+            #expect(try File.read(path + ".new", limit: 10_000).allSatisfy { $0 == 0 })
+            let now = try File.read(path, limit: 10_000)
+            #expect(now != before)
+            before = now
+        }
+        #expect(ring.currentGeneration > 9)
+        _ = try KeyRing.load(path: path)
+
+        // Without its spare a step needs space, and says so; one that is not due does not.
+        try File.remove(path + ".new")
+        try disk.fill()
+        let now = KeyFolder.startMs + 121 * 7_200_000
+        #expect(try ring.step(nowMs: KeyFolder.startMs) == nil)
+        let error = #expect(throws: KeyFileError.self) { try ring.step(nowMs: now) }
+        #expect(error?.description.contains("No space left") == true)
+        #expect(try File.read(path, limit: 10_000) == before && ring.steps == 121)
+        try disk.free()
+        #expect(try ring.step(nowMs: now)?.steps == 122)
+    }
+
     @Test func aStepThatCanNotBeWrittenChangesNothing() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
-        // A folder where the temporary file belongs: nobody, root neither, can write there.
+        // A folder where the spare belongs: nobody, root neither, can write there.
+        try File.remove(folder.path + ".new")
         try File.makeFolder(folder.path + ".new")
         let later = KeyFolder.startMs + KeyFolder.epochMs
         #expect(throws: KeyFileError.self) { try ring.step(nowMs: later) }

@@ -20,6 +20,7 @@ final class KeyFolder {
 
     func load() throws -> KeyRing { try KeyRing.load(path: path) }
     func bytes() throws -> [UInt8] { try File.read(path, limit: 10_000) }
+    func spare() throws -> [UInt8] { try File.read(path + ".new", limit: 10_000) }
     func write(_ bytes: [UInt8], mode: UInt32 = 0o600) throws { try File.replaceDurably(path, bytes.span, mode: mode) }
 }
 

@@ -69,7 +69,8 @@ import Testing
     }
 
     @Test func absurdTimesAreRefused() throws {
-        let ring = try KeyFolder().load()
+        let folder = try KeyFolder()
+        let ring = try folder.load()
         #expect(throws: KeyFileError.implausibleTime) { try ring.step(nowMs: .max) }
         #expect(throws: SealingError.outOfReach) { try index(ring, .max) }
         #expect(throws: SealingError.outOfReach) { try index(ring, 0) }
