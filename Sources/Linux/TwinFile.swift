@@ -57,7 +57,10 @@ public struct TwinFile: Sendable {
         // Not before: until then a power cut could bring the old file back under its name.
         try File.syncFolder(File.folder(of: path))
         try reached(.durable)
-        try old?.erase()
+        if let old {
+            // Closed at the end of this: what has no name left gives its blocks to the next spare.
+            try old.erase()
+        }
         try reached(.erased)
         // Only if that is possible; the next call tries again.
         try? prepare()

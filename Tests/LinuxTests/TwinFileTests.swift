@@ -43,6 +43,12 @@ import Testing
         #expect(try content() == old)
     }
 
+    @Test func aNewFileTakesNothingFromAnEarlierOnesSpare() throws {
+        try write(path + ".new", new)
+        _ = try made()
+        #expect(try content() == old && content("key.new") == zeros(new.count))
+    }
+
     @Test func theTwoFilesTakeTurns() throws {
         let twin = try made()
         let identity = try [File.status(path)?.identity, File.status(twin.spare)?.identity]

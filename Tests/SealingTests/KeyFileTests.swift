@@ -1,6 +1,6 @@
-import Linux
 import Testing
 
+@testable import Linux
 @testable import Sealing
 
 @Suite struct KeyFileTests {
@@ -200,6 +200,21 @@ import Testing
         #expect(try File.read(path, limit: 10_000) == before && ring.steps == 121)
         try disk.free()
         #expect(try ring.step(nowMs: now)?.steps == 122)
+    }
+
+    @Test(.enabled(if: FullDisk.isPossible, "NOT TESTED: a full disk. Run as root where file systems may be mounted"))
+    func norDoesOneThatCanNotExchangeNames() throws {
+        let disk = try FullDisk()
+        var twin = TwinFile(disk.folder + "/key")
+        twin.reached = { (stage) throws(Errno) in if stage == .written { throw Errno(code: 22, call: "renameat2") } }
+        try twin.create([UInt8](repeating: 1, count: 140).span)
+        try disk.fill()
+        for count in 2...20 as ClosedRange<UInt8> {
+            let bytes = [UInt8](repeating: count, count: 140 + 44 * Int(count))
+            try twin.replace(bytes.span)
+            #expect(try File.read(twin.path, limit: 10_000) == bytes)
+            #expect(File.exists(twin.spare))
+        }
     }
 
     @Test func aStepThatCanNotBeWrittenChangesNothing() throws {
