@@ -17,7 +17,15 @@ import Glibc
     private var headerBytes = 0
     private var rawBodyBytes = 0
     private var hostCount = 0
+    private var authorizationCount = 0
     private var isExpecting = false
+    /// The head asks for what can't be done; said once it is known to be well-formed.
+    private var unmet: ParseFailure?
+    /// What is missing of a chunk's data, and then of the CR LF after it, which llhttp skips without looking.
+    private var chunkBytesLeft: UInt64 = 0
+    private var chunkEndLeft = 0
+    /// Where the bytes end that llhttp is given.
+    private var inputEnd: UnsafePointer<CChar>?
     /// `HTTP/1.1`
     private static let version11: UInt64 = 0x4854_5450_2F31_2E31
     private(set) var phase = ParsePhase.idle
@@ -39,6 +47,8 @@ import Glibc
     /// To be called with the next bytes before llhttp sees them.
     /// - Returns: false when they are refused.
     mutating func prepare(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
+        unsafe inputEnd = bytes + count
+        guard unsafe checkChunkEnd(bytes) else { return false }
         let before = scanner.byteCount
         if !scanner.isAtEnd, unsafe !scanner.scan(bytes, count) { return refuse(.malformed) }
         if scanner.isAtEnd { rawBodyBytes += count - (scanner.byteCount - before) }
@@ -51,8 +61,13 @@ import Glibc
         return phase == .complete || rawBodyBytes <= limits.rawBodyBytes || refuse(.bodyTooLarge)
     }
 
-    /// llhttp paused after the last chunk: what follows is lines again.
-    mutating func beginTrailers() { scanner = .forTrailers() }
+    /// llhttp paused after a chunk's first line, of which it takes any byte for the line feed. After the last chunk's, lines follow again.
+    mutating func endChunkHeader(_ rest: UnsafePointer<CChar>, _ count: Int) -> Bool {
+        guard unsafe rest[-1] == 0x0A else { return refuse(.malformed) }
+        guard chunkBytesLeft == 0 else { return true }
+        scanner = .forTrailers()
+        return unsafe prepare(rest, count)
+    }
 
     mutating func fail() -> ParseOutcome {
         let reason = failure ?? .malformed
@@ -75,7 +90,11 @@ import Glibc
         headerBytes = 0
         rawBodyBytes = 0
         hostCount = 0
+        authorizationCount = 0
         isExpecting = false
+        unmet = nil
+        chunkBytesLeft = 0
+        chunkEndLeft = 0
         phase = .idle
         unsafe llhttp_reset(llhttp)
         return message
@@ -140,11 +159,19 @@ extension Machine {
         case 4 where store.isToken(name, "host"):
             hostCount += 1
         case 6 where isServer && store.isToken(name, "expect"):
-            isExpecting = store.isToken(value, "100-continue")
+            // RFC 9110 section 10.1.1: version 1.0 has no interim answers.
+            isExpecting = unsafe store.isToken(value, "100-continue") && llhttp.pointee.http_minor > 0
+            if !store.isToken(value, "100-continue") { unmet = .expectationFailed }
+        case 13 where isServer && store.isToken(name, "authorization"):
+            // Two readers might each believe another one.
+            authorizationCount += 1
+            if authorizationCount > 1 { return refuse(.malformed) }
         case 14 where store.isToken(name, "content-length"):
             // llhttp takes an empty value for nought and lets spaces stand inside.
             let isNumber = store.withSpan(value) { digits in digits.indices.allSatisfy { digits[$0] &- 0x30 < 10 } }
             guard isNumber, (1...18).contains(value.count) else { return refuse(.malformed) }
+        case 16 where isServer && store.isToken(name, "content-encoding"):
+            if !store.isToken(value, "identity") { unmet = unmet ?? .unsupportedEncoding }
         case 17 where store.isToken(name, "transfer-encoding"):
             // Other codings would have to be undone before anyone could read the body.
             guard store.isToken(value, "chunked") else { return refuse(.malformed) }
@@ -165,6 +192,7 @@ extension Machine {
         if isServer {
             head.method = unsafe Method(llhttp.pointee.method)
             guard checkRequest() else { return stop(.malformed) }
+            if let unmet { return stop(unmet) }
         } else {
             head.status = unsafe llhttp.pointee.status_code
             // RFC 9112 section 6.3: these have no body, whatever the header lines say; llhttp leaves that to its user.
@@ -188,16 +216,31 @@ extension Machine {
         }
     }
 
-    /// - Returns: what llhttp expects, as from `endHead`; a pause before the trailers.
+    /// - Returns: what llhttp expects, as from `endHead`; a pause, for a look at how the line ended.
     mutating func beginChunk() -> Int32 {
-        if unsafe llhttp.pointee.content_length == 0 { return Int32(HPE_PAUSED.rawValue) }
+        unsafe chunkBytesLeft = llhttp.pointee.content_length
         let total = unsafe UInt64(store.count - head.bodyStart).addingReportingOverflow(llhttp.pointee.content_length)
-        return total.overflow || total.partialValue > UInt64(limits.bodyBytes) ? stop(.bodyTooLarge) : 0
+        return total.overflow || total.partialValue > UInt64(limits.bodyBytes) ? stop(.bodyTooLarge) : Int32(HPE_PAUSED.rawValue)
     }
 
     mutating func appendBody(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
         guard store.count - head.bodyStart + count <= limits.bodyBytes else { return refuse(.bodyTooLarge) }
         unsafe store.append(bytes, count)
+        guard chunkBytesLeft > 0 else { return true }
+        chunkBytesLeft -= UInt64(count)
+        if chunkBytesLeft > 0 { return true }
+        chunkEndLeft = 2
+        return unsafe checkChunkEnd(bytes + count)
+    }
+
+    /// Whether nothing but CR LF follows a chunk's data, as far as it has come.
+    private mutating func checkChunkEnd(_ bytes: UnsafePointer<CChar>) -> Bool {
+        var next = unsafe bytes
+        while unsafe chunkEndLeft > 0 && next < inputEnd! {
+            guard unsafe next.pointee == (chunkEndLeft == 2 ? 0x0D : 0x0A) else { return refuse(.malformed) }
+            chunkEndLeft -= 1
+            unsafe next += 1
+        }
         return true
     }
 

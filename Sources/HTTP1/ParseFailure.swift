@@ -5,6 +5,10 @@ public enum ParseFailure: Error, Sendable, Equatable {
     case targetTooLong
     case headersTooLarge
     case bodyTooLarge
+    /// `Expect` names something other than `100-continue` (RFC 9110 section 10.1.1).
+    case expectationFailed
+    /// The body is compressed or otherwise encoded (RFC 9110 section 8.4).
+    case unsupportedEncoding
 
     /// The status that answers a request refused for this reason.
     public var status: UInt16 {
@@ -13,6 +17,8 @@ public enum ParseFailure: Error, Sendable, Equatable {
         case .targetTooLong: 414
         case .headersTooLarge: 431
         case .bodyTooLarge: 413
+        case .unsupportedEncoding: 415
+        case .expectationFailed: 417
         }
     }
 }

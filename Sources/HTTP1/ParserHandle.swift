@@ -27,9 +27,9 @@ import CLlhttp
     }
 
     private func parse(_ bytes: UnsafePointer<CChar>, _ count: Int) -> ParseOutcome {
+        guard unsafe machine.pointee.prepare(bytes, count) else { return unsafe machine.pointee.fail() }
         var done = 0
         while true {
-            guard unsafe machine.pointee.prepare(bytes + done, count - done) else { return unsafe machine.pointee.fail() }
             let result = unsafe llhttp_execute(llhttp, bytes + done, count - done)
             guard result == HPE_OK || result == HPE_PAUSED, unsafe machine.pointee.checkProgress() else {
                 return unsafe machine.pointee.fail()
@@ -37,7 +37,7 @@ import CLlhttp
             if result == HPE_OK { return .incomplete }
             done = unsafe llhttp_get_error_pos(llhttp) - bytes
             if unsafe machine.pointee.phase == .complete { return .complete(consumed: done) }
-            unsafe machine.pointee.beginTrailers()
+            guard unsafe machine.pointee.endChunkHeader(bytes + done, count - done) else { return unsafe machine.pointee.fail() }
             unsafe llhttp_resume(llhttp)
         }
     }

@@ -8,9 +8,17 @@ public struct HTTPRequest {
     private let pathRange: Range<Int>
     private let queryStart: Int?
 
-    /// - Returns: nil when the target is neither a path (RFC 9112 section 3.2.1), an http(s) URI (3.2.2), nor `*`.
+    /// - Returns: nil when the target is neither a path (RFC 9112 section 3.2.1), an http(s) URI (3.2.2) of the authority that `Host` names,
+    ///   nor `*`.
     init?(_ message: Message, remote: SocketAddress) {
-        guard let (path, query) = message.withTarget({ Self.split($0) }) else { return nil }
+        guard let (authority, path, query) = message.withTarget({ Self.split($0) }) else { return nil }
+        if !authority.isEmpty {
+            let isHost = message.withTarget { target in
+                message.withHeader("host") { Self.isSameAuthority($0, target.extracting(authority)) }
+            }
+            // Only HTTP/1.0 has none.
+            if isHost == false { return nil }
+        }
         self.message = message
         self.remote = remote
         pathRange = path
@@ -56,18 +64,28 @@ public struct HTTPRequest {
     public func withBody<R, E: Error>(_ use: (Span<UInt8>) throws(E) -> R) throws(E) -> R { try message.withBody(use) }
     public var bodyCount: Int { message.bodyCount }
 
-    private static func split(_ target: Span<UInt8>) -> (path: Range<Int>, query: Int?)? {
+    private static func split(_ target: Span<UInt8>) -> (authority: Range<Int>, path: Range<Int>, query: Int?)? {
         var start = 0
+        var authority = 0..<0
         if target.isEmpty { return nil }
         if target[0] != UInt8(ascii: "/") {
-            if target.count == 1, target[0] == UInt8(ascii: "*") { return (0..<1, nil) }
-            guard let authority = authorityStart(target) else { return nil }
-            start = authority
+            if target.count == 1, target[0] == UInt8(ascii: "*") { return (authority, 0..<1, nil) }
+            guard let first = authorityStart(target) else { return nil }
+            start = first
             while start < target.count, target[start] != UInt8(ascii: "/"), target[start] != UInt8(ascii: "?") { start += 1 }
-            guard start > authority, start < target.count, target[start] == UInt8(ascii: "/") else { return nil }
+            guard start > first, start < target.count, target[start] == UInt8(ascii: "/") else { return nil }
+            authority = first..<start
         }
-        for index in start..<target.count where target[index] == UInt8(ascii: "?") { return (start..<index, index + 1) }
-        return (start..<target.count, nil)
+        for index in start..<target.count where target[index] == UInt8(ascii: "?") {
+            return (authority, start..<index, index + 1)
+        }
+        return (authority, start..<target.count, nil)
+    }
+
+    /// Byte for byte, but for the case of letters: RFC 9112 section 3.2 has a client send the same in both places.
+    private static func isSameAuthority(_ a: Span<UInt8>, _ b: Span<UInt8>) -> Bool {
+        func lower(_ byte: UInt8) -> UInt8 { (0x41...0x5A).contains(byte) ? byte | 0x20 : byte }
+        return a.count == b.count && a.indices.allSatisfy { lower(a[$0]) == lower(b[$0]) }
     }
 
     private static func authorityStart(_ target: Span<UInt8>) -> Int? {

@@ -3,7 +3,7 @@ import HTTP1
 /// Answers the engine gives by itself, without its handler.
 public enum Refusal: Sendable, CaseIterable {
     case malformedRequest, requestTimeout, bodyTooLarge, targetTooLong, headersTooLarge, tooManyConnections, badUpgrade,
-        upgradeVersion
+        upgradeVersion, expectationFailed, unsupportedEncoding
 
     init(_ failure: ParseFailure) {
         self =
@@ -12,6 +12,8 @@ public enum Refusal: Sendable, CaseIterable {
             case .targetTooLong: .targetTooLong
             case .headersTooLarge: .headersTooLarge
             case .bodyTooLarge: .bodyTooLarge
+            case .expectationFailed: .expectationFailed
+            case .unsupportedEncoding: .unsupportedEncoding
             }
     }
 
@@ -21,6 +23,8 @@ public enum Refusal: Sendable, CaseIterable {
         case .requestTimeout: 408
         case .bodyTooLarge: 413
         case .targetTooLong: 414
+        case .unsupportedEncoding: 415
+        case .expectationFailed: 417
         case .upgradeVersion: 426
         case .headersTooLarge: 431
         case .tooManyConnections: 503
@@ -38,13 +42,16 @@ public enum Refusal: Sendable, CaseIterable {
         case .tooManyConnections: "too_many_connections"
         case .badUpgrade: "bad_upgrade"
         case .upgradeVersion: "upgrade_version"
+        case .expectationFailed: "expectation_failed"
+        case .unsupportedEncoding: "unsupported_encoding"
         }
     }
 
     /// What happened and what to do, for people.
     public var detail: String {
         switch self {
-        case .malformedRequest: "The request is not valid HTTP/1.1. Send one Host header line and one way of framing the body."
+        case .malformedRequest:
+            "The request is not valid HTTP/1.1. Send one Host and at most one Authorization line, and frame the body in one way."
         case .requestTimeout: "The request did not arrive in time. Send it again in one piece."
         case .bodyTooLarge: "The request body is too large. Send a smaller one."
         case .targetTooLong: "The request target is too long. Put data in the body."
@@ -52,6 +59,9 @@ public enum Refusal: Sendable, CaseIterable {
         case .tooManyConnections: "Too many connections are open. Try again later, and reuse connections."
         case .badUpgrade: "The WebSocket handshake is incomplete. Use a WebSocket client (RFC 6455)."
         case .upgradeVersion: "Only version 13 of the WebSocket protocol is spoken here."
+        case .expectationFailed:
+            "The only expectation that can be met is 100-continue. Send the request without the Expect header line."
+        case .unsupportedEncoding: "The request body is encoded. Send it plain, without a Content-Encoding header line."
         }
     }
 
@@ -65,6 +75,7 @@ public enum Refusal: Sendable, CaseIterable {
         switch self {
         case .tooManyConnections: response.headers = [.init("Retry-After", "5")]
         case .upgradeVersion: response.headers = [.init("Sec-WebSocket-Version", "13")]
+        case .unsupportedEncoding: response.headers = [.init("Accept-Encoding", "identity")]
         default: break
         }
         response.closesConnection = true

@@ -127,6 +127,10 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /#f HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nauthorization: Bearer a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nX: y\r\nAUTHORIZATION:\r\n\r\n",
+        // What is not well-formed is not asked what it expects.
+        "GET / HTTP/1.1\r\nExpect: miracles\r\nContent-Encoding: gzip\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}",  // a TLS client
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +2\r\n\r\nhi",
@@ -161,6 +165,78 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         #expect(reading.failure == .malformed)
         #expect(reading.messages.isEmpty)
         #expect(reading.phase == .failed)
+    }
+
+    static let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    /// Every byte but the right one, in every place of the framing where a CR or an LF belongs.
+    @Test(arguments: ["2\r\n{}\r\n0\r\n\r\n", "1;a=b\r\n{\r\n01\r\n}\r\n0\r\n\r\n"])
+    func aChunkEndsInNothingButCRLF(_ body: String) {
+        let good = Array(body.utf8)
+        let head = Self.chunked.utf8.count
+        #expect(readInAllWays(Self.chunked + body).messages == ["post / {}"])
+        for place in good.indices where good[place] == 0x0D || good[place] == 0x0A {
+            for byte in UInt8.min ... .max where byte != good[place] {
+                var bad = good
+                bad[place] = byte
+                let input = Array(Self.chunked.utf8) + bad
+                let whole = read(bytes: input, limits: MessageLimits())
+                #expect(whole.messages.isEmpty, "byte \(byte) at \(place)")
+                for cut in [head + place, head + place + 1] {
+                    #expect(
+                        read(bytes: input, cuts: [cut], limits: MessageLimits()) == whole,
+                        "byte \(byte) at \(place), cut at \(cut)")
+                }
+            }
+        }
+    }
+
+    @Test(arguments: ["XX", "\n\n", "\r\r", "\rX", "\r0", "0\r", "\n\r", "\n", "\r", "", "X\r\n", " \r\n", "\r\r\n"])
+    func otherEndsOfAChunkAreRefused(_ end: String) {
+        for text in [
+            Self.chunked + "2\r\n{}\(end)0\r\n\r\n",
+            Self.chunked + "1\r\n{\r\n1\r\n}\(end)0\r\n\r\n",
+        ] {
+            let reading = readInAllWays(text)
+            #expect(reading.failure == .malformed)
+            #expect(reading.messages.isEmpty)
+            let second = readInAllWays(Self.chunked + "2\r\n{}\r\n0\r\n\r\n" + text)
+            #expect(second.failure == .malformed)
+            #expect(second.messages == ["post / {}"])
+        }
+    }
+
+    @Test func lineEndsInsideAChunkAreItsData() {
+        let whole = Self.chunked + "2\r\n\r\n\r\n0\r\n\r\n"
+        #expect(
+            readInAllWays(whole + whole + "GET / HTTP/1.1\r\nHost: a\r\n\r\n").messages == [
+                "post / \r\n", "post / \r\n", "get / ",
+            ])
+    }
+
+    @Test(
+        arguments: [
+            ("Expect: 100-continue", nil), ("Expect: 100-CONTINUE\r\nExpect: 100-continue", nil),
+            ("Expect: 200-ok", .expectationFailed),
+            ("Expect:", .expectationFailed), ("Expect: 100-continue, x", .expectationFailed),
+            ("Expect: x\r\nExpect: 100-continue", .expectationFailed), ("Content-Encoding: identity", nil),
+            ("Content-Encoding: Identity", nil), ("Content-Encoding: gzip", .unsupportedEncoding),
+            ("Content-Encoding: identity, br", .unsupportedEncoding), ("Content-Encoding:", .unsupportedEncoding),
+            ("Content-Encoding: gzip\r\nContent-Encoding: identity", .unsupportedEncoding),
+            ("Authorization: Bearer a", nil),
+        ] as [(String, ParseFailure?)])
+    func whatARequestMayAskFor(_ lines: String, _ failure: ParseFailure?) {
+        let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\(lines)\r\n\r\n"
+        #expect(readInAllWays(text).failure == failure)
+        // Asked once: the next request stands for itself.
+        if failure == nil { #expect(readInAllWays(text + text).messages == ["post / ", "post / "]) }
+    }
+
+    @Test func version10IsNotToldToGoOn() {
+        let parser = RequestParser()
+        let text = "POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+        #expect(parser.parse(Array(text.utf8).span) == .incomplete)
+        #expect(!parser.awaitsContinue)
     }
 
     @Test func chunkSizeOverflowIsRefused() {

@@ -26,6 +26,8 @@ import Testing
         ("HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n", "304 "),
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 1\r\n\r\nx", "201 x"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", "200 hi"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhiXX0\r\n\r\n", "malformed"),
+        ("HTTP/1.1 200 OK\r\nContent-Encoding: x\r\nExpect: y\r\nContent-Length: 1\r\n\r\nx", "200 x"),
         ("HTTP/1.1 200 OK\r\n\r\nuntil the end", "200 until the end close at end"),
         ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", "200 hi close"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi", "malformed"),

@@ -166,6 +166,14 @@ import Testing
         ("OPTIONS a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET http://a:1/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET http://u@a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET http://a/ HTTP/1.1\r\nHost:\r\n\r\n", 400, "malformed_request"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nAuthorization: y\r\n\r\n", 400, "malformed_request"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}XX0\r\n\r\n", 400, "malformed_request"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nExpect: x\r\nContent-Length: 2\r\n\r\n{}", 417, "expectation_failed"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415, "unsupported_encoding"),
         ("GET /" + String(repeating: "x", count: 8192) + " HTTP/1.1\r\nHost: a\r\n\r\n", 414, "target_too_long"),
         ("GET / HTTP/1.1\r\nHost: a\r\nX: " + String(repeating: "x", count: 16384) + "\r\n\r\n", 431, "headers_too_large"),
         ("GET / HTTP/1.1\r\nHost: a\r\n" + String(repeating: "A: b\r\n", count: 100) + "\r\n", 431, "headers_too_large"),
@@ -186,12 +194,20 @@ import Testing
         }
     }
 
-    @Test(arguments: [("http://a/x?y", "/x?y"), ("HTTPS://a:1/", "/"), ("*", "*"), ("/a//b", "/a//b"), ("/?", "/?")])
+    @Test(arguments: [("http://a.B:1/x?y", "/x?y"), ("HTTPS://A.b:1/", "/"), ("*", "*"), ("/a//b", "/a//b"), ("/?", "/?")])
     func targets(_ target: String, _ expected: String) async throws {
         try await withServer { _, address, _ in
             let client = try await RawClient(address)
-            try await client.write("GET \(target) HTTP/1.1\r\nHost: a\r\n\r\n")
+            try await client.write("GET \(target) HTTP/1.1\r\nHost: a.b:1\r\n\r\n")
             #expect(try await client.answers(1) == ["200 get \(expected) "])
+        }
+    }
+
+    @Test func aVersion10RequestMayNameItsHostInTheTargetAlone() async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("GET http://a/x HTTP/1.0\r\n\r\n")
+            #expect(try await client.answersUntilEnd() == ["200 get /x  close"])
         }
     }
 
