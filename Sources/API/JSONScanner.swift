@@ -1,3 +1,5 @@
+import Linux
+
 /// Walks over JSON text (RFC 8259) byte by byte and accepts nothing but the grammar.
 struct JSONScanner {
     private var position = 0
@@ -115,7 +117,10 @@ struct JSONScanner {
                 position += 1
                 let range = start..<position - 1
                 // Half a pair of surrogates is no text (RFC 8259 section 8.2); only escapes can write one.
-                return escaped && Self.decode(bytes.extracting(range)) == nil ? nil : range
+                guard escaped else { return range }
+                guard var text = Self.decode(bytes.extracting(range)) else { return nil }
+                wipe(&text)
+                return range
             case UInt8(ascii: "\\"):
                 escaped = true
                 position += 1
@@ -144,47 +149,64 @@ struct JSONScanner {
         }
     }
 
-    /// Decodes the inside of a string.
+    /// Decodes the inside of a string, into one array that never grows: an array that does leaves its old bytes behind.
     /// - Returns: nil for a lone surrogate.
     static func decode(_ raw: Span<UInt8>) -> [UInt8]? {
-        let raw = raw.indices.map { raw[$0] }
-        guard raw.contains(UInt8(ascii: "\\")) else { return raw }
         var decoded: [UInt8] = []
-        var rest = raw[...]
-        while let byte = rest.popFirst() {
+        // No escape is shorter than what it stands for.
+        decoded.reserveCapacity(raw.count)
+        guard decode(raw, into: &decoded) else {
+            wipe(&decoded)
+            return nil
+        }
+        return decoded
+    }
+
+    private static func decode(_ raw: Span<UInt8>, into decoded: inout [UInt8]) -> Bool {
+        var index = 0
+        while index < raw.count {
+            let byte = raw[index]
+            index += 1
             guard byte == UInt8(ascii: "\\") else {
                 decoded.append(byte)
                 continue
             }
-            switch rest.popFirst() {
+            guard index < raw.count else { return false }
+            let escape = raw[index]
+            index += 1
+            switch escape {
             case UInt8(ascii: "b"): decoded.append(0x08)
             case UInt8(ascii: "f"): decoded.append(0x0c)
             case UInt8(ascii: "n"): decoded.append(0x0a)
             case UInt8(ascii: "r"): decoded.append(0x0d)
             case UInt8(ascii: "t"): decoded.append(0x09)
             case UInt8(ascii: "u"):
-                guard var code = unit(&rest) else { return nil }
-                if (0xd800..<0xdc00).contains(code) {
-                    guard rest.popFirst() == UInt8(ascii: "\\"), rest.popFirst() == UInt8(ascii: "u"),
-                        let low = unit(&rest), (0xdc00..<0xe000).contains(low)
-                    else { return nil }
-                    code = 0x10000 + (code - 0xd800) << 10 + (low - 0xdc00)
-                }
-                guard let scalar = Unicode.Scalar(code) else { return nil }
-                decoded += Array(String(Character(scalar)).utf8)
-            case let other?: decoded.append(other)
-            case nil: return nil
+                guard let scalar = scalar(raw, &index) else { return false }
+                decoded.append(contentsOf: scalar.utf8)
+            default: decoded.append(escape)
             }
         }
-        return decoded
+        return true
     }
 
-    private static func unit(_ rest: inout ArraySlice<UInt8>) -> UInt32? {
+    /// What follows `\u`: one unit of UTF-16, or two of a pair.
+    private static func scalar(_ raw: Span<UInt8>, _ index: inout Int) -> Unicode.Scalar? {
+        guard let high = unit(raw, &index) else { return nil }
+        guard (0xd800..<0xdc00).contains(high) else { return Unicode.Scalar(high) }
+        guard index + 1 < raw.count, raw[index] == UInt8(ascii: "\\"), raw[index + 1] == UInt8(ascii: "u") else { return nil }
+        index += 2
+        guard let low = unit(raw, &index), (0xdc00..<0xe000).contains(low) else { return nil }
+        return Unicode.Scalar(0x10000 + (high - 0xd800) << 10 + (low - 0xdc00))
+    }
+
+    private static func unit(_ raw: Span<UInt8>, _ index: inout Int) -> UInt32? {
+        guard index + 4 <= raw.count else { return nil }
         var code: UInt32 = 0
-        for _ in 0..<4 {
-            guard let byte = rest.popFirst(), let digit = hex(byte) else { return nil }
+        for place in index..<index + 4 {
+            guard let digit = hex(raw[place]) else { return nil }
             code = code << 4 | digit
         }
+        index += 4
         return code
     }
 }

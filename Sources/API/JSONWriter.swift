@@ -1,10 +1,28 @@
-/// Writes one JSON object in the order it is told, as bytes.
-struct JSONWriter {
-    private(set) var bytes: [UInt8] = [UInt8(ascii: "{")]
+import Linux
 
-    init() { bytes.reserveCapacity(256) }
+/// Writes one JSON object in the order it is told, as bytes. They may hold a secret, so that no copy of them is left behind on growth.
+struct JSONWriter {
+    private(set) var bytes: [UInt8] = []
+
+    init() {
+        // With room for what follows the object in a body.
+        bytes.reserveCapacity(256)
+        bytes.append(UInt8(ascii: "{"))
+    }
+
+    /// Makes room for `more` bytes and the object's end.
+    private mutating func reserve(_ more: Int) {
+        let needed = bytes.count + more + 2
+        guard needed > bytes.capacity else { return }
+        var larger: [UInt8] = []
+        larger.reserveCapacity(max(needed, bytes.capacity * 2))
+        larger.append(contentsOf: bytes)
+        swap(&bytes, &larger)
+        wipe(&larger)
+    }
 
     private mutating func name(_ name: StaticString) {
+        reserve(name.utf8CodeUnitCount + 4)
         if bytes.count > 1 { bytes.append(UInt8(ascii: ",")) }
         bytes.append(UInt8(ascii: "\""))
         bytes += name.description.utf8
@@ -14,12 +32,13 @@ struct JSONWriter {
 
     mutating func add(_ name: StaticString, _ value: String) {
         self.name(name)
-        Self.append(value.utf8, to: &bytes)
+        append(value.utf8)
     }
 
     /// Bytes that need no escaping, such as base64url.
     mutating func add(_ name: StaticString, plain value: Span<UInt8>) {
         self.name(name)
+        reserve(value.count + 2)
         bytes.append(UInt8(ascii: "\""))
         for index in value.indices { bytes.append(value[index]) }
         bytes.append(UInt8(ascii: "\""))
@@ -27,25 +46,34 @@ struct JSONWriter {
 
     mutating func add(_ name: StaticString, _ value: Int) {
         self.name(name)
-        bytes += String(value).utf8
+        append(plain: String(value))
     }
 
     mutating func add(_ name: StaticString, _ value: Bool) {
         self.name(name)
-        bytes += (value ? "true" : "false").utf8
+        append(plain: value ? "true" : "false")
     }
 
     mutating func add(_ name: StaticString, _ values: [String]) {
         self.name(name)
-        bytes.append(UInt8(ascii: "["))
+        append(plain: "[")
         for (index, value) in values.enumerated() {
-            if index > 0 { bytes.append(UInt8(ascii: ",")) }
-            Self.append(value.utf8, to: &bytes)
+            if index > 0 { append(plain: ",") }
+            append(value.utf8)
         }
-        bytes.append(UInt8(ascii: "]"))
+        append(plain: "]")
     }
 
-    private static func append(_ text: String.UTF8View, to bytes: inout [UInt8]) {
+    private mutating func append(plain text: String) {
+        reserve(text.utf8.count)
+        bytes += text.utf8
+    }
+
+    private static let digits = Array("0123456789abcdef".utf8)
+
+    private mutating func append(_ text: String.UTF8View) {
+        // A control character takes six bytes.
+        reserve(text.count * 6 + 2)
         bytes.append(UInt8(ascii: "\""))
         for byte in text {
             switch byte {
@@ -54,15 +82,15 @@ struct JSONWriter {
                 bytes.append(byte)
             case 0x00..<0x20:
                 bytes += "\\u00".utf8
-                bytes.append("0123456789abcdef".utf8.map(\.self)[Int(byte >> 4)])
-                bytes.append("0123456789abcdef".utf8.map(\.self)[Int(byte & 15)])
+                bytes.append(Self.digits[Int(byte >> 4)])
+                bytes.append(Self.digits[Int(byte & 15)])
             default: bytes.append(byte)
             }
         }
         bytes.append(UInt8(ascii: "\""))
     }
 
-    /// The object, closed.
+    /// The object, closed. A line end still fits behind it.
     consuming func finish() -> [UInt8] {
         bytes.append(UInt8(ascii: "}"))
         return bytes

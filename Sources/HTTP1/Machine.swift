@@ -9,7 +9,7 @@ import Glibc
     private let llhttp: UnsafeMutablePointer<llhttp_t>
     private let isServer: Bool
     private let limits: MessageLimits
-    private var store = ByteStore()
+    private(set) var store = ByteStore()
     private var fields: [Message.Field] = []
     private var scanner = HeadScanner()
     private var head = Message.Head()
@@ -73,6 +73,8 @@ import Glibc
         let reason = failure ?? .malformed
         failure = reason
         phase = .failed
+        // Refused or not, it may hold a secret, and its sender may keep the connection open.
+        store.wipe()
         return .failed(reason)
     }
 

@@ -82,6 +82,12 @@ final class Connection: EventSource {
         inputOffset = 0
     }
 
+    /// Zeroes the plain bytes of answers and keeps their room.
+    func dropOutput() {
+        wipe(&output)
+        output.removeAll(keepingCapacity: true)
+    }
+
     func ready(_ events: Events) {
         server.assumeIsolated { [id] in $0.ready(id, events) }
     }

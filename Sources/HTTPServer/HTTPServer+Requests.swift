@@ -150,13 +150,15 @@ extension HTTPServer {
         connection.state = .answering
         if message.wantsUpgrade, handler.shouldUpgrade(request) { return upgrade(connection, request) }
         Task { [id = connection.id] in
-            let response = await handler.respond(to: request)
+            var response = await handler.respond(to: request)
             request.message.wipe()
-            answer(id, response)
+            answer(id, &response)
         }
     }
 
-    private func answer(_ id: ConnectionID, _ response: HTTPResponse) {
+    /// Writes an answer and zeroes its body, which may hold a capability. One that the handler holds too is left to it.
+    func answer(_ id: ConnectionID, _ response: inout HTTPResponse) {
+        defer { wipe(&response.body) }
         guard let connection = connection(id), connection.state == .answering else { return }
         let closes = !connection.keepsAlive || response.closesConnection || isDraining
         write(response, closes: closes, connection)
@@ -174,6 +176,7 @@ extension HTTPServer {
         statistics.refusals += 1
         deadlines.clear(connection.slot)
         connection.dropInput()
+        connection.parser?.abandon()
         connection.isHead = false
         connection.isVersion11 = true
         write(configuration.refuse(refusal), closes: true, connection)

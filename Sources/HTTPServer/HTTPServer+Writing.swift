@@ -54,14 +54,15 @@ extension HTTPServer {
         if let tls = connection.tls {
             if !connection.output.isEmpty {
                 guard (try? tls.send(connection.output.span)) != nil else { return false }
-                connection.output.removeAll(keepingCapacity: true)
+                connection.dropOutput()
             }
             tls.takeCiphertext(into: &connection.wire)
         } else if connection.wire.isEmpty {
             swap(&connection.wire, &connection.output)
         } else {
+            connection.wire.reserveWiping(connection.output.count)
             connection.wire.append(contentsOf: connection.output)
-            connection.output.removeAll(keepingCapacity: true)
+            connection.dropOutput()
         }
         return true
     }
@@ -71,9 +72,9 @@ extension HTTPServer {
         connection.wireOffset = 0
         var buffer: [UInt8] = []
         swap(&buffer, &connection.wire)
-        guard buffer.capacity > 0, buffer.capacity <= Self.spareBytes, spareBuffers.count < Self.spareLimit else { return }
         // Answers hold capabilities.
         wipe(&buffer)
+        guard buffer.capacity > 0, buffer.capacity <= Self.spareBytes, spareBuffers.count < Self.spareLimit else { return }
         buffer.removeAll(keepingCapacity: true)
         spareBuffers.append(buffer)
     }

@@ -148,6 +148,8 @@ public actor HTTPServer: LoopActor {
         if let registration = connection.registration { loop.remove(registration) }
         deadlines.clear(connection.slot)
         connection.dropInput()
+        connection.dropOutput()
+        wipe(&connection.wire)
         slots[connection.slot] = nil
         freeSlots.append(connection.id.slot)
         addresses.remove(connection.remote)

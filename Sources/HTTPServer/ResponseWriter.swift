@@ -1,3 +1,5 @@
+import Linux
+
 /// Writes answers in one pass to the end of a buffer.
 struct ResponseWriter {
     private static let json = Array("Content-Type: application/json\r\n".utf8)
@@ -26,7 +28,7 @@ struct ResponseWriter {
     ///   - isHead: the answer to HEAD: its header lines tell of a body that is left out.
     ///   - closes: the connection ends with this answer. - isVersion11: else a kept connection is announced.
     func write(_ response: HTTPResponse, isHead: Bool, closes: Bool, isVersion11: Bool, to output: inout [UInt8]) {
-        output.reserveCapacity(output.count + 256 + response.body.count)
+        output.reserveWiping(256 + response.body.count)
         output.append(contentsOf: StatusLine.bytes(response.status))
         output.append(contentsOf: dateLine)
         switch response.contentType {
@@ -71,5 +73,17 @@ struct ResponseWriter {
             output.append(0x30 + UInt8(number / divisor % 10))
             divisor /= 10
         }
+    }
+}
+
+extension [UInt8] {
+    /// Makes room for `more` bytes. An array that grew by itself would leave its old bytes behind.
+    mutating func reserveWiping(_ more: Int) {
+        guard count + more > capacity else { return }
+        var larger: [UInt8] = []
+        larger.reserveCapacity(Swift.max(count + more, capacity * 2))
+        larger.append(contentsOf: self)
+        swap(&self, &larger)
+        wipe(&larger)
     }
 }

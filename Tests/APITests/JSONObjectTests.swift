@@ -76,6 +76,50 @@ private func plainString(_ object: JSONObject, _ name: StaticString, _ body: [UI
         #expect(throws: JSONObject.Failure.outOfRange) { try plainString(object, "d", body) }
     }
 
+    /// Half of an escaped text, read into an array that grew on the way, would lie in freed memory.
+    @Test func escapesAreDecodedIntoOneArray() throws {
+        let escaped = String(repeating: "\\n", count: 1000)
+        let body = Array("{\"a\":\"\(escaped)\"}".utf8)
+        let object = try #require(parse(body))
+        let decoded = try #require(try string(object, "a", body))
+        #expect(decoded == [UInt8](repeating: 0x0a, count: 1000))
+        #expect(decoded.capacity >= 2000)
+    }
+
+    @Test(arguments: [
+        ("\\u00e9", "é"), ("\\u20AC", "€"), ("\\uD83D\\uDE00", "😀"), ("\\udbff\\udfff", "\u{10ffff}"), ("\\u0000", "\0"),
+        ("a\\u0062c\\\\u0041", "abc\\u0041"),
+    ])
+    func decodesUnits(_ escaped: String, _ text: String) throws {
+        let body = Array("{\"a\":\"\(escaped)\"}".utf8)
+        let object = try #require(parse(body))
+        #expect(try string(object, "a", body) == Array(text.utf8))
+    }
+
+    @Test(arguments: [
+        "\\ud83d", "\\ud83dx", "\\ud83d\\n", "\\ud83d\\u0041", "\\ud83d\\ud83d", "\\ude00", "\\u12", "\\u", "\\", "\\ud83d\\u",
+        "\\ud83d\\",
+        "\\ud83d\\ude0",
+    ])
+    func refusesHalfAnEscape(_ escaped: String) {
+        let raw = Array(escaped.utf8)
+        let decoded = JSONScanner.decode(raw.span)
+        #expect(decoded == nil)
+        #expect(object("{\"a\":\"\(escaped)\"}") == nil)
+    }
+
+    @Test func anObjectIsHandedOverWithRoomForALineEnd() {
+        for count in 0..<600 {
+            var writer = JSONWriter()
+            writer.add("a", plain: [UInt8](repeating: 0x61, count: count).span)
+            var bytes = writer.finish()
+            let capacity = bytes.capacity
+            bytes.append(0x0a)
+            #expect(bytes.capacity == capacity)
+            #expect(bytes.count == count + 9)
+        }
+    }
+
     @Test func writesWhatItCanRead() throws {
         var writer = JSONWriter()
         writer.add("a", "x\"\\\u{1}\n")

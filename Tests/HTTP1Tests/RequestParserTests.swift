@@ -324,6 +324,39 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         message.withBody { body in #expect(body.count == 3 && body[0] == 0 && body[2] == 0) }
     }
 
+    /// What the parser holds of a message.
+    private func held(_ parser: RequestParser) -> [UInt8] {
+        let count = unsafe parser.handle.machine.pointee.store.count
+        return unsafe parser.handle.machine.pointee.store.withSpan(0..<count) { held in held.indices.map { held[$0] } }
+    }
+
+    @Test(arguments: [
+        "POST /secret HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer s\r\nContent-Length: 99999\r\n\r\n",
+        "POST /secret HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nsecret!!",
+        "GET /secret HTTP/1.1\r\nAuthorization: Bearer secret\r\n\r\n",
+        "GET /secret HTTP/1.1\r\nHost: a\r\nX: " + String(repeating: "x", count: 20_000),
+    ])
+    func aRefusedRequestLeavesNoByte(_ text: String) {
+        let parser = RequestParser()
+        for byte in text.utf8.dropLast() { _ = parser.parse([byte].span) }
+        _ = parser.parse([text.utf8.last!].span)
+        #expect(parser.phase == .failed)
+        #expect(held(parser).count >= 7)
+        #expect(held(parser).allSatisfy { $0 == 0 })
+    }
+
+    @Test func anAbandonedRequestLeavesNoByteAndIsNotGoneOnWith() {
+        let parser = RequestParser()
+        let text = "POST /secret HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\nsecret"
+        #expect(parser.parse(Array(text.utf8).span) == .incomplete)
+        #expect(held(parser).suffix(6) == Array("secret".utf8)[...])
+        parser.abandon()
+        #expect(held(parser).count == 33)
+        #expect(held(parser).allSatisfy { $0 == 0 })
+        #expect(parser.parse([0x21].span) == .failed(.malformed))
+        #expect(held(parser).count == 33)
+    }
+
     @Test func listsAreReadByToken() {
         func holds(_ text: String) -> Bool { Array(text.utf8).span.listContains("upgrade") }
         #expect(holds("Upgrade"))

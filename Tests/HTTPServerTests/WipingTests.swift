@@ -1,0 +1,75 @@
+import HTTP1
+import Testing
+
+@testable import HTTPServer
+
+extension HTTPServer {
+    /// Answers the one connection there is, or none of that name.
+    /// - Returns: the answer's body as it was left.
+    fileprivate func bodyLeft(of response: HTTPResponse, connected: Bool) -> [UInt8] {
+        var response = response
+        let id = connected ? slots.compactMap { $0 }.first?.id : nil
+        answer(id ?? ConnectionID(slot: 0, generation: .max), &response)
+        return response.body
+    }
+
+    fileprivate var parserPhases: [ParsePhase?] { slots.compactMap { $0 }.map { $0.parser?.phase } }
+}
+
+/// What the engine holds no longer than it must.
+@Suite struct WipingTests {
+    static let secret = Array("a room id".utf8)
+
+    @Test func anAnswersBodyIsZeroedOnceItIsWritten() async throws {
+        try await withServer { server, address, handler in
+            let client = try await RawClient(address)
+            try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+            try await eventually { handler.heldCount == 1 }
+            let response = HTTPResponse(status: 200, contentType: .text, body: Self.secret)
+            #expect(await server.bodyLeft(of: response, connected: true) == [UInt8](repeating: 0, count: 9))
+            #expect(try await client.answers(1) == ["200 a room id"])
+            // A body that someone else holds is theirs.
+            #expect(response.body == Self.secret)
+        }
+    }
+
+    @Test func anAnswerForNobodyIsZeroedToo() async throws {
+        try await withServer { server, _, _ in
+            let response = HTTPResponse(status: 200, body: Self.secret)
+            #expect(await server.bodyLeft(of: response, connected: false) == [UInt8](repeating: 0, count: 9))
+        }
+    }
+
+    /// A client that is refused may keep its connection open for as long as the engine lingers.
+    @Test(arguments: [
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nsecret", "GET /secret",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n",
+    ])
+    func aSlowOrLargeRequestIsZeroedWhenItIsRefused(_ text: String) async throws {
+        try await withServer {
+            $0.headerMs = 50
+            $0.bodyMs = 50
+            $0.lingerMs = 60_000
+        } _: { server, address, _ in
+            let client = try await RawClient(address)
+            client.closesInTurn = false
+            try await client.write(text)
+            try await eventually {
+                client.read()
+                return client.hasEnded
+            }
+            #expect(client.text.hasPrefix("HTTP/1.1 4"))
+            #expect(await server.parserPhases == [.failed])
+        }
+    }
+
+    @Test func aBufferThatGrowsKeepsItsBytes() {
+        var bytes: [UInt8] = [1, 2, 3]
+        bytes.reserveWiping(1000)
+        #expect(bytes == [1, 2, 3])
+        #expect(bytes.capacity >= 1003)
+        let capacity = bytes.capacity
+        bytes.reserveWiping(1000)
+        #expect(bytes.capacity == capacity)
+    }
+}
