@@ -50,7 +50,7 @@ public actor Sweeper: LoopActor {
             } catch {
                 if !failing {
                     log(
-                        "sweeper: can't purge (\(error)); trying every second. Expired tokens lose their keys all the same, unless the log says otherwise."
+                        "sweeper: can't purge (\(error)); trying every second. Expired tokens lose their keys all the same."
                     )
                 }
                 failing = true
