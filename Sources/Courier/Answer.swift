@@ -1,9 +1,10 @@
 /// An answer of Apple's.
 struct Answer: Sendable, Equatable {
     var status: Int
+    /// `other` unless Apple gives the reason with this status: a proxy's or a damaged answer must not purge a token.
     var reason: Reason
-    /// Since when the token is bad, unix ms; with 410 only.
-    var timestampMs: UInt64?
+    /// Since when the token is bad; with 410 only.
+    var timestamp: AnswerBody.Timestamp
     /// `Retry-After`.
     var retryAfterMs: UInt64?
 
@@ -13,8 +14,9 @@ struct Answer: Sendable, Equatable {
     init(status: Int, body: [UInt8], retryAfter: String? = nil) {
         self.status = status
         let fields = AnswerBody(body)
-        reason = fields.reason.flatMap(Reason.init(apple:)) ?? .other
-        timestampMs = fields.timestampMs
+        let named = fields.reason.flatMap { Reason(rawValue: $0) }
+        reason = named?.status == status ? named ?? .other : .other
+        timestamp = fields.timestamp
         retryAfterMs = retryAfter.flatMap { UInt32($0) }.map { UInt64($0) * 1000 }
     }
 
@@ -31,28 +33,27 @@ struct Answer: Sendable, Equatable {
     }
 }
 
-extension Reason {
-    /// Apple's names only: an answer can't claim to be one of the courier's own reasons.
-    fileprivate init?(apple name: String) {
-        self.init(rawValue: name)
-        switch self {
-        case .unreachable, .unknown, .late, .stopped, .revoked, .other: return nil
-        default: break
-        }
-    }
-}
-
 /// The two members of an answer's JSON object that matter, read by a strict scanner; all other bytes are skipped.
 struct AnswerBody: Equatable {
+    enum Timestamp: Sendable, Equatable {
+        case absent
+        /// There, and not a whole number that fits.
+        case unreadable
+        /// Unix ms.
+        case at(UInt64)
+    }
+
     private(set) var reason: String?
-    private(set) var timestampMs: UInt64?
+    private(set) var timestamp = Timestamp.absent
 
     init(_ body: [UInt8]) {
         var scanner = Scanner(body)
         scanner.skipSpace()
         guard scanner.take(UInt8(ascii: "{")) else { return }
         var reason: String?
-        var timestamp: UInt64?
+        var timestamp = Timestamp.absent
+        // A body that breaks off after one was not Apple's whole word.
+        defer { if timestamp != .absent, self.timestamp == .absent { self.timestamp = .unreadable } }
         scanner.skipSpace()
         if scanner.take(UInt8(ascii: "}")) { return }
         repeat {
@@ -66,16 +67,23 @@ struct AnswerBody: Equatable {
                 guard let value = scanner.string() else { return }
                 reason = value
             case "timestamp":
+                // Of two, neither is to be believed.
+                let isFirst = timestamp == .absent
+                timestamp = .unreadable
                 let start = scanner.index
-                if let value = scanner.number() { timestamp = value } else { scanner.index = start }
-                guard timestamp != nil || scanner.skipValue() else { return }
+                if let value = scanner.number() {
+                    if isFirst { timestamp = .at(value) }
+                } else {
+                    scanner.index = start
+                    guard scanner.skipValue() else { return }
+                }
             default: guard scanner.skipValue() else { return }
             }
             scanner.skipSpace()
         } while scanner.take(UInt8(ascii: ","))
         guard scanner.take(UInt8(ascii: "}")) else { return }
         self.reason = reason
-        self.timestampMs = timestamp
+        self.timestamp = timestamp
     }
 }
 

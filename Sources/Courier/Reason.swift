@@ -90,4 +90,25 @@ extension Reason {
         case .unreachable, .unknown, .late, .stopped, .revoked, .other: .drop
         }
     }
+
+    /// The status Apple gives it with ("Handling notification responses from APNs"); nil for the courier's own, which no answer can claim.
+    public var status: Int? {
+        switch self {
+        case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic, .deviceTokenNotForTopic,
+            .duplicateHeaders, .idleTimeout, .invalidPushType, .missingDeviceToken, .missingTopic, .payloadEmpty,
+            .topicDisallowed:
+            400
+        case .badCertificate, .badCertificateEnvironment, .expiredProviderToken, .forbidden, .invalidProviderToken,
+            .missingProviderToken, .unrelatedKeyIDInToken, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
+            403
+        case .badPath: 404
+        case .methodNotAllowed: 405
+        case .expiredToken, .unregistered: 410
+        case .payloadTooLarge: 413
+        case .tooManyProviderTokenUpdates, .tooManyRequests: 429
+        case .internalServerError: 500
+        case .serviceUnavailable, .shutdown: 503
+        case .unreachable, .unknown, .late, .stopped, .revoked, .other: nil
+        }
+    }
 }

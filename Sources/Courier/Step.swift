@@ -26,6 +26,19 @@ struct History: Sendable, Equatable {
 }
 
 extension Answer {
+    /// An hour: with clocks further apart, Apple would take no provider token either.
+    private static var clocksApartMs: UInt64 { 3_600_000 }
+
+    /// Since when a 410 says the token is bad; nil if that can't be made out, and then the token may be a new registration's.
+    private func badSinceMs(sentAtMs: UInt64) -> UInt64? {
+        switch timestamp {
+        // What was sealed after the attempt began is another registration.
+        case .absent: sentAtMs
+        case .unreadable: nil
+        case .at(let ms): ms < sentAtMs || ms - sentAtMs <= Self.clocksApartMs ? ms : nil
+        }
+    }
+
     /// The whole table of reactions.
     /// - Parameters:
     ///   - history: of this push; changed where the step may be taken once only.
@@ -40,9 +53,7 @@ extension Answer {
             if purgesStopped { return configuration }
             return .finish(.failed(status: status, reason: reason, verdict: .purge(ifSealedBefore: nil)))
         case .purgeIfOlder:
-            // Without a timestamp: what was sealed after the attempt began is another registration.
-            let badSinceMs = timestampMs ?? sentAtMs
-            guard sealedAtMs <= badSinceMs else { return keep }
+            guard let badSinceMs = badSinceMs(sentAtMs: sentAtMs), sealedAtMs <= badSinceMs else { return keep }
             return .finish(.failed(status: status, reason: reason, verdict: .purge(ifSealedBefore: badSinceMs)))
         case .configuration: return configuration
         case .drop: return keep

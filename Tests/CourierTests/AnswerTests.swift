@@ -87,10 +87,46 @@ import Testing
         #expect(verdict(1_650_000_000_124, timestamp) == .keep)
         // In seconds it would lie in 1970: everything was sealed later, nothing is lost.
         #expect(verdict(1_650_000_000_123, #","timestamp":1650000000"#) == .keep)
-        // None, or none that can be read: the moment of the attempt.
-        for absent in ["", #","timestamp":null"#, #","timestamp":-5"#, #","timestamp":1.5e12"#, #","timestamp":"1""#] {
-            #expect(verdict(1_700_000_000_000, absent) == .purge(ifSealedBefore: 1_700_000_000_000))
-            #expect(verdict(1_700_000_000_001, absent) == .keep)
+        // None: the moment of the attempt.
+        #expect(verdict(1_700_000_000_000, "") == .purge(ifSealedBefore: 1_700_000_000_000))
+        #expect(verdict(1_700_000_000_001, "") == .keep)
+        // As far ahead as clocks may be apart.
+        #expect(verdict(1, #","timestamp":1700003600000"#) == .purge(ifSealedBefore: 1_700_003_600_000))
+    }
+
+    @Test(arguments: [
+        "null", "-5", "-1650000000123", "1.5e12", "1650000000123.0", "\"1650000000123\"", "\"\"", "true", "[1650000000123]", "{}",
+        "1700003600001", "18446744073709551615", "18446744073709551616", "99999999999999999999999", "0x18", "1650000000123 1",
+        "1650000000123,\"timestamp\":1650000000123", "1650000000123,\"timestamp\":null", "null,\"timestamp\":1650000000123", "0",
+    ])
+    func a410WhoseTimestampCantBeMeantKeepsTheToken(timestamp: String) {
+        for name in ["Unregistered", "ExpiredToken", "BrandNew"] {
+            let step = step(
+                410, #"{"reason":"\#(name)","timestamp":\#(timestamp)}"#, sealed: 1_600_000_000_000, sent: 1_700_000_000_000)
+            guard case .finish(.failed(410, _, let verdict)) = step else {
+                Issue.record("not the end: \(step)")
+                continue
+            }
+            #expect(verdict == .keep, "\(name)")
+        }
+    }
+
+    @Test func a410ThatBreaksOffInItsTimestampKeepsTheToken() {
+        let body = #"{"reason":"Unregistered","timestamp":1650000000123}"#
+        for count in body.utf8.count - 14..<body.utf8.count {
+            let step = step(410, String(body.prefix(count)), sealed: 1_600_000_000_000, sent: 1_700_000_000_000)
+            #expect(step == .finish(.failed(status: 410, reason: .other, verdict: .keep)), "\(count)")
+        }
+    }
+
+    /// By its status, whatever else it says: only Apple's own pairs purge or renew.
+    @Test(arguments: [200, 301, 400, 403, 404, 405, 410, 413, 429, 500, 502, 503])
+    func aReasonCountsOnlyWithItsStatus(status: Int) {
+        for (own, reason, _) in Self.table where own != status {
+            let answer = Answer(status: status, body: Array(#"{"reason":"\#(reason.rawValue)"}"#.utf8))
+            #expect(answer.reason == .other, "\(reason.rawValue)")
+            #expect(answer.reaction == Answer(status: status, body: []).reaction, "\(reason.rawValue)")
+            #expect(answer.reaction != .purge)
         }
     }
 
@@ -140,16 +176,16 @@ import Testing
 
     @Test(
         arguments: [
-            (#"{"reason":"a"}"#, "a", nil), (#" { "timestamp" : 12 , "reason" : "b" } "#, "b", 12),
-            (#"{"x":{"reason":"inner"},"y":["reason",{"z":"}"}],"reason":"c"}"#, "c", nil),
-            (#"{"note":"\"reason\":\"d\"","reason":"e"}"#, "e", nil), (#"{"reason":null,"timestamp":3}"#, nil, 3),
-            (#"{}"#, nil, nil),
-            (#"{"timestamp":18446744073709551615}"#, nil, UInt64.max), (#"{"timestamp":18446744073709551616}"#, nil, nil),
-        ] as [(String, String?, UInt64?)])
-    func bodiesAreReadLoosely(body: String, reason: String?, timestamp: UInt64?) {
+            (#"{"reason":"a"}"#, "a", .absent), (#" { "timestamp" : 12 , "reason" : "b" } "#, "b", .at(12)),
+            (#"{"x":{"reason":"inner"},"y":["reason",{"z":"}"}],"reason":"c"}"#, "c", .absent),
+            (#"{"note":"\"reason\":\"d\"","reason":"e"}"#, "e", .absent), (#"{"reason":null,"timestamp":3}"#, nil, .at(3)),
+            (#"{}"#, nil, .absent),
+            (#"{"timestamp":18446744073709551615}"#, nil, .at(.max)), (#"{"timestamp":18446744073709551616}"#, nil, .unreadable),
+        ] as [(String, String?, AnswerBody.Timestamp)])
+    func bodiesAreReadLoosely(body: String, reason: String?, timestamp: AnswerBody.Timestamp) {
         let read = AnswerBody(Array(body.utf8))
         #expect(read.reason == reason)
-        #expect(read.timestampMs == timestamp)
+        #expect(read.timestamp == timestamp)
     }
 
     @Test func noBodyMakesTheScannerTrapOrBelieve() {

@@ -15,36 +15,16 @@ import Testing
     private static func table() -> String {
         var rows = ["| status | reason | what follows |", "|---|---|---|"]
         for reason in Reason.allCases where reason != .other {
-            let answer = Answer(status: 400, body: Array(#"{"reason":"\#(reason.rawValue)"}"#.utf8))
             // The courier's own reasons can't come from Apple.
+            guard let status = reason.status else { continue }
+            let answer = Answer(status: status, body: Array(#"{"reason":"\#(reason.rawValue)"}"#.utf8))
             guard answer.reason == reason else { continue }
-            rows.append("| \(status(reason)) | `\(reason.rawValue)` | \(words(answer.reaction)) |")
+            rows.append("| \(status) | `\(reason.rawValue)` | \(words(answer.reaction)) |")
         }
         for status in [400, 403, 404, 405, 410, 413, 429, 500, 503] {
             rows.append("| \(status) | any other, or none | \(words(Answer(status: status, body: []).reaction)) |")
         }
         return rows.joined(separator: "\n") + "\n"
-    }
-
-    /// With which status Apple gives a reason ("Handling notification responses from APNs").
-    private static func status(_ reason: Reason) -> Int {
-        switch reason {
-        case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic, .deviceTokenNotForTopic,
-            .duplicateHeaders, .idleTimeout, .invalidPushType, .missingDeviceToken, .missingTopic, .payloadEmpty,
-            .topicDisallowed:
-            400
-        case .badCertificate, .badCertificateEnvironment, .expiredProviderToken, .forbidden, .invalidProviderToken,
-            .missingProviderToken, .unrelatedKeyIDInToken, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
-            403
-        case .badPath: 404
-        case .methodNotAllowed: 405
-        case .expiredToken, .unregistered: 410
-        case .payloadTooLarge: 413
-        case .tooManyProviderTokenUpdates, .tooManyRequests: 429
-        case .internalServerError: 500
-        case .serviceUnavailable, .shutdown: 503
-        case .unreachable, .unknown, .late, .stopped, .revoked, .other: 0
-        }
     }
 
     private static func words(_ reaction: Reaction) -> String {
