@@ -16,7 +16,7 @@ final class ClientStream: EventSource {
     /// All that the peer sent was read.
     private(set) var hasEnded = false
     /// The peer sends no more than what is there to be read.
-    private(set) var isPeerFinished = false
+    private var isPeerFinished = false
     /// Monotonic ms after which every wait fails.
     var deadlineMs = UInt64.max
 
@@ -96,6 +96,19 @@ final class ClientStream: EventSource {
             if hasEnded { return [] }
             if try !receive() { try await wait() }
         }
+    }
+
+    /// Whether an idle connection takes another request: neither closed nor spoken on. Looks at the socket itself, since the event that tells of
+    /// it may still wait in the loop.
+    func isReusable() -> Bool {
+        do throws(ClientError) {
+            while try receive() {
+                if hasEnded || !plaintext.isEmpty { return false }
+            }
+        } catch {
+            return false
+        }
+        return !isPeerFinished
     }
 
     /// Ends the connection; a read that waits fails.

@@ -35,7 +35,7 @@ public actor HTTPClient: LoopActor {
         let request = Self.write(method, target, origin, headers, body)
         let deadlineMs = Clock.monotonicMs + timeoutMs
         let limits = MessageLimits(headerBytes: 65_536, bodyBytes: maximumBytes)
-        if let stale = idle[origin], stale.isPeerFinished {
+        if let stale = idle[origin], !stale.isReusable() {
             stale.close()
             idle[origin] = nil
         }
