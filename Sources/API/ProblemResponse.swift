@@ -21,7 +21,7 @@ extension HTTPResponse {
         case .methodNotAllowed(let allowed): headers.append(Header("Allow", allowed))
         default: break
         }
-        self.init(status: UInt16(error.status), contentType: .problem, headers: headers, body: json.finish() + [0x0a])
+        self.init(status: UInt16(error.status), contentType: .problem, headers: headers, body: Self.line(json))
     }
 
     static func json(_ status: UInt16, _ write: (inout JSONWriter) -> Void) -> HTTPResponse {
@@ -29,6 +29,13 @@ extension HTTPResponse {
         write(&json)
         return HTTPResponse(
             status: status, contentType: .json, headers: [Header("Cache-Control", "no-store")],
-            body: json.finish() + [0x0a])
+            body: line(json))
+    }
+
+    /// A writer's object as a line. Grown in place: a second copy of an answer would not be wiped.
+    private static func line(_ json: consuming JSONWriter) -> [UInt8] {
+        var body = json.finish()
+        body.append(0x0a)
+        return body
     }
 }
