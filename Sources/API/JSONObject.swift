@@ -13,7 +13,7 @@ struct JSONObject {
     }
 
     /// Why a member can't be used.
-    enum Failure: Error, Equatable { case missing, wrongType, outOfRange }
+    enum Failure: Error, Equatable { case wrongType, outOfRange }
 
     private let members: [Member]
 
@@ -34,8 +34,6 @@ struct JSONObject {
         let wanted = name.description.utf8
         return members.first { $0.kind != .null && $0.name.elementsEqual(wanted) }
     }
-
-    func has(_ name: StaticString) -> Bool { member(name) != nil }
 
     /// A string's bytes, escapes decoded.
     func bytes(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> [UInt8]? {

@@ -142,7 +142,6 @@ struct RoomBody {
         _ failure: JSONObject.Failure, _ name: StaticString, expected: String, allowed: String
     ) -> BrokerError {
         switch failure {
-        case .missing: .missingField("\(name)")
         case .wrongType: .wrongType("\(name)", expected: expected)
         case .outOfRange: .outOfRange("\(name)", allowed: allowed)
         }

@@ -53,7 +53,8 @@ extension Broker {
             generation: token.generation, kind: kind, environment: environment, slot: token.slot, expiryMs: token.expires,
             ref: ref, topic: token.topic)
         guard let opened = try? keys.openToken(token.sealed.span, context: context, room: room) else { return nil }
-        let deadline = min(now + policy.limits.jobDeadlineMs, token.expires)
+        guard let template = policy.templates[Self.template] else { return nil }
+        let deadline = times(template).deadline(now: now, tokenExpires: token.expires)
         let job = JobContext(
             generation: keys.currentGeneration, job: JobID.random(), ref: ref, kind: kind, environment: environment,
             topic: token.topic, template: Self.template, deadlineMs: deadline, expiryMs: token.expires)
@@ -65,6 +66,10 @@ extension Broker {
             job: job.job.bytes, deadline: deadline, notBefore: startGraceEnd(token.room), ref: token.ref, room: token.room,
             slot: token.slot, kind: token.kind, environment: token.environment, topic: token.topic, template: Self.template,
             generation: job.generation, expires: token.expires, sealed: sealed)
+    }
+
+    private func times(_ template: Template) -> JobTimes {
+        JobTimes(ttlSeconds: template.ttlSeconds, jobDeadlineMs: policy.limits.jobDeadlineMs)
     }
 
     /// Takes up the jobs that a previous run left.
@@ -95,8 +100,15 @@ extension Broker {
         // Past its deadline the key is as good as gone: what became of it before a restart is not known.
         guard time.now < job.deadline else { return JobOutcome(status: 0, reason: .unknown) }
         // Its token may have been destroyed since, before a restart too.
-        let token = try? await store.token(job.ref, expires: job.expires)
-        guard token != nil, !revocations.contains(job.ref) else { return JobOutcome(status: 0, reason: .roomClosed) }
+        guard !revocations.contains(job.ref) else { return JobOutcome(status: 0, reason: .roomClosed) }
+        do {
+            guard try await store.token(job.ref, expires: job.expires) != nil else {
+                return JobOutcome(status: 0, reason: .roomClosed)
+            }
+        } catch {
+            // That it can't be read now does not say that it is gone: what was acknowledged is sent.
+            if error == .closed { return nil }
+        }
         guard let push = push(for: job) else {
             metrics.add(.alarms)
             return JobOutcome(status: 0, reason: .other)
@@ -143,8 +155,7 @@ extension Broker {
             let rendered = try? template.render(handle: content.handle, nowMs: time.now),
             let pushKind = Push.Kind(rawValue: rendered.pushType.rawValue)
         else { return nil }
-        // Counted from when the knock was accepted, so that a repeated attempt carries the same headers.
-        let knocked = job.deadline - min(job.deadline, policy.limits.jobDeadlineMs)
+        let knocked = times(template).knocked(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
             apnsID: apnsID, token: content.token,
             environment: environment == .sandbox ? .sandbox : .production, topic: job.topic + rendered.topicSuffix,

@@ -14,15 +14,17 @@ extension Broker {
         guard isOpen() else { return nil }
         let now = time.now
         let peer = Self.peer(of: slot)
-        let place = SocketRegister.Place(caller: caller, room: record.room, slot: slot, expires: record.expires)
+        let place = SocketRegister.Place(caller: caller, room: record.room, slot: slot)
         if sockets.add(socket, place) { watchEnd(of: record, caller.room) }
+        // Together with the register, so that `leave` always takes back exactly what was added.
+        let wasAway = presence.arrive(record.room, slot, now: now)
         // The room may have ended between its look-up and the socket's entry: then nobody has told this one.
         guard try await live(keys.roomIndex(caller.room)) != nil else {
             await leave(socket: socket)
             throw .roomNotFound
         }
         guard sockets[socket] != nil else { return nil }
-        if presence.arrive(record.room, slot, now: now) { await tell(record.room, slot: peer, .peerJoined) }
+        if wasAway { await tell(record.room, slot: peer, .peerJoined) }
         let present = presence.isPresent(record.room, peer, now: now)
         return (record.expires, present, try await knockOrLookAgain(from: caller, record, at: peer))
     }

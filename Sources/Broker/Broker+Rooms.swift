@@ -1,3 +1,4 @@
+import EventLoop
 public import Linux
 import Policy
 public import Sealing
@@ -299,7 +300,11 @@ extension Broker {
         do {
             return try await body()
         } catch {
-            if error != .closed { log("store: \(error)") }
+            // Once a minute, or anyone could fill the log of a broker whose disk is full.
+            if error != .closed, loop.now >= storeLogAt {
+                log("store: \(error)")
+                storeLogAt = loop.now + 60_000
+            }
             metrics.add(.alarms)
             throw BrokerError(error)
         }

@@ -44,6 +44,8 @@ public actor Broker: LoopActor {
     var young: Set<[UInt8]> = []
     var deliveries = 0
     let revocations = Revocations()
+    /// When trouble with the store is logged again, on the loop's clock.
+    var storeLogAt: UInt64 = 0
 
     public init(
         loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policy: Policy, courier: Courier, sweeper: Sweeper,

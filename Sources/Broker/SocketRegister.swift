@@ -7,7 +7,6 @@ struct SocketRegister {
         let caller: Caller
         let room: [UInt8]
         let slot: UInt8
-        let expires: UInt64
     }
 
     private var places: [UInt64: Place] = [:]

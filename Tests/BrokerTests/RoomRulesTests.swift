@@ -165,6 +165,39 @@ import Testing
         try await fixture.end()
     }
 
+    @Test func noSocketStaysInARoomThatEndsWhileItJoins() async throws {
+        let fixture = try BrokerFixture()
+        let broker = fixture.broker
+        await broker.setEdge(ClosingSockets(broker: broker))
+        for round in 0..<40 {
+            let made = try await fixture.create("round-\(round)")
+            let caller = fixture.caller(made.room, "creator", made.member)
+            async let joining = try? broker.join(caller, socket: UInt64(round), isOpen: { true })
+            async let closing = try? broker.close(made.room)
+            _ = await (joining, closing)
+        }
+        #expect(await broker.sockets.count == 0)
+        try await fixture.end()
+    }
+
+    @Test func aSocketThatComesAndGoesTakesNoOthersPlace() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(token: try fixture.token())
+        _ = try await fixture.accept()
+        let (creator, joiner) = (fixture.caller(made.room, "creator"), fixture.caller(made.room, "joiner"))
+        _ = try await fixture.broker.join(creator, socket: 1, isOpen: { true })
+        for socket: UInt64 in 2..<40 {
+            async let joining = try? fixture.broker.join(creator, socket: socket, isOpen: { true })
+            async let leaving: Void = fixture.broker.leave(socket: socket)
+            _ = await (joining, leaving)
+            await fixture.broker.leave(socket: socket)
+        }
+        fixture.clock.advance(60_000)
+        #expect(try await fixture.broker.status(made.room).creatorPresent)
+        #expect(try await fixture.broker.report(joiner, leaving: false) == .peerPresent)
+        try await fixture.end()
+    }
+
     @Test func aKnockIsForWhoIsAway() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
@@ -210,6 +243,15 @@ extension SQLiteStore {
             let next = try await nextExpiry(jobSlack: 0)
             return counts.rooms + counts.tokens + counts.codes + counts.jobs == 0 && next == nil
         }
+    }
+}
+
+/// Sockets that end when they are told that their room did.
+private struct ClosingSockets: RoomSockets {
+    let broker: Broker
+
+    func tell(_ socket: UInt64, _ event: RoomEvent) async {
+        if event == .roomClosed { await broker.leave(socket: socket) }
     }
 }
 

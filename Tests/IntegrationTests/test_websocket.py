@@ -1,6 +1,7 @@
 """WebSocket clients that were not written here, through PyPI's `websockets`."""
 
 import json
+import threading
 import time
 from secrets import token_urlsafe
 
@@ -217,3 +218,22 @@ def test_vanished_socket_is_no_presence_for_long(world):
         socket.join(room.roomid, room.creator.client)
         socket.connection.socket.close()
         eventually(lambda: not client.status(room.roomid).json["creatorPresent"], 8, what="absence")
+
+
+def test_joined_comes_before_what_the_peer_does(world, client):
+    """Both sides join at the same moment: each hears of its own joining first."""
+    for _ in range(15):
+        room = client.room()
+        sides = [(room.creator.client, room.creator.member), (room.joiner.client, room.joiner.member)]
+        with Socket(world.broker) as one, Socket(world.broker) as other:
+            firsts = []
+
+            def join(socket, side):
+                socket.send({"type": "join_room", "roomid": room.roomid, "client": side[0], "member": side[1]})
+                firsts.append(socket.receive()["type"])
+            joins = [threading.Thread(target=join, args=pair) for pair in zip((one, other), sides)]
+            for thread in joins:
+                thread.start()
+            for thread in joins:
+                thread.join()
+            assert firsts == ["joined", "joined"]
