@@ -146,7 +146,7 @@ final class SimulatorConnection: EventSource {
         for event in http.takeEvents() where !isClosed {
             switch event {
             case .headers(let stream, let head): requests[stream] = (head, [])
-            case .data(let stream, let bytes): requests[stream]?.body.append(contentsOf: bytes)
+            case .data(let stream, let bytes): requests[stream]?.body.append(contentsOf: bytes.bytes)
             case .end(let stream):
                 guard let request = requests.removeValue(forKey: stream) else { break }
                 judge(PushRequest(request.head, body: request.body), stream)

@@ -211,7 +211,7 @@ final class Connection: EventSource {
             case .headers(let stream, let headers):
                 flights[stream]?.status = headers.status
                 flights[stream]?.retryAfter = headers["retry-after"]
-            case .data(let stream, let bytes): flights[stream]?.body += bytes
+            case .data(let stream, let bytes): flights[stream]?.body += bytes.bytes
             case .tooLarge(let stream, _): flights[stream]?.body = []
             case .end(let stream): answered(stream)
             case .closed(let stream, let code): closed(stream, code)

@@ -4,7 +4,7 @@ public enum HTTP2Event: Sendable, Equatable {
 
     /// A request or a final response; trailers and 1xx responses are swallowed.
     case headers(stream: Int32, HTTP2Headers)
-    case data(stream: Int32, [UInt8])
+    case data(stream: Int32, HTTP2Data)
     /// The peer has sent all of its message.
     case end(stream: Int32)
     /// The peer's message is larger than the session's limits; the rest of it is dropped. A server answers 431 or 413.

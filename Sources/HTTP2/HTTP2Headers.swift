@@ -1,7 +1,7 @@
 internal import CNghttp2
 
-/// A header block: fields in order, pseudo-header fields first, names in lower case (RFC 9113, 8.2). Kept in one buffer, so
-/// that a block costs two allocations and can be wiped.
+/// A header block: fields in order, pseudo-header fields first, names in lower case (RFC 9113, 8.2). Kept in one buffer, which is
+/// zeroed when the last copy of the block goes.
 public struct HTTP2Headers: Sendable {
     /// What HPACK may do with a field.
     public enum Indexing: Sendable {
@@ -16,14 +16,16 @@ public struct HTTP2Headers: Sendable {
         var indexing: Indexing
     }
 
-    private(set) var bytes: [UInt8] = []
+    private var storage: WipedBytes
     private(set) var fields: [Field] = []
 
-    /// - Parameter capacity: bytes of names and values to come. A block that outgrows it is moved and can't be wiped whole.
+    /// - Parameter capacity: bytes of names and values to come.
     public init(capacity: Int = 0) {
-        bytes.reserveCapacity(capacity)
+        storage = WipedBytes(capacity: capacity)
         fields.reserveCapacity(min(16, capacity / 8))
     }
+
+    var bytes: [UInt8] { storage.bytes }
 
     public var count: Int { fields.count }
 
@@ -74,38 +76,27 @@ public struct HTTP2Headers: Sendable {
     }
 
     public mutating func append(_ name: String, _ value: String, _ indexing: Indexing = .incremental) {
-        let start = bytes.count
-        bytes.append(contentsOf: name.utf8)
-        let middle = bytes.count
-        bytes.append(contentsOf: value.utf8)
-        close(start, middle, indexing)
+        append(name, value.utf8.span, indexing)
     }
 
     public mutating func append(_ name: String, _ value: Span<UInt8>, _ indexing: Indexing = .incremental) {
-        let start = bytes.count
-        bytes.append(contentsOf: name.utf8)
-        let middle = bytes.count
-        unsafe value.withUnsafeBufferPointer { unsafe bytes.append(contentsOf: $0) }
-        close(start, middle, indexing)
+        append(name.utf8.span, value, indexing)
     }
 
-    /// Overwrites all names and values with zeros.
+    public mutating func append(_ name: Span<UInt8>, _ value: Span<UInt8>, _ indexing: Indexing = .incremental) {
+        if !isKnownUniquelyReferenced(&storage) { storage = WipedBytes(copying: storage, adding: name.count + value.count) }
+        let start = Int32(storage.bytes.count)
+        storage.append(name)
+        let middle = Int32(storage.bytes.count)
+        storage.append(value)
+        fields.append(
+            Field(nameStart: start, valueStart: middle, end: Int32(storage.bytes.count), indexing: indexing))
+    }
+
+    /// Empties the block and zeroes what was in it, and keeps its room.
     public mutating func wipe() {
         fields.removeAll(keepingCapacity: true)
-        unsafe bytes.withUnsafeMutableBytes { if let start = $0.baseAddress { unsafe explicit_bzero(start, $0.count) } }
-        bytes.removeAll(keepingCapacity: true)
-    }
-
-    mutating func append(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
-        let start = bytes.count
-        unsafe bytes.append(contentsOf: name)
-        let middle = bytes.count
-        unsafe bytes.append(contentsOf: value)
-        close(start, middle, .incremental)
-    }
-
-    private mutating func close(_ start: Int, _ middle: Int, _ indexing: Indexing) {
-        fields.append(Field(nameStart: Int32(start), valueStart: Int32(middle), end: Int32(bytes.count), indexing: indexing))
+        if isKnownUniquelyReferenced(&storage) { storage.clear() } else { storage = WipedBytes(capacity: 0) }
     }
 
     private func range(of name: String) -> Range<Int>? {
@@ -140,6 +131,7 @@ public struct HTTP2Headers: Sendable {
 
 extension HTTP2Headers: ExpressibleByDictionaryLiteral {
     public init(dictionaryLiteral fields: (String, String)...) {
+        self.init(capacity: 256)
         for (name, value) in fields { append(name, value) }
     }
 }

@@ -12,6 +12,9 @@ public struct HTTP2Limits: Sendable {
     /// Frames other than HEADERS and DATA with content, between two complete requests.
     public var controlFrames = 10_000
 
+    /// HPACK's memory of the peer's fields, which may be capabilities; 0: nothing of a request outlives it there.
+    public var headerTableBytes: UInt32 = 4096
+
     public init(bodyBytes: Int, concurrentStreams: UInt32 = 128) {
         self.bodyBytes = bodyBytes
         self.concurrentStreams = concurrentStreams

@@ -19,6 +19,8 @@ internal import CNghttp2
     var controlFrames = 0
     /// Whether the peer's settings have come.
     public internal(set) var hasRemoteSettings = false
+    /// A header block has begun and not ended; until it does, the peer can send nothing else.
+    public internal(set) var isInHeaderBlock = false
 
     struct Stream {
         var outgoing: [UInt8] = []
@@ -129,6 +131,17 @@ internal import CNghttp2
         guard result == 0 else { throw HTTP2Error(code: result) }
     }
 
+    /// Sends an interim response of `stream`, such as 100: one that is not its last.
+    public func submitInterimResponse(stream: Int32, status: String) throws(HTTP2Error) {
+        guard streams[stream] != nil else { throw .noSuchStream }
+        let headers: HTTP2Headers = [":status": status]
+        let result = unsafe headers.withNameValues { values in
+            unsafe nghttp2_submit_headers(
+                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, nil, values.baseAddress, values.count, nil)
+        }
+        try check(result)
+    }
+
     public func reset(stream: Int32, _ code: HTTP2ErrorCode) throws(HTTP2Error) {
         guard streams[stream] != nil else { throw .noSuchStream }
         try check(unsafe nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, code.rawValue))
@@ -176,6 +189,10 @@ internal import CNghttp2
             Entry(settings_id: Int32(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE.rawValue), value: UInt32(limits.headerListBytes)),
             Entry(settings_id: Int32(NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES.rawValue), value: 1),
         ]
+        if limits.headerTableBytes != 4096 {
+            settings.append(
+                Entry(settings_id: Int32(NGHTTP2_SETTINGS_HEADER_TABLE_SIZE.rawValue), value: limits.headerTableBytes))
+        }
         switch role {
         case .client: settings.append(Entry(settings_id: Int32(NGHTTP2_SETTINGS_ENABLE_PUSH.rawValue), value: 0))
         case .server:

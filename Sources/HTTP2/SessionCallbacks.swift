@@ -85,6 +85,7 @@ extension HTTP2Session {
     private func beganHeaders(of stream: Int32) {
         block = HTTP2Headers(capacity: 256)
         blockBytes = 0
+        isInHeaderBlock = true
         if role == .server, streams[stream] == nil { streams[stream] = Stream() }
     }
 
@@ -94,7 +95,7 @@ extension HTTP2Session {
             markTooLarge(stream, .headers)
             return
         }
-        unsafe block.append(name, value)
+        unsafe block.append(Span(_unsafeElements: name), Span(_unsafeElements: value))
     }
 
     private func received(stream: Int32, _ data: UnsafeBufferPointer<UInt8>) {
@@ -104,7 +105,7 @@ extension HTTP2Session {
             markTooLarge(stream, .body)
             return
         }
-        unsafe events.append(.data(stream: stream, Array(data)))
+        unsafe events.append(.data(stream: stream, HTTP2Data(data)))
     }
 
     private func markTooLarge(_ stream: Int32, _ part: HTTP2Event.Part) {
@@ -118,6 +119,7 @@ extension HTTP2Session {
         let stream = header.stream_id
         switch nghttp2_frame_type(rawValue: UInt32(header.type)) {
         case NGHTTP2_HEADERS:
+            isInHeaderBlock = false
             receivedBlock(of: stream)
             receivedEnd(header)
         case NGHTTP2_DATA:
@@ -198,7 +200,9 @@ extension HTTP2Session {
     }
 
     private func closed(_ stream: Int32, _ code: HTTP2ErrorCode, _ session: OpaquePointer?) {
-        guard let state = streams.removeValue(forKey: stream) else { return }
+        guard var state = streams.removeValue(forKey: stream) else { return }
+        // An answer may hold a capability. The body came to us as its only copy, or the zeroes go elsewhere.
+        WipedBytes.wipe(&state.outgoing)
         events.append(.closed(stream: stream, state.unsent && role == .client ? .refusedStream : code))
         guard role == .server else { return }
         // Rapid reset, by the peer or provoked from us: counted against the streams that were answered, so without a clock.

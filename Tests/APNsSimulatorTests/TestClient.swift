@@ -120,7 +120,7 @@ private final class ClientConnection: EventSource {
                 response.headers[head[index].name] = head[index].value
             }
             responses[stream] = response
-        case .data(let stream, let bytes): responses[stream]?.body += String(decoding: bytes, as: UTF8.self)
+        case .data(let stream, let bytes): responses[stream]?.body += String(decoding: bytes.bytes, as: UTF8.self)
         case .end(let stream):
             if let response = responses.removeValue(forKey: stream) {
                 waiting.removeValue(forKey: stream)?.resume(returning: response)

@@ -162,7 +162,7 @@ private final class Peer: EventSource {
                 number: 0, onConnection: self.count, connection: number, openStreams: http2.openStreams, stream: stream,
                 fields: Dictionary(fields.map { ($0.name, $0.value) }, uniquingKeysWith: { $0 + "," + $1 }), body: "",
                 atMs: server.loop.now)
-        case .data(let stream, let bytes): pending[stream]?.body += String(decoding: bytes, as: UTF8.self)
+        case .data(let stream, let bytes): pending[stream]?.body += String(decoding: bytes.bytes, as: UTF8.self)
         case .end(let stream):
             guard var request = pending.removeValue(forKey: stream) else { return }
             request.number = server.requests.count + 1

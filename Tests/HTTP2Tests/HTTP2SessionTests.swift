@@ -18,7 +18,7 @@ import Testing
                 kinds.append("headers")
                 #expect(stream == id)
                 #expect(headers == HTTP2Pair.request)
-            case .data(_, let bytes): received += bytes
+            case .data(_, let bytes): received += bytes.bytes
             case .end: kinds.append("end")
             default: Issue.record("unexpected \(event)")
             }
@@ -31,7 +31,7 @@ import Testing
         let events = pair.client.takeEvents()
         #expect(events.prefix(2) == [.settings, .headers(stream: id, HTTP2Pair.response)])
         #expect(events.suffix(2) == [.end(stream: id), .closed(stream: id, .noError)])
-        let answer = events.flatMap { if case .data(id, let bytes) = $0 { bytes } else { [UInt8]() } }
+        let answer = events.flatMap { if case .data(id, let bytes) = $0 { bytes.bytes } else { [UInt8]() } }
         #expect(answer == Array("{}".utf8))
         #expect(pair.server.takeEvents() == [.closed(stream: id, .noError)])
         #expect(pair.client.openStreams == 0)
@@ -149,7 +149,7 @@ import Testing
         let events = server.takeEvents()
         #expect(events.count == 4)
         #expect(events.last == .end(stream: 1))
-        #expect(events.contains(.data(stream: 1, Array("hi".utf8))))
+        #expect(events.contains(.data(stream: 1, HTTP2Data(Array("hi".utf8)))))
     }
 
     @Test func headersAreReadByName() {
