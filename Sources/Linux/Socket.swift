@@ -14,16 +14,33 @@ public struct Socket: ~Copyable, Sendable {
     }
 
     /// A socket that listens. A Unix-domain path that is left over from a dead process is replaced.
-    /// - Parameter reusePort: several sockets may share the address; the kernel spreads connections over them.
-    public static func listen(on address: SocketAddress, backlog: Int32 = 4096, reusePort: Bool = false) throws(Errno) -> Socket {
-        if case .unix(let path) = address, let status = try File.status(path), status.kind == .socket { try File.remove(path) }
+    /// - Parameters:
+    ///   - reusePort: several sockets may share the address; the kernel spreads connections over them.
+    ///   - mode: who may connect to a Unix-domain path.
+    /// - Throws: `isAddressInUse`, also where a living process listens on the path.
+    public static func listen(
+        on address: SocketAddress, backlog: Int32 = 4096, reusePort: Bool = false, mode: UInt32 = 0o600
+    ) throws(Errno) -> Socket {
+        if case .unix(let path) = address { try removeStale(path) }
         let socket = try Socket(family: address.family, for: address)
         try socket.set(SOL_SOCKET, SO_REUSEADDR, 1)
         if reusePort { try socket.set(SOL_SOCKET, SO_REUSEPORT, 1) }
         if case .v6 = address { try socket.set(Int32(IPPROTO_IPV6), IPV6_V6ONLY, 0) }
         guard unsafe address.withRaw({ unsafe bind(socket.raw, $0, $1) }) == 0 else { throw .last("bind \(address)") }
+        // Nobody can connect before `listen`, so there is no moment at which the umask's mode holds.
+        if case .unix(let path) = address, unsafe chmod(path, mode_t(mode)) != 0 { throw .last("chmod \(path)") }
         guard Glibc.listen(socket.raw, backlog) == 0 else { throw .last("listen \(address)") }
         return socket
+    }
+
+    private static func removeStale(_ path: String) throws(Errno) {
+        guard let status = try File.status(path), status.kind == .socket else { return }
+        let address = SocketAddress.unix(path)
+        let probe = try Socket(family: address.family, for: address)
+        // Full: someone who listens, and has much to do.
+        let answers = unsafe address.withRaw { unsafe Glibc.connect(probe.raw, $0, $1) } == 0 || errno == EAGAIN
+        if answers { throw Errno(code: EADDRINUSE, call: "bind \(address)") }
+        try File.remove(path)
     }
 
     /// Starts to connect. Done when the socket is writable and `pendingError()` is nil.
