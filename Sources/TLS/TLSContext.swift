@@ -22,9 +22,16 @@ internal import COpenSSL
     /// - Parameters:
     ///   - certificateChain: PEM, leaf first. - privateKey: PEM, unencrypted.
     ///   - alpn: protocols in order of preference. A client that offers only others is refused; one that offers none is served.
-    public static func server(certificateChain: [UInt8], privateKey: Span<UInt8>, alpn: [String]) throws(TLSError) -> TLSContext {
+    ///   - clientAuthorities: PEM certificates; every client must show a certificate from one of them. Nil: none is asked for.
+    public static func server(
+        certificateChain: [UInt8], privateKey: Span<UInt8>, alpn: [String], clientAuthorities: [UInt8]? = nil
+    ) throws(TLSError) -> TLSContext {
         let context = try TLSContext(role: .server, alpn: alpn)
         try context.use(certificateChain: certificateChain, privateKey: privateKey)
+        if let clientAuthorities {
+            unsafe SSL_CTX_set_verify(context.pointer, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nil)
+            try context.trust(clientAuthorities)
+        }
         if !context.protocols.isEmpty { context.selectProtocol() }
         return context
     }
@@ -45,6 +52,12 @@ internal import COpenSSL
             guard failure == 0 else { throw .badName }
         }
         return context
+    }
+
+    /// Whether a server's certificate is past its last day.
+    public var hasExpired: Bool {
+        let end = unsafe SSL_CTX_get0_certificate(pointer).flatMap { unsafe X509_get0_notAfter($0) }
+        return unsafe end != nil && X509_cmp_current_time(end) < 0
     }
 
     private init(role: Role, alpn: [String]) throws(TLSError) {
@@ -70,6 +83,11 @@ internal import COpenSSL
         unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_SET_SESS_CACHE_MODE, Int(SSL_SESS_CACHE_OFF), nil)
         unsafe SSL_CTX_set_num_tickets(pointer, 0)
         unsafe SSL_CTX_set_cipher_list(pointer, "ECDHE+AESGCM:ECDHE+CHACHA20")
+        // The macro SSL_CTX_set1_groups_list: nothing under 128 bits, and nothing slow that a stranger could ask for.
+        var groups = Array("X25519:P-256:P-384".utf8CString)
+        unsafe groups.withUnsafeMutableBytes {
+            unsafe _ = SSL_CTX_ctrl(pointer, SSL_CTRL_SET_GROUPS_LIST, 0, $0.baseAddress)
+        }
     }
 
     deinit { unsafe SSL_CTX_free(pointer) }
@@ -98,6 +116,8 @@ internal import COpenSSL
         let store = unsafe SSL_CTX_get_cert_store(pointer)
         for index in unsafe authorities.indices {
             guard unsafe X509_STORE_add_cert(store, authorities[index]) == 1 else { throw .badCertificate }
+            // A server names them to its clients, so that these find the right certificate.
+            if role == .server { unsafe _ = SSL_CTX_add_client_CA(pointer, authorities[index]) }
         }
     }
 
