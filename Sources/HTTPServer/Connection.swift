@@ -16,6 +16,8 @@ final class Connection: EventSource {
         /// The handler has a request; nothing is read until it has answered.
         case answering
         case webSocket
+        /// HTTP/2: requests come and are answered side by side.
+        case streams
         /// What was written goes out, then the connection ends.
         case finishing
         /// All went out; what the peer still sends is thrown away until it closes, so that it gets to read the last answer.
@@ -26,12 +28,13 @@ final class Connection: EventSource {
     let id: ConnectionID
     let remote: SocketAddress
     let socket: Socket
-    /// Nil once the connection is a WebSocket.
+    /// Nil once the connection is a WebSocket or speaks HTTP/2.
     var parser: RequestParser?
     let tls: TLSSession?
     private let server: HTTPServer
     var registration: Registration?
     var session: WebSocketSession?
+    var streams: StreamTable?
     var state = State.reading
 
     /// Bytes read and not yet parsed, from `inputOffset` on.

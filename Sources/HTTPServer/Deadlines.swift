@@ -1,7 +1,7 @@
 /// Deadlines of connections, by slot number: each slot has at most one, of one kind, and each kind one length. So every kind is a list in
 /// order of expiry, and setting, changing and clearing a deadline cost the same however many there are.
 struct Deadlines {
-    enum Kind: Int, CaseIterable { case handshake, header, body, idle, write, linger, firstMessage, ping, pong, close }
+    enum Kind: Int, CaseIterable { case handshake, header, body, idle, write, linger, streams, firstMessage, ping, pong, close }
 
     private struct Entry {
         var kind: Kind?

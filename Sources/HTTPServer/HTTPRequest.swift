@@ -84,8 +84,7 @@ public struct HTTPRequest {
 
     /// Byte for byte, but for the case of letters: RFC 9112 section 3.2 has a client send the same in both places.
     private static func isSameAuthority(_ a: Span<UInt8>, _ b: Span<UInt8>) -> Bool {
-        func lower(_ byte: UInt8) -> UInt8 { (0x41...0x5A).contains(byte) ? byte | 0x20 : byte }
-        return a.count == b.count && a.indices.allSatisfy { lower(a[$0]) == lower(b[$0]) }
+        a.count == b.count && a.indices.allSatisfy { a[$0].lowercased == b[$0].lowercased }
     }
 
     private static func authorityStart(_ target: Span<UInt8>) -> Int? {

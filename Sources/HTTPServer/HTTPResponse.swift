@@ -15,6 +15,19 @@ public struct HTTPResponse: Sendable {
     public enum ContentType: Sendable, Equatable {
         case none, json, problem, text, html, bytes
         case other(String)
+
+        /// As it stands in `Content-Type`; nil for none.
+        var value: String? {
+            switch self {
+            case .none: nil
+            case .json: "application/json"
+            case .problem: "application/problem+json"
+            case .text: "text/plain; charset=utf-8"
+            case .html: "text/html; charset=utf-8"
+            case .bytes: "application/octet-stream"
+            case .other(let value): value
+            }
+        }
     }
 
     public var status: UInt16
@@ -30,4 +43,7 @@ public struct HTTPResponse: Sendable {
         self.headers = headers
         self.body = body
     }
+
+    /// RFC 9110 section 8.6: these have none.
+    var hasBody: Bool { status >= 200 && status != 204 && status != 304 }
 }

@@ -55,6 +55,7 @@ extension HTTPServer {
         switch connection.state {
         case .reading: !connection.isBlocked && connection.output.count < Self.outputLimit
         case .webSocket: (connection.session?.machine.messageCount ?? 0) < Self.waitingMessages
+        case .streams: !connection.isBlocked
         case .lingering: true
         case .answering, .finishing, .closed: false
         }
@@ -86,7 +87,7 @@ extension HTTPServer {
         guard let tls = connection.tls else { return }
         let wasReady = tls.state != .handshaking
         do throws(TLSError) {
-            connection.input.reserveCapacity(connection.input.count + count)
+            connection.input.reserveWiping(count)
             try tls.receive(readBuffer.span.extracting(first: count), into: &connection.input)
         } catch {
             // An alert may wait to be sent.
@@ -94,6 +95,7 @@ extension HTTPServer {
         }
         if tls.hasCiphertext || connection.state == .finishing { markDirty(connection) }
         if !wasReady, tls.state == .established {
+            if tls.negotiatedProtocol == "h2" { return beginStreams(connection) }
             setDeadline(connection, .idle)
             if statistics.openConnections > configuration.maximumConnections { refuse(connection, .tooManyConnections) }
         }
@@ -106,6 +108,7 @@ extension HTTPServer {
         switch connection.state {
         case .reading: return takeRequest(bytes, connection)
         case .webSocket: takeFrames(bytes, connection)
+        case .streams: if let table = connection.streams { takeFrames(bytes, connection, table) }
         case .lingering:
             connection.discarded += bytes.count
             if connection.discarded > Self.discardLimit { drop(connection) }
@@ -199,7 +202,8 @@ extension HTTPServer {
         case .reading where connection.queuedBytes > 0:
             connection.state = .finishing
             markDirty(connection)
-        case .reading, .webSocket, .lingering: drop(connection)
+        case .streams where connection.streams?.isBusy == true: finishStreams(connection)
+        case .reading, .webSocket, .streams, .lingering: drop(connection)
         case .answering, .finishing, .closed: break
         }
     }

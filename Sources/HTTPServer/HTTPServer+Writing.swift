@@ -1,10 +1,13 @@
 import EventLoop
 import HTTP1
+import HTTP2
 import Linux
 import TLS
 
 // Writing, and ending connections after it.
 extension HTTPServer {
+    /// Frames of one HTTP/2 connection that are made at once. The last may reach beyond by its own length.
+    static var outboundBytes: Int { 32_768 }
     private static var spareLimit: Int { 64 }
     private static var spareBytes: Int { 16_384 }
 
@@ -52,6 +55,14 @@ extension HTTPServer {
     /// Moves the turn's output to the wire, through TLS if there is any.
     private func encrypt(_ connection: Connection) -> Bool {
         if let tls = connection.tls {
+            if let session = connection.streams?.session, tls.state == .established {
+                guard (try? session.takeOutbound(into: &outbound, limit: Self.outboundBytes)) != nil else { return false }
+                defer {
+                    wipe(&outbound)
+                    outbound.removeAll(keepingCapacity: true)
+                }
+                guard outbound.isEmpty || (try? tls.send(outbound.span)) != nil else { return false }
+            }
             if !connection.output.isEmpty {
                 guard (try? tls.send(connection.output.span)) != nil else { return false }
                 connection.dropOutput()
@@ -82,6 +93,17 @@ extension HTTPServer {
     private func written(_ connection: Connection) {
         switch connection.state {
         case .finishing: linger(connection)
+        case .streams:
+            guard let table = connection.streams else { return }
+            takeEvents(connection, table)
+            if table.session.isFinished {
+                linger(connection)
+            } else {
+                if deadlines.kind(connection.slot) == .write { deadlines.clear(connection.slot) }
+                updateDeadline(connection, table)
+                if table.session.wantsWrite { markDirty(connection) }
+                if connection.hasInput || connection.isReadable { advance(connection) }
+            }
         case .reading where deadlines.kind(connection.slot) == .write:
             setDeadline(connection, connection.isIdle ? .idle : connection.parser?.phase == .body ? .body : .header)
             advance(connection)

@@ -20,7 +20,7 @@ public actor HTTPServer: LoopActor {
     }
 
     public nonisolated let loop: EventLoop
-    let configuration: ServerConfiguration
+    var configuration: ServerConfiguration
     let handler: any HTTPHandler
     public internal(set) var statistics = Statistics()
 
@@ -33,6 +33,10 @@ public actor HTTPServer: LoopActor {
     var timers: Set<Deadlines.Kind> = []
     var readBuffer = [UInt8](repeating: 0, count: 32_768)
     var writer = ResponseWriter()
+    /// Frames of HTTP/2 on their way into TLS.
+    var outbound: [UInt8] = []
+    /// What requests of HTTP/2 hold.
+    var streamBytes = 0
     var dirty: [ConnectionID] = []
     var spareBuffers: [[UInt8]] = []
     var isDraining = false
@@ -50,31 +54,50 @@ public actor HTTPServer: LoopActor {
     /// Listens. With port 0 the kernel chooses one.
     /// - Returns: where it listens.
     public func start() throws(Errno) -> SocketAddress {
-        let listener = Listener(socket: try Socket.listen(on: configuration.address), server: self)
+        let listener = Listener(socket: try Socket.listen(on: configuration.address, mode: configuration.unixMode), server: self)
         listener.registration = try loop.add(listener.socket.raw, .read, listener)
         self.listener = listener
         return try listener.socket.localAddress()
     }
 
-    /// Ends in an orderly way: takes no new connections, closes idle ones, answers what has come, closes WebSockets with 1001. Whatever is
-    /// left after `deadlineMs` is cut off.
+    /// Serves new connections with another certificate; those that are open keep theirs.
+    public func use(_ tls: TLSContext) {
+        guard configuration.tls != nil else { return }
+        configuration.tls = tls
+    }
+
+    /// Ends in an orderly way: takes no new connections, answers what has come and what is on its way, tells HTTP/2 peers (GOAWAY) and closes
+    /// WebSockets with 1001. Idle connections are left open for a moment, since a request may be under way; whatever is left after
+    /// `deadlineMs` is cut off.
     public func drain(deadlineMs: UInt64) async {
         isDraining = true
         stopListening()
         for case let connection? in slots {
             switch connection.state {
-            case .reading where connection.isIdle:
-                connection.state = .finishing
-                markDirty(connection)
             case .webSocket: close(connection, .goingAway)
+            case .streams: leave(connection)
             default: break
             }
         }
         guard statistics.openConnections > 0 || deliveries > 0 else { return }
+        let idle = loop.after(min(deadlineMs, configuration.drainIdleMs)) { self.finishIdle() }
         let timer = loop.after(deadlineMs) { self.finishDrain() }
         await withCheckedContinuation { drainers.append($0) }
+        loop.cancel(idle)
         loop.cancel(timer)
         for case let connection? in slots { drop(connection) }
+    }
+
+    private func finishIdle() {
+        for case let connection? in slots {
+            switch connection.state {
+            case .reading where connection.isIdle:
+                connection.state = .finishing
+                markDirty(connection)
+            case .streams: finishStreams(connection)
+            default: break
+            }
+        }
     }
 
     func finishDrain() {
@@ -132,6 +155,12 @@ public actor HTTPServer: LoopActor {
 
     private func stopListening() {
         guard let listener else { return }
+        // Whoever waits to be accepted was promised a connection by the kernel, and may have sent a request.
+        while let accepted = try? listener.socket.accept() {
+            let peer = accepted.peer
+            admit(accepted.take(), from: peer)
+        }
+        if case .unix(let path) = configuration.address { try? File.remove(path) }
         if let registration = listener.registration { loop.remove(registration) }
         self.listener = nil
     }

@@ -3,7 +3,7 @@ import HTTP1
 /// Answers the engine gives by itself, without its handler.
 public enum Refusal: Sendable, CaseIterable {
     case malformedRequest, requestTimeout, bodyTooLarge, targetTooLong, headersTooLarge, tooManyConnections, badUpgrade,
-        upgradeVersion, expectationFailed, unsupportedEncoding
+        upgradeVersion, expectationFailed, unsupportedEncoding, overloaded
 
     init(_ failure: ParseFailure) {
         self =
@@ -27,7 +27,7 @@ public enum Refusal: Sendable, CaseIterable {
         case .expectationFailed: 417
         case .upgradeVersion: 426
         case .headersTooLarge: 431
-        case .tooManyConnections: 503
+        case .tooManyConnections, .overloaded: 503
         }
     }
 
@@ -44,6 +44,7 @@ public enum Refusal: Sendable, CaseIterable {
         case .upgradeVersion: "upgrade_version"
         case .expectationFailed: "expectation_failed"
         case .unsupportedEncoding: "unsupported_encoding"
+        case .overloaded: "overloaded"
         }
     }
 
@@ -51,12 +52,13 @@ public enum Refusal: Sendable, CaseIterable {
     public var detail: String {
         switch self {
         case .malformedRequest:
-            "The request is not valid HTTP/1.1. Send one Host and at most one Authorization line, and frame the body in one way."
+            "The request is not valid HTTP. Send one Host and at most one Authorization line, and frame the body in one way."
         case .requestTimeout: "The request did not arrive in time. Send it again in one piece."
         case .bodyTooLarge: "The request body is too large. Send a smaller one."
         case .targetTooLong: "The request target is too long. Put data in the body."
         case .headersTooLarge: "The request has too many or too long header lines. Send fewer."
         case .tooManyConnections: "Too many connections are open. Try again later, and reuse connections."
+        case .overloaded: "The server holds as many requests as it can. Try again later."
         case .badUpgrade: "The WebSocket handshake is incomplete. Use a WebSocket client (RFC 6455)."
         case .upgradeVersion: "Only version 13 of the WebSocket protocol is spoken here."
         case .expectationFailed:
@@ -73,7 +75,7 @@ public enum Refusal: Sendable, CaseIterable {
             """
         var response = HTTPResponse(status: status, contentType: .problem, body: Array(text.utf8))
         switch self {
-        case .tooManyConnections: response.headers = [.init("Retry-After", "5")]
+        case .tooManyConnections, .overloaded: response.headers = [.init("Retry-After", "5")]
         case .upgradeVersion: response.headers = [.init("Sec-WebSocket-Version", "13")]
         case .unsupportedEncoding: response.headers = [.init("Accept-Encoding", "identity")]
         default: break

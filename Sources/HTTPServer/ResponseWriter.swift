@@ -1,13 +1,15 @@
+import HTTP2
 import Linux
 
 /// Writes answers in one pass to the end of a buffer.
 struct ResponseWriter {
-    private static let json = Array("Content-Type: application/json\r\n".utf8)
-    private static let problem = Array("Content-Type: application/problem+json\r\n".utf8)
-    private static let text = Array("Content-Type: text/plain; charset=utf-8\r\n".utf8)
-    private static let html = Array("Content-Type: text/html; charset=utf-8\r\n".utf8)
-    private static let bytes = Array("Content-Type: application/octet-stream\r\n".utf8)
+    private static let json = line(of: .json)
+    private static let problem = line(of: .problem)
+    private static let text = line(of: .text)
+    private static let html = line(of: .html)
+    private static let bytes = line(of: .bytes)
     private static let contentType = Array("Content-Type: ".utf8)
+    private static func line(of type: HTTPResponse.ContentType) -> [UInt8] { Array("Content-Type: \(type.value ?? "")\r\n".utf8) }
     private static let contentLength = Array("Content-Length: ".utf8)
     private static let close = Array("Connection: close\r\n".utf8)
     private static let keepAlive = Array("Connection: keep-alive\r\n".utf8)
@@ -55,15 +57,25 @@ struct ResponseWriter {
         } else if !isVersion11 {
             output.append(contentsOf: Self.keepAlive)
         }
-        // RFC 9110 section 8.6: none for these.
-        let hasBody = response.status >= 200 && response.status != 204 && response.status != 304
-        if hasBody {
+        if response.hasBody {
             output.append(contentsOf: Self.contentLength)
             Self.write(response.body.count, to: &output)
             output.append(contentsOf: Self.lineEnd)
         }
         output.append(contentsOf: Self.lineEnd)
-        if hasBody, !isHead { output.append(contentsOf: response.body) }
+        if response.hasBody, !isHead { output.append(contentsOf: response.body) }
+    }
+
+    /// The same for HTTP/2, whose names are in lower case.
+    func headers(of response: HTTPResponse) -> HTTP2Headers {
+        var headers = HTTP2Headers(capacity: 256)
+        headers.append(":status", "\(response.status)")
+        // Without "Date: " and the line end.
+        headers.append("date", dateLine.span.extracting(6..<dateLine.count - 2))
+        if let type = response.contentType.value { headers.append("content-type", type) }
+        for header in response.headers { headers.append(header.name.lowercased(), header.value) }
+        if response.hasBody { headers.append("content-length", "\(response.body.count)") }
+        return headers
     }
 
     private static func write(_ number: Int, to output: inout [UInt8]) {

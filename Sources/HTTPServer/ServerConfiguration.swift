@@ -7,11 +7,17 @@ public struct ServerConfiguration: Sendable {
     public var address: SocketAddress
     /// Serves TLS in place of plain text.
     public var tls: TLSContext?
+    /// Who may read and write the path of a Unix-domain socket.
+    public var unixMode: UInt32 = 0o660
     public var limits = MessageLimits()
     /// One more is answered 503.
     public var maximumConnections = 30_000
     /// From one IPv4 address or one IPv6 /64. Does not hold for loopback and Unix-domain peers: a proxy speaks for many.
     public var maximumConnectionsPerAddress = 1000
+    /// Requests of one HTTP/2 connection at a time.
+    public var concurrentStreams = 64
+    /// What all HTTP/2 requests may hold together, from their head to their answer; beyond that they are answered 503.
+    public var maximumStreamBytes = 64 << 20
 
     public var handshakeMs: UInt64 = 10_000
     /// From the first byte of a request to the end of its head, and from there to the end of its body.
@@ -22,6 +28,10 @@ public struct ServerConfiguration: Sendable {
     public var writeMs: UInt64 = 30_000
     /// For the peer to close, after the last answer.
     public var lingerMs: UInt64 = 2_000
+    /// How often the age of an HTTP/2 connection's requests is looked at.
+    public var streamCheckMs: UInt64 = 1_000
+    /// How long a drain leaves idle connections to requests that are on their way.
+    public var drainIdleMs: UInt64 = 1_000
 
     /// From the opening of a WebSocket to its first message; then it is closed with 1008.
     public var firstMessageMs: UInt64 = 10_000
@@ -45,6 +55,7 @@ public struct ServerConfiguration: Sendable {
         case .idle: idleMs
         case .write: writeMs
         case .linger: lingerMs
+        case .streams: streamCheckMs
         case .firstMessage: firstMessageMs
         case .ping: pingMs
         case .pong: pongMs

@@ -1,0 +1,34 @@
+import HTTP1
+import HTTP2
+
+/// The HTTP/2 side of a connection: its session, and its requests that are on their way.
+final class StreamTable {
+    enum Phase {
+        /// The request is coming.
+        case receiving
+        /// The handler has it.
+        case answering
+        /// The answer goes out as fast as the peer's windows let it.
+        case sending
+    }
+
+    struct Stream {
+        /// Nil once the request is whole, or refused.
+        var builder: MessageBuilder?
+        var phase = Phase.receiving
+        /// When the phase began.
+        var sinceMs: UInt64
+        var isHead: Bool
+    }
+
+    let session: HTTP2Session
+    var streams: [Int32: Stream] = [:]
+    /// When the header block began that has not ended yet.
+    var blockSinceMs: UInt64?
+    /// One connection too many: every request is told so.
+    var isOverflow = false
+
+    init(_ session: HTTP2Session) { self.session = session }
+
+    var isBusy: Bool { !streams.isEmpty || blockSinceMs != nil }
+}
