@@ -5,20 +5,25 @@ import Linux
 public struct TrustedProxies: Sendable {
     private let hosts: Set<String>
 
-    /// - Parameter hosts: numeric addresses without ports.
+    /// - Parameter hosts: numeric addresses without ports; `unix` for whoever may connect to a Unix-domain socket.
     public init(hosts: Set<String>) { self.hosts = hosts }
 
     /// The caller's address: the peer's, or what the nearest named proxies say in `X-Forwarded-For`, read from the right past
     /// all named ones.
     func origin(of request: HTTPRequest) -> SocketAddress {
         var origin = request.remote
-        guard !hosts.isEmpty, hosts.contains(origin.host) else { return origin }
+        guard !hosts.isEmpty, isTrusted(origin) else { return origin }
         let named = request.headers("x-forwarded-for").flatMap { $0.split(separator: ",") }
         for word in named.reversed() {
             guard let address = SocketAddress(numeric: String(word.filter { $0 != " " }), port: 0) else { return origin }
             origin = address
-            if !hosts.contains(address.host) { return origin }
+            if !isTrusted(address) { return origin }
         }
         return origin
+    }
+
+    private func isTrusted(_ address: SocketAddress) -> Bool {
+        if case .unix = address { return hosts.contains("unix") }
+        return hosts.contains(address.host)
     }
 }

@@ -7,6 +7,9 @@ enum Key: String, CaseIterable {
     case listen
     case operatorListen = "operator-listen"
     case allowCleartext = "allow-cleartext"
+    case tlsCertificate = "tls-certificate"
+    case tlsKey = "tls-key"
+    case tlsClientCA = "tls-client-ca"
     case trustedProxies = "trusted-proxies"
     case origin
     case node
@@ -51,13 +54,18 @@ enum Key: String, CaseIterable {
         switch self {
         case .state:
             "Folder with keys/, mayfly.sqlite, ledger/ and ledger.vkey. Default: var. Never back up keys/."
-        case .listen: "Where apps connect, ADDRESS:PORT. Default: 127.0.0.1:8787."
+        case .listen: "Where apps connect, ADDRESS:PORT or unix:PATH. Default: 127.0.0.1:8787."
+        case .tlsCertificate:
+            "PEM file with the certificate apps are shown, and those between it and its authority. With it the public listener speaks TLS, HTTP/2 too. SIGHUP reads it and the key again."
+        case .tlsKey: "PEM file with that certificate's private key, unencrypted. Mode 0600."
+        case .tlsClientCA:
+            "PEM file with authorities: only clients with a certificate from one of them are served, e.g. an app's own back end."
         case .operatorListen:
             "Where /healthz, /readyz and /metrics are served, ADDRESS:PORT. Default: 127.0.0.1:8788. Loopback only."
         case .allowCleartext:
             "An address (without port) beyond loopback on which cleartext is served all the same, e.g. 10.0.0.5 behind a proxy that ends TLS."
         case .trustedProxies:
-            "Addresses, separated by commas, whose X-Forwarded-For is believed. Default: none."
+            "Addresses, separated by commas, whose X-Forwarded-For is believed; unix for a proxy on a Unix socket. Default: none."
         case .origin:
             "The log's name: its URL without the scheme, e.g. push.example.org/audit. Needed by `keys init`; a broker finds it in the key."
         case .node: "This broker's name in the log. Default: node-1."

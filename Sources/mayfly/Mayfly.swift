@@ -11,6 +11,7 @@ struct Mayfly {
         // On the main thread and before any other exists, so that all of them leave these signals to the loop that waits for them.
         if ["serve", "demo", "apns-simulator"].contains(words.first) {
             Signal.block([.terminate, .interrupt])
+            if words.first == "serve" { Signal.block([.hangup]) }
             Signal.ignore(.pipe)
         }
         Task.detached { Terminal.exit(await status(of: words)) }

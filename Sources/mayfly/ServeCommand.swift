@@ -4,7 +4,7 @@ import Linux
 /// `mayfly serve`.
 enum ServeCommand {
     static let keys: [Key] = [
-        .state, .listen, .operatorListen, .allowCleartext, .trustedProxies, .origin, .node, .resolution, .policy,
+        .state, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA, .trustedProxies, .origin, .node, .resolution, .policy,
         .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsEnvironment, .apnsProduction, .apnsEndpoint, .apnsCA,
     ]
 
@@ -18,6 +18,10 @@ enum ServeCommand {
         guard configuration.operands.isEmpty else { throw UsageError("serve takes flags only") }
         let settings = try ServiceSettings(configuration)
         let service = try await Service.start(settings)
+        try await HangUpSignal(loop: service.loop).listen {
+            guard let files = settings.certificate else { return Terminal.log("SIGHUP: there is no certificate to read again") }
+            await service.renewCertificate(files)
+        }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")
         await StopSignal.wait(on: service.loop)
         Terminal.log("stopping: answering what has come, ten seconds at most; once more to stop at once")
@@ -31,6 +35,17 @@ enum StopSignal {
     static func wait(on loop: EventLoop) async {
         let waiter = SignalWaiter(loop: loop)
         await waiter.first()
+    }
+}
+
+/// SIGHUP: what can be read again is read again.
+private actor HangUpSignal: LoopActor {
+    nonisolated let loop: EventLoop
+
+    init(loop: EventLoop) { self.loop = loop }
+
+    func listen(_ action: @escaping @Sendable () async -> Void) throws(Errno) {
+        try loop.onSignal(.hangup) { Task { await action() } }
     }
 }
 

@@ -155,9 +155,9 @@ final class Service: Sendable {
         let edge = SocketEdge(loop: main, broker: broker)
         await broker.setEdge(edge)
         let api = API(broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger)), proxies: settings.proxies)
-        let publicServer = HTTPServer(
-            loop: main, configuration: ServerConfiguration(address: settings.listen), handler: PublicHandler(api: api, edge: edge)
-        )
+        var configuration = ServerConfiguration(address: settings.listen)
+        configuration.tls = try settings.certificate?.load()
+        let publicServer = HTTPServer(loop: main, configuration: configuration, handler: PublicHandler(api: api, edge: edge))
         let operatorAddress = try await start(operatorServer, settings.operatorListen)
         let address: SocketAddress
         do {
@@ -201,6 +201,16 @@ final class Service: Sendable {
         self.operatorServer = operatorServer
         self.operatorHandler = operatorHandler
         self.tasks = tasks
+    }
+
+    /// New connections see what the files say now. Files that are no good change nothing.
+    func renewCertificate(_ files: CertificateFiles) async {
+        do {
+            await publicServer.use(try files.load())
+            Terminal.log("certificate: new connections use \(files.certificate) as it is now")
+        } catch {
+            Terminal.log("certificate: the one in use stays. \(error)")
+        }
     }
 
     // MARK: Ending

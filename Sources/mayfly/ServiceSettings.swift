@@ -10,6 +10,7 @@ import TLS
 struct ServiceSettings {
     let state: StateFolder
     let listen: SocketAddress
+    let certificate: CertificateFiles?
     let operatorListen: SocketAddress
     let proxies: TrustedProxies
     let origin: String?
@@ -33,12 +34,13 @@ struct ServiceSettings {
         }
         listen = try configuration.address(.listen, default: "127.0.0.1:8787")
         operatorListen = try configuration.address(.operatorListen, default: "127.0.0.1:8788")
-        try Self.checkCleartext(listen, allowed: configuration[.allowCleartext])
+        certificate = try CertificateFiles(configuration)
+        if certificate == nil { try Self.checkCleartext(listen, allowed: configuration[.allowCleartext]) }
         guard operatorListen.isLoopback else {
             throw UsageError("--operator-listen must be on loopback: it has no authentication")
         }
         let hosts = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
-        for host in hosts where SocketAddress(numeric: host, port: 0) == nil {
+        for host in hosts where host != "unix" && SocketAddress(numeric: host, port: 0) == nil {
             throw UsageError("--trusted-proxies: \(host) is no numeric address")
         }
         proxies = TrustedProxies(hosts: Set(hosts))
@@ -77,8 +79,8 @@ struct ServiceSettings {
     private static func checkCleartext(_ address: SocketAddress, allowed: String?) throws {
         guard !address.isLoopback, address.host != allowed else { return }
         throw UsageError(
-            "--listen \(address.host) is beyond loopback, and tokens must not travel in cleartext. End TLS in a proxy on this machine, "
-                + "or name the address in --allow-cleartext.")
+            "--listen \(address.host) is beyond loopback, and tokens must not travel in cleartext. Give --tls-certificate and --tls-key, "
+                + "or end TLS in a proxy on this machine, or name the address in --allow-cleartext.")
     }
 
     private static func environment(_ configuration: Configuration) throws -> PushEnvironment {
