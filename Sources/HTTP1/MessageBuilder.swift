@@ -49,11 +49,12 @@ extension Method {
     /// The method of this name, which is case-sensitive (RFC 9110 section 9.1).
     public init(name: Span<UInt8>) {
         let known: [Method] = [.get, .post, .put, .delete, .head, .patch, .options]
-        self = known.first { method in
-            let text = method.name
-            return name.count == text.utf8CodeUnitCount
-                && name.indices.allSatisfy { unsafe name[$0] == text.utf8Start[$0] }
-        } ?? .other
+        self =
+            known.first { method in
+                let text = method.name
+                return name.count == text.utf8CodeUnitCount
+                    && name.indices.allSatisfy { unsafe name[$0] == text.utf8Start[$0] }
+            } ?? .other
     }
 }
 

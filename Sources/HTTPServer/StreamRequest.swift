@@ -35,7 +35,9 @@ enum StreamRequest {
 
     /// RFC 9113 section 8.3.1: a path and query, or `*`; in visible ASCII.
     private static func isTarget(_ path: Span<UInt8>) -> Bool {
-        guard path.count > 0, path[0] == UInt8(ascii: "/") || path.count == 1 && path[0] == UInt8(ascii: "*") else { return false }
+        guard path.count > 0, path[0] == UInt8(ascii: "/") || path.count == 1 && path[0] == UInt8(ascii: "*") else {
+            return false
+        }
         return path.indices.allSatisfy { path[$0] > 0x20 && path[$0] < 0x7F && path[$0] != UInt8(ascii: "#") }
     }
 

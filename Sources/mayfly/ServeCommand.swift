@@ -4,7 +4,8 @@ import Linux
 /// `mayfly serve`.
 enum ServeCommand {
     static let keys: [Key] = [
-        .state, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA, .trustedProxies, .origin, .node, .resolution, .policy,
+        .state, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA, .trustedProxies, .origin,
+        .node, .resolution, .policy,
         .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsEnvironment, .apnsProduction, .apnsEndpoint, .apnsCA,
     ]
 
