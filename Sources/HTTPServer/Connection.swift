@@ -52,6 +52,10 @@ final class Connection: EventSource {
     var hasEnded = false
     /// The socket takes no more bytes for now.
     var isBlocked = false
+    /// One too many: its requests are told so.
+    var isOverflow = false
+    /// It counts among those of its address.
+    var hasShare = true
     /// Waits for the end of the turn to be written.
     var isDirty = false
     var saidContinue = false

@@ -97,7 +97,7 @@ extension HTTPServer {
         if !wasReady, tls.state == .established {
             if tls.negotiatedProtocol == "h2" { return beginStreams(connection) }
             setDeadline(connection, .idle)
-            if statistics.openConnections > configuration.maximumConnections { refuse(connection, .tooManyConnections) }
+            if connection.isOverflow { refuse(connection, .tooManyConnections) }
         }
         if tls.state == .closed, !connection.hasInput { ended(connection) }
     }

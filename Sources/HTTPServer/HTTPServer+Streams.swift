@@ -18,7 +18,6 @@ extension HTTPServer {
         // Room for the largest turn, so that nothing is left behind where an array grew.
         outbound.reserveCapacity(Self.outboundBytes + 16_384 + 9)
         let table = StreamTable(session)
-        table.isOverflow = statistics.openConnections > configuration.maximumConnections
         connection.streams = table
         connection.parser = nil
         connection.state = .streams
@@ -63,7 +62,7 @@ extension HTTPServer {
         table.streams[stream] = StreamTable.Stream(sinceMs: loop.now, isHead: isHead)
         switch StreamRequest(headers, configuration.limits) {
         case .refused(let refusal): refuse(stream, refusal, connection, table)
-        case .taken where table.isOverflow:
+        case .taken where connection.isOverflow:
             refuse(stream, .tooManyConnections, connection, table)
             try? table.session.submitGoAway(.noError)
         case .taken(let builder, let expectsContinue):

@@ -30,6 +30,7 @@ public actor HTTPServer: LoopActor {
     var generation: UInt32 = 0
     var addresses: AddressCounts
     var deadlines: Deadlines
+    var overflows = 0
     var timers: Set<Deadlines.Kind> = []
     var readBuffer = [UInt8](repeating: 0, count: 32_768)
     var writer = ResponseWriter()
@@ -111,7 +112,7 @@ public actor HTTPServer: LoopActor {
 
     // MARK: Accepting
 
-    /// Connections beyond the limit that are held only to tell their peers so.
+    /// Connections beyond a limit that are held only to tell their peers so.
     static let overflow = 128
     static let acceptsATurn = 64
 
@@ -134,7 +135,12 @@ public actor HTTPServer: LoopActor {
 
     private func admit(_ socket: consuming Socket, from remote: SocketAddress) {
         statistics.accepted += 1
-        guard statistics.openConnections < configuration.maximumConnections + Self.overflow, addresses.add(remote) else { return }
+        let hasShare = addresses.add(remote)
+        let isOverflow = !hasShare || statistics.openConnections - overflows >= configuration.maximumConnections
+        guard !isOverflow || overflows < Self.overflow else {
+            if hasShare { addresses.remove(remote) }
+            return
+        }
         generation &+= 1
         let slot = freeSlots.popLast() ?? Int32(slots.count)
         if slot == slots.count { slots.append(nil) }
@@ -143,6 +149,9 @@ public actor HTTPServer: LoopActor {
             id: ConnectionID(slot: slot, generation: generation), remote: remote, socket: socket, limits: configuration.limits,
             tls: tls,
             server: self)
+        connection.hasShare = hasShare
+        connection.isOverflow = isOverflow
+        if isOverflow { overflows += 1 }
         slots[Int(slot)] = connection
         statistics.openConnections += 1
         guard (tls == nil) == (configuration.tls == nil),
@@ -150,7 +159,7 @@ public actor HTTPServer: LoopActor {
         else { return drop(connection) }
         connection.registration = registration
         setDeadline(connection, tls == nil ? .idle : .handshake)
-        if statistics.openConnections > configuration.maximumConnections, tls == nil { refuse(connection, .tooManyConnections) }
+        if isOverflow, tls == nil { refuse(connection, .tooManyConnections) }
     }
 
     private func stopListening() {
@@ -181,7 +190,8 @@ public actor HTTPServer: LoopActor {
         wipe(&connection.wire)
         slots[connection.slot] = nil
         freeSlots.append(connection.id.slot)
-        addresses.remove(connection.remote)
+        if connection.hasShare { addresses.remove(connection.remote) }
+        if connection.isOverflow { overflows -= 1 }
         statistics.openConnections -= 1
         if let session = connection.session { end(session) }
         checkDrained()

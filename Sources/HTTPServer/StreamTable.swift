@@ -25,8 +25,6 @@ final class StreamTable {
     var streams: [Int32: Stream] = [:]
     /// When the header block began that has not ended yet.
     var blockSinceMs: UInt64?
-    /// One connection too many: every request is told so.
-    var isOverflow = false
 
     init(_ session: HTTP2Session) { self.session = session }
 

@@ -1,0 +1,129 @@
+import HTTP2
+import Linux
+import TLS
+import Testing
+
+/// An HTTP/2 peer over TLS: a well-behaved session, or bytes of the test's own.
+final class StreamClient {
+    let socket: Socket
+    let tls: TLSSession
+    /// Nil: frames are written by hand, and what comes back is read as frames.
+    let session: HTTP2Session?
+    private(set) var events: [HTTP2Event] = []
+    private(set) var frames: [UInt8] = []
+    private(set) var hasEnded = false
+    /// What the server sends stays in the kernel.
+    var isDeaf = false
+    private var outgoing: [UInt8] = []
+
+    init(_ address: SocketAddress, _ trust: TLSContext, raw: Bool = false) async throws {
+        socket = try Socket.connect(to: address)
+        tls = try TLSSession(connecting: trust, to: "127.0.0.1")
+        session = raw ? nil : try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 8_000_000))
+        try await eventually {
+            try turn()
+            return tls.state != .handshaking || hasEnded
+        }
+        if case .failed(let error) = tls.state { throw error }
+    }
+
+    /// Moves whatever can be moved.
+    func turn() throws {
+        if tls.state == .established, let session {
+            var bytes: [UInt8] = []
+            try session.takeOutbound(into: &bytes)
+            if !bytes.isEmpty { try tls.send(bytes.span) }
+        }
+        tls.takeCiphertext(into: &outgoing)
+        do throws(Errno) {
+            while !outgoing.isEmpty, let count = try socket.write(outgoing.span) { outgoing.removeFirst(count) }
+        } catch {
+            outgoing = []
+        }
+        if !isDeaf { try read() }
+    }
+
+    private func read() throws {
+        var buffer = [UInt8](repeating: 0, count: 65536)
+        while !hasEnded {
+            var span = buffer.mutableSpan
+            var plain: [UInt8] = []
+            do throws(Errno) {
+                guard let count = try socket.read(into: &span) else { return }
+                if count == 0 { hasEnded = true }
+                try? tls.receive(buffer.span.extracting(first: count), into: &plain)
+            } catch {
+                hasEnded = true
+            }
+            if tls.state == .closed { hasEnded = true }
+            if let session {
+                try session.receive(plain.span)
+                events += session.takeEvents()
+            } else {
+                frames += plain
+            }
+            if hasEnded { socket.finishWriting() }
+        }
+    }
+
+    func write(_ bytes: [UInt8]) throws {
+        try tls.send(bytes.span)
+        try turn()
+    }
+
+    func request(_ method: String = "GET", _ path: String, _ more: [(String, String)] = [], body: [UInt8] = []) throws -> Int32 {
+        var headers: HTTP2Headers = [":method": method, ":scheme": "https", ":authority": "a", ":path": path]
+        for (name, value) in more { headers.append(name, value) }
+        return try #require(session).submitRequest(headers, body: body)
+    }
+
+    /// Waits until what `look` is after has come.
+    func until<Found>(_ look: ([HTTP2Event]) -> Found?) async throws -> Found {
+        var found: Found?
+        try await eventually {
+            try turn()
+            found = look(events)
+            return found != nil || hasEnded
+        }
+        return try #require(found)
+    }
+
+    /// The answer on `stream`: status and body.
+    func answer(_ stream: Int32) async throws -> String {
+        _ = try await until { events in events.first { $0.ends(stream) } }
+        return answerSoFar(stream)
+    }
+
+    func answerSoFar(_ stream: Int32) -> String {
+        var text = ""
+        for event in events {
+            switch event {
+            case .headers(stream, let headers): text += "\(headers.status ?? 0) "
+            case .data(stream, let data): text += String(decoding: data.bytes, as: UTF8.self)
+            default: break
+            }
+        }
+        return text
+    }
+
+    /// Reads until the server closes.
+    func untilEnd() async throws {
+        try await eventually {
+            try turn()
+            return hasEnded
+        }
+    }
+}
+
+extension HTTP2Event {
+    func ends(_ stream: Int32) -> Bool {
+        if case .end(stream) = self { return true }
+        if case .closed(stream, _) = self { return true }
+        return false
+    }
+
+    var goAwayCode: HTTP2ErrorCode? {
+        if case .goAway(_, let code, _) = self { return code }
+        return nil
+    }
+}
