@@ -116,6 +116,8 @@ extension Machine {
 
     mutating func appendName(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
         headerBytes += count
+        // RFC 9112 section 5.1: no space before the colon. Some builds of llhttp take spaces for a part of the name.
+        for index in 0..<count where unsafe !UInt8(bitPattern: bytes[index]).isTokenByte { return refuse(.malformed) }
         if phase == .body { part = .trailer }
         if part != .name && part != .trailer {
             headerBytes += 4
@@ -160,6 +162,7 @@ extension Machine {
         switch name.count {
         case 4 where store.isToken(name, "host"):
             hostCount += 1
+            if isServer, !store.withSpan(value, { $0.isAuthority }) { return refuse(.malformed) }
         case 6 where isServer && store.isToken(name, "expect"):
             // RFC 9110 section 10.1.1: version 1.0 has no interim answers.
             isExpecting = unsafe store.isToken(value, "100-continue") && llhttp.pointee.http_minor > 0

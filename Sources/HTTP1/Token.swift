@@ -6,6 +6,13 @@ extension ByteStore {
     }
 }
 
+extension UInt8 {
+    /// A byte of a header line's name (`tchar` of RFC 9110 section 5.6.2).
+    var isTokenByte: Bool {
+        self < 128 && (self < 64 ? 0x03FF_6CFA_0000_0000 : 0x57FF_FFFF_C7FF_FFFE) as UInt64 >> UInt64(self & 63) & 1 == 1
+    }
+}
+
 extension Span<UInt8> {
     /// Whether the bytes are `name` in any case. `name` is lower-case letters and hyphens.
     public func isToken(_ name: StaticString) -> Bool {

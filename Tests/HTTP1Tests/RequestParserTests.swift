@@ -105,6 +105,9 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "GET / HTTP/1.1\r\nHost: a\r\nX:\r\n\tz\r\n\r\n",
         "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX y: z\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX : y\r\n\r\n",
         "GET / HTTP/1.1\r\n: a\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nX: a\u{0}b\r\n\r\n",
@@ -364,5 +367,22 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         #expect(!holds("upgraded"))
         #expect(!holds("up grade"))
         #expect(!holds(""))
+    }
+
+    @Test(arguments: [
+        "", "a.test", "a.test:", "A-b_c~1:65535", "a%41", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::ffff:127.0.0.1]:8787",
+    ])
+    func hostIsTaken(_ host: String) {
+        #expect(read("GET / HTTP/1.1\r\nHost: \(host)\r\n\r\n").messages == ["get / "])
+    }
+
+    @Test(
+        arguments: [
+            "a b", "a,b", "a/b", "a?b", "a#b", "u@a", "a;b", "<a>", "\"a\"", "a\\b", "a%", "a%4", "a%4g", "a\u{e9}", "http://a",
+            "a:b", "a:80:80", "::1",
+            "[::1", "[]", "[", "[::1]x", "[a.test]", "]",
+        ])
+    func hostIsRefused(_ host: String) {
+        #expect(readInAllWays("GET / HTTP/1.1\r\nHost: \(host)\r\n\r\n").failure == .malformed)
     }
 }
