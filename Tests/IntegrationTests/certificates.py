@@ -1,0 +1,33 @@
+"""Certificates for the public listener, made with openssl."""
+
+import ssl
+import subprocess
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
+
+
+class Certificate:
+    """A self-signed certificate for localhost on an ECDSA P-256 key, valid for so many days."""
+
+    def __init__(self, folder, name="server", days=30):
+        self.path, self.key = folder / f"{name}.pem", folder / f"{name}.key"
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key, "-out", self.path,
+                "-days", days, "-subj", f"/CN={name}.mayfly.test", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+        self.key.chmod(0o600)
+
+    @property
+    def flags(self):
+        return {"tls_certificate": self.path, "tls_key": self.key}
+
+    @property
+    def der(self):
+        return ssl.PEM_cert_to_DER_cert(self.path.read_text())
+
+    def context(self, *protocols):
+        """For a client that trusts this certificate only."""
+        context = ssl.create_default_context(cafile=self.path)
+        if protocols:
+            context.set_alpn_protocols(protocols)
+        return context

@@ -1,0 +1,259 @@
+"""The table of bad HTTP/1.1 requests against the broker, plain and over TLS: each answer, and that nothing came of what was refused."""
+
+import re
+import secrets
+import select
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bad_bodies import BODIES
+from bad_requests import ASK, BODY, CODE, HEADS, HIDDEN, request
+from certificates import Certificate
+from peers import Peer
+from processes import eventually
+from world import World
+
+ROWS = HEADS + BODIES
+WAYS = ["plain", "tls"]
+
+
+class Listeners:
+    """A broker for each way to reach one."""
+
+    def __init__(self):
+        self.certificate = Certificate(Path(tempfile.mkdtemp(prefix="mayfly-tls-")))
+        self.context = self.certificate.context("http/1.1")
+        with ThreadPoolExecutor() as threads:
+            made = threads.map(lambda more: World(apns=False, **more), [{}, self.certificate.flags])
+            self.worlds = dict(zip(WAYS, made))
+        for way in WAYS:
+            for _ in range(20):
+                with self.connect(way) as peer:
+                    peer.send(ASK)
+                    peer.answer()
+        self.resident = {way: resident(world.broker) for way, world in self.worlds.items()}
+
+    def connect(self, way, **more):
+        return Peer(self.worlds[way].broker.port, self.context if way == "tls" else None, **more)
+
+    def close(self):
+        for world in self.worlds.values():
+            world.close()
+
+
+@pytest.fixture(scope="module")
+def world():
+    listeners = Listeners()
+    yield listeners
+    running = [world.broker.running for world in listeners.worlds.values()]
+    listeners.close()
+    assert all(running), "a broker ended while the tests of this file ran"
+
+
+def resident(process):
+    """Bytes of memory that a process holds at present."""
+    status = Path(f"/proc/{process.child.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+
+
+def fresh():
+    """A join code of the length that the table's placeholders have."""
+    return secrets.token_hex(len(CODE) // 2).encode()
+
+
+def accept(code):
+    body = b'{"joinid":"' + code + b'","client2":"d"}'
+    return b"POST /api/rooms/accept HTTP/1.1\r\nHost: a.test\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def made(world, way, *codes):
+    """How many rooms there are with these codes: asked by an honest caller on a connection of its own."""
+    with world.connect(way) as peer:
+        statuses = []
+        for code in codes:
+            peer.send(accept(code))
+            statuses.append(peer.answer().status)
+    assert set(statuses) <= {200, 404}, statuses
+    return statuses.count(200)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_row(world, way, row):
+    code, hidden = fresh(), fresh()
+    with world.connect(way) as peer:
+        peer.send(row.sent.replace(CODE, code).replace(HIDDEN, hidden))
+        for number, status in enumerate(row.answers):
+            answer = peer.problem(status, to_head=number == 0 and row.sent.startswith(b"HEAD"))
+        if row.stays:
+            assert "close" not in answer.headers.get("connection", "")
+            peer.send(ASK)
+            assert peer.answer().status == 404, "the next request on the connection was not answered"
+        else:
+            assert answer.headers["connection"] == "close"
+            assert peer.rest() == b"", "bytes after the last answer"
+    assert made(world, way, code) == row.made
+    assert made(world, way, hidden) == 0, "the hidden request was served"
+
+
+# What can't be a row, since it needs more than bytes.
+
+@pytest.mark.parametrize("way", WAYS)
+def test_100_continue(world, way):
+    code = fresh()
+    head, body = request(b"POST /api/rooms HTTP/1.1", b"Expect: 100-continue").replace(CODE, code).split(b"\r\n\r\n", 1)
+    with world.connect(way) as peer:
+        peer.send(head + b"\r\n\r\n")
+        assert peer.answer().status == 100
+        peer.send(body)
+        assert peer.answer().status == 201
+        # Nobody waits for it when the body comes at once, and then none is owed (RFC 9110 section 10.1.1).
+        peer.send(head + b"\r\n\r\n" + body)
+        assert peer.answer().status in (200, 201, 409)
+    with world.connect(way) as peer:
+        peer.send(head.replace(b"Content-Length: %d" % len(BODY), b"Content-Length: 16385") + b"\r\n\r\n")
+        peer.problem(413)
+        assert peer.rest() == b""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_half_closed_after_whole_requests(world, way):
+    code = fresh()
+    with world.connect(way) as peer:
+        peer.send(ASK + request().replace(CODE, code))
+        peer.finish()
+        assert [peer.answer().status, peer.answer().status] == [404, 201]
+        assert peer.rest() == b""
+    assert made(world, way, code) == 1
+
+
+HALVES = {
+    "nothing": b"", "half a request line": b"POST /api/ro", "half a head": request()[:60], "half a body": request()[:-5],
+    "half of the chunks": b"POST /api/rooms HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(BODY), BODY),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", HALVES)
+def test_half_closed_or_reset_within_a_request(world, way, name):
+    code = fresh()
+    with world.connect(way) as peer:
+        peer.send(HALVES[name].replace(CODE, code))
+        peer.finish()
+        rest = peer.rest()
+        assert rest == b"" or rest.startswith(b"HTTP/1.1 400 "), rest
+    with world.connect(way) as peer:
+        peer.send(ASK + HALVES[name].replace(CODE, code))
+        peer.reset()
+    assert made(world, way, code) == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_resets_while_requests_are_answered(world, way):
+    """Nobody is left to read the answers. Each room is made or not; the broker goes on."""
+    def abandon(_):
+        with world.connect(way) as peer:
+            peer.send(request().replace(CODE, fresh()) * 3)
+            peer.reset()
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(abandon, range(200)))
+    assert made(world, way, fresh()) == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_split_of_a_request(world, way):
+    """Where the bytes are cut must not matter."""
+    sent = b"POST /api/rooms HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n{\r\n" \
+        + b"%x;a=b\r\n%b\r\n0\r\nX: y\r\n\r\n" % (len(BODY) - 1, BODY[1:])
+
+    def split(at):
+        whole = sent.replace(CODE, fresh())
+        with world.connect(way) as peer:
+            peer.send(whole[:at])
+            time.sleep(0.03)
+            peer.send(whole[at:])
+            return peer.answer().status
+    with ThreadPoolExecutor(32) as threads:
+        statuses = list(threads.map(split, range(1, len(sent))))
+    assert set(statuses) == {201}, statuses
+
+
+# Slow peers: all of these wait for a deadline of the engine (10 s for each phase), in the background.
+
+HEAD = request().split(BODY)[0]
+SLOW = {
+    "request line": (b"POST /api/ro", b"o", 408), "headers": (HEAD[:-4] + b"\r\nA: ", b"b", 408), "body": (HEAD, b" ", 408),
+    "chunks": (b"POST /api/rooms HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", 408),
+    "second request": (ASK + b"GET ", b"a", 408),
+}
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("phase", SLOW)
+def test_a_peer_that_sends_a_byte_a_second(world, way, phase):
+    first, drip, status = SLOW[phase]
+    with world.connect(way, timeout=1) as peer:
+        peer.send(first)
+        begun = time.monotonic()
+        if phase == "second request":
+            assert peer.answer().status == 404
+        while True:
+            assert time.monotonic() - begun < 16, "still open"
+            peer.send(drip)
+            try:
+                answer = peer.problem(status)
+                break
+            except TimeoutError:
+                continue
+        assert 9 < time.monotonic() - begun
+        assert answer.headers["connection"] == "close"
+        assert peer.rest() == b""
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("sent", [b"", b"\x16", bytes.fromhex("160303020001")], ids=["nothing", "a byte", "a record's head"])
+def test_a_peer_that_does_not_finish_the_handshake(world, sent):
+    with Peer(world.worlds["tls"].broker.port, timeout=16) as peer:
+        begun = time.monotonic()
+        peer.send(sent)
+        assert not peer.rest().startswith(b"HTTP"), "an answer in plain text"
+        assert 9 < time.monotonic() - begun < 16
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("way", WAYS)
+def test_a_peer_that_never_reads(world, way):
+    """It asks as long as the broker takes it, and is cut off 30 s after the last byte that went out."""
+    with world.connect(way, timeout=1, receive_buffer=4096) as peer:
+        asked = 0
+        with suppress(TimeoutError):
+            while asked < 400_000:
+                peer.send(ASK * 100)
+                asked += 100
+        assert asked < 400_000, "the broker answered on and on"
+        begun = time.monotonic()
+        eventually(lambda: is_reset(peer.socket), 40, 0.5, "reset")
+        assert time.monotonic() - begun > 15
+
+
+def is_reset(sock):
+    """Whether the other side gave up, told without reading."""
+    poll = select.poll()
+    poll.register(sock, select.POLLERR | select.POLLHUP)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_afterwards(world, way):
+    """Last. What stays is the allocator's: buffers of the 64 connections at most that were open at a time, each of them bounded by
+    16 KiB of head, 16 KiB of body, 64 KiB of answers and the TLS library's 40 KiB: 9 MB. Twice that is the bound."""
+    broker = world.worlds[way].broker
+    grown = resident(broker) - world.resident[way]
+    print(f"{way}: {grown / 1e6:+.1f} MB after {len(ROWS)} rows")
+    assert grown < 18e6
