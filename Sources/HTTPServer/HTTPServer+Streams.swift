@@ -50,7 +50,7 @@ extension HTTPServer {
             case .tooLarge(let stream, let part):
                 refuse(stream, part == .headers ? .headersTooLarge : .bodyTooLarge, connection, table)
             case .closed(let stream, _):
-                if let builder = table.streams.removeValue(forKey: stream)?.builder { streamBytes -= builder.byteCount }
+                if let state = table.streams.removeValue(forKey: stream) { release(state) }
             case .pingAcknowledged: if isDraining { try? table.session.submitGoAway(.noError) }
             case .settings, .goAway: break
             }
@@ -99,7 +99,14 @@ extension HTTPServer {
     }
 
     private func answer(_ stream: Int32, of id: ConnectionID, _ response: consuming HTTPResponse) {
-        guard let connection = connection(id), let table = connection.streams else { return wipe(&response.body) }
+        guard let connection = connection(id), let table = connection.streams, table.streams[stream] != nil else {
+            return wipe(&response.body)
+        }
+        // Whoever asks for much and takes nothing must not fill the memory.
+        if streamBytes + response.body.count > configuration.maximumStreamBytes {
+            wipe(&response.body)
+            return refuse(stream, .overloaded, connection, table)
+        }
         if response.closesConnection { try? table.session.submitGoAway(.noError) }
         send(response, stream, connection, table)
     }
@@ -120,6 +127,8 @@ extension HTTPServer {
         let headers = writer.headers(of: response)
         var body: [UInt8] = []
         if response.hasBody, !isHead { swap(&body, &response.body) }
+        table.streams[stream]?.answerBytes = body.count
+        streamBytes += body.count
         table.streams[stream]?.phase = .sending
         table.streams[stream]?.sinceMs = loop.now
         // From here on the session has the only copy, and zeroes it.
@@ -129,6 +138,10 @@ extension HTTPServer {
             wipe(&body)
         }
         markDirty(connection)
+    }
+
+    private func release(_ state: StreamTable.Stream) {
+        streamBytes -= (state.builder?.byteCount ?? 0) + state.answerBytes
     }
 
     // MARK: Deadlines
@@ -159,6 +172,12 @@ extension HTTPServer {
     }
 
     // MARK: The end
+
+    /// The connection is gone.
+    func endStreams(_ table: StreamTable) {
+        for state in table.streams.values { release(state) }
+        table.streams = [:]
+    }
 
     /// Asks the peer to take its further requests elsewhere; those that it has sent are answered (RFC 9113 section 6.8).
     func leave(_ connection: Connection) {

@@ -113,7 +113,7 @@ public actor HTTPServer: LoopActor {
     // MARK: Accepting
 
     /// Connections beyond a limit that are held only to tell their peers so.
-    static let overflow = 128
+    public static let overflow = 64
     static let acceptsATurn = 64
 
     func accept() {
@@ -194,6 +194,7 @@ public actor HTTPServer: LoopActor {
         if connection.isOverflow { overflows -= 1 }
         statistics.openConnections -= 1
         if let session = connection.session { end(session) }
+        if let table = connection.streams { endStreams(table) }
         checkDrained()
     }
 }

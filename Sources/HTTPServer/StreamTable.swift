@@ -19,6 +19,8 @@ final class StreamTable {
         /// When the phase began.
         var sinceMs: UInt64
         var isHead: Bool
+        /// Of the answer's body, which waits until the peer takes it.
+        var answerBytes = 0
     }
 
     let session: HTTP2Session

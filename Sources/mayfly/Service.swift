@@ -39,7 +39,6 @@ final class Service: Sendable {
     /// - Throws: what stands in the way, for people; nothing is left running then.
     static func start(_ settings: ServiceSettings) async throws -> Service {
         try ProcessControl.forbidCoreDumps()
-        _ = try? ProcessControl.raiseDescriptorLimit()
         try Arena.shared.prepare()
         let parts = try await prepare(settings)
         do {
@@ -146,17 +145,26 @@ final class Service: Sendable {
 
     // MARK: Listening
 
+    private static let operatorConnections = 32
+    /// Both listeners' connections that are told there are too many, the operator's, and some for files and pushes.
+    private static let reservedDescriptors = 2 * HTTPServer.overflow + operatorConnections + 64
+
     private static func listen(_ settings: ServiceSettings, _ parts: Parts) async throws -> Service {
         let broker = parts.broker
         let main = broker.loop
         let operatorHandler = OperatorHandler(broker: broker)
-        let operatorServer = HTTPServer(
-            loop: main, configuration: ServerConfiguration(address: settings.operatorListen), handler: operatorHandler)
+        var operatorConfiguration = ServerConfiguration(address: settings.operatorListen)
+        operatorConfiguration.maximumConnections = Self.operatorConnections
+        let operatorServer = HTTPServer(loop: main, configuration: operatorConfiguration, handler: operatorHandler)
         let edge = SocketEdge(loop: main, broker: broker)
         await broker.setEdge(edge)
         let api = API(broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger)), proxies: settings.proxies)
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = try settings.certificate?.load()
+        // Apps must not take the descriptors that the log, the database and pushes need.
+        let descriptors = (try? ProcessControl.raiseDescriptorLimit()) ?? 1024
+        configuration.maximumConnections = max(
+            16, min(configuration.maximumConnections, descriptors - Self.reservedDescriptors))
         let publicServer = HTTPServer(loop: main, configuration: configuration, handler: PublicHandler(api: api, edge: edge))
         let operatorAddress = try await start(operatorServer, settings.operatorListen)
         let address: SocketAddress

@@ -260,6 +260,44 @@ import Testing
         }
     }
 
+    @Test func answersThatNobodyTakesAreBounded() async throws {
+        try await withStreams {
+            $0.maximumStreamBytes = 10_000_000
+            $0.writeMs = 500
+            $0.streamCheckMs = 50
+        } _: { server, address, _, trust in
+            let client = try await StreamClient(address, trust, raw: true)
+            let noWindow = Frames.frame(type: 4, flags: 0, stream: 0, [0, 4, 0, 0, 0, 0])
+            var bytes = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8) + noWindow
+            for stream in [1, 3, 5] as [UInt8] {
+                bytes += Frames.frame(type: 1, flags: 5, stream: stream, Frames.request(path: "/large"))
+            }
+            try client.write(bytes)
+            try await eventually {
+                try client.turn()
+                return await server.statistics.refusals == 1
+            }
+            #expect(await server.streamBytes < 10_000_000)
+            client.socket.finishWriting()
+            try await eventually { await server.statistics.openConnections == 0 }
+            #expect(await server.streamBytes == 0)
+        }
+    }
+
+    @Test func aRequestCutShortHoldsNothing() async throws {
+        try await withStreams { server, address, _, trust in
+            let client = try await StreamClient(address, trust, raw: true)
+            try client.write(
+                Frames.preface + Frames.frame(type: 1, flags: 4, stream: 1, Frames.request(path: "/cut"))
+                    + Frames.frame(type: 0, flags: 0, stream: 1, [1, 2, 3]))
+            try await eventually { await server.streamBytes > 0 }
+            client.socket.resetOnClose()
+            client.socket.finishWriting()
+            try await eventually { await server.statistics.openConnections == 0 }
+            #expect(await server.streamBytes == 0)
+        }
+    }
+
     @Test func aStreamThatIsResetIsForgotten() async throws {
         try await withStreams { server, address, handler, trust in
             let client = try await StreamClient(address, trust)
