@@ -202,7 +202,7 @@ extension HTTPServer {
         case .reading where connection.queuedBytes > 0:
             connection.state = .finishing
             markDirty(connection)
-        case .streams where connection.streams?.isBusy == true: finishStreams(connection)
+        case .streams where connection.streams?.isAnswering == true: finishStreams(connection)
         case .reading, .webSocket, .streams, .lingering: drop(connection)
         case .answering, .finishing, .closed: break
         }

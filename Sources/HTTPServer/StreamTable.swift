@@ -30,5 +30,6 @@ final class StreamTable {
 
     init(_ session: HTTP2Session) { self.session = session }
 
+    var isAnswering: Bool { streams.values.contains { $0.phase != .receiving } }
     var isBusy: Bool { !streams.isEmpty || blockSinceMs != nil }
 }
