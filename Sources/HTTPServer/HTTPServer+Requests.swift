@@ -169,7 +169,8 @@ extension HTTPServer {
             connection.state = .finishing
         } else {
             connection.state = .reading
-            setDeadline(connection, .idle)
+            // What came before may still wait for the peer to take it, with the deadline of that.
+            if !connection.isBlocked { setDeadline(connection, .idle) }
             if connection.hasInput || connection.isReadable { advance(connection) }
         }
     }

@@ -120,6 +120,25 @@ import Testing
         }
     }
 
+    @Test func aPeerThatAsksOnAndDoesNotReadIsCutOff() async throws {
+        try await withServer {
+            $0.writeMs = 50
+            $0.idleMs = 3_600_000
+        } _: { server, address, _ in
+            let client = try await RawClient(address)
+            let requests = Array(String(repeating: "GET / HTTP/1.1\r\nHost: a\r\n\r\n", count: 200_000).utf8)
+            var offset = 0
+            try await eventually {
+                let written = try? client.socket.write(requests.span.extracting(droppingFirst: offset))
+                offset += written ?? 0
+                let statistics = await server.statistics
+                return statistics.accepted == 1 && statistics.openConnections == 0
+            }
+            #expect(offset < requests.count)
+            withExtendedLifetime(client) {}
+        }
+    }
+
     @Test func aPeerThatNeverClosesIsCutOff() async throws {
         try await withServer {
             $0.lingerMs = 50
