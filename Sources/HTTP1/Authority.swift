@@ -1,7 +1,7 @@
 extension Span<UInt8> {
     /// Whether the bytes are nothing, or a host and perhaps a port, as `Host` names them (RFC 9112 section 3.2, RFC 3986 section 3.2.2).
     /// The signs that RFC 3986 would allow between the parts of a name (`,` `;` `=` ...) are in no host's name, and are refused.
-    var isAuthority: Bool {
+    public var isAuthority: Bool {
         var index = hostCount
         if index < count, self[index] == UInt8(ascii: ":") {
             index += 1

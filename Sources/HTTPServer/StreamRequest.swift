@@ -54,6 +54,7 @@ enum StreamRequest {
             if name[0] == UInt8(ascii: ":") {
                 guard name.isToken(":authority") else { return }
                 hosts += 1
+                if !value.isAuthority { isMalformed = true }
                 return builder.addHeader(Self.host.span, value)
             }
             headerCount += 1
@@ -62,6 +63,7 @@ enum StreamRequest {
             case 4 where name.isToken("host"):
                 // Beside :authority, which comes first, it must say the same.
                 hosts += 1
+                if !value.isAuthority { isMalformed = true }
                 if hosts > 1 {
                     if !builder.hasHeader("host", value) { isMalformed = true }
                     return
