@@ -21,6 +21,7 @@ class Peer:
         if isinstance(address, int):
             self.socket = socket.socket()
             self.socket.bind((other_address(), 0))
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         else:
             self.socket = socket.socket(socket.AF_UNIX)
         if receive_buffer:

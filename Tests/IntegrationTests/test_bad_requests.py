@@ -1,85 +1,26 @@
 """The table of bad HTTP/1.1 requests against the broker, plain and over TLS: each answer, and that nothing came of what was refused."""
 
-import re
-import secrets
 import select
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from bad_bodies import BODIES
 from bad_requests import ASK, BODY, CODE, HEADS, HIDDEN, request
-from certificates import Certificate
+from listeners import WAYS, Listeners, fresh
 from peers import Peer
 from processes import eventually
-from world import World
 
 ROWS = HEADS + BODIES
-WAYS = ["plain", "tls"]
-
-
-class Listeners:
-    """A broker for each way to reach one."""
-
-    def __init__(self):
-        self.certificate = Certificate(Path(tempfile.mkdtemp(prefix="mayfly-tls-")))
-        self.context = self.certificate.context("http/1.1")
-        with ThreadPoolExecutor() as threads:
-            made = threads.map(lambda more: World(apns=False, **more), [{}, self.certificate.flags])
-            self.worlds = dict(zip(WAYS, made))
-        for way in WAYS:
-            for _ in range(20):
-                with self.connect(way) as peer:
-                    peer.send(ASK)
-                    peer.answer()
-        self.resident = {way: resident(world.broker) for way, world in self.worlds.items()}
-
-    def connect(self, way, **more):
-        return Peer(self.worlds[way].broker.port, self.context if way == "tls" else None, **more)
-
-    def close(self):
-        for world in self.worlds.values():
-            world.close()
 
 
 @pytest.fixture(scope="module")
 def world():
     listeners = Listeners()
     yield listeners
-    running = [world.broker.running for world in listeners.worlds.values()]
     listeners.close()
-    assert all(running), "a broker ended while the tests of this file ran"
-
-
-def resident(process):
-    """Bytes of memory that a process holds at present."""
-    status = Path(f"/proc/{process.child.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
-
-
-def fresh():
-    """A join code of the length that the table's placeholders have."""
-    return secrets.token_hex(len(CODE) // 2).encode()
-
-
-def accept(code):
-    body = b'{"joinid":"' + code + b'","client2":"d"}'
-    return b"POST /api/rooms/accept HTTP/1.1\r\nHost: a.test\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-
-
-def made(world, way, *codes):
-    """How many rooms there are with these codes: asked by an honest caller on a connection of its own."""
-    with world.connect(way) as peer:
-        statuses = []
-        for code in codes:
-            peer.send(accept(code))
-            statuses.append(peer.answer().status)
-    assert set(statuses) <= {200, 404}, statuses
-    return statuses.count(200)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -97,8 +38,8 @@ def test_row(world, way, row):
         else:
             assert answer.headers["connection"] == "close"
             assert peer.rest() == b"", "bytes after the last answer"
-    assert made(world, way, code) == row.made
-    assert made(world, way, hidden) == 0, "the hidden request was served"
+    assert world.made(way, code) == row.made
+    assert world.made(way, hidden) == 0, "the hidden request was served"
 
 
 # What can't be a row, since it needs more than bytes.
@@ -129,7 +70,7 @@ def test_half_closed_after_whole_requests(world, way):
         peer.finish()
         assert [peer.answer().status, peer.answer().status] == [404, 201]
         assert peer.rest() == b""
-    assert made(world, way, code) == 1
+    assert world.made(way, code) == 1
 
 
 HALVES = {
@@ -150,7 +91,7 @@ def test_half_closed_or_reset_within_a_request(world, way, name):
     with world.connect(way) as peer:
         peer.send(ASK + HALVES[name].replace(CODE, code))
         peer.reset()
-    assert made(world, way, code) == 0
+    assert world.made(way, code) == 0
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -162,7 +103,7 @@ def test_resets_while_requests_are_answered(world, way):
             peer.reset()
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(abandon, range(200)))
-    assert made(world, way, fresh()) == 0
+    assert world.made(way, fresh()) == 0
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -219,7 +160,7 @@ def test_a_peer_that_sends_a_byte_a_second(world, way, phase):
 @pytest.mark.background
 @pytest.mark.parametrize("sent", [b"", b"\x16", bytes.fromhex("160303020001")], ids=["nothing", "a byte", "a record's head"])
 def test_a_peer_that_does_not_finish_the_handshake(world, sent):
-    with Peer(world.worlds["tls"].broker.port, timeout=16) as peer:
+    with Peer(world.broker("tls").port, timeout=16) as peer:
         begun = time.monotonic()
         peer.send(sent)
         assert not peer.rest().startswith(b"HTTP"), "an answer in plain text"
@@ -253,7 +194,6 @@ def is_reset(sock):
 def test_memory_afterwards(world, way):
     """Last. What stays is the allocator's: buffers of the 64 connections at most that were open at a time, each of them bounded by
     16 KiB of head, 16 KiB of body, 64 KiB of answers and the TLS library's 40 KiB: 9 MB. Twice that is the bound."""
-    broker = world.worlds[way].broker
-    grown = resident(broker) - world.resident[way]
+    grown = world.growth(way)
     print(f"{way}: {grown / 1e6:+.1f} MB after {len(ROWS)} rows")
     assert grown < 18e6

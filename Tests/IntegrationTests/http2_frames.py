@@ -1,0 +1,127 @@
+"""HTTP/2 frames as raw bytes, right or wrong, and a peer that sends them and says what came of it (RFC 9113)."""
+
+import struct
+from contextlib import suppress
+
+from hpack import Decoder
+from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame
+
+from peers import Peer
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+END_STREAM = ACK = 0x01
+END_HEADERS, PADDED, HAS_PRIORITY = 0x04, 0x08, 0x20
+ERRORS = ["NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED", "FRAME_SIZE_ERROR",
+          "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED"]
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def frame(kind, stream, payload=b"", flags=0, size=None):
+    """Any frame; `size` is what its head says when that is not the payload's."""
+    return struct.pack(">I", len(payload) if size is None else size)[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def number(value, bits):
+    """An integer of HPACK with a prefix of so many bits (RFC 7541 section 5.1), the bits above it zero."""
+    most = (1 << bits) - 1
+    if value < most:
+        return bytes([value])
+    coded, value = [most], value - most
+    while value > 127:
+        coded.append(value % 128 + 128)
+        value //= 128
+    return bytes([*coded, value])
+
+
+def field(name, value):
+    """A literal field that is never indexed."""
+    return b"\x10" + number(len(name), 7) + name + number(len(value), 7) + value
+
+
+# The broker allows no table, so that a block begins with its new size (RFC 7541 section 4.2).
+TABLE_SIZE = b"\x20"
+
+
+def block(*fields):
+    return TABLE_SIZE + b"".join(field(name, value) for name, value in fields)
+
+
+def settings(*pairs, flags=0, stream=0):
+    return frame(SETTINGS, stream, b"".join(struct.pack(">HI", *pair) for pair in pairs), flags)
+
+
+def window(stream, increment):
+    return frame(WINDOW_UPDATE, stream, struct.pack(">I", increment))
+
+
+def reset(stream, code=8):
+    return frame(RST_STREAM, stream, struct.pack(">I", code))
+
+
+def head(stream, *fields, flags=END_HEADERS):
+    return frame(HEADERS, stream, block(*fields), flags)
+
+
+def data(stream, payload, flags=END_STREAM):
+    return frame(DATA, stream, payload, flags)
+
+
+GET = ((b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"localhost"), (b":path", b"/audit/nowhere"))
+POST = ((b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"localhost"), (b":path", b"/api/rooms"))
+START = PREFACE + settings()
+
+
+def ask(stream):
+    """A request that is answered 404."""
+    return head(stream, *GET, flags=END_HEADERS | END_STREAM)
+
+
+class FramePeer(Peer):
+    """A connection on which h2 was agreed."""
+
+    def __init__(self, address, tls, **more):
+        super().__init__(address, tls, **more)
+        assert self.tls.selected_alpn_protocol() == "h2"
+        self.decoder, self.statuses, self.bodies, self.pongs, self.peer_settings = Decoder(), {}, {}, 0, {}
+
+    def next_frame(self):
+        """The next frame; None at the end of the stream."""
+        while True:
+            if len(self.buffer) >= 9:
+                told, size = Frame.parse_frame_header(memoryview(self.buffer[:9]))
+                if len(self.buffer) >= 9 + size:
+                    told.parse_body(memoryview(self.buffer[9:9 + size]))
+                    self.buffer = self.buffer[9 + size:]
+                    return told
+            try:
+                more = self.receive()
+            except OSError as error:
+                if isinstance(error, TimeoutError):
+                    raise
+                return None
+            if not more:
+                return None
+            self.buffer += more
+
+    def outcome(self, stream):
+        """What became of a stream: `answer 201`, `reset CANCEL`, `goaway PROTOCOL_ERROR`, or `closed` without a word."""
+        while (told := self.next_frame()) is not None:
+            match told:
+                case SettingsFrame() if "ACK" not in told.flags:
+                    self.peer_settings |= told.settings
+                    with suppress(OSError):
+                        self.send(settings(flags=ACK))
+                case PingFrame():
+                    self.pongs += 1
+                case GoAwayFrame() if told.error_code:
+                    return f"goaway {ERRORS[told.error_code]}"
+                case RstStreamFrame() if told.stream_id == stream:
+                    return f"reset {ERRORS[told.error_code]}"
+                case HeadersFrame():
+                    fields = dict(self.decoder.decode(told.data))
+                    self.statuses[told.stream_id] = int(fields[":status"])
+                case DataFrame():
+                    self.bodies[told.stream_id] = self.bodies.get(told.stream_id, b"") + told.data
+            if told.stream_id == stream and "END_STREAM" in told.flags:
+                return f"answer {self.statuses[stream]}"
+        return "closed"
