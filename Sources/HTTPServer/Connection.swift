@@ -58,6 +58,11 @@ final class Connection: EventSource {
     var hasShare = true
     /// Waits for the end of the turn to be written.
     var isDirty = false
+    /// There was traffic since OpenSSL's buffers were last looked at, and whether they are looked at.
+    var isWarm = false
+    var isCooling = false
+    /// Its bytes are being read and parsed.
+    var isAdvancing = false
     var saidContinue = false
     var discarded = 0
 
@@ -83,16 +88,42 @@ final class Connection: EventSource {
     var isIdle: Bool { parser?.phase == .idle && !hasInput }
     var queuedBytes: Int { output.count + wire.count - wireOffset }
 
+    // The arrays are lent as locals: the compiler then need not check, at every access to one, that nobody else holds it.
+
+    func withInput<R, E: Error>(_ use: (inout [UInt8]) throws(E) -> R) throws(E) -> R {
+        var bytes: [UInt8] = []
+        swap(&bytes, &input)
+        defer { swap(&bytes, &input) }
+        return try use(&bytes)
+    }
+
+    func withOutput<R, E: Error>(_ use: (inout [UInt8]) throws(E) -> R) throws(E) -> R {
+        var bytes: [UInt8] = []
+        swap(&bytes, &output)
+        defer { swap(&bytes, &output) }
+        return try use(&bytes)
+    }
+
     func dropInput() {
-        wipe(&input)
-        input = []
+        withInput {
+            wipe(&$0)
+            $0 = []
+        }
         inputOffset = 0
     }
 
     /// Zeroes the plain bytes of answers and keeps their room.
     func dropOutput() {
-        wipe(&output)
-        output.removeAll(keepingCapacity: true)
+        withOutput {
+            wipe(&$0)
+            $0.removeAll(keepingCapacity: true)
+        }
+    }
+
+    func dropWire() {
+        var bytes: [UInt8] = []
+        swap(&bytes, &wire)
+        wipe(&bytes)
     }
 
     func ready(_ events: Events) {

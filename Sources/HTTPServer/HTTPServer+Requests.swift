@@ -28,6 +28,10 @@ extension HTTPServer {
 
     /// Reads and parses as long as the connection's state allows and there is something to read.
     func advance(_ connection: Connection) {
+        // A request that is answered at once comes back here; the loop below goes on by itself.
+        guard !connection.isAdvancing else { return }
+        connection.isAdvancing = true
+        defer { connection.isAdvancing = false }
         for _ in 0..<Self.readsATurn {
             while connection.hasInput, isTaking(connection) { takeInput(connection) }
             guard connection.isReadable, isTaking(connection) else { return }
@@ -47,7 +51,7 @@ extension HTTPServer {
             swap(&bytes, &connection.input)
         } else {
             connection.inputOffset = 0
-            wipe(&bytes)
+            recycle(&bytes)
         }
     }
 
@@ -62,44 +66,29 @@ extension HTTPServer {
     }
 
     private func read(_ connection: Connection) {
+        // A local while it is used: each access to an actor's array is checked.
+        var buffer: [UInt8] = []
+        swap(&buffer, &readBuffer)
+        defer { swap(&buffer, &readBuffer) }
         do throws(Errno) {
-            var buffer = readBuffer.mutableSpan
-            let count = try connection.socket.read(into: &buffer)
+            var room = buffer.mutableSpan
+            let count = try connection.socket.read(into: &room)
             guard let count else {
                 connection.isReadable = false
                 return
             }
             if count == 0 { return ended(connection) }
             // A short read emptied the socket, unless the end of the stream is what comes next.
-            if count < readBuffer.count, !connection.isPeerFinished { connection.isReadable = false }
-            defer { wipe(&readBuffer, first: count) }
-            if connection.tls != nil { return decrypt(count, connection) }
-            let taken = take(readBuffer.span.extracting(first: count), connection)
+            if count < buffer.count, !connection.isPeerFinished { connection.isReadable = false }
+            defer { wipe(&buffer, first: count) }
+            if connection.tls != nil { return decrypt(buffer.span.extracting(first: count), connection) }
+            let taken = take(buffer.span.extracting(first: count), connection)
             if taken < count, connection.state != .finishing, connection.state != .closed {
-                connection.input.append(contentsOf: readBuffer[taken..<count])
+                connection.withInput { $0.append(contentsOf: buffer[taken..<count]) }
             }
         } catch {
             drop(connection)
         }
-    }
-
-    private func decrypt(_ count: Int, _ connection: Connection) {
-        guard let tls = connection.tls else { return }
-        let wasReady = tls.state != .handshaking
-        do throws(TLSError) {
-            connection.input.reserveWiping(count)
-            try tls.receive(readBuffer.span.extracting(first: count), into: &connection.input)
-        } catch {
-            // An alert may wait to be sent.
-            connection.state = .finishing
-        }
-        if tls.hasCiphertext || connection.state == .finishing { markDirty(connection) }
-        if !wasReady, tls.state == .established {
-            if tls.negotiatedProtocol == "h2" { return beginStreams(connection) }
-            setDeadline(connection, .idle)
-            if connection.isOverflow { refuse(connection, .tooManyConnections) }
-        }
-        if tls.state == .closed, !connection.hasInput { ended(connection) }
     }
 
     /// Hands plain bytes to what the connection is now.
@@ -127,7 +116,7 @@ extension HTTPServer {
                 if deadlines.kind(connection.slot) != .body { setDeadline(connection, .body) }
                 if parser.awaitsContinue, !connection.saidContinue {
                     connection.saidContinue = true
-                    connection.output.append(contentsOf: ResponseWriter.goOn)
+                    connection.withOutput { $0.append(contentsOf: ResponseWriter.goOn) }
                     markDirty(connection)
                 }
             default: break
@@ -152,7 +141,7 @@ extension HTTPServer {
         statistics.requests += 1
         connection.state = .answering
         if message.wantsUpgrade, handler.shouldUpgrade(request) { return upgrade(connection, request) }
-        Task { [id = connection.id] in
+        Task.immediate { [id = connection.id] in
             var response = await handler.respond(to: request)
             request.message.wipe()
             answer(id, &response)
@@ -189,14 +178,16 @@ extension HTTPServer {
 
     private func write(_ response: HTTPResponse, closes: Bool, _ connection: Connection) {
         writer.setTime(wallMs: Clock.wallMs)
-        if connection.output.isEmpty, let spare = spareBuffers.popLast() { connection.output = spare }
-        writer.write(
-            response, isHead: connection.isHead, closes: closes, isVersion11: connection.isVersion11, to: &connection.output)
+        connection.withOutput { output in
+            if output.isEmpty, let spare = spareBuffers.popLast() { output = spare }
+            writer.write(
+                response, isHead: connection.isHead, closes: closes, isVersion11: connection.isVersion11, to: &output)
+        }
         markDirty(connection)
     }
 
     /// The peer sends no more.
-    private func ended(_ connection: Connection) {
+    func ended(_ connection: Connection) {
         connection.isReadable = false
         connection.hasEnded = true
         switch connection.state {

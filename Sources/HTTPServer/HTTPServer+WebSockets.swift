@@ -16,7 +16,7 @@ extension HTTPServer {
         }
         let head =
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: \(accept)\r\n\r\n"
-        connection.output.append(contentsOf: head.utf8)
+        connection.withOutput { $0.append(contentsOf: head.utf8) }
         markDirty(connection)
         let session = WebSocketSession(
             handle: WebSocketHandle(id: connection.id, server: self), maximumBytes: configuration.maximumMessageBytes)
@@ -90,7 +90,7 @@ extension HTTPServer {
 
     private func takeOutput(_ connection: Connection, _ session: WebSocketSession) {
         if session.machine.hasOutput {
-            session.machine.takeOutput(into: &connection.output)
+            connection.withOutput { session.machine.takeOutput(into: &$0) }
             markDirty(connection)
             if connection.queuedBytes > configuration.maximumQueuedBytes { return drop(connection) }
         }

@@ -6,8 +6,6 @@ import TLS
 
 // Writing, and ending connections after it.
 extension HTTPServer {
-    /// Frames of one HTTP/2 connection that are made at once. The last may reach beyond by its own length.
-    static var outboundBytes: Int { 32_768 }
     private static var spareLimit: Int { 64 }
     private static var spareBytes: Int { 16_384 }
 
@@ -33,61 +31,68 @@ extension HTTPServer {
         }
     }
 
+    private enum FlushOutcome { case done, blocked, failed }
+
     func flush(_ connection: Connection) {
-        guard encrypt(connection) else { return drop(connection) }
+        var wire: [UInt8] = []
+        swap(&wire, &connection.wire)
+        switch write(connection, &wire) {
+        case .done:
+            connection.wireOffset = 0
+            recycle(&wire)
+            written(connection)
+        case .blocked:
+            swap(&wire, &connection.wire)
+            connection.isBlocked = true
+            if connection.state != .webSocket { setDeadline(connection, .write) }
+        case .failed:
+            wipe(&wire)
+            drop(connection)
+        }
+    }
+
+    private func write(_ connection: Connection, _ wire: inout [UInt8]) -> FlushOutcome {
+        guard encrypt(connection, &wire) else { return .failed }
         do throws(Errno) {
-            while connection.wireOffset < connection.wire.count {
-                let written = try connection.socket.write(connection.wire.span.extracting(droppingFirst: connection.wireOffset))
-                guard let written else {
-                    connection.isBlocked = true
-                    if connection.state != .webSocket { setDeadline(connection, .write) }
-                    return
-                }
+            while connection.wireOffset < wire.count {
+                let written = try connection.socket.write(wire.span.extracting(droppingFirst: connection.wireOffset))
+                guard let written else { return .blocked }
                 connection.wireOffset += written
             }
         } catch {
-            return drop(connection)
+            return .failed
         }
-        recycle(connection)
-        written(connection)
+        return .done
     }
 
     /// Moves the turn's output to the wire, through TLS if there is any.
-    private func encrypt(_ connection: Connection) -> Bool {
-        if let tls = connection.tls {
-            if let session = connection.streams?.session, tls.state == .established {
-                guard (try? session.takeOutbound(into: &outbound, limit: Self.outboundBytes)) != nil else { return false }
-                defer {
-                    wipe(&outbound)
-                    outbound.removeAll(keepingCapacity: true)
-                }
-                guard outbound.isEmpty || (try? tls.send(outbound.span)) != nil else { return false }
+    private func encrypt(_ connection: Connection, _ wire: inout [UInt8]) -> Bool {
+        if let tls = connection.tls { return encrypt(connection, tls, &wire) }
+        connection.withOutput { output in
+            if wire.isEmpty {
+                swap(&wire, &output)
+            } else {
+                wire.reserveWiping(output.count)
+                wire.append(contentsOf: output)
+                wipe(&output)
+                output.removeAll(keepingCapacity: true)
             }
-            if !connection.output.isEmpty {
-                guard (try? tls.send(connection.output.span)) != nil else { return false }
-                connection.dropOutput()
-            }
-            tls.takeCiphertext(into: &connection.wire)
-        } else if connection.wire.isEmpty {
-            swap(&connection.wire, &connection.output)
-        } else {
-            connection.wire.reserveWiping(connection.output.count)
-            connection.wire.append(contentsOf: connection.output)
-            connection.dropOutput()
         }
         return true
     }
 
     /// An idle connection holds no buffers; busy ones pass them around.
-    private func recycle(_ connection: Connection) {
-        connection.wireOffset = 0
-        var buffer: [UInt8] = []
-        swap(&buffer, &connection.wire)
+    func recycle(_ buffer: inout [UInt8]) {
         // Answers hold capabilities.
         wipe(&buffer)
-        guard buffer.capacity > 0, buffer.capacity <= Self.spareBytes, spareBuffers.count < Self.spareLimit else { return }
         buffer.removeAll(keepingCapacity: true)
-        spareBuffers.append(buffer)
+        guard buffer.capacity > 0, buffer.capacity <= Self.spareBytes, spareBuffers.count < Self.spareLimit else {
+            buffer = []
+            return
+        }
+        var spare: [UInt8] = []
+        swap(&spare, &buffer)
+        spareBuffers.append(spare)
     }
 
     private func written(_ connection: Connection) {
@@ -117,9 +122,9 @@ extension HTTPServer {
     private func linger(_ connection: Connection) {
         if let tls = connection.tls {
             tls.close()
-            tls.takeCiphertext(into: &connection.wire)
-            _ = try? connection.socket.write(connection.wire.span)
-            connection.wire = []
+            var last: [UInt8] = []
+            tls.takeCiphertext(into: &last)
+            _ = try? connection.socket.write(last.span)
         }
         connection.dropInput()
         connection.socket.finishWriting()

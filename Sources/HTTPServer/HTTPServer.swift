@@ -34,6 +34,8 @@ public actor HTTPServer: LoopActor {
     var timers: Set<Deadlines.Kind> = []
     var readBuffer = [UInt8](repeating: 0, count: 32_768)
     var writer = ResponseWriter()
+    /// Connections that may hold buffers of OpenSSL's.
+    var cooling: [ConnectionID] = []
     /// Frames of HTTP/2 on their way into TLS.
     var outbound: [UInt8] = []
     /// What requests of HTTP/2 hold.
@@ -187,7 +189,7 @@ public actor HTTPServer: LoopActor {
         deadlines.clear(connection.slot)
         connection.dropInput()
         connection.dropOutput()
-        wipe(&connection.wire)
+        connection.dropWire()
         slots[connection.slot] = nil
         freeSlots.append(connection.id.slot)
         if connection.hasShare { addresses.remove(connection.remote) }

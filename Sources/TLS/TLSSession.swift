@@ -75,6 +75,19 @@ internal import COpenSSL
         }
     }
 
+    /// Encrypts `plaintext` to the end of `ciphertext`, after what waits for `takeCiphertext`.
+    public func send(_ plaintext: Span<UInt8>, into ciphertext: inout [UInt8]) throws(TLSError) {
+        takeCiphertext(into: &ciphertext)
+        swap(&ciphertext, &output)
+        defer { swap(&ciphertext, &output) }
+        try send(plaintext)
+    }
+
+    /// Gives back OpenSSL's buffers, 34 KB, until there is traffic again. Without effect while a record is incomplete.
+    public func releaseBuffers() {
+        if state == .established { unsafe _ = SSL_free_buffers(ssl) }
+    }
+
     /// Encrypts `plaintext`; the result waits for `takeCiphertext`.
     public func send(_ plaintext: Span<UInt8>) throws(TLSError) {
         if case .failed(let error) = state { throw error }

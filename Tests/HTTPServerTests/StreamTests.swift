@@ -212,6 +212,7 @@ import Testing
     @Test func aPeerThatDoesNotReadIsCutOff() async throws {
         try await withStreams {
             $0.writeMs = 50
+            $0.maximumStreamBytes = 400 << 20
         } _: { server, address, _, trust in
             let client = try await StreamClient(address, trust)
             #expect(try await client.answer(try client.request("GET", "/")) == "200 get / ")
