@@ -9,8 +9,11 @@ public struct HTTP2Limits: Sendable {
     public var concurrentStreams: UInt32
     /// Streams that came to nothing (reset by either end before the answer was complete) minus those that were answered.
     public var wastedStreams = 200
-    /// Frames other than HEADERS and DATA with content, between two complete requests.
+    /// Frames other than HEADERS and DATA with nothing but content, between two complete requests.
     public var controlFrames = 10_000
+    /// All bytes received between two complete requests: bounds the frames that are passed over in silence (of unknown kinds, on closed
+    /// streams). To be more than all open streams' requests may have together.
+    public var bytesBetweenRequests = 8 << 20
 
     /// HPACK's memory of the peer's fields, which may be capabilities; 0: nothing of a request outlives it there.
     public var headerTableBytes: UInt32 = 4096

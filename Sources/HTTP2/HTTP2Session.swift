@@ -17,6 +17,7 @@ internal import CNghttp2
     var blockBytes = 0
     var wastedStreams = 0
     var controlFrames = 0
+    var bytesSinceRequest = 0
     /// Whether the peer's settings have come.
     public internal(set) var hasRemoteSettings = false
     /// A header block has begun and not ended; until it does, the peer can send nothing else.
@@ -50,6 +51,10 @@ internal import CNghttp2
 
     /// Takes in bytes from the peer; what they say waits for `takeEvents`.
     public func receive(_ bytes: Span<UInt8>) throws(HTTP2Error) {
+        if role == .server {
+            bytesSinceRequest += bytes.count
+            if bytesSinceRequest > limits.bytesBetweenRequests { terminate(.enhanceYourCalm) }
+        }
         let result = unsafe bytes.withUnsafeBufferPointer { unsafe nghttp2_session_mem_recv(session, $0.baseAddress, $0.count) }
         if result < 0 { throw HTTP2Error(code: Int32(result)) }
     }

@@ -75,6 +75,7 @@ extension HTTP2Session {
     private func began(_ header: nghttp2_frame_hd, _ session: OpaquePointer?) {
         guard role == .server, header.type != UInt8(NGHTTP2_HEADERS.rawValue),
             header.type != UInt8(NGHTTP2_DATA.rawValue) || header.length == 0
+                || header.flags & UInt8(NGHTTP2_FLAG_PADDED.rawValue) != 0
         else { return }
         controlFrames += 1
         if controlFrames == limits.controlFrames {
@@ -156,6 +157,7 @@ extension HTTP2Session {
     private func receivedEnd(_ header: nghttp2_frame_hd) {
         guard header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0 else { return }
         controlFrames = 0
+        bytesSinceRequest = 0
         guard streams[header.stream_id] != nil else { return }
         streams[header.stream_id]!.ended = true
         events.append(.end(stream: header.stream_id))

@@ -108,6 +108,25 @@ import Testing
         #expect(Self.goAway(server) == HTTP2ErrorCode.enhanceYourCalm.rawValue)
     }
 
+    @Test func dataFramesOfPaddingAreCounted() throws {
+        let server = try Self.server { $0.controlFrames = 50 }
+        try server.receive(Frames.headers(stream: 1, Frames.request(), end: false))
+        for _ in 0..<60 { try? server.receive(Frames.frame(type: 0, flags: 8, stream: 1, [1, 0])) }
+        #expect(Self.goAway(server) == HTTP2ErrorCode.enhanceYourCalm.rawValue)
+    }
+
+    @Test(arguments: [UInt8(0x10), 0x42])
+    func framesPassedOverInSilenceAreBounded(type: UInt8) throws {
+        let server = try Self.server { $0.bytesBetweenRequests = 2000 }
+        for stream in UInt32(0)..<20 {
+            try server.receive(Frames.headers(stream: 2 * stream + 1, Frames.request(), end: true))
+            for _ in 0..<10 { try server.receive(Frames.frame(type: type, flags: 0, stream: 0, [0, 0, 0, 1])) }
+        }
+        #expect(Self.goAway(server) == nil)
+        for _ in 0..<200 { try? server.receive(Frames.frame(type: type, flags: 0, stream: 0, [0, 0, 0, 1])) }
+        #expect(Self.goAway(server) == HTTP2ErrorCode.enhanceYourCalm.rawValue)
+    }
+
     @Test func continuationsForEverAreAFlood() throws {
         let server = try Self.server()
         #expect(throws: HTTP2Error.self) {
