@@ -45,7 +45,8 @@ def called(host):
     return request(host=host)
 
 
-HIDDEN_CREATE = request(body=BODY.replace(CODE, HIDDEN))
+# The line by which the proxies of test_proxies.py refuse it, wherever they see it.
+HIDDEN_CREATE = request(b"POST /api/rooms HTTP/1.1", b"Hidden: 1", body=BODY.replace(CODE, HIDDEN))
 ASK = b"GET /audit/nowhere HTTP/1.1\r\nHost: a.test\r\n\r\n"  # 404
 ASK_ROOM = b"GET /api/room HTTP/1.1\r\nHost: a.test\r\n\r\n"  # 401
 

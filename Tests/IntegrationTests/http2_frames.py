@@ -1,5 +1,6 @@
 """HTTP/2 frames as raw bytes, right or wrong, and a peer that sends them and says what came of it (RFC 9113)."""
 
+import select
 import struct
 from contextlib import suppress
 
@@ -82,46 +83,88 @@ class FramePeer(Peer):
     def __init__(self, address, tls, **more):
         super().__init__(address, tls, **more)
         assert self.tls.selected_alpn_protocol() == "h2"
-        self.decoder, self.statuses, self.bodies, self.pongs, self.peer_settings = Decoder(), {}, {}, 0, {}
+        self.decoder, self.statuses, self.bodies, self.ends = Decoder(), {}, {}, {}
+        self.acknowledges = True  # that is, sends frames of its own accord
+        self.pongs, self.peer_settings, self.goaways, self.error = 0, {}, [], None
 
     def next_frame(self):
         """The next frame; None at the end of the stream."""
-        while True:
-            if len(self.buffer) >= 9:
-                told, size = Frame.parse_frame_header(memoryview(self.buffer[:9]))
-                if len(self.buffer) >= 9 + size:
-                    told.parse_body(memoryview(self.buffer[9:9 + size]))
-                    self.buffer = self.buffer[9 + size:]
-                    return told
+        while (told := self._parse()) is None:
             try:
                 more = self.receive()
-            except OSError as error:
-                if isinstance(error, TimeoutError):
-                    raise
+            except TimeoutError:
+                raise
+            except OSError:
                 return None
             if not more:
                 return None
             self.buffer += more
+        return told
 
     def outcome(self, stream):
         """What became of a stream: `answer 201`, `reset CANCEL`, `goaway PROTOCOL_ERROR`, or `closed` without a word."""
-        while (told := self.next_frame()) is not None:
-            match told:
-                case SettingsFrame() if "ACK" not in told.flags:
-                    self.peer_settings |= told.settings
+        while stream not in self.ends and (told := self.next_frame()) is not None:
+            self.note(told)
+            if self.error:
+                return f"goaway {self.error}"
+        return self.ends.get(stream, "closed")
+
+    def note(self, told):
+        """Keeps what a frame says, and acknowledges settings."""
+        stream = told.stream_id
+        match told:
+            case SettingsFrame() if "ACK" not in told.flags:
+                self.peer_settings |= told.settings
+                if self.acknowledges:
                     with suppress(OSError):
                         self.send(settings(flags=ACK))
-                case PingFrame():
-                    self.pongs += 1
-                case GoAwayFrame() if told.error_code:
-                    return f"goaway {ERRORS[told.error_code]}"
-                case RstStreamFrame() if told.stream_id == stream:
-                    return f"reset {ERRORS[told.error_code]}"
-                case HeadersFrame():
-                    fields = dict(self.decoder.decode(told.data))
-                    self.statuses[told.stream_id] = int(fields[":status"])
-                case DataFrame():
-                    self.bodies[told.stream_id] = self.bodies.get(told.stream_id, b"") + told.data
-            if told.stream_id == stream and "END_STREAM" in told.flags:
-                return f"answer {self.statuses[stream]}"
-        return "closed"
+            case PingFrame():
+                self.pongs += 1
+            case GoAwayFrame():
+                self.goaways.append(told)
+                self.error = ERRORS[told.error_code] if told.error_code else None
+            case RstStreamFrame():
+                self.ends.setdefault(stream, f"reset {ERRORS[told.error_code]}")
+            case HeadersFrame():
+                self.statuses[stream] = int(dict(self.decoder.decode(told.data))[":status"])
+            case DataFrame():
+                self.bodies[stream] = self.bodies.get(stream, b"") + told.data
+        if "END_STREAM" in told.flags:
+            self.ends.setdefault(stream, f"answer {self.statuses[stream]}")
+
+    def flood(self, frames, count, reads=True):
+        """Sends `frames(number)` so often, noting the answers meanwhile. Returns how many were sent before the other side closed, or
+        (where nothing is read) took no more."""
+        sent = 0
+        while sent < count:
+            burst = b"".join(frames(number) for number in range(sent, min(sent + 100, count)))
+            try:
+                self.socket.sendall(self._seal(burst))
+            except OSError:
+                return sent
+            sent += 100
+            while reads and select.select([self.socket], [], [], 0)[0]:
+                try:
+                    told = self.next_frame()
+                except TimeoutError:
+                    break
+                if told is None:
+                    return sent
+                self.note(told)
+                if self.error:
+                    return sent
+        return sent
+
+    def _seal(self, data):
+        self.tls.write(data)
+        return self.outgoing.read()
+
+    def _parse(self):
+        if len(self.buffer) < 9:
+            return None
+        told, size = Frame.parse_frame_header(memoryview(self.buffer[:9]))
+        if len(self.buffer) < 9 + size:
+            return None
+        told.parse_body(memoryview(self.buffer[9:9 + size]))
+        self.buffer = self.buffer[9 + size:]
+        return told

@@ -1,9 +1,7 @@
 """The table of bad HTTP/1.1 requests against the broker, plain and over TLS: each answer, and that nothing came of what was refused."""
 
-import select
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import pytest
 
@@ -11,7 +9,6 @@ from bad_bodies import BODIES
 from bad_requests import ASK, BODY, CODE, HEADS, HIDDEN, request
 from listeners import WAYS, Listeners, fresh
 from peers import Peer
-from processes import eventually
 
 ROWS = HEADS + BODIES
 
@@ -122,72 +119,6 @@ def test_every_split_of_a_request(world, way):
     with ThreadPoolExecutor(32) as threads:
         statuses = list(threads.map(split, range(1, len(sent))))
     assert set(statuses) == {201}, statuses
-
-
-# Slow peers: all of these wait for a deadline of the engine (10 s for each phase), in the background.
-
-HEAD = request().split(BODY)[0]
-SLOW = {
-    "request line": (b"POST /api/ro", b"o", 408), "headers": (HEAD[:-4] + b"\r\nA: ", b"b", 408), "body": (HEAD, b" ", 408),
-    "chunks": (b"POST /api/rooms HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", 408),
-    "second request": (ASK + b"GET ", b"a", 408),
-}
-
-
-@pytest.mark.background
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("phase", SLOW)
-def test_a_peer_that_sends_a_byte_a_second(world, way, phase):
-    first, drip, status = SLOW[phase]
-    with world.connect(way, timeout=1) as peer:
-        peer.send(first)
-        begun = time.monotonic()
-        if phase == "second request":
-            assert peer.answer().status == 404
-        while True:
-            assert time.monotonic() - begun < 16, "still open"
-            peer.send(drip)
-            try:
-                answer = peer.problem(status)
-                break
-            except TimeoutError:
-                continue
-        assert 9 < time.monotonic() - begun
-        assert answer.headers["connection"] == "close"
-        assert peer.rest() == b""
-
-
-@pytest.mark.background
-@pytest.mark.parametrize("sent", [b"", b"\x16", bytes.fromhex("160303020001")], ids=["nothing", "a byte", "a record's head"])
-def test_a_peer_that_does_not_finish_the_handshake(world, sent):
-    with Peer(world.broker("tls").port, timeout=16) as peer:
-        begun = time.monotonic()
-        peer.send(sent)
-        assert not peer.rest().startswith(b"HTTP"), "an answer in plain text"
-        assert 9 < time.monotonic() - begun < 16
-
-
-@pytest.mark.background
-@pytest.mark.parametrize("way", WAYS)
-def test_a_peer_that_never_reads(world, way):
-    """It asks as long as the broker takes it, and is cut off 30 s after the last byte that went out."""
-    with world.connect(way, timeout=1, receive_buffer=4096) as peer:
-        asked = 0
-        with suppress(TimeoutError):
-            while asked < 400_000:
-                peer.send(ASK * 100)
-                asked += 100
-        assert asked < 400_000, "the broker answered on and on"
-        begun = time.monotonic()
-        eventually(lambda: is_reset(peer.socket), 40, 0.5, "reset")
-        assert time.monotonic() - begun > 15
-
-
-def is_reset(sock):
-    """Whether the other side gave up, told without reading."""
-    poll = select.poll()
-    poll.register(sock, select.POLLERR | select.POLLHUP)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 @pytest.mark.parametrize("way", WAYS)
