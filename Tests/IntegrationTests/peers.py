@@ -17,10 +17,10 @@ class Closed(Exception):
 class Peer:
     """`address` is a port of this machine or the path of a Unix-domain socket."""
 
-    def __init__(self, address, tls=None, timeout=5, receive_buffer=None):
+    def __init__(self, address, tls=None, timeout=5, receive_buffer=None, source=None):
         if isinstance(address, int):
             self.socket = socket.socket()
-            self.socket.bind((other_address(), 0))
+            self.socket.bind((source or other_address(), 0))
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         else:
             self.socket = socket.socket(socket.AF_UNIX)

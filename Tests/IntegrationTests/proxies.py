@@ -19,6 +19,7 @@ http {{
   client_header_timeout 1s; client_body_timeout 1s; lingering_close off; keepalive_requests 100000;
   large_client_header_buffers 8 64k; client_max_body_size 1m;
   {leniency}
+  map $http_upgrade $upstream_connection {{ default upgrade; "" ""; }}
   upstream broker {{ server {upstream}; keepalive 1; keepalive_requests 100000; }}
   server {{
     listen 127.0.0.1:{port};
@@ -26,8 +27,9 @@ http {{
     proxy_http_version 1.1;
     proxy_set_header Host $host;
     proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-    location / {{ proxy_set_header Connection ""; proxy_pass http://broker; }}
-    location /ws {{ proxy_set_header Connection upgrade; proxy_set_header Upgrade $http_upgrade; proxy_pass http://broker; }}
+    proxy_set_header Connection $upstream_connection;
+    proxy_set_header Upgrade $http_upgrade;
+    location / {{ proxy_pass http://broker; }}
   }}
 }}
 """
@@ -36,7 +38,7 @@ HAPROXY = """
 defaults
   mode http
   timeout connect 1s
-  timeout client 2s
+  timeout client 1s
   timeout server 15s
   timeout http-request 1s
   timeout http-keep-alive 10s
@@ -67,7 +69,7 @@ class Proxy:
         where = f"127.0.0.1:{upstream}" if isinstance(upstream, int) else f"unix{'@' if kind == 'haproxy' else ':'}{upstream}"
         text = (NGINX if kind == "nginx" else HAPROXY).format(
             folder=self.folder, port=self.port, upstream=where, leniency=LENIENT[kind] if lenient else "",
-            single="maxconn 1" if single else "", root="user root;" if Path("/proc/self").stat().st_uid == 0 else "")
+            single="pool-max-conn 1" if single else "", root="user root;" if Path("/proc/self").stat().st_uid == 0 else "")
         file = self.folder / "proxy.conf"
         file.write_text(text)
         path = shutil.which(kind) or f"/usr/sbin/{kind}"
