@@ -14,6 +14,8 @@ import Glibc
     }
 
     mutating func append(_ bytes: UnsafePointer<CChar>, _ length: Int) {
+        // Nothing may come before there is a place for it: llhttp reports an empty name.
+        guard length > 0 else { return }
         if count + length > capacity { grow(to: count + length) }
         unsafe memcpy(base! + count, bytes, length)
         count += length

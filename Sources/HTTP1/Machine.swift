@@ -126,6 +126,8 @@ extension Machine {
             part = .name
         }
         guard headerBytes <= limits.headerBytes, fields.count <= limits.headerCount else { return refuse(.headersTooLarge) }
+        // llhttp lets a space stand inside a name.
+        if unsafe memchr(bytes, 0x20, count) != nil { return refuse(.malformed) }
         if part == .name { unsafe store.append(bytes, count) }
         return true
     }
@@ -200,6 +202,7 @@ extension Machine {
             if let unmet { return stop(unmet) }
         } else {
             head.status = unsafe llhttp.pointee.status_code
+            guard (100...999).contains(head.status) else { return stop(.malformed) }
             // RFC 9112 section 6.3: these have no body, whatever the header lines say; llhttp leaves that to its user.
             if isAnswerToHead || head.status == 204 || head.status == 304 { return 1 }
         }

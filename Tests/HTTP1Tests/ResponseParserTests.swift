@@ -33,6 +33,10 @@ import Testing
         ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi", "malformed"),
         ("HTTP/1.1 200 OK\r\nContent-Le", "malformed"),
         ("HTTP/1.1 200 OK\nContent-Length: 2\n\nhi", "malformed"),
+        ("HTTP/1.1 200 OK\r\n: 1\r\n\r\n", "malformed"),
+        ("HTTP/1.1 200 OK\r\nA b: 1\r\nContent-Length: 0\r\n\r\n", "malformed"),
+        ("HTTP/1.1 20 OK\r\nContent-Length: 0\r\n\r\n", "malformed"),
+        ("HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n", "malformed"),
         ("SSH-2.0-x\r\n", "malformed"),
         ("", "malformed"),
     ])
