@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: run demo test check clean
+.PHONY: run demo test check fuzz clean
 
 # Builds and starts broker, operator listener and APNs simulator with throw-away keys in var/, and stays.
 run:
@@ -26,10 +26,14 @@ test:
 	echo "outside:  $$(tail -n 1 .build/log/outside)"; \
 	(( modules == 0 && outside == 0 ))
 
-# Format, boundaries, sanitizers.
+# Format, boundaries, sanitizers, fuzzing.
 check:
 	@scripts/setup test
 	scripts/check
+
+# One fuzz target for longer: make fuzz TARGET=request SECONDS=600
+fuzz:
+	scripts/fuzz $(TARGET) $(SECONDS)
 
 clean:
 	rm -rf .build

@@ -80,3 +80,11 @@ let package = Package(
         tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
     ]
 )
+
+// What libFuzzer drives (scripts/fuzz). The program has libFuzzer's `main`, so no other build may see it.
+if Context.environment["FUZZ_TARGET"] != nil {
+    package.targets.append(
+        .executableTarget(
+            name: "Fuzz", dependencies: ["Linux", "HTTP1", "HTTP2", "WebSocket"],
+            path: "Tests/Fuzz", exclude: ["Seeds"], swiftSettings: strict))
+}

@@ -1,0 +1,6 @@
+/// What libFuzzer, whose `main` this program has, calls with each input.
+@c(LLVMFuzzerTestOneInput) @safe
+public func fuzzOneInput(_ bytes: UnsafePointer<UInt8>?, _ count: Int) -> Int32 {
+    FuzzTarget.chosen.run(unsafe Array(UnsafeBufferPointer(start: bytes, count: count)))
+    return 0
+}

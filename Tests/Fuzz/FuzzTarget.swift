@@ -1,0 +1,31 @@
+import HTTP2
+import Linux
+
+/// A reader of hostile bytes and what must hold of it, whatever the bytes are. Chosen by the variable `FUZZ_TARGET`; `scripts/fuzz` runs them.
+enum FuzzTarget: String, CaseIterable, Sendable {
+    case request, response, websocket, http2server, http2client
+
+    /// Reads `input`; a property that does not hold ends the process.
+    func run(_ input: [UInt8]) {
+        switch self {
+        case .request: RequestFuzz.run(input)
+        case .response: ResponseFuzz.run(input)
+        case .websocket: WebSocketFuzz.run(input)
+        case .http2server: HTTP2Fuzz.run(input, as: .server)
+        case .http2client: HTTP2Fuzz.run(input, as: .client)
+        }
+    }
+
+    static let chosen: FuzzTarget = {
+        let name = Environment.all.first { $0.name == "FUZZ_TARGET" }?.value ?? ""
+        guard let target = FuzzTarget(rawValue: name) else {
+            fatalError("FUZZ_TARGET is \"\(name)\"; it names one of: \(allCases.map(\.rawValue).joined(separator: ", "))")
+        }
+        return target
+    }()
+}
+
+/// Ends the process, so that libFuzzer keeps the input, where `holds` is false.
+func require(_ holds: Bool, _ property: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line) {
+    if !holds { fatalError(property(), file: file, line: line) }
+}
