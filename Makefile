@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: run demo test check fuzz clean
+.PHONY: run demo test check fuzz bench clean
 
 # Builds and starts broker, operator listener and APNs simulator with throw-away keys in var/, and stays.
 run:
@@ -34,6 +34,12 @@ check:
 # One fuzz target for longer: make fuzz TARGET=request SECONDS=600
 fuzz:
 	scripts/fuzz $(TARGET) $(SECONDS)
+
+# The figures of docs/benchmarks.md, which this prints: ten minutes on two quiet cores. ONLY=engine|pairs|idle takes one part.
+bench:
+	@scripts/setup bench
+	swift build -c release --product mayfly
+	@python3 Benchmarks/bench.py --only '$(ONLY)' --rounds $(or $(ROUNDS),3) --seconds $(or $(SECONDS),5)
 
 clean:
 	rm -rf .build

@@ -86,6 +86,12 @@ extension Tables {
         if code.short, try rows("SELECT count(*) FROM code WHERE short = 1", read: { Int($0.int(0)) })[0] >= shortLimit {
             return .tooManyShort
         }
+        try insert(room, code: code, token: token)
+        return .created
+    }
+
+    /// The rows of a new room and its ledger entry, without a look at what stands there.
+    func insert(_ room: RoomRecord, code: PendingCode, token: TokenRecord?) throws {
         let creator = room.creator
         try run(
             """
@@ -100,7 +106,6 @@ extension Tables {
             """, .time(code.expires), .blob(code.code), .blob(code.room), .time(code.roomExpires), .number(code.generation),
             .blob(code.pending), .blob(code.creator), .int(code.short ? 1 : 0))
         if let token { try insert(token) }
-        return .created
     }
 
     func accept(

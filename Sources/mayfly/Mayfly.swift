@@ -9,7 +9,7 @@ struct Mayfly {
     static func main() {
         let words = Array(CommandLine.arguments.dropFirst())
         // On the main thread and before any other exists, so that all of them leave these signals to the loop that waits for them.
-        if ["serve", "demo", "apns-simulator"].contains(words.first) {
+        if ["serve", "demo", "apns-simulator"].contains(words.first) || words.starts(with: ["bench", "engine"]) {
             Signal.block([.terminate, .interrupt])
             if words.first == "serve" { Signal.block([.hangup]) }
             Signal.ignore(.pipe)
@@ -44,6 +44,7 @@ struct Mayfly {
         case "policy": try PolicyCommand.run(rest)
         case "apns": try APNsCommand.run(rest)
         case "apns-simulator": try await SimulatorCommand.run(rest)
+        case "bench": try await BenchCommand.run(rest)
         case "--version", "version": Terminal.out("mayfly \(version)")
         case "--help", "help": Terminal.out(usage)
         case nil: throw UsageError("no command.\n\(usage)")
@@ -62,6 +63,7 @@ struct Mayfly {
           policy show [FILE|NAME]   a policy's limits, pushes, and the odds of guessing a join code
           apns jwt                  print a provider token
           apns-simulator            an APNs for tests and development
+          bench engine|rows         what `make bench` holds the broker against
         Each command has --help.
         """
 }

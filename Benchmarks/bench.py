@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|idle ROUNDS=3 SECONDS=5`."""
+
+import argparse
+import signal
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+import engine  # noqa: E402
+import idle  # noqa: E402
+import machine  # noqa: E402
+import pairs  # noqa: E402
+import page  # noqa: E402
+import processes  # noqa: E402
+
+PARTS = ("engine", "pairs", "idle")
+PAGE = machine.REPOSITORY / "docs/benchmarks.md"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("", *PARTS), default="", help="one part, printed but not kept as docs/benchmarks.md")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=5)
+    asked = parser.parse_args()
+    if asked.rounds < 1 or asked.seconds < 1:
+        parser.error("--rounds and --seconds take whole numbers from 1 on")
+
+    start = time.monotonic()
+
+    def note(text):
+        print(f"{time.monotonic() - start:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended"))
+    facts = machine.facts(processes.node())
+    descriptors = processes.prepare()
+    sections = []
+    try:
+        if asked.only in ("", "engine"):
+            sections.append(engine.run(asked.rounds, asked.seconds, note))
+        if asked.only in ("", "pairs"):
+            sections.append(pairs.run(asked.rounds, asked.seconds, note))
+        if asked.only in ("", "idle"):
+            sections.append(idle.run(asked.rounds, asked.seconds, descriptors, note))
+    except processes.Invalid as reason:
+        raise SystemExit(f"bench: {reason}")
+    finally:
+        processes.stop_all()
+
+    text = page.page(sections, facts, asked.rounds, asked.seconds)
+    if not asked.only:
+        PAGE.write_text(text)
+    print(text)
+
+
+main()

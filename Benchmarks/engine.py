@@ -1,0 +1,93 @@
+"""Requests a second of the HTTP engine and of nginx: the same constant answer, with and without idle connections."""
+
+import socket
+import ssl
+
+import load
+from hold import Holder
+from page import Aim, Section, Series
+from processes import BODY, Engine, Invalid, Nginx, folder, throwaway_keys
+
+IDLE = 5_000
+
+
+def run(rounds, seconds, note):
+    section = Section("The engine against nginx")
+    section.text(f"""
+        `mayfly bench engine` is the HTTP server that the broker stands on, with a handler that gives a constant. nginx gives the same {len(BODY)} bytes by `return 200`: one
+        worker, no access log. Both run on one core, the load (`wrk -t1 -c{load.CONNECTIONS}`, keep-alive) on the other; for HTTP/2, `h2load -t1 -c{load.CONNECTIONS} -m32`. TLS uses the same ECDSA P-256
+        certificate for both. Each server runs twice: once with no other connection and once with {IDLE:,} that have sent one request and stay open and silent;
+        all four are measured in turn in each round. CPU is the server's own, user and kernel, by `/proc`.
+        """)
+    state = folder("engine-keys")
+    throwaway_keys(state)
+    certificate = state / "keys/simulator.pem"
+    for name, tls, measure in (
+        ("plain, HTTP/1.1", None, load.wrk),
+        ("TLS, HTTP/1.1", certificate, lambda server, seconds: load.wrk(server, seconds, tls=True)),
+        ("TLS, HTTP/2", certificate, load.h2load),
+    ):
+        note(f"engine: {name}")
+        _kind(section, name, tls, measure, rounds, seconds)
+    return section
+
+
+def _kind(section, name, certificate, measure, rounds, seconds):
+    servers = {
+        (who, idle): make(f"{who}-{'idle' if idle else 'alone'}", certificate)
+        for idle in (False, True) for who, make in (("Mayfly", Engine), ("nginx", Nginx))
+    }
+    holders = []
+    try:
+        if certificate:
+            spoken = {who: _handshake(servers[who, False].port, "2" in name) for who in ("Mayfly", "nginx")}
+            if measure is load.h2load and spoken["Mayfly"][2] != "h2":
+                section.text(f"**{name}**: not measured, the engine does not speak it.")
+                return
+            if spoken["Mayfly"] != spoken["nginx"]:
+                raise Invalid(f"the two do not speak the same: {spoken}")
+            name = f"{name} ({spoken['Mayfly'][0].replace('v', ' ')}, {spoken['Mayfly'][1]})"
+        for (who, idle), server in servers.items():
+            if idle:
+                holders.append(Holder("idle", server.port, IDLE, tls=bool(certificate)))
+        for holder in holders:
+            holder.expect("held")
+        rate = {key: Series() for key in servers}
+        cpu = {key: Series() for key in servers}
+        for server in servers.values():
+            measure(server, 1)
+        for _ in range(rounds):
+            for key, server in servers.items():
+                result = measure(server, seconds)
+                rate[key].add(result.rate)
+                cpu[key].add(result.cpu_us)
+    finally:
+        for process in [*holders, *servers.values()]:
+            process.stop()
+
+    def row(who, idle):
+        mine, nginx = (who, idle), ("nginx", idle)
+        ratio = "" if who == "nginx" else rate[mine].over(rate[nginx])
+        return [who, f"{IDLE:,}" if idle else "none", rate[mine], cpu[mine], ratio, rate[mine].over(rate[who, False]) if idle else ""]
+
+    section.parts.append(f"**{name}**")
+    section.table(
+        ["server", "idle connections", "requests a second", "CPU µs a request", "of nginx's rate", "of its own without idle ones"],
+        [row(who, idle) for who, idle in servers])
+    short = name.partition(" (")[0]
+    section.aims.append(Aim(
+        f"engine with {IDLE:,} idle connections, of its rate without, {short}", 0.95, rate["Mayfly", True].over(rate["Mayfly", False])))
+    section.aims.append(Aim(
+        f"engine's rate, of nginx's with a static answer, {short}", 1, rate["Mayfly", False].over(rate["nginx", False])))
+
+
+def _handshake(port, http2):
+    """Version, cipher and protocol that a client gets."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"] if http2 else ["http/1.1"])
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as plain, context.wrap_socket(plain) as secured:
+            return secured.version(), secured.cipher()[0], secured.selected_alpn_protocol()
+    except ssl.SSLError:
+        return "", "", None

@@ -1,0 +1,101 @@
+"""What the broker takes at rest, how soon it is ready, what idle WebSockets cost, and what they do to other requests."""
+
+import time
+
+import load
+from hold import Holder
+from page import Aim, Section, Series, number
+from processes import Broker, Invalid
+
+STARTS = 10
+MOST = 20_000
+# Descriptors that a broker needs beside its WebSockets: files, threads' own, and other requests.
+SPARE = 100
+HOLDERS = 4
+KIB, MIB = 1024, 1024 * 1024
+
+
+def run(rounds, seconds, descriptors, note):
+    section = Section("At rest")
+    note("idle: starts")
+    ready, resident, proportional = _starts()
+    section.text(f"""
+        `mayfly serve`, release build, on one core; keys and database exist. Start to ready is from just before the process is made to the first 200 from `/readyz`, asked
+        every half millisecond; memory is read a second after that. {STARTS} starts.
+        """)
+    rows = [["start to ready", f"{ready} ms"], ["resident memory (RSS)", f"{resident} MiB"]]
+    if proportional.values:
+        rows.append(["proportional memory (PSS)", f"{proportional} MiB"])
+    section.table(["", ""], rows)
+    section.aims += [
+        Aim("idle memory (RSS)", 25, resident, at_most=True, unit="MiB"),
+        Aim("start to ready", 100, ready, at_most=True, unit="ms"),
+    ]
+    _sockets(section, rounds, seconds, min(MOST, descriptors - SPARE) // (2 * HOLDERS) * (2 * HOLDERS), note)
+    return section
+
+
+def _starts():
+    ready, resident, proportional = Series(), Series(), Series()
+    first = Broker("idle-start")
+    state = first.state
+    first.stop()
+    for _ in range(STARTS):
+        broker = Broker("idle-start", state=state)
+        ready.add(broker.ready_after * 1000)
+        time.sleep(1)
+        rss, pss = broker.memory()
+        resident.add(rss / MIB)
+        if pss is not None:
+            proportional.add(pss / MIB)
+        broker.stop()
+    return ready, resident, proportional
+
+
+def _sockets(section, rounds, seconds, count, note):
+    without, full = Broker("sockets-none"), Broker("sockets-full")
+    holders = []
+    try:
+        note(f"idle: {count // 2} rooms")
+        for _ in range(HOLDERS):
+            holders.append(Holder("sockets", full.port, count // HOLDERS))
+        for holder in holders:
+            holder.expect("rooms")
+        time.sleep(1)
+        before = full.memory()
+        note(f"idle: {count} WebSockets")
+        for holder in holders:
+            holder.tell("go")
+        for holder in holders:
+            holder.expect("held")
+        time.sleep(2)
+        after = full.memory()
+        grown = [None if None in (a, b) else (b - a) / count / KIB for a, b in zip(before, after)]
+
+        slow, rate = {}, {}
+        for turn in range(rounds):
+            for broker in (without, full):
+                note(f"idle: round {turn + 1}, creates at {broker.name}")
+                result = load.wrk(broker, 2 * seconds, "rooms.lua", ("creates", f"turn-{turn}", 0), connections=8)
+                slow.setdefault(broker, Series()).add(result.p99_ms)
+                rate.setdefault(broker, Series()).add(result.rate)
+        if any(holder.process.child.poll() is not None for holder in holders):
+            raise Invalid("WebSockets were closed during the measurement")
+    finally:
+        for process in [*holders, without, full]:
+            process.stop()
+
+    section.parts.append("### Idle WebSockets")
+    section.text(f"""
+        {count:,} WebSockets without TLS, two to a room, each joined (`join_room`) and answering the broker's pings: as many as the limit on descriptors allows here, at most {MOST:,}. Memory
+        is the growth of the broker's own from just before the first of them, rooms made, to two seconds after the last; the kernel's socket buffers are not in it. Meanwhile
+        `wrk -t1 -c8` creates rooms with tokens, as fast as they are answered, for {2 * seconds} seconds a round: at this broker and at one without any WebSocket, in turn.
+        """)
+    pss = f"{number(grown[1])} KiB" if grown[1] is not None else "only root may read it"
+    section.table(["memory each, resident (RSS)", "memory each, proportional (PSS)"], [[f"{number(grown[0])} KiB", pss]])
+    section.table(["", "p99 of a create, ms", "creates a second"], [
+        ["no WebSocket", slow[without], rate[without]],
+        [f"{count:,} WebSockets", slow[full], rate[full]],
+        ["ratio", slow[full].over(slow[without]), rate[full].over(rate[without])],
+    ])
+    section.aims.append(Aim(f"each of {count:,} idle WebSockets (RSS)", 10, Series([grown[0]]), at_most=True, unit="KiB"))

@@ -1,0 +1,96 @@
+"""Create + accept pairs a second, and CPU a pair: the broker, a bare SQLite loop that writes the same rows, and the usual service."""
+
+import json
+
+import load
+from machine import LOAD_CPU
+from page import Aim, Section, Series
+from processes import BOTH_CORES, MAYFLY, ONE_CORE, Broker, Express, Invalid, Process, folder
+
+# So many creates lie between a create and its accept: more than can be under way at once.
+BEHIND = 150
+SIZES = (1, 16, 64)
+
+
+def run(rounds, seconds, note):
+    section = Section("Create + accept pairs")
+    section.text(f"""
+        A pair is a room created with a token (`POST /api/rooms`) and accepted with a token (`POST /api/rooms/accept`), both durable before they are answered. `wrk -t1 -c{load.CONNECTIONS}` sends creates
+        and accepts in turn, each accept for a room created {BEHIND} creates earlier; a run in which more than {load.HANDFUL} requests are refused or fail is thrown out. Every run starts with an
+        empty database, and a second of load before the measured time.
+
+        - **Mayfly**: `mayfly serve` as in operation (ledger window 60 s), with budgets that refuse nobody (`Benchmarks/policy.json`). Tokens sealed, each step in the ledger.
+        - **Express**: `Benchmarks/express/server.js`, the same two calls by Express and sqlite3 from Debian's packages: one table, raw tokens, no ledger; WAL and `synchronous=FULL` as with Mayfly.
+        - **Bare loop**: `mayfly bench rows`: the rows that Mayfly's creates and accepts leave, written on one thread by the store's own prepared statements, with the same
+        pragmas (WAL, `synchronous=FULL`, `secure_delete`). No HTTP, no sealing, no reads; keys are made outside the measured time. A transaction creates N rooms and accepts the N
+        of the one before. Mayfly commits whatever waits at once, so N is also set to what it reached under this load.
+        """)
+    rate, cpu, reach = {}, {}, Series()
+    note("pairs: first round finds what Mayfly's commits hold")
+    sizes = None
+    for number in range(rounds):
+        for name, kind, cpus in (("Mayfly", Broker, ONE_CORE), ("Express", Express, ONE_CORE)):
+            note(f"pairs: round {number + 1}, {name}")
+            result, held = _serve(kind, cpus, seconds)
+            _keep(rate, cpu, name, result)
+            if held:
+                reach.add(held)
+        sizes = sizes or sorted({*SIZES, max(1, round(reach.values[0]))})
+        for size in sizes:
+            note(f"pairs: round {number + 1}, bare loop of {size}")
+            _keep(rate, cpu, size, _rows(size, seconds))
+        for name, kind in (("Mayfly, two cores", Broker), ("Express, two cores", Express)):
+            note(f"pairs: round {number + 1}, {name}")
+            _keep(rate, cpu, name, _serve(kind, BOTH_CORES, seconds)[0])
+
+    same = max(1, round(reach.values[0]))
+    order = ["Mayfly", "Express", *sizes, "Mayfly, two cores", "Express, two cores"]
+    rows = []
+    for name in order:
+        told = f"bare loop, {name} pairs a transaction{' (as Mayfly)' if name == same else ''}" if isinstance(name, int) else name
+        against = "Mayfly, two cores" if "two" in told else "Mayfly"
+        rows.append([told, rate[name], cpu[name], "" if name == against else rate[against].over(rate[name])])
+    section.table(["", "pairs a second", "CPU µs a pair", "Mayfly's rate of this"], rows)
+    section.text(f"""
+        One of Mayfly's transactions held {reach} pairs on average (two operations each; counted in the WAL index). In the first rows the server and all its
+        threads have one core and wrk has the other; in the last two, server and wrk share both cores.
+        """)
+    section.aims.append(Aim("pairs a second, of Express on one core", 10, rate["Mayfly"].over(rate["Express"])))
+    section.aims.append(Aim(
+        f"pairs a second, of the bare loop with {same} pairs a transaction, one core", 0.7, rate["Mayfly"].over(rate[same])))
+    return section
+
+
+def _keep(rate, cpu, name, result):
+    rate.setdefault(name, Series()).add(result[0])
+    cpu.setdefault(name, Series()).add(result[1])
+
+
+def _serve(kind, cpus, seconds):
+    """((pairs a second, CPU µs a pair), pairs a transaction or None)."""
+    name = f"pairs-{kind.__name__.lower()}"
+    server = kind(name, cpus)
+    try:
+        with load.on(BOTH_CORES if cpus == BOTH_CORES else {LOAD_CPU}):
+            load.wrk(server, 1, "rooms.lua", ("pairs", "warm", BEHIND))
+            before = server.commits() if kind is Broker else 0
+            result = load.wrk(server, seconds, "rooms.lua", ("pairs", "run", BEHIND))
+        pairs = (result.requests - BEHIND) / 2
+        held = result.requests / 2 / max(1, server.commits() - before) if kind is Broker else None
+        return (pairs / result.seconds, result.cpu / pairs * 1e6), held
+    finally:
+        server.stop()
+
+
+def _rows(size, seconds):
+    process = Process(
+        f"rows-{size}", [MAYFLY, "bench", "rows", "--database", folder("rows") / "rows.sqlite", "--pairs-per-transaction", size,
+                         "--seconds", seconds], ONE_CORE, pipes=True)
+    try:
+        told = process.child.stdout.read()
+        if process.child.wait(60) != 0:
+            raise Invalid(f"mayfly bench rows: {process.log()}")
+        result = json.loads(told)
+        return result["pairs"] / result["seconds"], result["cpuSeconds"] / result["pairs"] * 1e6
+    finally:
+        process.stop()

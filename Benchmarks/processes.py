@@ -1,0 +1,221 @@
+"""The programs that are measured: started afresh, on the cores they are given, in folders of their own, ended by their own process ids."""
+
+import os
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+from machine import LOAD_CPU, REPOSITORY, SERVER_CPU
+
+HERE = Path(__file__).resolve().parent
+MAYFLY = REPOSITORY / ".build/release/mayfly"
+WORK = REPOSITORY / ".build/bench/work"
+BODY = '{"delivery":"queued"}'
+ONE_CORE, BOTH_CORES = {SERVER_CPU}, {SERVER_CPU, LOAD_CPU}
+
+_running = []
+_next_port = [22000]
+
+
+class Invalid(Exception):
+    """A run that measured something else than it was meant to."""
+
+
+def prepare():
+    """An empty work folder, as many descriptors as allowed, and this process out of the servers' way."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    os.sched_setaffinity(0, {LOAD_CPU})
+    return hard
+
+
+def stop_all():
+    while _running:
+        _running[-1].stop()
+
+
+def free_port():
+    """Below the ports that the kernel lends to outgoing connections."""
+    while True:
+        port = _next_port[0]
+        _next_port[0] += 1
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+def folder(name):
+    path = WORK / name
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
+
+
+class Process:
+    """A child on the given cores."""
+
+    def __init__(self, name, command, cpus, environment=None, pipes=False):
+        self.name = name
+        log = open(WORK / f"{name}.log", "ab")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("MAYFLY_", "APNS_", "COMETCHAT_"))}
+        mine = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, cpus)  # a child inherits it: what taskset does, without another exec
+        try:
+            self.child = subprocess.Popen(
+                [str(word) for word in command], env=kept | (environment or {}), stderr=log,
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL, stdout=subprocess.PIPE if pipes else log, text=True)
+        finally:
+            os.sched_setaffinity(0, mine)
+            log.close()
+        self.pid = self.child.pid
+        _running.append(self)
+
+    def stop(self):
+        _running.remove(self)
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+            try:
+                self.child.wait(20)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+                self.child.wait()
+        for pipe in (self.child.stdin, self.child.stdout):
+            if pipe:
+                pipe.close()
+
+    def log(self):
+        return (WORK / f"{self.name}.log").read_text(errors="replace")[-2000:]
+
+    def wait_for(self, port, within=20.0):
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            if self.child.poll() is not None:
+                break
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        raise Invalid(f"{self.name} does not listen on {port}: {self.log()}")
+
+    def cpu(self):
+        """Seconds that all its threads have run, in user mode and in the kernel."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory(self):
+        """Resident and proportional memory in bytes; the second is None where only root may see it."""
+        resident = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        try:
+            rollup = Path(f"/proc/{self.pid}/smaps_rollup").read_text()
+        except OSError:
+            return resident, None
+        pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
+        return resident, int(pss.split()[1]) * 1024
+
+
+def throwaway_keys(state):
+    subprocess.run([MAYFLY, "keys", "throwaway", "--state", state], check=True, stdout=subprocess.DEVNULL)
+
+
+class Engine(Process):
+    """Mayfly's HTTP server with a handler that gives a constant."""
+
+    def __init__(self, name, certificate=None):
+        self.port = free_port()
+        tls = ["--tls-certificate", certificate, "--tls-key", certificate] if certificate else []
+        super().__init__(name, [MAYFLY, "bench", "engine", "--listen", f"127.0.0.1:{self.port}", *tls], ONE_CORE)
+        self.wait_for(self.port)
+
+
+class Nginx(Process):
+    """One nginx worker that gives the same body from memory."""
+
+    def __init__(self, name, certificate=None):
+        self.port = free_port()
+        home = folder(name)
+        tls = f"ssl_certificate {certificate}; ssl_certificate_key {certificate};" if certificate else ""
+        (home / "nginx.conf").write_text(f"""
+            daemon off; master_process off; worker_processes 1; pid {home}/pid; error_log {home}/error.log;
+            events {{ worker_connections 8192; }}
+            http {{
+                access_log off; default_type application/json;
+                keepalive_timeout 3600s; keepalive_requests 1000000000;
+                client_body_temp_path {home}/a; proxy_temp_path {home}/b; fastcgi_temp_path {home}/c;
+                uwsgi_temp_path {home}/d; scgi_temp_path {home}/e;
+                server {{
+                    listen 127.0.0.1:{self.port} {"ssl http2" if certificate else ""} backlog=4096; {tls}
+                    ssl_protocols TLSv1.2 TLSv1.3; ssl_session_tickets off;
+                    location / {{ return 200 '{BODY}'; }}
+                }}
+            }}""")
+        super().__init__(name, ["nginx", "-e", home / "error.log", "-c", home / "nginx.conf", "-p", home], ONE_CORE)
+        self.wait_for(self.port)
+
+
+class Broker(Process):
+    """`mayfly serve` with throw-away keys, budgets that never refuse, the ledger window of operation; Apple is a dead port."""
+
+    def __init__(self, name, cpus=ONE_CORE, state=None):
+        self.state = state or folder(name)
+        if not state:
+            throwaway_keys(self.state)
+        self.port, self.operator_port = free_port(), free_port()
+        self.started = time.monotonic()
+        super().__init__(name, [
+            MAYFLY, "serve", "--state", self.state, "--listen", f"127.0.0.1:{self.port}",
+            "--operator-listen", f"127.0.0.1:{self.operator_port}", "--resolution", 60, "--policy", HERE / "policy.json",
+            "--apns-key-path", self.state / "keys/apns.p8", "--apns-key-id", "ABC123DEFG", "--apns-team-id", "DEF123GHIJ",
+            "--apns-bundle-id", "com.example.app", "--apns-endpoint", "127.0.0.1:9",
+            "--apns-ca", self.state / "keys/simulator-ca.pem"], cpus)
+        self.ready_after = self._wait_until_ready() - self.started
+
+    def _wait_until_ready(self, within=20.0):
+        while time.monotonic() < self.started + within and self.child.poll() is None:
+            try:
+                with socket.create_connection(("127.0.0.1", self.operator_port), timeout=2) as asked:
+                    asked.sendall(b"GET /readyz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
+                    if asked.recv(64).startswith(b"HTTP/1.1 200"):
+                        return time.monotonic()
+            except OSError:
+                pass
+            time.sleep(0.0005)
+        raise Invalid(f"{self.name} does not become ready: {self.log()}")
+
+    def commits(self):
+        """Transactions so far: the counter in the WAL index's header, https://sqlite.org/walformat.html, 2.1."""
+        with open(self.state / "mayfly.sqlite-shm", "rb") as index:
+            return struct.unpack_from("=I", index.read(16), 8)[0]
+
+
+def node():
+    """How Debian's Node is run here: installed, or taken apart by scripts/unpack-node; then a mount of its own puts its files where it
+    looks for them."""
+    unpacked = REPOSITORY / ".build/bench/node"
+    if not (unpacked / "done").exists():
+        return ["nodejs"]
+    libraries = next((unpacked / "usr/lib").glob("*-linux-gnu*"))
+    script = (
+        f'mount --bind "{unpacked}/usr/share" /usr/share && exec env NODE_PATH=/usr/share/nodejs:"{libraries}/nodejs" '
+        f'LD_LIBRARY_PATH="{libraries}" "{unpacked}/usr/bin/node" "$@"')
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "node"]
+
+
+class Express(Process):
+    """The rooms service as it is usually built."""
+
+    def __init__(self, name, cpus=ONE_CORE):
+        self.port = free_port()
+        command = [*node(), HERE / "express/server.js", self.port, folder(name) / "rooms.sqlite"]
+        super().__init__(name, command, cpus, {"NODE_ENV": "production"})
+        self.wait_for(self.port)

@@ -1,0 +1,22 @@
+-- Creates rooms, or creates and accepts in turn. Arguments: creates | pairs, a prefix for join codes, how far accepts stay behind.
+dofile(debug.getinfo(1, "S").source:match("^@(.*/)") .. "report.lua")
+
+local token = string.rep("a1b2c3d4", 8)
+local headers = { ["Content-Type"] = "application/json" }
+local created, accepted = 0, 0
+local pairs_too, prefix, behind
+
+function init(arguments)
+  pairs_too, prefix, behind = arguments[1] == "pairs", arguments[2], tonumber(arguments[3])
+end
+
+function request()
+  if not pairs_too or created - accepted < behind then
+    created = created + 1
+    return wrk.format("POST", "/api/rooms", headers, string.format(
+      '{"joinid":"%s-%d","expiresInSeconds":600,"client1":"ann","client1_token":"%s"}', prefix, created, token))
+  end
+  accepted = accepted + 1
+  return wrk.format("POST", "/api/rooms/accept", headers, string.format(
+    '{"joinid":"%s-%d","client2":"ben","client2_token":"%s"}', prefix, accepted, token))
+end

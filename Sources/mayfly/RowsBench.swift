@@ -1,0 +1,80 @@
+import Linux
+import Sealing
+import Storage
+
+/// A bare SQLite loop over the rows that a create and an accept leave: as long, as many and as durable as the broker's, sealed by nobody.
+enum RowsBench {
+    static func run(_ options: [String: String]) throws {
+        let path = try BenchCommand.required(options, "database")
+        let pairs = try BenchCommand.count(options, "pairs-per-transaction", default: 1)
+        let seconds = try BenchCommand.count(options, "seconds", default: 5)
+        guard !File.exists(path) else { throw UsageError("\(path) exists: the loop starts with a file of its own") }
+
+        let loop = try RowLoop(path: path)
+        var random = FastRandom(state: UInt64(truncatingIfNeeded: Clock.monotonicNs))
+        var made: [RoomRows] = []
+        var accepted = 0
+        var transactions = 0
+        var (elapsed, spent): (UInt64, UInt64) = (0, 0)
+        while elapsed < UInt64(seconds) * 1_000_000_000 {
+            // Made outside the measured time; accepted are the rooms of the transaction before.
+            let new = (0..<pairs).map { _ in rows(&random) }
+            let (start, startCPU) = (Clock.monotonicNs, Clock.processNs)
+            try loop.commit(creating: new, accepting: made)
+            elapsed += Clock.monotonicNs - start
+            spent += Clock.processNs - startCPU
+            accepted += made.count
+            transactions += 1
+            made = new
+        }
+        Terminal.out(
+            """
+            {"pairs":\(accepted),"transactions":\(transactions),"seconds":\(Double(elapsed) / 1e9),"cpuSeconds":\(Double(spent) / 1e9)}
+            """)
+    }
+
+    private static func rows(_ random: inout FastRandom) -> RoomRows {
+        let now = Clock.wallMs
+        let expires = now + 600_000
+        let (room, code) = (random.bytes(32), random.bytes(32))
+        func token(_ slot: UInt8) -> TokenRecord {
+            TokenRecord(
+                ref: random.bytes(16), room: room, slot: slot, kind: 1, environment: 1, generation: 1, expires: expires,
+                topic: "com.example.app", sealed: random.bytes(168))
+        }
+        let (creatorToken, joinerToken) = (token(1), token(2))
+        let creator = SideRecord(generation: 1, client: random.bytes(32), member: random.bytes(32), ref: creatorToken.ref)
+        return RoomRows(
+            room: RoomRecord(room: room, expires: expires, creator: creator),
+            code: PendingCode(
+                code: code, expires: expires, room: room, roomExpires: expires, generation: 1,
+                pending: random.bytes(KeyRing.sealedSecretCount), creator: random.bytes(KeyRing.sealedSecretCount),
+                short: false),
+            creatorToken: creatorToken,
+            joiner: SideRecord(generation: 1, client: random.bytes(32), member: random.bytes(32), ref: joinerToken.ref),
+            joinerToken: joinerToken,
+            used: UsedCode(
+                code: code, expires: expires, retry: random.bytes(KeyRing.sealedPairCount), retryGeneration: 1,
+                retryUntil: now + 120_000))
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): keys in random order for next to nothing. Nothing here is secret.
+private struct FastRandom {
+    var state: UInt64
+
+    mutating func bytes(_ count: Int) -> [UInt8] {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(count + 8)
+        while bytes.count < count {
+            state &+= 0x9E37_79B9_7F4A_7C15
+            var word = state
+            word = (word ^ word >> 30) &* 0xBF58_476D_1CE4_E5B9
+            word = (word ^ word >> 27) &* 0x94D0_49BB_1331_11EB
+            word ^= word >> 31
+            for shift in stride(from: UInt64(0), to: 64, by: 8) { bytes.append(UInt8(truncatingIfNeeded: word >> shift)) }
+        }
+        bytes.removeLast(bytes.count - count)
+        return bytes
+    }
+}
