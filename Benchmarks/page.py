@@ -1,5 +1,6 @@
 """Figures with their spread, and the page they are printed on."""
 
+import textwrap
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -66,7 +67,24 @@ class Section:
     aims: list = field(default_factory=list)
 
     def text(self, words):
-        self.parts.append("\n".join(line.strip() for line in words.strip().splitlines()))
+        """A paragraph or a list, filled to the width of the other documents."""
+        lines = [line.strip() for line in words.strip().splitlines()]
+        blocks = [[]]
+        for line in lines:
+            if not line or line.startswith("- "):
+                blocks.append([])
+            if line or not blocks[-1]:
+                blocks[-1].append(line)
+        filled = (textwrap.fill(" ".join(block).strip(), 168, break_long_words=False, break_on_hyphens=False) for block in blocks if block)
+        self.parts.append("\n".join(filled).strip())
+
+    def disturbance(self, shares):
+        """How quiet the machine was; `shares`: of each measured run, what others took of the two cores."""
+        middle, most = median(shares), max(shares)
+        told = f"Other programs took {middle:.0%} of the two cores in the median run, {most:.0%} in the worst."
+        if middle > 0.05:
+            told += " **The machine was not quiet: rates, and ratios of rates, say little; CPU times say more.**"
+        self.text(told)
 
     def table(self, head, rows):
         self.parts.append(table(head, rows))

@@ -21,17 +21,17 @@ def run(rounds, seconds, note):
 
         - **Mayfly**: `mayfly serve` as in operation (ledger window 60 s), with budgets that refuse nobody (`Benchmarks/policy.json`). Tokens sealed, each step in the ledger.
         - **Express**: `Benchmarks/express/server.js`, the same two calls by Express and sqlite3 from Debian's packages: one table, raw tokens, no ledger; WAL and `synchronous=FULL` as with Mayfly.
-        - **Bare loop**: `mayfly bench rows`: the rows that Mayfly's creates and accepts leave, written on one thread by the store's own prepared statements, with the same
+        - **Bare loop**: `mayfly bench rows`: the rows that Mayfly's creates and accepts leave, written on one thread by the store's own prepared statements and Swift binding, with the same
         pragmas (WAL, `synchronous=FULL`, `secure_delete`). No HTTP, no sealing, no reads; keys are made outside the measured time. A transaction creates N rooms and accepts the N
         of the one before. Mayfly commits whatever waits at once, so N is also set to what it reached under this load.
         """)
-    rate, cpu, reach = {}, {}, Series()
+    rate, cpu, reach, others = {}, {}, Series(), []
     note("pairs: first round finds what Mayfly's commits hold")
     sizes = None
     for number in range(rounds):
         for name, kind, cpus in (("Mayfly", Broker, ONE_CORE), ("Express", Express, ONE_CORE)):
             note(f"pairs: round {number + 1}, {name}")
-            result, held = _serve(kind, cpus, seconds)
+            result, held = _serve(kind, cpus, seconds, others)
             _keep(rate, cpu, name, result)
             if held:
                 reach.add(held)
@@ -41,20 +41,22 @@ def run(rounds, seconds, note):
             _keep(rate, cpu, size, _rows(size, seconds))
         for name, kind in (("Mayfly, two cores", Broker), ("Express, two cores", Express)):
             note(f"pairs: round {number + 1}, {name}")
-            _keep(rate, cpu, name, _serve(kind, BOTH_CORES, seconds)[0])
+            _keep(rate, cpu, name, _serve(kind, BOTH_CORES, seconds, others)[0])
 
     same = max(1, round(reach.values[0]))
     order = ["Mayfly", "Express", *sizes, "Mayfly, two cores", "Express, two cores"]
     rows = []
     for name in order:
-        told = f"bare loop, {name} pairs a transaction{' (as Mayfly)' if name == same else ''}" if isinstance(name, int) else name
+        told = f"bare loop, {name} pair{'s' if name > 1 else ''} a transaction{' (as Mayfly)' if name == same else ''}" if isinstance(name, int) else name
         against = "Mayfly, two cores" if "two" in told else "Mayfly"
-        rows.append([told, rate[name], cpu[name], "" if name == against else rate[against].over(rate[name])])
-    section.table(["", "pairs a second", "CPU µs a pair", "Mayfly's rate of this"], rows)
+        ratios = ["", ""] if name == against else [rate[against].over(rate[name]), cpu[name].over(cpu[against])]
+        rows.append([told, rate[name], cpu[name], *ratios])
+    section.table(["", "pairs a second", "CPU µs a pair", "Mayfly's rate, of this", "Mayfly's pairs a CPU second, of this"], rows)
     section.text(f"""
         One of Mayfly's transactions held {reach} pairs on average (two operations each; counted in the WAL index). In the first rows the server and all its
         threads have one core and wrk has the other; in the last two, server and wrk share both cores.
         """)
+    section.disturbance(others)
     section.aims.append(Aim("pairs a second, of Express on one core", 10, rate["Mayfly"].over(rate["Express"])))
     section.aims.append(Aim(
         f"pairs a second, of the bare loop with {same} pairs a transaction, one core", 0.7, rate["Mayfly"].over(rate[same])))
@@ -66,7 +68,7 @@ def _keep(rate, cpu, name, result):
     cpu.setdefault(name, Series()).add(result[1])
 
 
-def _serve(kind, cpus, seconds):
+def _serve(kind, cpus, seconds, others):
     """((pairs a second, CPU µs a pair), pairs a transaction or None)."""
     name = f"pairs-{kind.__name__.lower()}"
     server = kind(name, cpus)
@@ -75,6 +77,7 @@ def _serve(kind, cpus, seconds):
             load.wrk(server, 1, "rooms.lua", ("pairs", "warm", BEHIND))
             before = server.commits() if kind is Broker else 0
             result = load.wrk(server, seconds, "rooms.lua", ("pairs", "run", BEHIND))
+        others.append(result.others)
         pairs = (result.requests - BEHIND) / 2
         held = result.requests / 2 / max(1, server.commits() - before) if kind is Broker else None
         return (pairs / result.seconds, result.cpu / pairs * 1e6), held

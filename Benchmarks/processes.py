@@ -1,6 +1,7 @@
 """The programs that are measured: started afresh, on the cores they are given, in folders of their own, ended by their own process ids."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -120,8 +121,15 @@ class Process:
             rollup = Path(f"/proc/{self.pid}/smaps_rollup").read_text()
         except OSError:
             return resident, None
-        pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
-        return resident, int(pss.split()[1]) * 1024
+        return resident, _kib(rollup, "Pss")
+
+    def anonymous(self):
+        """Resident memory that no file stands behind, in bytes."""
+        return _kib(Path(f"/proc/{self.pid}/status").read_text(), "RssAnon")
+
+
+def _kib(text, name):
+    return int(re.search(rf"^{name}:\s+(\d+) kB", text, re.M)[1]) * 1024
 
 
 def throwaway_keys(state):

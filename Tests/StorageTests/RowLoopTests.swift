@@ -1,0 +1,63 @@
+import Linux
+import SQLite
+import Testing
+
+@testable import Storage
+
+/// What the broker is held against in `make bench` has to do the broker's work.
+@Suite struct RowLoopTests {
+    @Test func theLoopLeavesTheRowsOfTheStore() async throws {
+        let fixture = try Fixture()
+        fixture.clock.advance(Clock.wallMs - fixture.clock.now)
+        let (room, code, token) = try await fixture.create(1, life: 3_600_000, codeLife: 3_600_000)
+        let joined = fixture.token(30, room: room, slot: 2)
+        #expect(try await fixture.accept(code, token: joined) == .accepted)
+
+        let path = fixture.folder + "/loop.sqlite"
+        let rows = RoomRows(
+            room: room, code: code, creatorToken: token,
+            joiner: SideRecord(generation: 1, client: Fixture.blob(201), member: Fixture.blob(202), ref: joined.ref),
+            joinerToken: joined,
+            used: UsedCode(
+                code: code.code, expires: fixture.clock.now + 600_000, retry: Fixture.blob(6, 104), retryGeneration: 1,
+                retryUntil: fixture.clock.now + 120_000))
+        let loop = try RowLoop(path: path)
+        try loop.commit(creating: [rows], accepting: [])
+        try loop.commit(creating: [], accepting: [rows])
+
+        let both = try Database(path: fixture.path)
+        try both.execute("ATTACH '\(path)' AS loop")
+        for columns in ["* FROM room", "* FROM token", "* FROM code", "* FROM retry", "ref, length(bytes) FROM entry"] {
+            let parts = columns.split(separator: " FROM ")
+            let (mine, other) = ("SELECT \(columns)", "SELECT \(parts[0]) FROM loop.\(parts[1])")
+            #expect(try count(both, "SELECT count(*) FROM (\(mine))") > 0)
+            #expect(try count(both, "SELECT count(*) FROM (\(mine) EXCEPT \(other))") == 0, "\(columns): only in the store")
+            #expect(try count(both, "SELECT count(*) FROM (\(other) EXCEPT \(mine))") == 0, "\(columns): only in the loop")
+        }
+        try await fixture.close()
+    }
+
+    @Test func aTransactionThatFailsLeavesNothing() async throws {
+        let fixture = try Fixture()
+        fixture.clock.advance(Clock.wallMs - fixture.clock.now)
+        let room = fixture.room(1, expires: fixture.clock.now + 60_000)
+        let rows = RoomRows(
+            room: room, code: fixture.code(1, room: room, expires: fixture.clock.now + 60_000),
+            creatorToken: fixture.token(1, room: room), joiner: room.creator, joinerToken: fixture.token(2, room: room, slot: 2),
+            used: UsedCode(
+                code: Fixture.blob(101), expires: fixture.clock.now, retry: nil, retryGeneration: 1,
+                retryUntil: fixture.clock.now))
+        let path = fixture.folder + "/loop.sqlite"
+        let loop = try RowLoop(path: path)
+        #expect(throws: StoreError.self) { try loop.commit(creating: [rows, rows], accepting: []) }
+        #expect(throws: StoreError.self) { try loop.commit(creating: [], accepting: [rows]) }
+        #expect(try count(try Database(path: path, access: .readOnly), "SELECT count(*) FROM room") == 0)
+        try await fixture.close()
+    }
+
+    private func count(_ database: Database, _ sql: String) throws -> Int64 {
+        let statement = try database.prepare(sql)
+        _ = try statement.step()
+        return statement.int(0)
+    }
+}
