@@ -88,15 +88,16 @@ extension Broker {
         for _ in 0..<3 {
             let now = time.now
             let codes = try secret { () throws(SealingError) in try keys.codeIndexes(request.joinid.span, nowMs: now) }
-            let found = try await stored { () throws(StoreError) in try await self.store.code(codes.map(\.bytes), now: now) }
-            switch found {
-            case nil:
+            let found = try await stored { () throws(StoreError) in try await self.store.joinable(codes.map(\.bytes), now: now) }
+            guard let found else {
                 spendGuess(request.joinid, address)
                 throw .roomNotFound
+            }
+            switch found.code {
             case .used(let code):
                 return try await repeatAccept(request, of: code, from: address)
             case .pending(let code):
-                if let membership = try await join(request, with: code, now: now) { return membership }
+                if let membership = try await join(request, found.room, with: code, now: now) { return membership }
             }
         }
         spendGuess(request.joinid, address)
@@ -121,12 +122,15 @@ extension Broker {
     }
 
     /// - Returns: nil when code or room changed meanwhile.
-    private func join(_ request: AcceptRoom, with code: PendingCode, now: UInt64) async throws(BrokerError) -> Membership? {
+    private func join(
+        _ request: AcceptRoom, _ record: RoomRecord, with code: PendingCode, now: UInt64
+    ) async throws(BrokerError) -> Membership? {
         guard let codeIndex = Sealing.Digest(bytes: code.code.span),
             let room = try? keys.openPending(
                 code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
                 codeIndex: codeIndex),
-            let record = try await live(keys.roomIndex(room))
+            // What is sealed in a row opens that room and no other.
+            Self.equal(keys.roomIndex(room).bytes, record.room), record.ends > time.now
         else { return nil }
         let asCreator = try clientIndex(
             of: request.client, in: room, slot: 1, expires: record.expires, generation: record.creator.generation)

@@ -131,6 +131,19 @@ public struct UsedCode: Sendable, Equatable {
 public enum CodeRecord: Sendable, Equatable {
     case pending(PendingCode)
     case used(UsedCode)
+
+    public var expires: UInt64 {
+        switch self {
+        case .pending(let code): code.expires
+        case .used(let code): code.expires
+        }
+    }
+}
+
+/// A room as its join code finds it.
+public struct JoinableRoom: Sendable, Equatable {
+    public var room: RoomRecord
+    public var code: CodeRecord
 }
 
 /// A push to be carried out: durable from the moment the caller is answered until its outcome is recorded.

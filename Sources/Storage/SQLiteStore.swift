@@ -63,8 +63,8 @@ public final class SQLiteStore: Store {
 
     public func room(_ room: [UInt8]) async throws(StoreError) -> RoomRecord? { try await read { try $0.room(room) } }
 
-    public func code(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> CodeRecord? {
-        try await read { try $0.code(code, now: now) }
+    public func joinable(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> JoinableRoom? {
+        try await read { try $0.joinable(code, now: now) }
     }
 
     public func token(_ ref: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {

@@ -3,12 +3,15 @@
 /// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
 /// expiry, so that rows which expire together lie together and go in one sweep.
 enum Schema {
-    static let version: Int64 = 1
+    static let version: Int64 = 2
 
     static let statements = """
-        -- One row a room. Thief: how many rooms live, when each ends, whether it was accepted, whether each side has a
-        -- token, when each side was last knocked at. `room`, `client`, `member` are keyed or one-way hashes of 32 random
-        -- bytes (client ids: keyed by epoch key and room id).
+        -- One row a room, with its join code while that is pending (`pending` and `creator` set) or used (kept to refuse a
+        -- second use, ten minutes at most; `retry`, the answer to an accept, for two). `due` is when something of it ends
+        -- before the room does. Thief: how many rooms live, when each ends, whether it was accepted or its code is open,
+        -- whether each side has a token, when each side was last knocked at. `room`, `client`, `member` are keyed or one-way
+        -- hashes of 32 random bytes (client ids: keyed by epoch key and room id). With the key file as well: codes can be
+        -- tried against `code`.
         CREATE TABLE room (
             expires INTEGER NOT NULL,
             room BLOB NOT NULL,
@@ -16,10 +19,14 @@ enum Schema {
             creator_proven INTEGER NOT NULL, creator_ref BLOB, creator_knocked INTEGER NOT NULL,
             joiner_generation INTEGER, joiner_client BLOB, joiner_member BLOB,
             joiner_proven INTEGER, joiner_ref BLOB, joiner_knocked INTEGER,
-            code_expires INTEGER, code BLOB,
+            due INTEGER, code BLOB, code_expires INTEGER, code_generation INTEGER, short INTEGER,
+            pending BLOB, creator BLOB, retry BLOB, retry_until INTEGER,
             PRIMARY KEY (expires, room)
         ) WITHOUT ROWID;
         CREATE UNIQUE INDEX room_by_room ON room (room);
+        CREATE UNIQUE INDEX room_by_code ON room (code) WHERE code IS NOT NULL;
+        CREATE INDEX room_due ON room (due) WHERE due IS NOT NULL;
+        CREATE INDEX room_short ON room (short) WHERE short = 1;
 
         -- One row a token. Thief: which of the app's topics and environments it is for, which two belong to one room.
         -- `sealed` (168 bytes) is XChaCha20-Poly1305 under a key that needs the room id and the epoch key of `expires`.
@@ -30,26 +37,6 @@ enum Schema {
             slot INTEGER NOT NULL, kind INTEGER NOT NULL, environment INTEGER NOT NULL,
             generation INTEGER NOT NULL, topic TEXT NOT NULL, sealed BLOB NOT NULL,
             PRIMARY KEY (expires, ref)
-        ) WITHOUT ROWID;
-
-        -- One row a join code, pending (`pending` and `creator` set) or used (kept to refuse a second use, ten
-        -- minutes at most). Thief: how many codes are open, which room each is for. With the key file as well: codes can be tried against `code`.
-        CREATE TABLE code (
-            expires INTEGER NOT NULL,
-            code BLOB NOT NULL,
-            room BLOB, room_expires INTEGER, generation INTEGER NOT NULL,
-            pending BLOB, creator BLOB, short INTEGER NOT NULL, retry_until INTEGER,
-            PRIMARY KEY (expires, code)
-        ) WITHOUT ROWID;
-        CREATE UNIQUE INDEX code_by_code ON code (code);
-        CREATE INDEX code_short ON code (short) WHERE short = 1;
-
-        -- The answer to an accept, for two minutes. Thief: nothing but that it exists.
-        CREATE TABLE retry (
-            expires INTEGER NOT NULL,
-            code BLOB NOT NULL,
-            generation INTEGER NOT NULL, sealed BLOB NOT NULL,
-            PRIMARY KEY (expires, code)
         ) WITHOUT ROWID;
 
         -- One row a push under way, at most two minutes. Thief: which token's ref, which template. With the key file as
@@ -63,17 +50,21 @@ enum Schema {
             PRIMARY KEY (deadline, job)
         ) WITHOUT ROWID;
 
-        -- Ledger entries of windows that are not in the log yet: public a window later.
+        -- Ledger entries of windows that are not in the log yet: public a window later. `slice` is the ref's first two
+        -- bits: entries come in at four places of a window and not all over it, and go out in the order of their refs all
+        -- the same.
         CREATE TABLE entry (
             window INTEGER NOT NULL,
-            ref BLOB NOT NULL,
+            slice INTEGER NOT NULL,
             sequence INTEGER NOT NULL,
+            ref BLOB NOT NULL,
             bytes BLOB NOT NULL,
-            PRIMARY KEY (window, ref, sequence)
+            PRIMARY KEY (window, slice, sequence)
         ) WITHOUT ROWID;
 
-        -- Entries that the signed head covers and whose tiles are not known to lie in the folder yet: public.
-        CREATE TABLE sequenced (position INTEGER PRIMARY KEY, bytes BLOB NOT NULL) WITHOUT ROWID;
+        -- Entries that the signed head covers and whose tiles are not known to lie in the folder yet, those of one head
+        -- together, each behind its length (u16): public.
+        CREATE TABLE sequenced (position INTEGER PRIMARY KEY, count INTEGER NOT NULL, bytes BLOB NOT NULL) WITHOUT ROWID;
 
         -- The signed head (one row): public.
         CREATE TABLE log (

@@ -51,7 +51,7 @@ public struct JobOutcome: Sendable, Equatable {
 public protocol Store: Sendable {
     // Rooms
     func room(_ room: [UInt8]) async throws(StoreError) -> RoomRecord?
-    func code(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> CodeRecord?
+    func joinable(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> JoinableRoom?
     func token(_ ref: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord?
     /// Inserts room, code and token unless the code stands under any of its indexes.
     func create(
@@ -112,6 +112,12 @@ public protocol Store: Sendable {
     /// Counts for the operator: live rooms, tokens, codes, jobs, entries waiting.
     func counts() async throws(StoreError) -> StoreCounts
     func shutDown() async
+}
+
+extension Store {
+    public func code(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> CodeRecord? {
+        try await joinable(code, now: now)?.code
+    }
 }
 
 public struct StoreCounts: Sendable, Equatable {

@@ -11,10 +11,13 @@ extension Tables {
     func record(_ op: Entry.Op) throws {
         let place = journal.next()
         let entry = Entry(atMs: place.window * 1_000, op)
+        let ref = entry.sortKey
         try run(
-            "INSERT INTO entry (window, ref, sequence, bytes) VALUES (?, ?, ?, ?)",
-            .time(place.window), .blob(entry.sortKey), .time(place.sequence), .blob(entry.encoded))
+            "INSERT INTO entry (window, slice, sequence, ref, bytes) VALUES (?, ?, ?, ?, ?)",
+            .time(place.window), .number(Self.slice(ref)), .time(place.sequence), .blob(ref), .blob(entry.encoded))
     }
+
+    private static func slice(_ ref: [UInt8]) -> UInt8 { (ref.first ?? 0) >> 6 }
 
     /// After an absence the log says anew that the broker goes on, before it says what was late.
     func noteResumption() throws {
@@ -29,13 +32,15 @@ extension Tables {
     }
 
     private func waitingEntries() throws -> Int {
-        try rows("SELECT (SELECT count(*) FROM entry) + (SELECT count(*) FROM sequenced)") { Int($0.int(0)) }[0]
+        try rows("SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0) FROM sequenced)") { Int($0.int(0)) }[0]
     }
 
     func closedEntries(before window: UInt64, limit: Int) throws -> [ClosedEntry] {
         journal.give(before: window)
         return try rows(
-            "SELECT window, ref, sequence, bytes FROM entry WHERE window < ? ORDER BY window, ref, sequence LIMIT ?",
+            """
+            SELECT window, ref, sequence, bytes FROM entry WHERE window < ? ORDER BY window, slice, ref, sequence LIMIT ?
+            """,
             .time(window), .number(limit)
         ) { ClosedEntry(window: $0.time(0), ref: $0.blob(1), sequence: $0.time(2), bytes: $0.blob(3)) }
     }
@@ -58,24 +63,74 @@ extension Tables {
                 "INSERT INTO log (one, size, checkpoint, window) VALUES (1, ?, ?, ?)",
                 .time(head.size), .text(head.checkpoint), .time(head.window))
         }
-        for (offset, entry) in entries.enumerated() {
-            let moved = try run(
-                "DELETE FROM entry WHERE window = ? AND ref = ? AND sequence = ?",
-                .time(entry.window), .blob(entry.ref), .time(entry.sequence))
-            guard moved == 1 else { throw StoreError.damaged("a ledger entry was sequenced twice") }
-            try run(
-                "INSERT INTO sequenced (position, bytes) VALUES (?, ?)", .time(size + UInt64(offset)), .blob(entry.bytes))
-        }
+        try sequence(entries, from: size)
         return true
+    }
+
+    /// Takes entries out of their windows and into the log, at `position` and after.
+    private func sequence(_ entries: [ClosedEntry], from position: UInt64) throws {
+        var moved = 0
+        var rest = entries[...]
+        while let first = rest.first {
+            let slice = Self.slice(first.ref)
+            let same = rest.prefix { $0.window == first.window && Self.slice($0.ref) == slice }
+            rest = rest.dropFirst(same.count)
+            if rest.isEmpty {
+                // The last slice may be here in part.
+                for entry in same {
+                    moved += try run(
+                        "DELETE FROM entry WHERE window = ? AND slice = ? AND sequence = ?", .time(entry.window),
+                        .number(slice), .time(entry.sequence))
+                }
+            } else {
+                // At a stop its window may have gone on since.
+                let newest = same.reduce(0) { max($0, $1.sequence) }
+                moved += try run(
+                    "DELETE FROM entry WHERE window = ? AND slice = ? AND sequence <= ?", .time(first.window),
+                    .number(slice), .time(newest))
+            }
+        }
+        guard moved == entries.count else { throw StoreError.damaged("a ledger entry was sequenced twice") }
+        if !entries.isEmpty { try insertSequenced(entries.map(\.bytes), at: position) }
+    }
+
+    private func insertSequenced(_ entries: [[UInt8]], at position: UInt64) throws {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(entries.reduce(0) { $0 + $1.count + 2 })
+        for entry in entries {
+            bytes.append(UInt8(entry.count >> 8))
+            bytes.append(UInt8(entry.count & 0xff))
+            bytes += entry
+        }
+        try run(
+            "INSERT INTO sequenced (position, count, bytes) VALUES (?, ?, ?)", .time(position), .number(entries.count),
+            .blob(bytes))
     }
 
     func unpublished() throws -> (first: UInt64, entries: [[UInt8]]) {
         let found = try rows("SELECT position, bytes FROM sequenced ORDER BY position") { ($0.time(0), $0.blob(1)) }
-        return (found.first?.0 ?? 0, found.map(\.1))
+        return (found.first?.0 ?? 0, found.flatMap { Self.entries($0.1) })
+    }
+
+    private static func entries(_ bytes: [UInt8]) -> [[UInt8]] {
+        var entries: [[UInt8]] = []
+        var start = 0
+        while start < bytes.count {
+            let end = start + 2 + Int(bytes[start]) << 8 + Int(bytes[start + 1])
+            entries.append(Array(bytes[start + 2..<end]))
+            start = end
+        }
+        return entries
     }
 
     func published(upTo size: UInt64) throws {
+        let cut = try rows(
+            "SELECT position, bytes FROM sequenced WHERE position < ? AND position + count > ?", .time(size), .time(size)
+        ) { ($0.time(0), $0.blob(1)) }.first
         try run("DELETE FROM sequenced WHERE position < ?", .time(size))
+        if let (position, bytes) = cut {
+            try insertSequenced(Array(Self.entries(bytes).dropFirst(Int(size - position))), at: size)
+        }
         journal.setWaiting(try waitingEntries())
     }
 

@@ -2,24 +2,21 @@ import Ledger
 import SQLite
 
 extension Tables {
-    func room(_ room: [UInt8]) throws -> RoomRecord? { try roomAndCode(room)?.room }
-
-    /// The room's row, and the key of its code's row, which may have gone before it.
-    private func roomAndCode(_ room: [UInt8]) throws -> (room: RoomRecord, code: (expires: UInt64, code: [UInt8])?)? {
-        typealias Found = (room: RoomRecord, code: (expires: UInt64, code: [UInt8])?)
-        return try rows(
+    func room(_ room: [UInt8]) throws -> RoomRecord? {
+        try rows(
             """
-            SELECT expires, creator_generation, creator_client, creator_member, creator_proven, creator_ref, creator_knocked,
-            joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked, code_expires, code
-            FROM room WHERE room = ?
-            """, .blob(room)
-        ) { row -> Found in
-            let joiner = row.isNull(8) ? nil : Self.side(row, from: 7)
-            let record = RoomRecord(
-                room: room, expires: row.time(0), codeExpires: joiner == nil && !row.isNull(13) ? row.time(13) : nil,
-                creator: Self.side(row, from: 1), joiner: joiner)
-            return (record, row.isNull(14) ? nil : (row.time(13), row.blob(14)))
-        }.first
+            SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
+            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked,
+            code_expires FROM room WHERE room = ?
+            """, .blob(room), read: Self.room
+        ).first
+    }
+
+    private static func room(_ row: Statement) -> RoomRecord {
+        let joiner = row.isNull(9) ? nil : side(row, from: 8)
+        return RoomRecord(
+            room: row.blob(1), expires: row.time(0), codeExpires: joiner == nil && !row.isNull(14) ? row.time(14) : nil,
+            creator: side(row, from: 2), joiner: joiner)
     }
 
     private static func side(_ row: Statement, from column: Int32) -> SideRecord {
@@ -28,39 +25,43 @@ extension Tables {
             proven: row.int(column + 3) != 0, ref: row.blobOrNil(column + 4), knocked: row.time(column + 5))
     }
 
-    func code(_ indexes: [[UInt8]], now: UInt64) throws -> CodeRecord? {
-        for index in indexes {
-            let found = try rows(
-                """
-                SELECT expires, room, room_expires, generation, pending, creator, short, retry_until FROM code WHERE code = ?
-                """, .blob(index)
-            ) { row in
-                if !row.isNull(4) {
-                    return CodeRecord.pending(
-                        PendingCode(
-                            code: index, expires: row.time(0), room: row.blob(1), roomExpires: row.time(2),
-                            generation: UInt32(clamping: row.int(3)), pending: row.blob(4), creator: row.blob(5),
-                            short: row.int(6) != 0))
-                }
-                return .used(
+    /// A room and the code that leads to it, live or not.
+    private static func joinable(_ row: Statement) -> JoinableRoom {
+        let room = room(row)
+        if row.isNull(18) {
+            return JoinableRoom(
+                room: room,
+                code: .used(
                     UsedCode(
-                        code: index, expires: row.time(0), retry: nil, retryGeneration: UInt32(clamping: row.int(3)),
-                        retryUntil: row.time(7)))
-            }.first
-            switch found {
-            case nil: continue
-            case .pending(let code): if code.expires > now { return .pending(code) }
-            case .used(var code):
-                guard code.expires > now else { continue }
-                if code.retryUntil > now {
-                    code.retry = try rows(
-                        "SELECT sealed FROM retry WHERE expires = ? AND code = ?", .time(code.retryUntil), .blob(index)
-                    ) { $0.blob(0) }.first
-                }
-                return .used(code)
-            }
+                        code: row.blob(15), expires: row.time(14), retry: row.blobOrNil(20),
+                        retryGeneration: UInt32(clamping: row.int(16)), retryUntil: row.time(21))))
         }
-        return nil
+        return JoinableRoom(
+            room: room,
+            code: .pending(
+                PendingCode(
+                    code: row.blob(15), expires: row.time(14), room: room.room, roomExpires: room.expires,
+                    generation: UInt32(clamping: row.int(16)), pending: row.blob(18), creator: row.blob(19),
+                    short: row.int(17) == 1)))
+    }
+
+    /// The rooms whose code stands under one of the indexes (three at most: a code's days), expired ones too.
+    private func joinable(_ indexes: [[UInt8]]) throws -> [JoinableRoom] {
+        try rows(
+            """
+            SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
+            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked,
+            code_expires, code, code_generation, short, pending, creator, retry, retry_until FROM room WHERE code IN (?, ?, ?)
+            """, .blob(indexes.first), .blob(indexes.dropFirst().first), .blob(indexes.dropFirst(2).first), read: Self.joinable)
+    }
+
+    func joinable(_ indexes: [[UInt8]], now: UInt64) throws -> JoinableRoom? {
+        guard var found = try joinable(indexes).first(where: { $0.code.expires > now }) else { return nil }
+        if case .used(var code) = found.code, code.retryUntil <= now {
+            code.retry = nil
+            found.code = .used(code)
+        }
+        return found
     }
 
     func token(_ ref: [UInt8], expires: UInt64) throws -> TokenRecord? {
@@ -80,10 +81,12 @@ extension Tables {
         _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord?, shortLimit: Int, now: UInt64
     ) throws -> CreateOutcome {
         try refuseWhenLedgerIsBehind()
-        if let taken = try self.code([code.code] + otherIndexes, now: now) { return .taken(taken) }
-        // What stands there under the same index has expired and was not swept yet.
-        for index in [code.code] + otherIndexes { try purgeCode(index) }
-        if code.short, try rows("SELECT count(*) FROM code WHERE short = 1", read: { Int($0.int(0)) })[0] >= shortLimit {
+        let indexes = [code.code] + otherIndexes
+        let standing = try joinable(indexes)
+        if let taken = standing.first(where: { $0.code.expires > now }) { return .taken(taken.code) }
+        // What stands there has expired and was not swept yet.
+        for old in standing { try end(old) }
+        if code.short, try rows("SELECT count(*) FROM room WHERE short = 1", read: { Int($0.int(0)) })[0] >= shortLimit {
             return .tooManyShort
         }
         try insert(room, code: code, token: token)
@@ -96,15 +99,11 @@ extension Tables {
         try run(
             """
             INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
-            creator_knocked, code_expires, code) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?)
+            creator_knocked, due, code, code_expires, code_generation, short, pending, creator)
+            VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?, ?, ?)
             """, .time(room.expires), .blob(room.room), .number(creator.generation), .blob(creator.client),
-            .blob(creator.member), .int(0), .blob(token?.ref), .time(code.expires), .blob(code.code))
-        try run(
-            """
-            INSERT INTO code (expires, code, room, room_expires, generation, pending, creator, short)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(code.expires), .blob(code.code), .blob(code.room), .time(code.roomExpires), .number(code.generation),
-            .blob(code.pending), .blob(code.creator), .int(code.short ? 1 : 0))
+            .blob(creator.member), .blob(token?.ref), .time(code.expires), .blob(code.code), .time(code.expires),
+            .number(code.generation), code.short ? .int(1) : .null, .blob(code.pending), .blob(code.creator))
         if let token { try insert(token) }
     }
 
@@ -114,25 +113,16 @@ extension Tables {
         try refuseWhenLedgerIsBehind()
         guard code.expires > now,
             try run(
-                "DELETE FROM code WHERE expires = ? AND code = ? AND room = ? AND pending IS NOT NULL", .time(code.expires),
-                .blob(code.code), .blob(code.room)) == 1,
-            try run(
                 """
                 UPDATE room SET joiner_generation = ?, joiner_client = ?, joiner_member = ?, joiner_proven = 0, joiner_ref = ?,
-                joiner_knocked = 0, code_expires = ? WHERE expires = ? AND room = ? AND joiner_client IS NULL
+                joiner_knocked = 0, due = ?, code_expires = ?, code_generation = ?, short = NULL, pending = NULL, creator = NULL,
+                retry = ?, retry_until = ?
+                WHERE expires = ? AND room = ? AND code = ? AND code_expires = ? AND pending IS NOT NULL
                 """, .number(joiner.generation), .blob(joiner.client), .blob(joiner.member), .blob(token?.ref),
-                .time(used.expires), .time(code.roomExpires), .blob(code.room)) == 1
+                .time(used.retry == nil ? used.expires : min(used.retryUntil, used.expires)), .time(used.expires),
+                .number(used.retryGeneration), .blob(used.retry), .time(used.retryUntil), .time(code.roomExpires),
+                .blob(code.room), .blob(code.code), .time(code.expires)) == 1
         else { return .changed }
-        try run(
-            """
-            INSERT INTO code (expires, code, room, room_expires, generation, short, retry_until) VALUES (?, ?, ?, ?, ?, 0, ?)
-            """, .time(used.expires), .blob(used.code), .blob(code.room), .time(code.roomExpires),
-            .number(used.retryGeneration), .time(used.retryUntil))
-        if let retry = used.retry {
-            try run(
-                "INSERT INTO retry (expires, code, generation, sealed) VALUES (?, ?, ?, ?)",
-                .time(used.retryUntil), .blob(used.code), .number(used.retryGeneration), .blob(retry))
-        }
         if let token { try insert(token) }
         return .accepted
     }
@@ -159,7 +149,7 @@ extension Tables {
     }
 
     func close(room index: [UInt8]) throws -> Int? {
-        try roomAndCode(index).map { try delete($0.room, code: $0.code, cause: .roomClosed) }
+        try room(index).map { try delete($0, cause: .roomClosed) }
     }
 
     // MARK: Parts
@@ -196,39 +186,43 @@ extension Tables {
 
     /// Deletes a room with its tokens and its code, pending or used.
     /// - Returns: how many tokens it had.
-    func delete(_ room: RoomRecord, code: (expires: UInt64, code: [UInt8])?, cause: Entry.PurgeCause) throws -> Int {
+    func delete(_ room: RoomRecord, cause: Entry.PurgeCause) throws -> Int {
         var purged = 0
         for side in [room.creator, room.joiner] {
             if let ref = side?.ref, try purge(ref, expires: room.expires, cause: cause) { purged += 1 }
         }
         try run("DELETE FROM room WHERE expires = ? AND room = ?", .time(room.expires), .blob(room.room))
-        if let code {
-            let retry =
-                try rows("SELECT retry_until FROM code WHERE expires = ? AND code = ?", .time(code.expires), .blob(code.code)) {
-                    $0.isNull(0) ? nil : $0.time(0)
-                }.first ?? nil
-            if let retry { try run("DELETE FROM retry WHERE expires = ? AND code = ?", .time(retry), .blob(code.code)) }
-            try run("DELETE FROM code WHERE expires = ? AND code = ?", .time(code.expires), .blob(code.code))
-        }
         return purged
     }
 
-    /// Deletes a code. A room that still waits for it goes with it; one that was accepted forgets it.
-    /// - Returns: rooms and tokens deleted, or nil when there is no such code.
+    /// The rooms of which something ends by `now`, at most `limit`.
+    func due(_ now: UInt64, limit: Int) throws -> [JoinableRoom] {
+        try rows(
+            """
+            SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
+            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked,
+            code_expires, code, code_generation, short, pending, creator, retry, retry_until
+            FROM room WHERE due <= ? ORDER BY due LIMIT ?
+            """, .time(now), .number(limit), read: Self.joinable)
+    }
+
+    /// Ends a code. A room that still waits for it goes with it; one that was accepted forgets it.
+    /// - Returns: how many rooms and tokens were deleted.
     @discardableResult
-    func purgeCode(_ index: [UInt8]) throws -> (rooms: Int, tokens: Int)? {
-        typealias Found = (expires: UInt64, room: [UInt8], roomExpires: UInt64, isPending: Bool)
-        let found = try rows("SELECT expires, room, room_expires, pending IS NOT NULL FROM code WHERE code = ?", .blob(index)) {
-            row -> Found in (row.time(0), row.blob(1), row.time(2), row.int(3) != 0)
-        }.first
-        guard let found else { return nil }
-        if found.isPending, let (room, code) = try roomAndCode(found.room) {
-            return (1, try delete(room, code: code, cause: .expired))
-        }
+    func end(_ joinable: JoinableRoom) throws -> (rooms: Int, tokens: Int) {
+        if case .pending = joinable.code { return (1, try delete(joinable.room, cause: .expired)) }
         try run(
-            "UPDATE room SET code_expires = NULL, code = NULL WHERE expires = ? AND room = ?", .time(found.roomExpires),
-            .blob(found.room))
-        try run("DELETE FROM code WHERE expires = ? AND code = ?", .time(found.expires), .blob(index))
+            """
+            UPDATE room SET due = NULL, code = NULL, code_expires = NULL, code_generation = NULL, retry = NULL, retry_until = NULL
+            WHERE expires = ? AND room = ?
+            """, .time(joinable.room.expires), .blob(joinable.room.room))
         return (0, 0)
+    }
+
+    /// Forgets the answer to an accept; the used code stands until its own end.
+    func forgetRetry(_ joinable: JoinableRoom) throws {
+        try run(
+            "UPDATE room SET due = code_expires, retry = NULL WHERE expires = ? AND room = ?", .time(joinable.room.expires),
+            .blob(joinable.room.room))
     }
 }

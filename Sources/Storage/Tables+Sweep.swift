@@ -11,15 +11,16 @@ extension Tables {
         for job in overdue { try finish(job, JobOutcome(status: 0, reason: .unknown)) }
         result.jobs = overdue.count
 
-        let codes = try rows("SELECT code FROM code WHERE expires <= ? ORDER BY expires LIMIT ?", .time(now), .number(limit)) {
-            $0.blob(0)
-        }
-        for code in codes {
-            if let purged = try purgeCode(code) {
-                result.codes += 1
-                result.rooms += purged.rooms
-                result.tokens += purged.tokens
+        let due = try due(now, limit: limit)
+        for joinable in due {
+            guard joinable.code.expires <= now else {
+                try forgetRetry(joinable)
+                continue
             }
+            let purged = try end(joinable)
+            result.codes += 1
+            result.rooms += purged.rooms
+            result.tokens += purged.tokens
         }
 
         // Tokens go by their own key, all of one expiry together; their rooms, which end at the same time, after them.
@@ -36,16 +37,14 @@ extension Tables {
                 """, .time(now), .number(limit))
         }
 
-        try run("DELETE FROM retry WHERE expires <= ?", .time(now))
-        result.more = overdue.count == limit || codes.count == limit || tokens.count == limit || result.rooms >= limit
+        result.more = overdue.count == limit || due.count == limit || tokens.count == limit || result.rooms >= limit
         return result
     }
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
         let dues: [UInt64?] = [
             try earliest("SELECT min(expires) FROM room"),
-            try earliest("SELECT min(expires) FROM code"),
-            try earliest("SELECT min(expires) FROM retry"),
+            try earliest("SELECT min(due) FROM room WHERE due IS NOT NULL"),
             try earliest("SELECT min(deadline) FROM job").map { $0 + jobSlack },
         ]
         return dues.compactMap(\.self).min()
@@ -60,7 +59,7 @@ extension Tables {
         var counts = StoreCounts()
         counts.rooms = try count("SELECT count(*) FROM room")
         counts.tokens = try count("SELECT count(*) FROM token")
-        counts.codes = try count("SELECT count(*) FROM code WHERE pending IS NOT NULL")
+        counts.codes = try count("SELECT count(*) FROM room INDEXED BY room_due WHERE due IS NOT NULL AND pending IS NOT NULL")
         counts.jobs = try count("SELECT count(*) FROM job")
         counts.waitingEntries = journal.waiting
         return counts
