@@ -300,9 +300,22 @@ extension Broker {
         }
     }
 
+    /// What one turn of the loop asks of the store goes there together.
+    private func holdStore() {
+        if holdsStore { return }
+        holdsStore = true
+        store.hold()
+        loop.atEndOfTurn {
+            self.assumeIsolated { $0.holdsStore = false }
+            self.store.release()
+        }
+    }
+
     func stored<Value: Sendable>(_ body: () async throws(StoreError) -> Value) async throws(BrokerError) -> Value {
+        holdStore()
         do {
-            return try await body()
+            // What the store's threads resume comes straight back here, and not by way of the global pool.
+            return try await withTaskExecutorPreference(loop, operation: body)
         } catch {
             // Once a minute, or anyone could fill the log of a broker whose disk is full.
             if error != .closed, loop.now >= storeLogAt {

@@ -44,6 +44,8 @@ public actor Broker: LoopActor {
     var young: Set<[UInt8]> = []
     var deliveries = 0
     let revocations = Revocations()
+    /// Whether the store waits for the end of this turn.
+    var holdsStore = false
     /// When trouble with the store is logged again, on the loop's clock.
     var storeLogAt: UInt64 = 0
 

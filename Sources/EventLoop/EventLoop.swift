@@ -3,10 +3,13 @@ import Synchronization
 
 /// One thread that waits for descriptors, timers and jobs, and a serial executor for the actors that live on it.
 ///
+/// What waits for another thread does so best with its loop as executor preference (`withTaskExecutorPreference`): Swift resumes
+/// a continuation there, or without one on a thread of the global pool, from where it is handed on to the actor's loop.
+///
 /// A turn: wait, call the sources that are ready, fire timers, run jobs, run the end-of-turn work. Whatever is handed to the loop
 /// or called by it runs on its thread, so actors on one loop call each other without a switch. Before `start` or `run` the loop
 /// belongs to the thread that made it.
-public final class EventLoop: SerialExecutor, Sendable {
+public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     public let name: String
     private let wakeUp: WakeUp
     private let inbox = Mutex(Inbox())

@@ -6,11 +6,15 @@ internal import CSQLite
     /// Statements by the address of their text, which for a literal is as good as the text and quicker to compare.
     private var cache: [UInt: Statement] = [:]
 
+    /// Without the counts of memory that SQLite keeps under a lock of the whole process.
+    private static let configured: Void = { _ = mayfly_sqlite3_keep_no_memory_statistics() }()
+
     public enum Access: Sendable { case readWrite, readOnly }
 
     /// Opens the file, making it when `access` is `.readWrite`. The file's mode follows the process's umask.
     /// - Throws: `SQLiteError`, e.g. `isReadOnly` for a folder that can't be written, `isDamaged` for a file that is no database.
     public init(path: String, access: Access = .readWrite) throws(SQLiteError) {
+        Self.configured
         let flags =
             (access == .readWrite ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY)
             | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE

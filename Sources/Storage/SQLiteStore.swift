@@ -27,6 +27,16 @@ public final class SQLiteStore: Store {
         }
     }
 
+    public func hold() {
+        reader.hold()
+        writer.hold()
+    }
+
+    public func release() {
+        reader.release()
+        writer.release()
+    }
+
     private func perform<Value: Sendable>(
         on thread: StoreThread, alone: Bool = false, _ body: @escaping @Sendable (Tables) throws -> Value
     ) async throws(StoreError) -> Value {

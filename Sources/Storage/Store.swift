@@ -112,12 +112,19 @@ public protocol Store: Sendable {
     /// Counts for the operator: live rooms, tokens, codes, jobs, entries waiting.
     func counts() async throws(StoreError) -> StoreCounts
     func shutDown() async
+
+    /// What is asked for until `release` may wait for it, so that it is done together.
+    func hold()
+    func release()
 }
 
 extension Store {
     public func code(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> CodeRecord? {
         try await joinable(code, now: now)?.code
     }
+
+    public func hold() {}
+    public func release() {}
 }
 
 public struct StoreCounts: Sendable, Equatable {

@@ -18,6 +18,8 @@ final class StoreThread: Sendable {
     private struct Queue {
         var jobs: [Job] = []
         var closed = false
+        /// Jobs are left lying until `release`, to be taken up together.
+        var held = false
     }
 
     private let queue = Mutex(Queue())
@@ -55,10 +57,21 @@ final class StoreThread: Sendable {
         let (first, closed) = queue.withLock { queue in
             if queue.closed { return (false, true) }
             queue.jobs.append(job)
-            return (queue.jobs.count == 1, false)
+            return (queue.jobs.count == 1 && !queue.held, false)
         }
         if closed { return job.finish(.closed) }
         if first { work.signal() }
+    }
+
+    /// Starts nothing new until `release`.
+    func hold() { queue.withLock { $0.held = true } }
+
+    func release() {
+        let waiting = queue.withLock { queue in
+            queue.held = false
+            return !queue.jobs.isEmpty
+        }
+        if waiting { work.signal() }
     }
 
     /// Carries out what is queued, refuses what comes later, and returns when the connection is closed.
@@ -84,10 +97,17 @@ final class StoreThread: Sendable {
             while !rest.isEmpty {
                 let batch = rest.prefix(Self.batch)
                 rest = rest.dropFirst(Self.batch)
-                if writes { commit(batch, tables) } else { answer(batch, tables) }
+                if writes { commit(batch, tables) } else { read(batch, tables) }
             }
             if closed { return }
         }
+    }
+
+    /// Reads that came together share one transaction: one look at what is durable, one set of locks.
+    private func read(_ jobs: ArraySlice<Job>, _ tables: Tables) {
+        let isOpen = jobs.count > 1 && (try? tables.beginReading()) != nil
+        answer(jobs, tables)
+        if isOpen { tables.endReading() }
     }
 
     private func answer(_ jobs: ArraySlice<Job>, _ tables: Tables) {

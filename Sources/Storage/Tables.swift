@@ -75,6 +75,8 @@ final class Tables {
     // MARK: Transactions
 
     var inTransaction: Bool { database.inTransaction }
+    func beginReading() throws { try run("BEGIN") }
+    func endReading() { try? database.execute("COMMIT") }
     func begin() throws { try run("BEGIN IMMEDIATE") }
     func commit() throws { try run("COMMIT") }
     func savepoint() throws { try run("SAVEPOINT operation") }
