@@ -135,7 +135,7 @@ public actor HTTPServer: LoopActor {
         }
     }
 
-    private func admit(_ socket: consuming Socket, from remote: SocketAddress) {
+    func admit(_ socket: consuming Socket, from remote: SocketAddress) {
         statistics.accepted += 1
         let hasShare = addresses.add(remote)
         let isOverflow = !hasShare || statistics.openConnections - overflows >= configuration.maximumConnections

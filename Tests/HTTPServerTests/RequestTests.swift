@@ -260,4 +260,68 @@ extension String {
         }
         return count
     }
+
+    /// As if they had come from elsewhere: loopback has no share.
+    @Test func anAddressBeyondItsShareIsToldSo() async throws {
+        try await withServer {
+            $0.maximumConnectionsPerAddress = 2
+        } _: { server, _, _ in
+            var peers: [PairedClient] = []
+            for last in [7, 7, 7, 8] as [UInt32] {
+                peers.append(try await PairedClient(server, .v4(0xC000_0200 | last, port: 1)))
+            }
+            for peer in peers { try await peer.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n") }
+            for (peer, status) in zip(peers, ["200", "200", "503", "200"]) {
+                #expect(try await peer.statusLine().hasPrefix("HTTP/1.1 \(status) "))
+            }
+            #expect(await server.overflows == 1)
+            // One that goes makes room.
+            peers.removeFirst()
+            peers.remove(at: 1)
+            try await eventually { await server.statistics.openConnections == 2 }
+            #expect(await server.overflows == 0)
+            let next = try await PairedClient(server, .v4(0xC000_0207, port: 1))
+            try await next.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            #expect(try await next.statusLine().hasPrefix("HTTP/1.1 200 "))
+        }
+    }
+
+    @Test func thoseWhoAreToldSoAreFew() async throws {
+        try await withServer {
+            $0.maximumConnectionsPerAddress = 1
+        } _: { server, _, _ in
+            var peers: [PairedClient] = []
+            for _ in 0..<HTTPServer.overflow + 2 { peers.append(try await PairedClient(server, .v4(0xC000_0207, port: 1))) }
+            #expect(await server.statistics.openConnections <= HTTPServer.overflow + 1)
+            #expect(await server.statistics.accepted == HTTPServer.overflow + 2)
+        }
+    }
+}
+
+/// The other end of a connection that the server is told comes from some address.
+private final class PairedClient {
+    private let socket: Socket
+    private var received = ""
+
+    init(_ server: HTTPServer, _ remote: SocketAddress) async throws {
+        let pair = try Socket.pair()
+        socket = pair.first
+        let other = pair.second
+        await server.admit(other, from: remote)
+    }
+
+    func write(_ text: String) async throws {
+        let bytes = Array(text.utf8)
+        _ = try? socket.write(bytes.span)
+    }
+
+    func statusLine() async throws -> String {
+        var buffer = [UInt8](repeating: 0, count: 4096)
+        try await eventually {
+            var span = buffer.mutableSpan
+            if let count = try socket.read(into: &span) { received += String(decoding: buffer[..<count], as: UTF8.self) }
+            return received.contains("\r\n")
+        }
+        return String(received.prefix { $0 != "\r\n" })
+    }
 }
