@@ -1,0 +1,232 @@
+"""The TLS listener as scanners and clients see it, and what its flags refuse."""
+
+import socket
+import ssl
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from bad_requests import ASK
+from certificates import Certificate, openssl
+from http2_frames import START, FramePeer, ask
+from listeners import Listeners
+from peers import Closed, Peer
+from processes import Broker, State
+from test_startup_errors import start_fails
+from world import World
+
+
+@pytest.fixture(scope="module")
+def world():
+    listeners = Listeners(["tls"])
+    yield listeners
+    listeners.close()
+
+
+@pytest.fixture
+def port(world):
+    return world.broker("tls").port
+
+
+def test_sslscan_finds_nothing_weak(port):
+    scanned = subprocess.run(
+        ["sslscan", "--no-colour", "--xml=-", "--show-sigs", f"localhost:{port}"], capture_output=True, timeout=60, check=True)
+    found = ElementTree.fromstring(scanned.stdout).find("ssltest")
+    enabled = {(one.get("type"), one.get("version")) for one in found.iter("protocol") if one.get("enabled") != "0"}
+    assert enabled == {("tls", "1.2"), ("tls", "1.3")}
+    assert found.find("renegotiation").get("supported") == "0"
+    assert all(one.get("supported") == "0" for one in found.iter("compression"))
+    assert all(one.get("vulnerable") == "0" for one in found.iter("heartbleed"))
+    ciphers = list(found.iter("cipher"))
+    assert {one.get("sslversion") for one in ciphers} == {"TLSv1.2", "TLSv1.3"}
+    for cipher in ciphers:
+        name = cipher.get("cipher")
+        assert int(cipher.get("bits")) >= 128, name
+        assert "GCM" in name or "POLY1305" in name, name
+        assert name.startswith(("TLS_", "ECDHE-")), f"{name} keeps no forward secrecy"
+        assert cipher.get("strength") in ("strong", "acceptable"), name
+        assert int(cipher.get("ecdhebits")) >= 250, name
+    groups = list(found.iter("group"))
+    assert groups and all(int(group.get("bits")) >= 128 for group in groups)
+    signatures = {one.get("name") for one in found.iter("connection-signature-algorithm")}
+    assert signatures == {"ecdsa_secp256r1_sha256"}
+
+
+@pytest.mark.parametrize("offered, agreed", [
+    (["h2", "http/1.1"], "h2"), (["http/1.1", "h2"], "h2"), (["http/1.1"], "http/1.1"), (["h2"], "h2"), (["h3", "http/1.1"], "http/1.1"), ([], None)])
+def test_what_protocol_is_agreed_on(world, port, offered, agreed):
+    context = world.certificate.context(*offered)
+    if agreed == "h2":
+        with FramePeer(port, context) as peer:
+            peer.send(START + ask(1))
+            assert peer.outcome(1) == "answer 404"
+    else:
+        with Peer(port, context) as peer:
+            assert peer.tls.selected_alpn_protocol() == agreed
+            peer.send(ASK)
+            assert peer.answer().status == 404
+
+
+def test_protocols_nobody_speaks(world, port):
+    """RFC 7301 section 3.2: no_application_protocol."""
+    with pytest.raises(ssl.SSLError, match="(?i)no.application.protocol"):
+        Peer(port, world.certificate.context("spdy/3", "h2c"))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_is_taken_up_again(world, port, version):
+    """Tickets and session ids would let whoever watches the line tie a phone's connections together."""
+    context = world.certificate.context()
+    context.minimum_version = context.maximum_version = version
+    session = None
+    for _ in range(2):
+        with socket.create_connection(("127.0.0.1", port), 5) as plain, \
+                context.wrap_socket(plain, server_hostname="localhost", session=session) as tls:
+            tls.sendall(ASK)
+            assert tls.recv(4096).startswith(b"HTTP/1.1 404 ")
+            assert not tls.session_reused
+            session = tls.session
+            assert session is None or not session.has_ticket
+
+
+def test_the_end_is_announced(world, port):
+    """RFC 8446 section 6.1: close_notify before the end, or what was cut off looks whole."""
+    with Peer(port, world.certificate.context("http/1.1")) as peer:
+        peer.send(ASK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert peer.answer().status == 404
+        assert peer.receive() == b""  # an end without close_notify raises SSLEOFError
+
+
+def test_plain_text_on_the_tls_port(port):
+    with Peer(port) as peer:
+        peer.send(ASK)
+        rest = peer.rest()
+        assert rest == b"" or rest[:1] == b"\x15", f"neither nothing nor an alert: {rest}"
+
+
+@pytest.mark.parametrize("sent", [
+    b"\x16\x03\x01\x40\x00" + bytes(16_384), b"\x16\x03\x01\x00\x04\x01\xff\xff\xff", b"\x17\x03\x03\x00\x01\x00", b"\xff" * 1000,
+    b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10\x01\x00\x80" + bytes(40)],
+    ids=["zeros", "a hello of 16 MB", "data first", "noise", "SSLv2"])
+def test_no_handshake(world, port, sent):
+    with Peer(port) as peer:
+        peer.send(sent)
+        assert b"HTTP" not in peer.rest()
+    with world.connect("tls") as peer:
+        peer.send(ASK)
+        assert peer.answer().status == 404
+
+
+def test_client_certificates(tmp_path):
+    """With --tls-client-ca only those who have one are served."""
+    server, authority = Certificate(tmp_path), Certificate(tmp_path, "authority")
+    stranger = Certificate(tmp_path, "stranger")
+    key, request, signed = tmp_path / "phone.key", tmp_path / "phone.csr", tmp_path / "phone.pem"
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=phone")
+    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", "2", "-out", signed)
+    with World(apns=False, tls_client_ca=authority.path, **server.flags) as world:
+        def served(*files):
+            context = server.context("http/1.1")
+            if files:
+                context.load_cert_chain(*files)
+            try:
+                with Peer(world.broker.port, context) as peer:
+                    peer.send(ASK)
+                    return peer.answer().status == 404
+            except (ssl.SSLError, Closed):
+                return False
+        assert not served()
+        assert not served(stranger.path, stranger.key)
+        assert served(signed, key)
+
+
+# What the flags refuse.
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    return Certificate(folder), Certificate(folder, "other")
+
+
+@pytest.fixture
+def refuses(state, processes):
+    """Starts a broker with these flags, which must end by itself with words that help."""
+    def check(*words, status=1, **flags):
+        broker = Broker(state, **flags)
+        processes.append(broker)
+        return start_fails(broker, *words, status=status)
+    return check
+
+
+def test_certificate_without_its_key(refuses, certificates):
+    one, other = certificates
+    refuses("--tls-certificate", "--tls-key", status=2, tls_certificate=one.path)
+    refuses("--tls-certificate", "--tls-key", status=2, tls_key=one.key)
+    refuses("--tls-client-ca", "--tls-certificate", status=2, tls_client_ca=one.path)
+
+
+def test_key_of_another_certificate(refuses, certificates):
+    one, other = certificates
+    refuses(one.path, other.key, tls_certificate=one.path, tls_key=other.key)
+
+
+def test_files_that_are_no_certificate_or_key(refuses, certificates, tmp_path):
+    one, other = certificates
+    empty, encrypted = tmp_path / "empty.pem", tmp_path / "encrypted.key"
+    empty.touch()
+    openssl("ec", "-in", one.key, "-aes256", "-passout", "pass:secret", "-out", encrypted)
+    for path in (empty, tmp_path / "missing.pem", one.key, tmp_path):
+        refuses(path, tls_certificate=path, tls_key=one.key)
+    for path in (empty, tmp_path / "missing.key", one.path, encrypted, tmp_path):
+        printed = refuses(path, tls_certificate=one.path, tls_key=path)
+        assert "PRIVATE" not in printed
+    refuses(empty, tls_client_ca=empty, **one.flags)
+
+
+def test_certificates_that_are_no_more(state, processes, tmp_path):
+    """It starts, since old phones' clocks may still agree, and says so."""
+    expired = Certificate(tmp_path, days=1)
+    broker = Broker(state, **expired.flags)
+    processes.append(broker)
+    broker.start(clock_offset=2 * 86_400)
+    assert "expired" in broker.printed() and str(expired.path) in broker.printed()
+
+
+def test_cleartext_beyond_loopback(refuses, certificates, state, processes):
+    broker = Broker(state)
+    printed = refuses("--allow-cleartext", "--tls-certificate", status=2, listen=f"0.0.0.0:{broker.port}")
+    assert "loopback" in printed
+    refuses("--allow-cleartext", status=2, listen=f"[::]:{broker.port}")
+    refuses("--allow-cleartext", status=2, listen=f"0.0.0.0:{broker.port}", allow_cleartext="10.0.0.5")
+
+
+def test_unix_domain_sockets(refuses, state, processes, tmp_path):
+    path = tmp_path / "apps.sock"
+    first = Broker(state, listen=f"unix:{path}")
+    processes.append(first)
+    first.start()
+    assert path.stat().st_mode & 0o777 == 0o660
+    with Peer(path) as peer:
+        peer.send(ASK)
+        assert peer.answer().status == 404
+    second = State()
+    try:
+        broker = Broker(second, listen=f"unix:{path}")
+        processes.append(broker)
+        start_fails(broker, path)  # a living process has it
+        with Peer(path) as peer:
+            peer.send(ASK)
+            assert peer.answer().status == 404
+        first.kill()
+        assert path.exists()
+        broker.start()  # it was left behind by a dead one
+        with Peer(path) as peer:
+            peer.send(ASK)
+            assert peer.answer().status == 404
+        assert broker.stop() == 0 and not path.exists()
+        path.write_text("a file of somebody's")
+        start_fails(broker, path)
+        assert path.read_text() == "a file of somebody's"
+    finally:
+        second.remove()
