@@ -38,6 +38,10 @@ public enum Base64: Sendable {
     /// of another alphabet, padding is missing or too much, bits are left over, or `bytes` is too short.
     public func decode(_ text: Span<UInt8>, into bytes: inout MutableSpan<UInt8>) -> Int? {
         if text.isEmpty { return 0 }
+        // libsodium takes any byte above ASCII for the alphabet's last character. All are looked at, so that time tells nothing.
+        var bits: UInt8 = 0
+        for index in text.indices { bits |= text[index] }
+        guard bits < 0x80 else { return nil }
         var none: UInt8 = 0
         var count = 0
         let result = unsafe text.withUnsafeBytes { text in

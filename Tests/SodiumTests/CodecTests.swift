@@ -46,6 +46,20 @@ import Testing
         }
     }
 
+    @Test(arguments: [UInt8](0x80...0xFF))
+    func base64IsASCII(_ byte: UInt8) {
+        for place in 0..<4 {
+            var text = Array("Zm9v".utf8)
+            text[place] = byte
+            for alphabet in [Base64.standard, .url] {
+                var bytes = [UInt8](repeating: 0, count: 3)
+                var span = bytes.mutableSpan
+                let count = alphabet.decode(text.span, into: &span)
+                #expect(count == nil)
+            }
+        }
+    }
+
     @Test func base64StaysInItsBounds() {
         var bytes = [UInt8](repeating: 0, count: 2)
         var span = bytes.mutableSpan
