@@ -63,6 +63,8 @@ final class Connection: EventSource {
     var isCooling = false
     /// Its bytes are being read and parsed.
     var isAdvancing = false
+    /// More bytes came with the request that is being answered.
+    var hasFollower = false
     var saidContinue = false
     var discarded = 0
 

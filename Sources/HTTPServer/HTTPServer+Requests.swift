@@ -31,7 +31,10 @@ extension HTTPServer {
         // A request that is answered at once comes back here; the loop below goes on by itself.
         guard !connection.isAdvancing else { return }
         connection.isAdvancing = true
-        defer { connection.isAdvancing = false }
+        defer {
+            connection.isAdvancing = false
+            if isIdleOver { finishIfIdle(connection) }
+        }
         for _ in 0..<Self.readsATurn {
             while connection.hasInput, isTaking(connection) { takeInput(connection) }
             guard connection.isReadable, isTaking(connection) else { return }
@@ -123,6 +126,7 @@ extension HTTPServer {
             }
             return bytes.count
         case .complete(let consumed):
+            connection.hasFollower = consumed < bytes.count
             dispatch(parser.takeMessage(), connection)
             return consumed
         case .failed(let failure):
@@ -152,7 +156,9 @@ extension HTTPServer {
     func answer(_ id: ConnectionID, _ response: inout HTTPResponse) {
         defer { wipe(&response.body) }
         guard let connection = connection(id), connection.state == .answering else { return }
-        let closes = !connection.keepsAlive || response.closesConnection || isDraining
+        // A drain answers what was sent before its peer could know.
+        let isLast = isDraining && !connection.hasFollower && !connection.isReadable
+        let closes = !connection.keepsAlive || response.closesConnection || isLast
         write(response, closes: closes, connection)
         if closes {
             connection.state = .finishing

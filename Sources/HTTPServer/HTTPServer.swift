@@ -43,6 +43,8 @@ public actor HTTPServer: LoopActor {
     var dirty: [ConnectionID] = []
     var spareBuffers: [[UInt8]] = []
     var isDraining = false
+    /// The drain no longer waits for requests on idle connections.
+    var isIdleOver = false
     var deliveries = 0
     var drainers: [CheckedContinuation<Void, Never>] = []
 
@@ -92,15 +94,17 @@ public actor HTTPServer: LoopActor {
     }
 
     private func finishIdle() {
+        isIdleOver = true
         for case let connection? in slots {
-            switch connection.state {
-            case .reading where connection.isIdle:
-                connection.state = .finishing
-                markDirty(connection)
-            case .streams: finishStreams(connection)
-            default: break
-            }
+            if connection.state == .streams { finishStreams(connection) }
+            finishIfIdle(connection)
         }
+    }
+
+    func finishIfIdle(_ connection: Connection) {
+        guard connection.state == .reading, connection.isIdle else { return }
+        connection.state = .finishing
+        markDirty(connection)
     }
 
     func finishDrain() {

@@ -28,6 +28,40 @@ import Testing
         }
     }
 
+    @Test func requestsThatWereSentInARowAreAllAnswered() async throws {
+        try await withServer { server, address, handler in
+            let client = try await RawClient(address)
+            try await client.write(
+                "GET /held HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\nGET /3 HTTP/1.1\r\nHost: a\r\n\r\n")
+            try await eventually { handler.heldCount == 1 }
+            async let drain: Void = server.drain(deadlineMs: 60_000)
+            try await eventually { await server.isDraining }
+            // Sent while the server drains, before it has said a word of that.
+            try await client.write("GET /4 HTTP/1.1\r\nHost: a\r\n\r\n")
+            handler.release()
+            #expect(try await client.answersUntilEnd() == ["200 get /held ", "200 get /2 ", "200 get /3 ", "200 get /4  close"])
+            await drain
+        }
+    }
+
+    @Test func aRequestOnAnIdleConnectionIsStillAnswered() async throws {
+        try await withServer {
+            $0.drainIdleMs = 500
+        } _: { server, address, _ in
+            let used = try await RawClient(address)
+            try await used.write("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n")
+            #expect(try await used.answers(1) == ["200 get /1 "])
+            let unused = try await RawClient(address)
+            try await eventually { await server.statistics.openConnections == 2 }
+            async let drain: Void = server.drain(deadlineMs: 60_000)
+            try await eventually { await server.isDraining }
+            try await used.write("GET /2 HTTP/1.1\r\nHost: a\r\n\r\n")
+            #expect(try await used.answersUntilEnd() == ["200 get /1 ", "200 get /2  close"])
+            #expect(try await unused.answersUntilEnd() == [])
+            await drain
+        }
+    }
+
     @Test func drainEndsAtItsDeadline() async throws {
         try await withServer { server, address, handler in
             let client = try await RawClient(address)

@@ -173,7 +173,7 @@ import Testing
 
     @Test func pingsDoNotKeepAnIdleConnectionOpen() async throws {
         try await withStreams {
-            $0.idleMs = 100
+            $0.idleMs = 1000
         } _: { _, address, _, trust in
             let client = try await StreamClient(address, trust)
             #expect(try await client.answer(try client.request("GET", "/")) == "200 get / ")
@@ -214,15 +214,19 @@ import Testing
             $0.writeMs = 50
             $0.maximumStreamBytes = 400 << 20
         } _: { server, address, _, trust in
-            let client = try await StreamClient(address, trust)
-            #expect(try await client.answer(try client.request("GET", "/")) == "200 get / ")
-            // Together their windows are larger than the kernel's buffers.
+            let client = try await StreamClient(address, trust, raw: true)
             client.isDeaf = true
-            for _ in 0..<60 { _ = try client.request("GET", "/large") }
-            try await eventually {
-                try client.turn()
-                return await server.statistics.openConnections == 0
+            // Windows larger than the kernel's buffers, so that the socket itself stops taking bytes.
+            let settings = Frames.frame(type: 4, flags: 0, stream: 0, [0, 4, 0x7F, 0xFF, 0xFF, 0xFF])
+            let window = Frames.frame(type: 8, flags: 0, stream: 0, [0x7F, 0, 0, 0])
+            var bytes = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8) + settings + window
+            for stream in 0..<30 as Range<UInt8> {
+                bytes += Frames.frame(type: 1, flags: 5, stream: 2 * stream + 1, Frames.request(path: "/large"))
             }
+            try client.write(bytes)
+            try await eventually { await server.statistics.requests > 0 }
+            try await eventually { await server.statistics.openConnections == 0 }
+            withExtendedLifetime(client) {}
         }
     }
 
