@@ -1,0 +1,184 @@
+"""SIGTERM under load: whatever was sent is answered, what was answered lasts, and the end comes in time."""
+
+import signal
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from bad_requests import ASK, CODE, request
+from certificates import Certificate
+from http2_frames import PREFACE, FramePeer, ask, settings
+from listeners import accept, fresh
+from mayfly import Socket
+from peers import Peer
+from processes import eventually
+from strict_clients import Crowd, keep_asking, keep_streaming
+from world import World
+
+ROUNDS = 3
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    return Certificate(tmp_path_factory.mktemp("certificate"))
+
+
+def crowd(port, certificate):
+    """Eager clients, hesitant ones, and ones with a connection for each request; over TLS some of HTTP/2."""
+    if certificate is None:
+        return [*[(keep_asking, (port, None), {})] * 6, *[(keep_asking, (port, None), {"pause": 0.01})] * 4,
+                *[(keep_asking, (port, None), {"kept": False})] * 6]
+    one, two = certificate.context("http/1.1"), certificate.context("h2")
+    return [*[(keep_asking, (port, one), {})] * 4, *[(keep_asking, (port, one), {"pause": 0.01})] * 2,
+            *[(keep_asking, (port, one), {"kept": False})] * 2, *[(keep_streaming, (port, two), {})] * 4]
+
+
+@pytest.mark.parametrize("way", ["plain", "tls"])
+def test_nothing_that_was_sent_is_lost(certificate, way):
+    certificate = certificate if way == "tls" else None
+    with World(apns=False, **(certificate.flags if certificate else {})) as world:
+        rooms = 0
+        for number in range(ROUNDS):
+            with Crowd(*crowd(world.broker.port, certificate)) as tally:
+                time.sleep(0.4 + 0.13 * number)
+                begun = time.monotonic()
+                assert world.broker.stop() == 0, world.broker.printed()
+                took = time.monotonic() - begun
+            print(f"{way}, round {number + 1}: {tally.statuses}, lost {len(tally.lost)}, drained in {took:.1f} s")
+            assert not tally.lost, tally.lost[:5]
+            assert set(tally.statuses) == {201} and tally.statuses[201] > 50
+            assert took < 6
+            rooms += len(tally.made)
+            with world.state.database() as database:
+                assert database.execute("SELECT count(*) FROM room").fetchone()[0] == rooms
+            world.broker.start()
+            with Peer(world.broker.port, certificate and certificate.context("http/1.1")) as peer:
+                for code in tally.made[:: len(tally.made) // 20]:
+                    peer.send(accept(code))
+                    assert peer.answer().status == 200, "a room that was made is gone after a restart"
+
+
+HALF = request()[:-20]
+
+
+@pytest.mark.parametrize("ask_twice", [False, True], ids=["once", "twice"])
+def test_a_second_signal_ends_at_once(ask_twice):
+    """A request of which half has come holds the end up for its deadline at most; a second SIGTERM does not wait for it."""
+    with World(apns=False) as world, Peer(world.broker.port, timeout=15) as peer:
+        code = fresh()
+        peer.send(HALF.replace(CODE, code))
+        time.sleep(0.2)
+        world.broker.child.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        time.sleep(1.5)
+        assert world.broker.running, "it did not wait for the other half"
+        if ask_twice:
+            world.broker.child.send_signal(signal.SIGTERM)
+            assert world.broker.child.wait(5) == 1
+            assert time.monotonic() - begun < 3
+        else:
+            peer.send(request()[-20:])
+            answer = peer.answer()
+            assert answer.status == 201 and answer.headers["connection"] == "close"
+            assert world.broker.child.wait(5) == 0
+
+
+def test_idle_connections_do_not_hold_up_the_end():
+    with World(apns=False) as world:
+        peers = [Peer(world.broker.port) for _ in range(50)]
+        for peer in peers[:25]:
+            peer.send(ASK)
+            assert peer.answer().status == 404
+        with Waits(4):
+            assert world.broker.stop() == 0
+        for peer in peers:
+            assert peer.rest() == b""
+            peer.socket.close()
+
+
+class Waits:
+    """Fails when its `with` takes longer than so many seconds."""
+
+    def __init__(self, most):
+        self.most = most
+
+    def __enter__(self):
+        self.begun = time.monotonic()
+
+    def __exit__(self, *_):
+        took = time.monotonic() - self.begun
+        assert took < self.most, f"took {took:.1f} s"
+
+
+def test_websockets_are_told():
+    with World(apns=False) as world:
+        room = world.client().room()
+        with Socket(world.broker) as one, Socket(world.broker) as other:
+            one.join(room.roomid, room.creator.client)
+            with Waits(4):
+                world.broker.child.send_signal(signal.SIGTERM)
+                assert one.closed()[0] == 1001
+                assert other.closed()[0] == 1001
+                assert world.broker.child.wait(5) == 0
+
+
+def ignores_the_close(world, certificate):
+    """A WebSocket that is open, and never answers."""
+    peer = Peer(world.broker.port, certificate and certificate.context("http/1.1"), timeout=20)
+    peer.send(b"GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+              b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+    eventually(lambda: b"101 Switching" in peer.receive())
+    return peer
+
+
+def sends_half_a_body(world, certificate):
+    peer = Peer(world.broker.port, certificate and certificate.context("http/1.1"), timeout=20)
+    peer.send(HALF)
+    return peer
+
+
+def never_reads(world, certificate):
+    peer = Peer(world.broker.port, certificate and certificate.context("http/1.1"), timeout=1, receive_buffer=4096)
+    try:
+        for _ in range(2_000):
+            peer.send(ASK * 100)
+    except TimeoutError:
+        pass
+    return peer
+
+
+def opens_no_window(world, certificate):
+    peer = FramePeer(world.broker.port, certificate.context("h2"), timeout=20)
+    peer.send(PREFACE + settings((4, 0)) + ask(1))
+    return peer
+
+
+def stops_within_the_handshake(world, certificate):
+    peer = Peer(world.broker.port, timeout=20)
+    peer.send(b"\x16\x03\x01")
+    return peer
+
+
+HOLDS = [(ignores_the_close, False), (sends_half_a_body, False), (never_reads, False), (ignores_the_close, True), (sends_half_a_body, True),
+         (never_reads, True), (opens_no_window, True), (stops_within_the_handshake, True)]
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("hold, secure", HOLDS, ids=lambda value: getattr(value, "__name__", "tls" if value else "plain"))
+def test_nobody_can_hold_up_the_end(hold, secure):
+    with tempfile.TemporaryDirectory() as folder:
+        certificate = Certificate(Path(folder)) if secure else None
+        with World(apns=False, **(certificate.flags if certificate else {})) as world:
+            with hold(world, certificate):
+                time.sleep(0.3)
+                begun = time.monotonic()
+                world.broker.child.send_signal(signal.SIGTERM)
+                assert world.broker.child.wait(20) == 0, world.broker.printed()
+                took = time.monotonic() - begun
+                print(f"{hold.__name__}, {'tls' if secure else 'plain'}: {took:.1f} s")
+                assert took < 14
+            with pytest.raises(OSError):
+                socket.create_connection(("127.0.0.1", world.broker.port), 2)
