@@ -136,6 +136,7 @@ class Process:
     """One long-running command. Its output goes to files, and it is always ended by its own process id."""
 
     ready_within = 15.0
+    prefix = ()  # a command that starts the binary in its own place
 
     def __init__(self, state, name):
         self.state, self.name, self.child, self.starts = state, name, None, 0
@@ -151,7 +152,7 @@ class Process:
         base = self.state.prints / f"{self.name}-{id(self)}-{self.starts}"
         with open(f"{base}.out", "wb") as out, open(f"{base}.err", "wb") as err:
             self.child = subprocess.Popen(
-                [BINARY, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                [*self.prefix, BINARY, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env=clean_environment(**environment, **shifted(clock_offset)))
         self.out, self.err = Path(f"{base}.out"), Path(f"{base}.err")
         if wait:

@@ -6,7 +6,7 @@ import subprocess
 from listeners import Listeners
 
 # What is true of a certificate that was made for the test: nobody signed it, nobody can revoke it, it lives for a month.
-OF_THE_TEST = ("cert_", "OCSP", "DNS_CAA", "certificate_transparency", "overall_grade", "scanTime", "scanProblem")
+OF_THE_TEST = ("cert_", "OCSP", "DNS_CAA", "certificate_transparency", "overall_grade", "scanTime", "engine_problem")
 
 
 def test_nothing_weak(tmp_path):

@@ -1,7 +1,9 @@
 """SIGTERM under load: whatever was sent is answered, what was answered lasts, and the end comes in time."""
 
+import re
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -182,3 +184,24 @@ def test_nobody_can_hold_up_the_end(hold, secure):
                 assert took < 14
             with pytest.raises(OSError):
                 socket.create_connection(("127.0.0.1", world.broker.port), 2)
+
+
+@pytest.mark.parametrize("load", ["wrk", "wrk over TLS", "h2load"])
+def test_loads_of_others(certificate, load):
+    """wrk's errors of connecting and writing are its tries after nobody listens; what it had sent, it would miss as a read or a time-out."""
+    secure = load != "wrk"
+    with World(apns=False, **(certificate.flags if secure else {})) as world:
+        target = f"http{'s' if secure else ''}://localhost:{world.broker.port}/audit/checkpoint"
+        command = ["h2load", "-D", "2", "-c", "8", "-m", "8"] if load == "h2load" else ["wrk", "-t", "1", "-c", "16", "-d", "2s"]
+        child = subprocess.Popen([*command, target], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            time.sleep(1)
+            assert world.broker.stop() == 0
+            printed = child.communicate(timeout=30)[0]
+        finally:
+            child.kill()
+            child.wait()
+        if load == "h2load":
+            assert re.search(r"(\d+) total, \1 started, \1 done, \1 succeeded, 0 failed, 0 errored, 0 timeout", printed), printed
+        else:
+            assert "read 0," in printed and "timeout 0" in printed and "Non-2xx" not in printed, printed

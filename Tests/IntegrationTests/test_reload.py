@@ -1,0 +1,135 @@
+"""SIGHUP under load: new certificates come into use without a request failing, and bad ones change nothing."""
+
+import re
+import shutil
+import signal
+import ssl
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from bad_requests import ASK
+from certificates import Certificate
+from peers import Peer
+from processes import eventually
+from world import World
+
+
+@pytest.fixture(scope="module")
+def made():
+    with tempfile.TemporaryDirectory(prefix="mayfly-tls-") as folder:
+        yield [Certificate(Path(folder), name) for name in ("first", "second", "third")]
+
+
+@pytest.fixture
+def world(made, tmp_path):
+    """A broker whose certificate's files can be replaced."""
+    files = tmp_path / "server.pem", tmp_path / "server.key"
+    install(made[0], files)
+    with World(apns=False, tls_certificate=files[0], tls_key=files[1]) as world:
+        world.files = files
+        yield world
+
+
+def install(certificate, files):
+    for source, target in zip((certificate.path, certificate.key), files):
+        shutil.copy(source, f"{target}.new")
+        Path(f"{target}.new").rename(target)
+
+
+def shown(world):
+    """The certificate that a new connection sees, as DER."""
+    with socket.create_connection(("127.0.0.1", world.broker.port), 5) as plain:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with context.wrap_socket(plain) as tls:
+            return tls.getpeercert(binary_form=True)
+
+
+def told(world, text, times):
+    eventually(lambda: world.broker.printed().count(text) == times, what=f"{times} times {text!r}")
+
+
+def renew(world, certificate, times):
+    install(certificate, world.files)
+    world.broker.child.send_signal(signal.SIGHUP)
+    told(world, "new connections use", times)
+    assert shown(world) == certificate.der
+
+
+def wrk(port):
+    return ["wrk", "-t", "1", "-c", "16", "-d", "3s", f"https://localhost:{port}/audit/checkpoint"]
+
+
+def wrk_with_new_connections(port):
+    return [*wrk(port), "-H", "Connection: close"]
+
+
+def h2load(port):
+    return ["h2load", "-D", "3", "-c", "8", "-m", "8", f"https://localhost:{port}/audit/checkpoint"]
+
+
+@pytest.mark.parametrize("load", [wrk, wrk_with_new_connections, h2load])
+def test_new_certificates_under_load(world, made, load):
+    child = subprocess.Popen(load(world.broker.port), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        for number in range(6):
+            time.sleep(0.3)
+            renew(world, made[(number + 1) % 3], number + 1)
+        printed = child.communicate(timeout=30)[0]
+    finally:
+        child.kill()
+        child.wait()
+    print(f"{load.__name__}: {' '.join(printed.split()[-40:])}")
+    if load is h2load:
+        requests = re.search(r"requests: (\d+) total, \d+ started, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout", printed)
+        total, done, succeeded, failed, errored, late = map(int, requests.groups())
+        codes = re.search(r"status codes: (\d+) 2xx, 0 3xx, 0 4xx, 0 5xx", printed)
+        assert codes, printed
+        assert (failed, errored, late) == (0, 0, 0) and succeeded == done > 200, printed
+    else:
+        assert "Socket errors" not in printed and "Non-2xx" not in printed, printed
+        assert int(re.search(r"(\d+) requests in", printed)[1]) > 50, printed
+
+
+def test_connections_from_before_go_on(world, made):
+    with Peer(world.broker.port, made[0].context("http/1.1")) as peer:
+        peer.send(ASK)
+        assert peer.answer().status == 404
+        renew(world, made[1], 1)
+        peer.send(ASK)
+        assert peer.answer().status == 404
+
+
+def test_bad_files_change_nothing(world, made):
+    """The old one stays, and the log says which file and why."""
+    certificate, key = world.files
+    spoilt = [
+        (certificate, "no certificate"), (certificate, ""), (key, "no key"), (key, made[1].key.read_text()), (certificate, made[2].path.read_text()),
+        (certificate, made[0].path.read_text()[:300]), (key, None), (certificate, None)]
+    for number, (path, content) in enumerate(spoilt):
+        install(made[0], world.files)
+        if content is None:
+            path.unlink()
+        else:
+            path.write_text(content)
+        world.broker.child.send_signal(signal.SIGHUP)
+        told(world, "the one in use stays", number + 1)
+        line = world.broker.printed().splitlines()[-1]
+        assert str(path) in line and "PRIVATE" not in line, line
+        assert shown(world) == made[0].der
+    renew(world, made[1], 1)
+
+
+def test_without_tls(made):
+    """The signal that ends most programs ends no broker."""
+    with World(apns=False) as world:
+        world.broker.child.send_signal(signal.SIGHUP)
+        told(world, "SIGHUP", 1)
+        with Peer(world.broker.port) as peer:
+            peer.send(ASK)
+            assert peer.answer().status == 404
