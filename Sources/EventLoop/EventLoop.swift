@@ -33,6 +33,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         var timers = TimerQueue()
         var jobs: [UnownedJob] = []
         var running: [UnownedJob] = []
+        var endOfEvents: [() -> Void] = []
         var endOfTurn: [() -> Void] = []
         var now = Clock.monotonicMs
 
@@ -64,6 +65,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         while !stopping.load(ordering: .relaxed) { turn() }
         unsafe confined.sources.removeAll()
         unsafe confined.timers = TimerQueue()
+        unsafe confined.endOfEvents = []
         unsafe confined.endOfTurn = []
     }
 
@@ -101,6 +103,12 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     /// Runs `work` on the loop, in its next turn. From any thread.
     public func submit(_ work: @escaping @Sendable () -> Void) {
         post { $0.calls.append(work) }
+    }
+
+    /// Runs `work` once, after the events that came in this turn: for a source that collects them and handles them together.
+    public func atEndOfEvents(_ work: @escaping () -> Void) {
+        checkIsolated()
+        unsafe confined.endOfEvents.append(work)
     }
 
     /// Runs `work` once, after this turn's events, timers and jobs: for what is collected and flushed together.
@@ -173,19 +181,27 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
             guard tag != Self.wakeUpTag, let target = confined.sources.target(tag: tag, events) else { continue }
             target.source.ready(target.events)
         }
+        for work in take(&confined.endOfEvents) { work() }
         let mark = confined.timers.mark
         while let action = confined.timers.nextDue(confined.now, before: mark) { action() }
         runJobs(confined)
-        if !confined.endOfTurn.isEmpty {
-            let work = confined.endOfTurn
-            confined.endOfTurn = []
-            for work in work { work() }
-        }
+        for work in take(&confined.endOfTurn) { work() }
+    }
+
+    /// What is added while these run is for the next time.
+    private func take(_ list: inout [() -> Void]) -> [() -> Void] {
+        var taken: [() -> Void] = []
+        swap(&taken, &list)
+        return taken
     }
 
     /// How long the next wait may last: 0 if work is left, -1 for ever.
     private func patience(_ confined: Confined) -> Int32 {
-        if !confined.jobs.isEmpty || !confined.endOfTurn.isEmpty || inboxFilled.load(ordering: .acquiring) { return 0 }
+        if !confined.jobs.isEmpty || !confined.endOfEvents.isEmpty || !confined.endOfTurn.isEmpty
+            || inboxFilled.load(ordering: .acquiring)
+        {
+            return 0
+        }
         guard let deadline = confined.timers.nextDeadline() else { return -1 }
         let now = Clock.monotonicMs
         return deadline <= now ? 0 : Int32(clamping: deadline - now)

@@ -9,6 +9,27 @@ struct ConnectionID: Sendable, Hashable {
     let generation: UInt32
 }
 
+/// The events of a turn: collected, since entering the server for each costs more than handling it.
+final class ReadyList {
+    private var waiting: [(id: ConnectionID, events: Events)] = []
+    private unowned let server: HTTPServer
+
+    init(server: HTTPServer) { self.server = server }
+
+    func add(_ id: ConnectionID, _ events: Events) {
+        if waiting.isEmpty { server.loop.atEndOfEvents { [server] in server.assumeIsolated { $0.takeReady() } } }
+        waiting.append((id, events))
+    }
+
+    func forEach(_ use: (ConnectionID, Events) -> Void) {
+        var taken: [(id: ConnectionID, events: Events)] = []
+        swap(&taken, &waiting)
+        for (id, events) in taken { use(id, events) }
+        taken.removeAll(keepingCapacity: true)
+        if waiting.isEmpty { swap(&taken, &waiting) }
+    }
+}
+
 /// One accepted connection: its socket, its bytes, and how far it is. All decisions are the server's.
 final class Connection: EventSource {
     enum State {
@@ -31,7 +52,7 @@ final class Connection: EventSource {
     /// Nil once the connection is a WebSocket or speaks HTTP/2.
     var parser: RequestParser?
     let tls: TLSSession?
-    private let server: HTTPServer
+    private let ready: ReadyList
     var registration: Registration?
     var session: WebSocketSession?
     var streams: StreamTable?
@@ -61,8 +82,6 @@ final class Connection: EventSource {
     /// There was traffic since OpenSSL's buffers were last looked at, and whether they are looked at.
     var isWarm = false
     var isCooling = false
-    /// Its bytes are being read and parsed.
-    var isAdvancing = false
     /// More bytes came with the request that is being answered.
     var hasFollower = false
     var saidContinue = false
@@ -75,14 +94,14 @@ final class Connection: EventSource {
 
     init(
         id: ConnectionID, remote: SocketAddress, socket: consuming Socket, limits: MessageLimits, tls: TLSSession?,
-        server: HTTPServer
+        ready: ReadyList
     ) {
         self.id = id
         self.remote = remote
         self.socket = socket
         parser = RequestParser(limits: limits)
         self.tls = tls
-        self.server = server
+        self.ready = ready
     }
 
     var slot: Int { Int(id.slot) }
@@ -128,7 +147,5 @@ final class Connection: EventSource {
         wipe(&bytes)
     }
 
-    func ready(_ events: Events) {
-        server.assumeIsolated { [id] in $0.ready(id, events) }
-    }
+    func ready(_ events: Events) { ready.add(id, events) }
 }

@@ -12,7 +12,11 @@ extension HTTPServer {
     private static var outputLimit: Int { 65_536 }
     private static var discardLimit: Int { 262_144 }
 
-    func ready(_ id: ConnectionID, _ events: Events) {
+    func takeReady() {
+        ready.forEach { id, events in ready(id, events) }
+    }
+
+    private func ready(_ id: ConnectionID, _ events: Events) {
         guard let connection = connection(id) else { return }
         if !events.isDisjoint(with: [.failure, .hangup]) { return drop(connection) }
         if events.contains(.write), connection.isBlocked {
@@ -28,13 +32,7 @@ extension HTTPServer {
 
     /// Reads and parses as long as the connection's state allows and there is something to read.
     func advance(_ connection: Connection) {
-        // A request that is answered at once comes back here; the loop below goes on by itself.
-        guard !connection.isAdvancing else { return }
-        connection.isAdvancing = true
-        defer {
-            connection.isAdvancing = false
-            if isIdleOver { finishIfIdle(connection) }
-        }
+        defer { if isIdleOver { finishIfIdle(connection) } }
         for _ in 0..<Self.readsATurn {
             while connection.hasInput, isTaking(connection) { takeInput(connection) }
             guard connection.isReadable, isTaking(connection) else { return }
@@ -145,7 +143,7 @@ extension HTTPServer {
         statistics.requests += 1
         connection.state = .answering
         if message.wantsUpgrade, handler.shouldUpgrade(request) { return upgrade(connection, request) }
-        Task.immediate { [id = connection.id] in
+        Task { [id = connection.id] in
             var response = await handler.respond(to: request)
             request.message.wipe()
             answer(id, &response)

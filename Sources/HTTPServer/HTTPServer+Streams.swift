@@ -90,7 +90,7 @@ extension HTTPServer {
         }
         statistics.requests += 1
         table.streams[stream]?.phase = .answering
-        Task.immediate { [id = connection.id] in
+        Task { [id = connection.id] in
             let response = await handler.respond(to: request)
             request.message.wipe()
             streamBytes -= bytes

@@ -25,6 +25,7 @@ public actor HTTPServer: LoopActor {
     public internal(set) var statistics = Statistics()
 
     var listener: Listener?
+    private(set) lazy var ready = ReadyList(server: self)
     var slots: [Connection?] = []
     var freeSlots: [Int32] = []
     var generation: UInt32 = 0
@@ -153,8 +154,7 @@ public actor HTTPServer: LoopActor {
         let tls = configuration.tls.flatMap { try? TLSSession(accepting: $0) }
         let connection = Connection(
             id: ConnectionID(slot: slot, generation: generation), remote: remote, socket: socket, limits: configuration.limits,
-            tls: tls,
-            server: self)
+            tls: tls, ready: ready)
         connection.hasShare = hasShare
         connection.isOverflow = isOverflow
         if isOverflow { overflows += 1 }
