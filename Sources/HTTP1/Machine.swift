@@ -15,6 +15,8 @@ import Glibc
     private var head = Message.Head()
     private var part = Part.line
     private var headerBytes = 0
+    /// Of the name that is being read, a header line's or a trailer's.
+    private var nameCount = 0
     private var rawBodyBytes = 0
     private var hostCount = 0
     private var authorizationCount = 0
@@ -116,6 +118,7 @@ extension Machine {
 
     mutating func appendName(_ bytes: UnsafePointer<CChar>, _ count: Int) -> Bool {
         headerBytes += count
+        nameCount += count
         // RFC 9112 section 5.1: no space before the colon. Some builds of llhttp take spaces for a part of the name.
         for index in 0..<count where unsafe !UInt8(bitPattern: bytes[index]).isTokenByte { return refuse(.malformed) }
         if phase == .body { part = .trailer }
@@ -126,16 +129,16 @@ extension Machine {
             part = .name
         }
         guard headerBytes <= limits.headerBytes, fields.count <= limits.headerCount else { return refuse(.headersTooLarge) }
-        // llhttp lets a space stand inside a name.
-        if unsafe memchr(bytes, 0x20, count) != nil { return refuse(.malformed) }
         if part == .name { unsafe store.append(bytes, count) }
         return true
     }
 
     mutating func endName() -> Bool {
+        guard nameCount > 0 else { return refuse(.malformed) }
+        nameCount = 0
         if part == .trailer { return true }
         let end = Int32(store.count)
-        guard part == .name, fields[fields.count - 1].name.lowerBound < end else { return refuse(.malformed) }
+        guard part == .name else { return refuse(.malformed) }
         fields[fields.count - 1].name = fields[fields.count - 1].name.lowerBound..<end
         fields[fields.count - 1].value = end..<end
         part = .value

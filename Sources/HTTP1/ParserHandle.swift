@@ -44,7 +44,8 @@ import CLlhttp
 
     /// The stream ended. A response without a length ends with it.
     func finish() -> ParseOutcome {
-        if unsafe machine.pointee.phase != .complete { _ = unsafe llhttp_finish(llhttp) }
+        // llhttp knows nothing of what was refused here, and would end it well.
+        if unsafe machine.pointee.phase != .complete && machine.pointee.phase != .failed { _ = unsafe llhttp_finish(llhttp) }
         return unsafe machine.pointee.phase == .complete ? .complete(consumed: 0) : machine.pointee.fail()
     }
 }

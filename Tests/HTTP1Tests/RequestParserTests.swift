@@ -111,6 +111,8 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "GET / HTTP/1.1\r\n: a\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nA b: c\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA b: c\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n: c\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n: c\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nX: a\u{0}b\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nX: a\u{7f}b\r\n\r\n",

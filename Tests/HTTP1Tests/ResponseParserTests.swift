@@ -55,6 +55,13 @@ import Testing
         #expect(read("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", limits: limits) == "bodyTooLarge")
     }
 
+    @Test func theEndOfTheStreamMakesNoAnswerOfARefusedOne() {
+        let parser = ResponseParser(limits: MessageLimits(targetBytes: 10, headerBytes: 10))
+        let text = "HTTP/1.0 200 " + String(repeating: "x", count: 200) + "\r\n\r\nuntil the end"
+        #expect(parser.parse(Array(text.utf8).span) == .failed(.headersTooLarge))
+        #expect(parser.finish() == .failed(.headersTooLarge))
+    }
+
     @Test func answersFollowEachOther() {
         let parser = ResponseParser()
         let first = Array("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na".utf8)
