@@ -57,10 +57,10 @@ import Glibc
         return true
     }
 
-    /// To be called after llhttp: bounds on what it passes over without a callback.
-    mutating func checkProgress() -> Bool {
+    /// To be called after llhttp: bounds on what it passes over without a callback. The last `untouched` bytes it has not seen yet.
+    mutating func checkProgress(untouched: Int) -> Bool {
         guard scanner.byteCount <= limits.rawHeadBytes else { return refuse(.headersTooLarge) }
-        return phase == .complete || rawBodyBytes <= limits.rawBodyBytes || refuse(.bodyTooLarge)
+        return phase == .complete || rawBodyBytes - untouched <= limits.rawBodyBytes || refuse(.bodyTooLarge)
     }
 
     /// llhttp paused after a chunk's first line, of which it takes any byte for the line feed. After the last chunk's, lines follow again.
@@ -68,6 +68,7 @@ import Glibc
         guard unsafe rest[-1] == 0x0A else { return refuse(.malformed) }
         guard chunkBytesLeft == 0 else { return true }
         scanner = .forTrailers()
+        rawBodyBytes -= count
         return unsafe prepare(rest, count)
     }
 

@@ -31,11 +31,10 @@ import CLlhttp
         var done = 0
         while true {
             let result = unsafe llhttp_execute(llhttp, bytes + done, count - done)
-            guard result == HPE_OK || result == HPE_PAUSED, unsafe machine.pointee.checkProgress() else {
-                return unsafe machine.pointee.fail()
-            }
+            guard result == HPE_OK || result == HPE_PAUSED else { return unsafe machine.pointee.fail() }
+            done = unsafe result == HPE_OK ? count : llhttp_get_error_pos(llhttp) - bytes
+            guard unsafe machine.pointee.checkProgress(untouched: count - done) else { return unsafe machine.pointee.fail() }
             if result == HPE_OK { return .incomplete }
-            done = unsafe llhttp_get_error_pos(llhttp) - bytes
             if unsafe machine.pointee.phase == .complete { return .complete(consumed: done) }
             guard unsafe machine.pointee.endChunkHeader(bytes + done, count - done) else { return unsafe machine.pointee.fail() }
             unsafe llhttp_resume(llhttp)

@@ -288,6 +288,14 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         #expect(reading.failure == failure)
     }
 
+    @Test func whatFollowsAChunkedBodyIsNotCountedWithIt() {
+        let limits = MessageLimits(targetBytes: 10, headerBytes: 60, headerCount: 3, bodyBytes: 5)
+        let text = Self.chunked + "2\r\nhi\r\n0\r\nA: b\r\n\r\n"
+        let next = String(repeating: "GET / HTTP/1.1\r\nHost: a\r\n\r\n", count: 10)
+        let reading = readInAllWays(text + next + text, limits: limits)
+        #expect(reading.messages == ["post / hi"] + Array(repeating: "get / ", count: 10) + ["post / hi"])
+    }
+
     @Test func phasesFollowTheMessage() {
         let parser = RequestParser()
         #expect(parser.phase == .idle)
