@@ -41,7 +41,7 @@ extension API {
     func roomStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
         let status = try await broker.status(try capability(request))
         return .json(200) { json in
-            json.add("expiresAt", CalendarDate.timestamp(ms: status.expires))
+            json.add("expiresAt", timeMs: status.expires)
             json.add("accepted", status.accepted)
             json.add("creatorPresent", status.creatorPresent)
             json.add("joinerPresent", status.joinerPresent)
@@ -60,13 +60,13 @@ extension API {
         let (caller, token, environment, dropped) = try request.withBody { bytes throws(BrokerError) in
             let body = try RoomBody(bytes)
             let caller = try Self.caller(room, body, bytes)
-            guard let token = try body.token("token", bytes) else { throw .missingField("token") }
+            guard let token = try body.token(bytes) else { throw .missingField("token") }
             return (caller, token, try body.environment(bytes), body.dropped)
         }
         let (ref, expires) = try await broker.replaceToken(caller, token: token, environment: environment)
         return .json(200) { json in
-            json.add("ref", ref.description)
-            json.add("expiresAt", CalendarDate.timestamp(ms: expires))
+            json.add("ref", plain: ref.hex.span)
+            json.add("expiresAt", timeMs: expires)
             if !dropped.isEmpty { json.add("dropped", dropped) }
         }
     }
@@ -132,8 +132,8 @@ extension API {
         .json(status) { json in
             _ = try? room.room.withBase64URL { json.add("roomid", plain: $0) }
             _ = try? room.member.withBase64URL { json.add("member", plain: $0) }
-            json.add("expiresAt", CalendarDate.timestamp(ms: room.expires))
-            if let ref = room.ref { json.add("ref", ref.description) }
+            json.add("expiresAt", timeMs: room.expires)
+            if let ref = room.ref { json.add("ref", plain: ref.hex.span) }
             if !dropped.isEmpty { json.add("dropped", dropped) }
         }
     }

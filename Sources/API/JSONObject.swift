@@ -27,12 +27,14 @@ struct JSONObject {
         self.members = members
     }
 
-    var names: [String] { members.map { String(decoding: $0.name, as: UTF8.self) } }
+    var names: [[UInt8]] { members.map(\.name) }
 
     /// The member, unless it is absent or null.
     private func member(_ name: StaticString) -> Member? {
-        let wanted = name.description.utf8
-        return members.first { $0.kind != .null && $0.name.elementsEqual(wanted) }
+        // Lengths first: few names share one.
+        members.first {
+            $0.name.count == name.utf8CodeUnitCount && $0.kind != .null && $0.name.elementsEqual(name.description.utf8)
+        }
     }
 
     /// A string's bytes, escapes decoded.

@@ -44,6 +44,15 @@ struct JSONWriter {
         bytes.append(UInt8(ascii: "\""))
     }
 
+    /// A time in unix ms, as RFC 3339 writes it.
+    mutating func add(_ name: StaticString, timeMs: UInt64) {
+        self.name(name)
+        reserve(26)
+        bytes.append(UInt8(ascii: "\""))
+        CalendarDate.append(ms: timeMs, to: &bytes)
+        bytes.append(UInt8(ascii: "\""))
+    }
+
     mutating func add(_ name: StaticString, _ value: Int) {
         self.name(name)
         append(plain: String(value))

@@ -7,9 +7,9 @@ struct RoomBody {
     private let object: JSONObject
 
     /// Content that apps of other servers send along. It is dropped unread, and the answer says so.
-    private static let content: Set<String> = [
+    private static let content: [[UInt8]] = [
         "body", "content", "displayName", "fileName", "message", "name", "summary", "text", "title", "url",
-    ]
+    ].map { Array($0.utf8) }
 
     init(_ body: Span<UInt8>) throws(BrokerError) {
         guard let object = JSONObject(body) else { throw .malformedJSON }
@@ -17,7 +17,7 @@ struct RoomBody {
     }
 
     /// Names of the content that was dropped, sorted.
-    var dropped: [String] { object.names.filter(Self.content.contains).sorted() }
+    var dropped: [String] { object.names.filter(Self.content.contains).map { String(decoding: $0, as: UTF8.self) }.sorted() }
 
     func joinid(_ body: Span<UInt8>, _ limits: Limits) throws(BrokerError) -> [UInt8] {
         let code = try required("joinid", body, "a string")
@@ -58,11 +58,14 @@ struct RoomBody {
     /// A token under its own name or under `token`; both must say the same.
     func token(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
         let own = try oneToken(name, body)
-        guard "\(name)" != "token", let common = try oneToken("token", body) else { return own }
+        guard let common = try token(body) else { return own }
         guard let own else { return common }
         guard own == common else { throw .outOfRange("token", allowed: "the same as \(name), or one of the two") }
         return own
     }
+
+    /// A token under the name `token`.
+    func token(_ body: Span<UInt8>) throws(BrokerError) -> Secret? { try oneToken("token", body) }
 
     private func oneToken(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
         do {

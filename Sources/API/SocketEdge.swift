@@ -68,7 +68,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
             guard let joined else { return }
             await socket.send(
                 Self.message("joined") { json in
-                    json.add("expiresAt", CalendarDate.timestamp(ms: joined.expires))
+                    json.add("expiresAt", timeMs: joined.expires)
                     json.add("peerPresent", joined.peerPresent)
                     json.add("delivery", joined.delivery.rawValue)
                 })

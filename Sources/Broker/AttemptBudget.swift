@@ -12,7 +12,7 @@ struct AttemptBudget {
     private let ipv6Bits: Int
     private var networksEnd: UInt64 = 0
     private var key: [UInt8] = []
-    private var networks: [[UInt8]: Int] = [:]
+    private var networks: [UInt128: Int] = [:]
     private var overallEnd: UInt64 = 0
     private var overall = 0
     /// Beyond so many networks in one window only the overall budget counts, so that memory stays bounded.
@@ -29,6 +29,7 @@ struct AttemptBudget {
     mutating func refusal(_ address: SocketAddress, overall countsOverall: Bool = true, now: UInt64) -> Int? {
         renew(now)
         if countsOverall, overall >= budgets.overall.count { return Self.seconds(overallEnd - now) }
+        if networks.isEmpty { return nil }
         if networks[network(address), default: 0] >= budgets.perAddress.count { return Self.seconds(networksEnd - now) }
         return nil
     }
@@ -54,9 +55,10 @@ struct AttemptBudget {
         }
     }
 
-    private func network(_ address: SocketAddress) -> [UInt8] {
+    private func network(_ address: SocketAddress) -> UInt128 {
         let prefix = address.network(ipv4Bits: ipv4Bits, ipv6Bits: ipv6Bits)
-        return Array(GenericHash.hash(prefix.span, key: key.span).prefix(16))
+        let hash = GenericHash.hash(prefix.span, key: key.span)
+        return hash.prefix(16).reduce(0) { $0 << 8 | UInt128($1) }
     }
 }
 
@@ -65,19 +67,24 @@ extension SocketAddress {
     /// (::ffff:a.b.c.d) counts as IPv4.
     func network(ipv4Bits: Int, ipv6Bits: Int) -> [UInt8] {
         switch self {
-        case .v4(let address, _):
-            return [4] + Self.bytes(UInt64(address) << 32, bits: ipv4Bits)
-        case .v6(high: 0, let low, _) where low >> 32 == 0xffff:
-            return [4] + Self.bytes(low << 32, bits: ipv4Bits)
+        case .v4(let address, _): Self.bytes(4, Self.first(ipv4Bits, of: UInt64(address) << 32), 0)
+        case .v6(high: 0, let low, _) where low >> 32 == 0xffff: Self.bytes(4, Self.first(ipv4Bits, of: low << 32), 0)
         case .v6(let high, let low, _):
-            return [6] + Self.bytes(high, bits: min(ipv6Bits, 64)) + Self.bytes(low, bits: max(0, ipv6Bits - 64))
-        case .unix:
-            return [0]
+            Self.bytes(6, Self.first(min(ipv6Bits, 64), of: high), Self.first(max(0, ipv6Bits - 64), of: low))
+        case .unix: [0]
         }
     }
 
-    private static func bytes(_ value: UInt64, bits: Int) -> [UInt8] {
-        let kept = bits <= 0 ? 0 : value & (UInt64.max << UInt64(64 - min(bits, 64)))
-        return (0..<8).map { UInt8(truncatingIfNeeded: kept >> UInt64(56 - 8 * $0)) }
+    private static func first(_ bits: Int, of value: UInt64) -> UInt64 {
+        bits <= 0 ? 0 : value & (UInt64.max << UInt64(64 - min(bits, 64)))
+    }
+
+    private static func bytes(_ family: UInt8, _ high: UInt64, _ low: UInt64) -> [UInt8] {
+        var bytes = [UInt8](repeating: family, count: 17)
+        for index in 0..<8 {
+            bytes[1 + index] = UInt8(truncatingIfNeeded: high >> UInt64(56 - 8 * index))
+            bytes[9 + index] = UInt8(truncatingIfNeeded: low >> UInt64(56 - 8 * index))
+        }
+        return bytes
     }
 }

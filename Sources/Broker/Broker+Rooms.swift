@@ -14,9 +14,10 @@ extension Broker {
         let expires = now + UInt64(request.lifeSeconds) * 1_000
         let codeExpires = now + UInt64(request.codeLifeSeconds) * 1_000
         let generation = keys.currentGeneration
-        let index = keys.roomIndex(room)
-        let codes = try secret { () throws(SealingError) in try keys.codeIndexes(request.joinid.span, nowMs: now) }
-        let token = try seal(request.token, room: room, slot: 1, expires: expires, environment: request.environment, now: now)
+        let index = keys.roomIndex(room).bytes
+        let codes = try codeIndexes(request.joinid, now: now)
+        let token = try seal(
+            request.token, room: room, index: index, slot: 1, expires: expires, environment: request.environment, now: now)
 
         let creator = SideRecord(
             generation: generation,
@@ -24,7 +25,7 @@ extension Broker {
             member: keys.memberHash(member).bytes, ref: token?.ref)
         let code = try secret { () throws(SealingError) in
             PendingCode(
-                code: codes[0].bytes, expires: codeExpires, room: index.bytes, roomExpires: expires, generation: generation,
+                code: codes[0].bytes, expires: codeExpires, room: index, roomExpires: expires, generation: generation,
                 pending: try keys.sealPending(
                     room, joinID: request.joinid.span, expiryMs: codeExpires, generation: generation, codeIndex: codes[0]),
                 creator: try keys.sealCreator(
@@ -32,7 +33,7 @@ extension Broker {
                     generation: generation, codeIndex: codes[0]),
                 short: policy.limits.isShort(codeOf: request.joinid.count))
         }
-        let record = RoomRecord(room: index.bytes, expires: expires, creator: creator)
+        let record = RoomRecord(room: index, expires: expires, creator: creator)
 
         if let refusal = creationRefusal(address) {
             // A repeat costs nothing of the budget, so that a lost answer can always be asked for again.
@@ -48,7 +49,7 @@ extension Broker {
         switch outcome {
         case .created:
             spendCreation(address)
-            noteYoung(index.bytes)
+            noteYoung(index)
             await sweeper.expect(min(expires, codeExpires))
             metrics.add(.roomsCreated)
             return Membership(
@@ -87,7 +88,7 @@ extension Broker {
         // A few rounds at most: each loss means that another accept, a close or an expiry won.
         for _ in 0..<3 {
             let now = time.now
-            let codes = try secret { () throws(SealingError) in try keys.codeIndexes(request.joinid.span, nowMs: now) }
+            let codes = try codeIndexes(request.joinid, now: now)
             let found = try await stored { () throws(StoreError) in try await self.store.joinable(codes.map(\.bytes), now: now) }
             guard let found else {
                 spendGuess(request.joinid, address)
@@ -139,7 +140,8 @@ extension Broker {
         let member = try secret { () throws(SealingError) in try MemberSecret.random() }
         let generation = keys.currentGeneration
         let token = try seal(
-            request.token, room: room, slot: 2, expires: record.expires, environment: request.environment, now: now)
+            request.token, room: room, index: record.room, slot: 2, expires: record.expires, environment: request.environment,
+            now: now)
         let joiner = SideRecord(
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
@@ -184,7 +186,8 @@ extension Broker {
         let (record, slot) = try await authorize(caller)
         guard
             let sealed = try seal(
-                token, room: caller.room, slot: slot, expires: record.expires, environment: environment, now: time.now),
+                token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
+                now: time.now),
             let ref = Ref(bytes: sealed.ref.span),
             try await stored({ () throws(StoreError) in
                 try await self.store.replaceToken(room: record.room, slot: slot, token: sealed)
@@ -258,7 +261,7 @@ extension Broker {
     }
 
     private func seal(
-        _ token: Secret?, room: RoomID, slot: UInt8, expires: UInt64, environment: PushEnvironment?, now: UInt64
+        _ token: Secret?, room: RoomID, index: [UInt8], slot: UInt8, expires: UInt64, environment: PushEnvironment?, now: UInt64
     ) throws(BrokerError) -> TokenRecord? {
         guard let token else { return nil }
         let ref = Ref.random()
@@ -270,7 +273,7 @@ extension Broker {
             try keys.sealToken(token, sealedAtMs: now, context: context, room: room)
         }
         return TokenRecord(
-            ref: ref.bytes, room: keys.roomIndex(room).bytes, slot: slot, kind: context.kind.rawValue,
+            ref: ref.bytes, room: index, slot: slot, kind: context.kind.rawValue,
             environment: environment.rawValue, generation: context.generation, expires: expires, topic: settings.topic,
             sealed: sealed)
     }
@@ -281,6 +284,12 @@ extension Broker {
         try secret { () throws(SealingError) in
             try keys.clientIndex(room, slot: slot, client: client.span, expiryMs: expires, generation: generation).bytes
         }
+    }
+
+    private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Sealing.Digest] {
+        let limits = policy.limits
+        let stands = UInt64(limits.codeLifeSeconds.upperBound) * 1_000 + limits.codeKeptAfterAcceptMs
+        return try secret { () throws(SealingError) in try keys.codeIndexes(joinid.span, nowMs: now, standsMs: stands) }
     }
 
     static func equal(_ left: [UInt8], _ right: [UInt8]) -> Bool {

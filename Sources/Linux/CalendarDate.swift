@@ -30,12 +30,30 @@ public struct CalendarDate: Sendable, Hashable {
 
     /// RFC 3339 in UTC with milliseconds, `2026-01-02T03:04:05.678Z`.
     public static func timestamp(ms: UInt64) -> String {
+        var text: [UInt8] = []
+        append(ms: ms, to: &text)
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    /// Appends `timestamp(ms:)`: 24 bytes, until the year 10000.
+    public static func append(ms: UInt64, to text: inout [UInt8]) {
         let date = CalendarDate(daysSince1970: ms / 86_400_000)
-        func padded(_ value: UInt64, _ width: Int) -> String {
-            let digits = String(value)
-            return String(repeating: "0", count: max(0, width - digits.count)) + digits
+        func append(_ value: UInt64, _ width: Int, _ end: Unicode.Scalar) {
+            var power: UInt64 = 1
+            for _ in 1..<width { power *= 10 }
+            while value / power >= 10 { power *= 10 }
+            while power > 0 {
+                text.append(UInt8(ascii: "0") + UInt8(value / power % 10))
+                power /= 10
+            }
+            text.append(UInt8(ascii: end))
         }
-        return "\(padded(date.year, 4))-\(padded(date.month, 2))-\(padded(date.day, 2))T\(padded(ms / 3_600_000 % 24, 2)):"
-            + "\(padded(ms / 60_000 % 60, 2)):\(padded(ms / 1000 % 60, 2)).\(padded(ms % 1000, 3))Z"
+        append(date.year, 4, "-")
+        append(date.month, 2, "-")
+        append(date.day, 2, "T")
+        append(ms / 3_600_000 % 24, 2, ":")
+        append(ms / 60_000 % 60, 2, ":")
+        append(ms / 1000 % 60, 2, ".")
+        append(ms % 1000, 3, "Z")
     }
 }

@@ -16,12 +16,8 @@ extension Array where Element == UInt8 {
 
 extension MutableSpan where Element == UInt8 {
     mutating func write<Number: FixedWidthInteger>(bigEndian number: Number, at offset: Int) {
-        var shift = Number.bitWidth
-        var index = offset
-        while shift > 0 {
-            shift -= 8
-            self[index] = UInt8(truncatingIfNeeded: number >> shift)
-            index += 1
+        for index in 0..<Number.bitWidth / 8 {
+            self[offset + index] = UInt8(truncatingIfNeeded: number >> (Number.bitWidth - 8 - 8 * index))
         }
     }
 

@@ -23,12 +23,11 @@ struct DayChain: Sendable {
     /// The base day when the base epoch is `epoch`: two before the day of the epoch after it, which is now.
     static func base(for epoch: Epoch) -> UInt64 { (epoch.number + 1) / Epoch.perDay - daysBack }
 
-    /// The code's index under the key of each day from `today` back to the base, three days at most, today's first.
-    func indexes(_ joinID: Span<UInt8>, today: UInt64) -> [Digest] {
+    /// The code's index under the key of each day from `today` back to `first` or the base, three days at most, today's first.
+    func indexes(_ joinID: Span<UInt8>, from first: UInt64 = 0, today: UInt64) -> [Digest] {
         let today = max(base, today)
-        var indexes: [Digest] = []
-        for day in max(base, today - Self.daysBack)...today { indexes.append(index(joinID, day)) }
-        return indexes.reversed()
+        let first = min(today, max(base, today - Self.daysBack, first))
+        return (first...today).reversed().map { index(joinID, $0) }
     }
 
     /// Destroys every day before `day`.

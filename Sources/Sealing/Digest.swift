@@ -24,12 +24,12 @@ public struct Digest: Sendable, Hashable, CustomStringConvertible {
     }
 
     public var bytes: [UInt8] {
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(Self.count)
-        bytes.append(bigEndian: first)
-        bytes.append(bigEndian: second)
-        bytes.append(bigEndian: third)
-        bytes.append(bigEndian: fourth)
+        var bytes = [UInt8](repeating: 0, count: Self.count)
+        var span = bytes.mutableSpan
+        span.write(bigEndian: first, at: 0)
+        span.write(bigEndian: second, at: 8)
+        span.write(bigEndian: third, at: 16)
+        span.write(bigEndian: fourth, at: 24)
         return bytes
     }
 

@@ -16,10 +16,12 @@ extension KeyRing {
         return derivation.digest()
     }
 
-    /// `D(dayKey[d], "join", joinid)` for today and each earlier day of which a code may live, today's first: store under the
-    /// first, look up all.
-    public func codeIndexes(_ joinID: Span<UInt8>, nowMs: UInt64) throws(SealingError) -> [Digest] {
-        try dayIndexes(joinID, nowMs: nowMs)
+    /// `D(dayKey[d], "join", joinid)` for today and each earlier day of which a code may stand, today's first: store under the
+    /// first, look up all. `standsMs`: how long a code stands at most, used or not; two days, if that is less.
+    public func codeIndexes(
+        _ joinID: Span<UInt8>, nowMs: UInt64, standsMs: UInt64 = .max
+    ) throws(SealingError) -> [Digest] {
+        try dayIndexes(joinID, nowMs: nowMs, standsMs: standsMs)
     }
 
     /// `D(epochKey[epoch(expiry)], "client", roomid, slot, client)`.

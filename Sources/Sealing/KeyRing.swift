@@ -95,12 +95,13 @@ public final class KeyRing: Sendable {
         ratchet.withLock { $0.derivation(generation, Epoch(atMs: timeMs), label) }
     }
 
-    func dayIndexes(_ joinID: Span<UInt8>, nowMs: UInt64) throws(SealingError) -> [Digest] {
+    func dayIndexes(_ joinID: Span<UInt8>, nowMs: UInt64, standsMs: UInt64) throws(SealingError) -> [Digest] {
         try ratchet.withLock { ratchet throws(SealingError) in
-            let today = nowMs / (Epoch.lengthMs * Epoch.perDay)
+            let dayMs = Epoch.lengthMs * Epoch.perDay
+            let today = nowMs / dayMs
             // Broker time may run ahead of a held ratchet, but not by years.
             guard today < ratchet.days.base + 40_000 else { throw .outOfReach }
-            return ratchet.days.indexes(joinID, today: today)
+            return ratchet.days.indexes(joinID, from: (nowMs - min(nowMs, standsMs)) / dayMs, today: today)
         }
     }
 }

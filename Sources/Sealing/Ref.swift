@@ -32,14 +32,23 @@ extension RandomID {
     }
 
     public var bytes: [UInt8] {
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(Self.count)
-        bytes.append(bigEndian: high)
-        bytes.append(bigEndian: low)
+        var bytes = [UInt8](repeating: 0, count: Self.count)
+        var span = bytes.mutableSpan
+        span.write(bigEndian: high, at: 0)
+        span.write(bigEndian: low, at: 8)
         return bytes
     }
 
-    public var description: String { Hex.encode(bytes.span) }
+    /// 32 lower-case digits in ASCII.
+    public var hex: [UInt8] {
+        var digits = [UInt8](repeating: 0, count: 2 * Self.count)
+        let bytes = bytes
+        var span = digits.mutableSpan
+        Hex.encode(bytes.span, into: &span)
+        return digits
+    }
+
+    public var description: String { String(decoding: hex, as: UTF8.self) }
 
     public static func < (left: Self, right: Self) -> Bool { (left.high, left.low) < (right.high, right.low) }
 }

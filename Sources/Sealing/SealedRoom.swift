@@ -79,12 +79,11 @@ extension KeyRing {
 
     /// `purpose || g u32be || time u64be || code index`.
     private static func data(_ purpose: String, _ generation: UInt32, _ timeMs: UInt64, _ codeIndex: Digest) -> [UInt8] {
-        var data: [UInt8] = []
+        var data = Array(purpose.utf8)
         data.reserveCapacity(48)
-        data.append(contentsOf: purpose.utf8)
         data.append(bigEndian: generation)
         data.append(bigEndian: timeMs)
-        codeIndex.withBytes { for index in $0.indices { data.append($0[index]) } }
+        data += codeIndex.bytes
         return data
     }
 

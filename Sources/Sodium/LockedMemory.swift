@@ -17,7 +17,7 @@ public final class LockedMemory: @unchecked Sendable, CustomStringConvertible, C
     }
 
     public let count: Int
-    private let start: UnsafeMutablePointer<UInt8>
+    @usableFromInline let start: UnsafeMutablePointer<UInt8>
 
     /// `count` bytes (more than none), all zero.
     public init(count: Int) throws(Unavailable) {
@@ -36,6 +36,7 @@ public final class LockedMemory: @unchecked Sendable, CustomStringConvertible, C
 
     deinit { unsafe sodium_free(start) }
 
+    @inlinable
     public func withBytes<Result: ~Copyable, Failure: Error>(
         _ range: Range<Int>, _ body: (Span<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -44,6 +45,7 @@ public final class LockedMemory: @unchecked Sendable, CustomStringConvertible, C
         return try body(unsafe buffer.span)
     }
 
+    @inlinable
     public func withMutableBytes<Result: ~Copyable, Failure: Error>(
         _ range: Range<Int>, _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
