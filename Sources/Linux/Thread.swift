@@ -38,6 +38,9 @@ public final class Thread: Sendable {
         if !joined.load(ordering: .relaxed) { _ = pthread_detach(id) }
     }
 
+    /// Lets other threads that wait for this processor go first.
+    public static func yield() { _ = sched_yield() }
+
     /// A number for the calling thread, unique among those that live.
     public static var current: UInt { UInt(pthread_self()) }
 

@@ -89,6 +89,8 @@ final class StoreThread: Sendable {
     private func serve(_ tables: Tables) {
         while true {
             work.wait()
+            // On a busy processor more comes in meanwhile, and shares the commit.
+            if writes { Linux.Thread.yield() }
             let (jobs, closed) = queue.withLock { queue in
                 defer { queue.jobs = [] }
                 return (queue.jobs, queue.closed)

@@ -45,14 +45,18 @@ extension Tables {
                     short: row.int(17) == 1)))
     }
 
-    /// The rooms whose code stands under one of the indexes (three at most: a code's days), expired ones too.
+    /// The rooms whose code stands under one of the indexes, expired ones too. One by one: `IN` would build a table of them first.
     private func joinable(_ indexes: [[UInt8]]) throws -> [JoinableRoom] {
+        try indexes.flatMap { try joinable($0) }
+    }
+
+    private func joinable(_ index: [UInt8]) throws -> [JoinableRoom] {
         try rows(
             """
             SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked,
-            code_expires, code, code_generation, short, pending, creator, retry, retry_until FROM room WHERE code IN (?, ?, ?)
-            """, .blob(indexes.first), .blob(indexes.dropFirst().first), .blob(indexes.dropFirst(2).first), read: Self.joinable)
+            code_expires, code, code_generation, short, pending, creator, retry, retry_until FROM room WHERE code = ?
+            """, .blob(index), read: Self.joinable)
     }
 
     func joinable(_ indexes: [[UInt8]], now: UInt64) throws -> JoinableRoom? {

@@ -20,6 +20,7 @@ final class Tables {
                 """
                 PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON;
                 PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = OFF; PRAGMA cache_size = -8192;
+                PRAGMA wal_autocheckpoint = 4000;
                 """)
             try makeSchema()
         }
