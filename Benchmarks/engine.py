@@ -17,7 +17,8 @@ def run(rounds, seconds, note):
         `mayfly bench engine` is the HTTP server that the broker stands on, with a handler that gives a constant. nginx gives the same {len(BODY)} bytes by `return 200`: one
         worker, no access log. Both run on one core, the load (`wrk -t1 -c{load.CONNECTIONS}`, keep-alive) on the other; for HTTP/2, `h2load -t1 -c{load.CONNECTIONS} -m32`. TLS uses the same ECDSA P-256
         certificate for both. Each server runs twice: once with no other connection and once with {IDLE:,} that have sent one request and stay open and silent;
-        all four are measured in turn in each round. CPU is the server's own, user and kernel, by `/proc`; requests a CPU second hardly depend on what else the machine does.
+        all four are measured in turn in each round. CPU is the server's own, user and kernel, by `/proc`; requests a CPU second hardly depend on what else the machine does. Where a server uses
+        much less than its core, load or machine were the limit.
         """)
     state = folder("engine-keys")
     throwaway_keys(state)
@@ -69,8 +70,10 @@ def _kind(section, name, certificate, measure, rounds, seconds):
 
     section.parts.append(f"**{name}**")
     told = {False: "no idle connections", True: f"{IDLE:,} idle connections"}
+    used = {key: Series(a * b / 1e6 for a, b in zip(rate[key].values, cpu[key].values)) for key in servers}
     section.table(
-        ["", "requests a second", "CPU µs a request"], [[f"{who}, {told[idle]}", rate[who, idle], cpu[who, idle]] for who, idle in servers])
+        ["", "requests a second", "CPU µs a request", "of its core"],
+        [[f"{who}, {told[idle]}", rate[who, idle], cpu[who, idle], used[who, idle]] for who, idle in servers])
     compared = [(f"Mayfly of nginx, {told[idle]}", ("Mayfly", idle), ("nginx", idle)) for idle in told]
     compared += [(f"{who}, {told[True]} of none", (who, True), (who, False)) for who in ("Mayfly", "nginx")]
     section.table(
