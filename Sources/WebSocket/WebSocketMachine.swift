@@ -5,6 +5,9 @@ import Glibc
 ///
 /// wslay checks framing, masking, UTF-8 and close codes, answers pings and close frames. Limits are added here. When `isFinished`, the
 /// owner writes what `takeOutput` gives and closes the connection.
+///
+/// wslay holds two buffers of 4 KiB. Between frames there is nothing in them, nor in the rest of its state, so a machine at rest has no wslay
+/// context; the next bytes make one.
 @safe public final class WebSocketMachine {
     public enum Role: Sendable { case server, client }
 
@@ -14,7 +17,10 @@ import Glibc
 
     private let role: Role
     private let maximumBytes: Int
-    private var context: wslay_event_context_ptr!
+    private var context: wslay_event_context_ptr?
+    /// Bytes given to the context, and the length of the frames that it has seen begin. Equal: it stands between two frames.
+    private var givenBytes: UInt64 = 0
+    private var framedBytes: UInt64 = 0
     private var input = unsafe UnsafeRawBufferPointer(start: nil, count: 0)
     private var inputOffset = 0
     /// How much of wslay's read buffer holds bytes that were read already.
@@ -35,24 +41,51 @@ import Glibc
 
     /// - Parameter maximumBytes: the longest message taken, in bytes over all its fragments; a longer one closes with 1009.
     public init(role: Role, maximumBytes: Int = 16384) {
+        unsafe context = nil
         self.role = role
         self.maximumBytes = maximumBytes
+    }
+
+    deinit { if unsafe context != nil { unsafe wslay_event_context_free(context) } }
+
+    /// Whether wslay holds buffers at present.
+    var isAtRest: Bool { unsafe context == nil }
+
+    /// The context, made anew after a rest.
+    @unsafe private func awake() -> wslay_event_context_ptr {
+        if let context = unsafe context { return unsafe context }
         var callbacks = Callbacks.table
         let start = unsafe role == .server ? wslay_event_context_server_init : wslay_event_context_client_init
         let result = unsafe start(&context, &callbacks, Unmanaged.passUnretained(self).toOpaque())
         precondition(result == 0, "out of memory")
         unsafe wslay_event_config_set_no_buffering(context, 1)
+        givenBytes = 0
+        framedBytes = 0
+        return unsafe context!
     }
 
-    deinit { unsafe wslay_event_context_free(context) }
+    /// Lets go of the context if it is between two frames, outside a message, with nothing to send.
+    private func rest() {
+        guard unsafe context != nil, !isClosing, !isBroken, partial == nil, givenBytes == framedBytes,
+            unsafe wslay_event_want_write(context) == 0, unsafe wslay_event_want_read(context) != 0,
+            unsafe wslay_event_get_close_received(context) == 0
+        else { return }
+        unsafe wslay_event_context_free(context)
+        unsafe context = nil
+    }
 
     /// Both sides said goodbye, or the peer broke the protocol and was told so: nothing more will be read or queued.
     public var isFinished: Bool {
-        unsafe isBroken || (wslay_event_want_read(context) == 0 && wslay_event_want_write(context) == 0)
+        if isBroken { return true }
+        guard let context = unsafe context else { return false }
+        return unsafe wslay_event_want_read(context) == 0 && wslay_event_want_write(context) == 0
     }
 
     /// The code of the peer's close frame; `abnormal` when none came.
-    public var peerCloseCode: CloseCode { CloseCode(rawValue: unsafe wslay_event_get_status_code_received(context)) }
+    public var peerCloseCode: CloseCode {
+        guard let context = unsafe context else { return .abnormal }
+        return CloseCode(rawValue: unsafe wslay_event_get_status_code_received(context))
+    }
 
     /// Takes the next bytes of the stream. Messages wait in `nextMessage()`, answers in `takeOutput(into:)`.
     /// - Parameter nowMs: monotonic time in ms.
@@ -63,9 +96,10 @@ import Glibc
             unsafe input = unsafe buffer
             inputOffset = 0
             defer { unsafe input = unsafe UnsafeRawBufferPointer(start: nil, count: 0) }
-            return unsafe wslay_event_recv(context)
+            return unsafe wslay_event_recv(awake())
         }
         if result == 0 { flush() } else { breakOff() }
+        rest()
     }
 
     /// The oldest message not yet taken. None is given out once this side closes.
@@ -88,7 +122,7 @@ import Glibc
     /// Starts the closing handshake. Messages not yet taken are dropped.
     public func close(_ code: CloseCode) {
         isClosing = true
-        unsafe wslay_event_queue_close(context, code.rawValue, nil, 0)
+        unsafe wslay_event_queue_close(awake(), code.rawValue, nil, 0)
         flush()
     }
 
@@ -105,14 +139,15 @@ import Glibc
         let result = unsafe payload.withUnsafeBufferPointer { bytes in
             var message = unsafe wslay_event_msg(
                 opcode: UInt8(opcode.rawValue), msg: bytes.baseAddress, msg_length: bytes.count)
-            return unsafe wslay_event_queue_msg(context, &message)
+            return unsafe wslay_event_queue_msg(awake(), &message)
         }
         flush()
+        rest()
         return result == 0
     }
 
     private func flush() {
-        if !isBroken, unsafe wslay_event_send(context) != 0 { breakOff() }
+        if !isBroken, unsafe wslay_event_send(awake()) != 0 { breakOff() }
     }
 
     /// wslay met a frame that no peer may send. It would close without a code; RFC 6455 section 7.1.7 asks for 1002.
@@ -144,6 +179,7 @@ extension WebSocketMachine {
         }
         unsafe memcpy(target, input.baseAddress! + inputOffset, count)
         inputOffset += count
+        givenBytes += UInt64(count)
         staleBytes = max(staleBytes, 16 + count)
         return count
     }
@@ -153,6 +189,9 @@ extension WebSocketMachine {
     }
 
     func beginFrame(opcode: UInt8, isFinal: Bool, count: UInt64) {
+        // RFC 6455 section 5.2; wslay takes the shortest form of a length only.
+        let lengthBytes: UInt64 = count < 126 ? 0 : count < 65_536 ? 2 : 8
+        framedBytes += 2 + lengthBytes + (role == .server ? 4 : 0) + count
         if opcode >= 8 || (count == 0 && !isFinal) {
             if nowMs >= windowStartMs + Self.controlWindowMs { (windowStartMs, controlFrames) = (nowMs, 0) }
             controlFrames += 1
