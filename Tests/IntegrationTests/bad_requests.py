@@ -200,4 +200,28 @@ ORDER = [
     served("one after HTTP/1.0", request(b"POST /api/rooms HTTP/1.0") + HIDDEN_CREATE, stays=False),
 ]
 
-HEADS = LINE_ENDS + REQUEST_LINES + TARGETS + HOSTS + LINES + ORDER
+
+
+def upgrade(*lines, line=b"GET /ws HTTP/1.1", key=b"AAAAAAAAAAAAAAAAAAAAAA==", version=b"13", body=b""):
+    """A WebSocket handshake (RFC 6455 section 4.2.1)."""
+    told = (b"Sec-WebSocket-Key: " + key, b"Sec-WebSocket-Version: " + version, *lines)
+    return b"\r\n".join((line, b"Host: a.test", b"Connection: Upgrade", b"Upgrade: websocket", *told)) + b"\r\n\r\n" + body
+
+
+UPGRADES = [
+    refused("upgrade, version 12", upgrade(version=b"12"), 426),
+    refused("upgrade, version as a list", upgrade(version=b"13, 8"), 426),
+    refused("upgrade, no key", upgrade(key=b"")),
+    refused("upgrade, a key of 15 bytes", upgrade(key=b"AAAAAAAAAAAAAAAAAAAA")),
+    refused("upgrade, a key that is no base64", upgrade(key=b"A" * 21 + b"*==")),
+    refused("upgrade, with a length", upgrade(b"Content-Length: 5", body=b"12345")),
+    refused("upgrade, with chunks", upgrade(b"Transfer-Encoding: chunked", body=b"5\r\n12345\r\n0\r\n\r\n")),
+    refused("upgrade, by POST", upgrade(line=b"POST /ws HTTP/1.1") + HIDDEN_CREATE),
+    refused("upgrade, HTTP/1.0", upgrade(line=b"GET /ws HTTP/1.0")),
+    refused("upgrade to something else", upgrade().replace(b"websocket", b"h2c", 1)),
+    served("no upgrade", upgrade().replace(b"Connection: Upgrade\r\n", b""), 426, made=0),
+    served("upgrade where there is none", upgrade(line=b"GET /audit/nowhere HTTP/1.1"), 404, made=0),
+    refused("upgrade, and another request behind its refusal", upgrade(version=b"12") + HIDDEN_CREATE, 426),
+]
+
+HEADS = UPGRADES + LINE_ENDS + REQUEST_LINES + TARGETS + HOSTS + LINES + ORDER

@@ -160,9 +160,9 @@ class Room:
 class Socket:
     """A WebSocket through the `websockets` library; messages are JSON objects."""
 
-    def __init__(self, broker):
+    def __init__(self, broker, tls=None):
         self.connection = connect(
-            broker.ws_url, proxy=None, ping_interval=None, close_timeout=2, compression=None,
+            broker.ws_url, ssl=tls, proxy=None, ping_interval=None, close_timeout=2, compression=None,
             source_address=(other_address(), 0))
 
     def __enter__(self):

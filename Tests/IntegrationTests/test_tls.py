@@ -4,13 +4,16 @@ import socket
 import ssl
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
-from bad_requests import ASK
+from bad_requests import ASK, CODE, request
 from certificates import Certificate, openssl
 from http2_frames import START, FramePeer, ask
-from listeners import Listeners
+from listeners import Listeners, accept, fresh
+from mayfly import Socket
 from peers import Closed, Peer
 from processes import Broker, State
 from test_startup_errors import start_fails
@@ -96,6 +99,31 @@ def test_the_end_is_announced(world, port):
         peer.send(ASK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert peer.answer().status == 404
         assert peer.receive() == b""  # an end without close_notify raises SSLEOFError
+
+
+def test_half_closed_by_the_close_of_tls_alone(world, port):
+    """close_notify without the end of the stream: what was asked before is answered, and the connection ends."""
+    with Peer(port, world.certificate.context("http/1.1")) as peer:
+        peer.send(ASK * 3)
+        with suppress(ssl.SSLWantReadError):
+            peer.tls.unwrap()
+        peer.socket.sendall(peer.outgoing.read())
+        assert [peer.answer().status for _ in range(3)] == [404] * 3
+        assert peer.rest() == b""
+
+
+def test_websocket(world):
+    code = fresh()
+    with world.connect("tls") as peer:
+        peer.send(request().replace(CODE, code))
+        roomid = peer.answer().json["roomid"]
+        peer.send(accept(code))
+        assert peer.answer().status == 200
+    broker = SimpleNamespace(ws_url=f"wss://localhost:{world.broker('tls').port}/ws")
+    with Socket(broker, world.certificate.context()) as one, Socket(broker, world.certificate.context()) as other:
+        one.join(roomid, "c")
+        other.join(roomid, "d")
+        one.expect("peer_joined")
 
 
 def test_plain_text_on_the_tls_port(port):
