@@ -35,6 +35,8 @@ extension HTTPServer {
         defer { if isIdleOver { finishIfIdle(connection) } }
         for _ in 0..<Self.readsATurn {
             while connection.hasInput, isTaking(connection) { takeInput(connection) }
+            // TLS may end before the stream under it does.
+            if connection.tls?.state == .closed, !connection.hasInput { return ended(connection) }
             guard connection.isReadable, isTaking(connection) else { return }
             read(connection)
         }
@@ -164,7 +166,7 @@ extension HTTPServer {
             connection.state = .reading
             // What came before may still wait for the peer to take it, with the deadline of that.
             if !connection.isBlocked { setDeadline(connection, .idle) }
-            if connection.hasInput || connection.isReadable { advance(connection) }
+            if connection.hasInput || connection.isReadable || connection.tls?.state == .closed { advance(connection) }
         }
     }
 
