@@ -23,13 +23,14 @@ http {{
   upstream broker {{ server {upstream}; keepalive 1; keepalive_requests 100000; }}
   server {{
     listen 127.0.0.1:{port};
+    {secure_listener}
     if ($http_hidden) {{ return 403; }}
     proxy_http_version 1.1;
     proxy_set_header Host $host;
     proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
     proxy_set_header Connection $upstream_connection;
     proxy_set_header Upgrade $http_upgrade;
-    location / {{ proxy_pass http://broker; }}
+    location / {{ proxy_pass {scheme}://broker; }}
   }}
 }}
 """
@@ -47,11 +48,12 @@ defaults
   http-reuse always
 frontend apps
   bind 127.0.0.1:{port}
+  {secure_listener}
   {leniency}
   http-request deny if {{ req.hdr(Hidden) -m found }}
   default_backend broker
 backend broker
-  server broker {upstream} {single}
+  server broker {upstream} {options}
 """
 
 LENIENT = {
@@ -60,16 +62,30 @@ LENIENT = {
 }
 
 
-class Proxy:
-    """One of them, with its connections to `upstream` (a port or a socket's path) kept; `single`: never two of them at a time."""
+SECURE_LISTENER = {
+    "nginx": "listen 127.0.0.1:{port} ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key};",
+    "haproxy": "bind 127.0.0.1:{port} ssl crt {folder}/both.pem alpn h2,http/1.1",
+}
 
-    def __init__(self, kind, upstream, lenient=False, single=True):
-        self.kind, self.port = kind, free_port()
+
+class Proxy:
+    """One of them, with one idle connection to `upstream` (a port or a socket's path) kept. `secure`: that speaks TLS; with HTTP/1.1, since
+    nginx has no other and HAProxy 2.6 misses that the broker keeps no header table (RFC 9113 section 4.3.1: its COMPRESSION_ERROR).
+    With a `certificate` the proxy itself listens for HTTP/2 as well, on `secure_port`."""
+
+    def __init__(self, kind, upstream, lenient=False, secure=False, certificate=None):
+        self.kind, self.port, self.secure_port = kind, free_port(), free_port()
         self.folder = Path(tempfile.mkdtemp(prefix=f"mayfly-{kind}-"))
+        listener = ""
+        if certificate:
+            (self.folder / "both.pem").write_text(certificate.path.read_text() + certificate.key.read_text())
+            listener = SECURE_LISTENER[kind].format(
+                port=self.secure_port, folder=self.folder, certificate=certificate.path, key=certificate.key)
         where = f"127.0.0.1:{upstream}" if isinstance(upstream, int) else f"unix{'@' if kind == 'haproxy' else ':'}{upstream}"
         text = (NGINX if kind == "nginx" else HAPROXY).format(
             folder=self.folder, port=self.port, upstream=where, leniency=LENIENT[kind] if lenient else "",
-            single="pool-max-conn 1" if single else "", root="user root;" if Path("/proc/self").stat().st_uid == 0 else "")
+            options="pool-max-conn 1" + (" ssl verify none alpn http/1.1" if secure else ""), scheme="https" if secure else "http",
+            secure_listener=listener, root="user root;" if Path("/proc/self").stat().st_uid == 0 else "")
         file = self.folder / "proxy.conf"
         file.write_text(text)
         path = shutil.which(kind) or f"/usr/sbin/{kind}"

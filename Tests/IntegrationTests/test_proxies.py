@@ -10,12 +10,14 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from bad_bodies import BODIES
 from bad_requests import ASK, CODE, HEADS, HIDDEN, HIDDEN_CREATE, request
+from certificates import Certificate
 from listeners import accept, fresh
 from mayfly import Socket, other_address
 from peers import Peer
@@ -24,7 +26,7 @@ from smuggling import SMUGGLED
 from world import World
 
 pytestmark = pytest.mark.background
-KINDS, WAYS = ["nginx", "haproxy"], ["tcp", "unix"]
+KINDS, WAYS, SECURE = ["nginx", "haproxy"], ["tcp", "unix"], "tls"
 
 
 @contextmanager
@@ -33,10 +35,12 @@ def behind(kind, way, trusted=True, **more):
     with tempfile.TemporaryDirectory(prefix="mayfly-socket-") as folder:
         path = f"{folder}/apps.sock"
         changes = {"listen": f"unix:{path}"} if way == "unix" else {}
+        if way == SECURE:
+            changes |= Certificate(Path(folder)).flags
         if trusted:
             changes["trusted_proxies"] = "unix" if way == "unix" else "127.0.0.1"
         with World(apns=False, **changes) as world:
-            with Proxy(kind, path if way == "unix" else world.broker.port, lenient=way == "unix", **more) as proxy:
+            with Proxy(kind, path if way == "unix" else world.broker.port, lenient=way == "unix", secure=way == SECURE, **more) as proxy:
                 yield world, proxy
             assert world.broker.running
 
@@ -93,7 +97,7 @@ def play(proxy, row):
     return told
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*WAYS, SECURE])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_table(kind, way):
     with behind(kind, way) as (world, proxy):

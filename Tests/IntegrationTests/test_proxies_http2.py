@@ -1,0 +1,52 @@
+"""HTTP/2 in front of nginx and HAProxy, HTTP/1.1 behind them: the table of frames, and what would be cut in two on the way."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from bad_frames import BODIES, FIELDS, FRAMES
+from bad_requests import CODE, HIDDEN
+from certificates import Certificate
+from http2_frames import FramePeer
+from listeners import fresh
+from smuggling_frames import HIDDEN_IN_FRAMES
+from test_proxies import KINDS, WAYS, behind, honest
+
+pytestmark = pytest.mark.background
+SENT = {row.name: row.sent for row in FRAMES + FIELDS + BODIES} | HIDDEN_IN_FRAMES
+
+
+def play(proxy, context, sent):
+    """Sends it, looks at stream 1 for a moment, and lets the honest client ask. Returns how many creates were answered."""
+    code, hidden = fresh(), fresh()
+    with FramePeer(proxy.secure_port, context, timeout=0.3) as peer:
+        peer.send(sent.replace(CODE, code).replace(HIDDEN, hidden))
+        try:
+            peer.outcome(1)
+        except TimeoutError:
+            pass
+        opened = honest(proxy, code, hidden)
+        told = [status for status in peer.statuses.values() if status == 201]
+    assert hidden not in opened, "smuggled: the hidden create came to life"
+    assert (code in opened) == (len(told) == 1), f"created: {code in opened}, answered: {peer.statuses}"
+    return len(told)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_in_front(kind, way):
+    with tempfile.TemporaryDirectory() as folder:
+        certificate = Certificate(Path(folder))
+        with behind(kind, way, certificate=certificate) as (world, proxy):
+            context, faults, told, begun = certificate.context("h2"), {}, 0, time.monotonic()
+            for name, sent in SENT.items():
+                try:
+                    told += play(proxy, context, sent) + 1
+                except Exception as fault:
+                    faults[name] = repr(fault)[:500]
+            print(f"{kind}, {way}: {len(SENT)} rows, {told - len(SENT)} creates served, {time.monotonic() - begun:.1f} s")
+            assert not faults, "\n".join(f"{name}: {fault}" for name, fault in faults.items())
+            with world.state.database() as database:
+                assert database.execute("SELECT count(*) FROM room").fetchone()[0] == told
