@@ -28,6 +28,8 @@ enum StreamRequest {
             self = .refused(.malformedRequest)
         } else if let unmet = check.unmet {
             self = .refused(unmet)
+        } else if check.contentLength > limits.bodyBytes {
+            self = .refused(.bodyTooLarge)
         } else {
             self = .taken(builder, expectsContinue: check.expectsContinue)
         }
@@ -45,6 +47,7 @@ enum StreamRequest {
         var headerBytes = 0
         var headerCount = 0
         var hosts = 0
+        var contentLength = 0
         var authorizations = 0
         var isMalformed = false
         var expectsContinue = false
@@ -75,6 +78,9 @@ enum StreamRequest {
                 // Two readers might each believe another one.
                 authorizations += 1
                 if authorizations > 1 { isMalformed = true }
+            case 14 where name.isToken("content-length"):
+                // A number, as nghttp2 has seen to.
+                contentLength = value.count > 9 ? .max : value.indices.reduce(0) { 10 * $0 + Int(value[$1] &- 0x30) }
             case 16 where name.isToken("content-encoding"):
                 if !value.isToken("identity") { unmet = unmet ?? .unsupportedEncoding }
             default: break

@@ -20,4 +20,10 @@ import Testing
         #expect(!isTaken([":method": "GET", ":scheme": "https", ":authority": authority, ":path": "/"]))
         #expect(!isTaken([":method": "GET", ":scheme": "https", ":path": "/", "host": authority]))
     }
+
+    @Test(arguments: [("0", true), ("16384", true), ("16385", false), ("000016384", true), ("99999999999999999999", false)])
+    func lengthIsHeldToTheLimit(length: String, isTaken wanted: Bool) {
+        #expect(
+            isTaken([":method": "POST", ":scheme": "https", ":authority": "a", ":path": "/", "content-length": length]) == wanted)
+    }
 }

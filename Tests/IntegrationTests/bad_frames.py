@@ -194,6 +194,8 @@ FIELDS = [
 ]
 
 BODIES = [
+    bad("length over 16 KiB, and nothing of it", head(1, *POST, (b"content-length", b"16385")), "answer 413"),
+    bad("length of a gigabyte", head(1, *POST, (b"content-length", b"1073741824")), "answer 413"),
     bad("body over 16 KiB", head(1, *POST) + data(1, BODY + b" " * 16_000, 0) + data(1, b" " * 384), "answer 413"),
     bad("body of 49 KiB", head(1, *POST) + data(1, b" " * 16_384, 0) * 3 + data(1, BODY), "answer 413"),
     bad("DATA after the end", create(body=b"{}") + data(1, BODY), "goaway STREAM_CLOSED"),
