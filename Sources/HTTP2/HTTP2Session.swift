@@ -32,6 +32,8 @@ internal import CNghttp2
         var ended = false
         /// The last byte of our message is on its way.
         var finished = false
+        /// The peer's message is none.
+        var malformed = false
         /// The request never left, so the peer can't have seen it.
         var unsent = false
     }

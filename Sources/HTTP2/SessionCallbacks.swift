@@ -48,8 +48,8 @@ extension HTTP2Session {
         unsafe nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks) { _, _, stream, data, count, owner in
             unsafe HTTP2Session.with(owner) { unsafe $0.received(stream: stream, UnsafeBufferPointer(start: data, count: count)) }
         }
-        unsafe nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks) { _, frame, owner in
-            unsafe HTTP2Session.with(owner) { unsafe $0.received(frame!.pointee) }
+        unsafe nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks) { session, frame, owner in
+            unsafe HTTP2Session.with(owner) { unsafe $0.received(frame!.pointee, session) }
         }
         unsafe nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks) { _, frame, _, owner in
             unsafe HTTP2Session.with(owner) { session in
@@ -115,12 +115,19 @@ extension HTTP2Session {
         events.append(.tooLarge(stream: stream, part))
     }
 
-    private func received(_ frame: nghttp2_frame) {
+    private func received(_ frame: nghttp2_frame, _ session: OpaquePointer?) {
         let header = unsafe frame.hd
         let stream = header.stream_id
         switch nghttp2_frame_type(rawValue: UInt32(header.type)) {
         case NGHTTP2_HEADERS:
             isInHeaderBlock = false
+            if let status = block.status, status < 100 {
+                // nghttp2 takes any three digits for a final status, and ends a stream that both sides have ended without an error.
+                streams[stream]?.malformed = true
+                unsafe _ = nghttp2_submit_rst_stream(
+                    session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, HTTP2ErrorCode.protocolError.rawValue)
+                return
+            }
             receivedBlock(of: stream)
             receivedEnd(header)
         case NGHTTP2_DATA:
@@ -205,7 +212,8 @@ extension HTTP2Session {
         guard var state = streams.removeValue(forKey: stream) else { return }
         // An answer may hold a capability. The body came to us as its only copy, or the zeroes go elsewhere.
         WipedBytes.wipe(&state.outgoing)
-        events.append(.closed(stream: stream, state.unsent && role == .client ? .refusedStream : code))
+        let reason = state.malformed ? .protocolError : state.unsent && role == .client ? .refusedStream : code
+        events.append(.closed(stream: stream, reason))
         guard role == .server else { return }
         // Rapid reset, by the peer or provoked from us: counted against the streams that were answered, so without a clock.
         wastedStreams = state.finished ? max(0, wastedStreams - 1) : wastedStreams + 1

@@ -166,6 +166,20 @@ import Testing
         #expect(server.takeEvents().contains(.closed(stream: 1, .noError)))
     }
 
+    /// Statuses have three digits, and the first is not 0 (RFC 9110, 15).
+    @Test(arguments: ["000", "099"], [true, false])
+    func anAnswerWithoutAStatusIsAStreamError(status: String, end: Bool) throws {
+        let client = try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 1000))
+        try client.receive(Frames.frame(type: 4, flags: 0, stream: 0, []))
+        let id = try client.submitRequest(HTTP2Pair.request, body: [])
+        var bytes: [UInt8] = []
+        try client.takeOutbound(into: &bytes)
+        try client.receive(Frames.headers(stream: UInt32(id), Frames.literal(":status", status), end: end))
+        if !end { try client.receive(Frames.frame(type: 0, flags: 1, stream: UInt32(id), [1, 2])) }
+        try client.takeOutbound(into: &bytes)
+        #expect(client.takeEvents() == [.settings, .closed(stream: id, .protocolError)])
+    }
+
     @Test func aResponseBeyondTheClientsLimitIsDropped() throws {
         let pair = try HTTP2Pair(clientBody: 100)
         let id = try pair.client.submitRequest(HTTP2Pair.request, body: [])
