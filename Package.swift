@@ -85,6 +85,9 @@ let package = Package(
 if Context.environment["FUZZ_TARGET"] != nil {
     package.targets.append(
         .executableTarget(
-            name: "Fuzz", dependencies: ["Linux", "HTTP1", "HTTP2", "WebSocket"],
+            name: "Fuzz",
+            dependencies: [
+                "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket", "HTTPServer", "Sealing", "Policy", "Ledger", "Courier", "API",
+            ],
             path: "Tests/Fuzz", exclude: ["Seeds"], swiftSettings: strict))
 }

@@ -3,7 +3,7 @@ import Linux
 
 /// A reader of hostile bytes and what must hold of it, whatever the bytes are. Chosen by the variable `FUZZ_TARGET`; `scripts/fuzz` runs them.
 enum FuzzTarget: String, CaseIterable, Sendable {
-    case request, response, websocket, http2server, http2client
+    case request, response, websocket, http2server, http2client, http2pair, tls, json, ledger, policy
 
     /// Reads `input`; a property that does not hold ends the process.
     func run(_ input: [UInt8]) {
@@ -13,6 +13,11 @@ enum FuzzTarget: String, CaseIterable, Sendable {
         case .websocket: WebSocketFuzz.run(input)
         case .http2server: HTTP2Fuzz.run(input, as: .server)
         case .http2client: HTTP2Fuzz.run(input, as: .client)
+        case .http2pair: HTTP2PairFuzz.run(input)
+        case .tls: TLSFuzz.run(input)
+        case .json: JSONFuzz.run(input)
+        case .ledger: LedgerFuzz.run(input)
+        case .policy: PolicyFuzz.run(input)
         }
     }
 

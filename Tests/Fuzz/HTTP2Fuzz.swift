@@ -27,7 +27,7 @@ enum HTTP2Fuzz {
     }
 
     struct Reading: Equatable {
-        /// Without the data of messages that never end: how much of it comes before the fault depends on the pieces.
+        /// Without the data of messages that never end or grow too large: how much of it comes before the fault depends on the pieces.
         var events: [HTTP2Event] = []
         var output: [UInt8] = []
         var error: HTTP2Error?
@@ -137,7 +137,8 @@ struct HTTP2Play {
     func end() -> HTTP2Fuzz.Reading {
         var reading = reading
         reading.events = watch.events.filter { event in
-            if case .data(let stream, _) = event { watch.events.contains(.end(stream: stream)) } else { true }
+            guard case .data(let id, _) = event else { return true }
+            return watch.events.contains(.end(stream: id)) && !watch.events.contains(.tooLarge(stream: id, .body))
         }
         reading.isFinished = session.isFinished
         require(reading.output.count <= outputBound, "\(reading.output.count) bytes written, \(outputBound) at most")

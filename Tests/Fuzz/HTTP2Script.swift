@@ -68,7 +68,7 @@ struct HTTP2Script {
         case 2: .shutdownNotice
         case 3, 4: .ping
         case 5, 6: .settings(concurrentStreams: 1)
-        case 7, 8: .settings(concurrentStreams: 9)
+        case 7, 8: .settings(concurrentStreams: 3)
         case 9, 10, 11: .reset
         default: .interim
         }

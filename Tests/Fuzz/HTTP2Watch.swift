@@ -18,6 +18,8 @@ struct HTTP2Watch {
 
     init(role: HTTP2Session.Role, limits: HTTP2Limits) { (self.role, self.limits) = (role, limits) }
 
+    func hasHead(_ id: Int32) -> Bool { streams[id]?.headers != nil }
+
     mutating func see(_ event: HTTP2Event) {
         check(event)
         if case .data(let stream, let bytes) = event, case .data(stream, let before)? = events.last {
@@ -96,6 +98,7 @@ struct HTTP2Watch {
             guard headers[":method"] != "CONNECT" else { return }
             require(headers[":scheme"]?.isEmpty == false && headers[":path"]?.isEmpty == false, "scheme and path")
             require(once.contains(":authority") || once.contains("host"), "an authority")
+            StreamRequestFuzz.check(headers)
         }
     }
 }

@@ -1,0 +1,110 @@
+import FoundationEssentials
+import Sealing
+
+@testable import API
+@testable import Courier
+@testable import Policy
+
+/// Request bodies: the scanner of the API against the reader of policy files and against Foundation's.
+enum JSONFuzz {
+    static func run(_ input: [UInt8]) {
+        let second = try? JSONReader.read(input)
+        let object = JSONObject(input.span)
+        require((object != nil) == second.map(isBody) ?? false, "both readers take it, or neither does")
+        if let object, case .object(let members) = second { check(object, members, input) }
+        readBody(input)
+        _ = Answer(status: 410, body: input)
+    }
+
+    /// What the API asks for beyond RFC 8259: an object, no name twice in it, at most 16 levels.
+    private static func isBody(_ value: JSONValue) -> Bool {
+        guard case .object(let members) = value else { return false }
+        return Set(members.map { Array($0.key.utf8) }).count == members.count && depth(value) <= 16
+    }
+
+    private static func depth(_ value: JSONValue) -> Int {
+        switch value {
+        case .array(let items): 1 + (items.map(depth).max() ?? 0)
+        case .object(let members): 1 + (members.map { depth($0.value) }.max() ?? 0)
+        default: 0
+        }
+    }
+
+    private static func check(_ object: JSONObject, _ members: [JSONMember], _ input: [UInt8]) {
+        require(object.names.map { Array($0.utf8) } == members.map { Array($0.key.utf8) }, "the same names")
+        guard let third = try? JSONDecoder().decode([String: FoundationValue].self, from: Data(input)) else {
+            fatalError("Foundation reads it too")
+        }
+        require(third.count <= members.count, "no more members")
+        for name: StaticString in ["a", "b", "token", "joinid", "ttl"] {
+            guard let member = members.first(where: { $0.key.utf8.elementsEqual(name.description.utf8) }) else { continue }
+            let bytes = try? object.bytes(name, in: input.span)
+            let number = try? object.integer(name, in: input.span)
+            let flag = try? object.bool(name, in: input.span)
+            switch member.value {
+            case .string(let text):
+                require(bytes == Array(text.utf8) && number == nil && flag == nil, "the same text")
+                if case .string(let theirs)? = third[name.description] {
+                    require(Array(theirs.utf8) == bytes, "the same text as Foundation's")
+                } else {
+                    fatalError("a text for Foundation too")
+                }
+                if let range = try? object.plainString(name, in: input.span) {
+                    require(Array(input[range]) == bytes, "plain text")
+                }
+            case .number:
+                // The least Int has no positive twin and is refused.
+                require(number == member.value.int || member.value.int == .min, "the same number")
+                require(bytes == nil && flag == nil, "nothing but a number")
+            case .bool(let value): require(flag == value && bytes == nil && number == nil, "the same truth value")
+            default: require(bytes == nil && number == nil && flag == nil, "no value of another type")
+            }
+        }
+    }
+
+    private static func readBody(_ input: [UInt8]) {
+        let span = input.span
+        guard let body = try? RoomBody(span) else { return }
+        if let code = try? body.joinid(span, limits) { require((limits.shortestCode...64).contains(code.count), "a join code") }
+        if let client = try? body.client("client", span) { require((1...128).contains(client.count), "a client") }
+        if let seconds = try? body.seconds("ttl", span, 1...60) { require((1...60).contains(seconds), "seconds in their range") }
+        _ = try? body.flag("a", span)
+        if let token = try? body.token("voip", span) { require((1...100).contains(token.count), "a token") }
+        _ = try? body.member(span)
+        _ = try? body.room(span)
+        _ = try? body.environment(span)
+        _ = try? body.text("template", span)
+        _ = body.dropped
+    }
+
+    private static let limits: Limits = {
+        guard let policy = try? Policy.builtIn("rooms") else { fatalError("the built-in policy") }
+        return policy.limits
+    }()
+}
+
+/// Any JSON value as Foundation reads it; of numbers only that they are some.
+enum FoundationValue: Decodable {
+    case null, number
+    case string(String)
+    case bool(Bool)
+    case array([FoundationValue])
+    case object([String: FoundationValue])
+
+    init(from decoder: any Decoder) throws {
+        let value = try decoder.singleValueContainer()
+        if value.decodeNil() {
+            self = .null
+        } else if let flag = try? value.decode(Bool.self) {
+            self = .bool(flag)
+        } else if let text = try? value.decode(String.self) {
+            self = .string(text)
+        } else if let items = try? value.decode([FoundationValue].self) {
+            self = .array(items)
+        } else if let members = try? value.decode([String: FoundationValue].self) {
+            self = .object(members)
+        } else {
+            self = .number
+        }
+    }
+}

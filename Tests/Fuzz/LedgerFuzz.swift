@@ -1,0 +1,29 @@
+@testable import Ledger
+
+/// What an auditor reads from a log that may lie: each form is taken in its one spelling only. The first byte says which form it is.
+enum LedgerFuzz {
+    static func run(_ input: [UInt8]) {
+        guard let form = input.first else { return }
+        let bytes = Array(input.dropFirst())
+        let text = String(decoding: bytes, as: UTF8.self)
+        switch form % 6 {
+        case 0: if let note = SignedNote(bytes) { require(note.encoded == bytes, "a note") }
+        case 1:
+            if let checkpoint = Checkpoint(text: text) { require(checkpoint.text.utf8.elementsEqual(text.utf8), "a checkpoint") }
+        case 2:
+            guard let proof = LogProof(bytes) else { return }
+            // The data that may follow the first line is passed over.
+            require(proof.encoded == bytes || bytes.starts(with: "\(LogProof.header)\nextra ".utf8), "a proof")
+        case 3: if let entry = try? Entry(canonical: bytes.span) { require(entry.encoded == bytes, "an entry") }
+        case 4: readBundle(bytes)
+        default: if let key = VerifierKey(text) { require(VerifierKey(key.description) == key, "a verifier's key") }
+        }
+    }
+
+    private static func readBundle(_ bytes: [UInt8]) {
+        var bundle = EntryBundle(bytes)
+        var again: [UInt8] = []
+        while let range = bundle.next() { EntryBundle.append(Array(bytes[range]), to: &again) }
+        require(bytes.starts(with: again) && bundle.isAtEnd == (again.count == bytes.count), "a bundle")
+    }
+}
