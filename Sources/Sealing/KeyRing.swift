@@ -110,7 +110,7 @@ extension InlineArray where count == 24, Element == UInt8 {
     static var random: Self {
         var bytes = Self(repeating: 0)
         var span = bytes.mutableSpan
-        Sodium.fillRandom(&span)
+        Sodium.fillPublicRandom(&span)
         return bytes
     }
 }

@@ -14,7 +14,7 @@ extension RandomID {
     public static func random() -> Self {
         var bytes = InlineArray<16, UInt8>(repeating: 0)
         var span = bytes.mutableSpan
-        Sodium.fillRandom(&span)
+        Sodium.fillPublicRandom(&span)
         return Self(high: bytes.span.bigEndian64(at: 0), low: bytes.span.bigEndian64(at: 8))
     }
 

@@ -1,4 +1,5 @@
 import CSodium
+import Synchronization
 
 /// libsodium, by spans: nothing here takes or returns a pointer.
 ///
@@ -20,6 +21,27 @@ public enum Sodium {
             guard let start = $0.baseAddress else { return }
             unsafe randombytes_buf(start, $0.count)
         }
+    }
+
+    /// Random bytes drawn ahead, each handed out once.
+    private struct Reserve {
+        var bytes: [UInt8] = []
+        var next = 0
+    }
+    private static let reserve = Mutex(Reserve())
+    private static let reserveCount = 1024
+
+    /// Fills `bytes` (up to 64) with random bytes that will be published or stored as they are: nonces, references. They come from
+    /// the operating system a block at a time, so that who reads this process's memory may see the next ones. Never for a secret.
+    public static func fillPublicRandom(_ bytes: inout MutableSpan<UInt8>) {
+        precondition(bytes.count <= 64)
+        let count = bytes.count
+        let drawn = reserve.withLock { reserve -> InlineArray<64, UInt8> in
+            if reserve.next + count > reserve.bytes.count { reserve = Reserve(bytes: randomBytes(reserveCount)) }
+            defer { reserve.next += count }
+            return InlineArray { $0 < count ? reserve.bytes[reserve.next + $0] : 0 }
+        }
+        for index in 0..<count { bytes[index] = drawn[index] }
     }
 
     /// `count` random bytes, for values that are not secret; secrets are filled in place.

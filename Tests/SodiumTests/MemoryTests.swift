@@ -36,6 +36,17 @@ import Testing
         #expect(!equal([1, 2], [1, 2, 3]))
     }
 
+    @Test func publicRandomBytesAreHandedOutOnce() {
+        // Some blocks' worth, in lengths that do not divide a block.
+        var seen: Set<[UInt8]> = []
+        for _ in 0..<500 {
+            var bytes = [UInt8](repeating: 0, count: 24)
+            var span = bytes.mutableSpan
+            Sodium.fillPublicRandom(&span)
+            for start in [0, 8, 16] { #expect(seen.insert(Array(bytes[start..<start + 8])).inserted) }
+        }
+    }
+
     @Test func randomBytesDiffer() {
         #expect(Sodium.randomBytes(32) != Sodium.randomBytes(32))
         #expect(Sodium.randomBytes(0) == [])

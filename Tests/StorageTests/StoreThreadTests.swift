@@ -1,0 +1,72 @@
+import Ledger
+import Linux
+import SQLite
+import Synchronization
+import Testing
+
+@testable import Storage
+
+/// What the writer does with a batch of which something fails.
+@Suite struct StoreThreadTests {
+    /// Runs the operations in one batch.
+    /// - Returns: what each was answered, and what marks stand in the end.
+    private func batch(_ operations: [@Sendable (Tables) throws -> Void]) async throws -> (
+        answers: [StoreError?], marks: [String]
+    ) {
+        let folder = try File.makeTemporaryFolder()
+        let journal = Journal(resolution: 1, limit: 1_000, now: { 1_700_000_000_000 })
+        let thread = try StoreThread(name: "test", writes: true) {
+            try Tables(path: folder + "/mayfly.sqlite", access: .readWrite, journal: journal)
+        }
+        thread.hold()
+        let answers = Mutex([StoreError?](repeating: nil, count: operations.count))
+        await withCheckedContinuation { continuation in
+            let left = Mutex(operations.count)
+            for (index, operation) in operations.enumerated() {
+                thread.submit(
+                    StoreThread.Job(run: operation) { error in
+                        answers.withLock { $0[index] = error }
+                        let isLast = left.withLock { left in
+                            left -= 1
+                            return left == 0
+                        }
+                        if isLast { continuation.resume() }
+                    })
+            }
+            thread.release()
+        }
+        thread.close()
+        let tables = try Tables(path: folder + "/mayfly.sqlite", access: .readOnly, journal: journal)
+        let marks = try tables.rows("SELECT name FROM node ORDER BY name") { $0.text(0) }
+        try File.removeTree(folder)
+        return (answers.withLock { $0 }, marks)
+    }
+
+    @Test func oneThatFailsAfterAWriteTakesNoOtherWithIt() async throws {
+        let (answers, marks) = try await batch([
+            { try $0.setMark("a", [1]) },
+            { tables in
+                try tables.setMark("b", [2])
+                throw StoreError.damaged("half done")
+            },
+            { try $0.setMark("c", [3]) },
+        ])
+        #expect(answers == [nil, .damaged("half done"), nil])
+        #expect(marks == ["a", "c"])
+    }
+
+    @Test func oneThatIsRefusedLeavesTheOthersAsTheyAre() async throws {
+        let runs = Mutex(0)
+        let (answers, marks) = try await batch([
+            { tables in
+                runs.withLock { $0 += 1 }
+                try tables.setMark("a", [1])
+            },
+            { _ in throw StoreError.ledgerBehind },
+        ])
+        #expect(answers == [nil, .ledgerBehind])
+        #expect(marks == ["a"])
+        // Nothing had to be done again.
+        #expect(runs.withLock { $0 } == 1)
+    }
+}
