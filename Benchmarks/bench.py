@@ -2,6 +2,7 @@
 """Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|idle ROUNDS=3 SECONDS=5`."""
 
 import argparse
+import shutil
 import signal
 import sys
 import time
@@ -50,6 +51,7 @@ def main():
         processes.stop_all()
 
     text = page.page(sections, facts, asked.rounds, asked.seconds)
+    shutil.rmtree(processes.WORK)
     if not asked.only:
         PAGE.write_text(text)
     print(text)

@@ -74,9 +74,9 @@ def _serve(kind, cpus, seconds, others):
     server = kind(name, cpus)
     try:
         with load.on(BOTH_CORES if cpus == BOTH_CORES else {LOAD_CPU}):
-            load.wrk(server, 1, "rooms.lua", ("pairs", "warm", BEHIND))
+            load.wrk(server, 1, "rooms.lua", ("pairs", "warm-up", BEHIND))
             before = server.commits() if kind is Broker else 0
-            result = load.wrk(server, seconds, "rooms.lua", ("pairs", "run", BEHIND))
+            result = load.wrk(server, seconds, "rooms.lua", ("pairs", "measured", BEHIND))
         others.append(result.others)
         pairs = (result.requests - BEHIND) / 2
         held = result.requests / 2 / max(1, server.commits() - before) if kind is Broker else None
