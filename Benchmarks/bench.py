@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 
 import engine  # noqa: E402
 import idle  # noqa: E402
+import load  # noqa: E402
 import machine  # noqa: E402
 import pairs  # noqa: E402
 import page  # noqa: E402
@@ -50,7 +51,7 @@ def main():
     finally:
         processes.stop_all()
 
-    text = page.page(sections, facts, asked.rounds, asked.seconds)
+    text = page.page(sections, facts, asked.rounds, asked.seconds, load.thrown_out)
     shutil.rmtree(processes.WORK)
     if not asked.only:
         PAGE.write_text(text)

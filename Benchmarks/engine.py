@@ -57,10 +57,10 @@ def _kind(section, name, certificate, measure, rounds, seconds):
         cpu = {key: Series() for key in servers}
         others = []
         for server in servers.values():
-            measure(server, 1)
+            load.valid(measure, server, 1)
         for _ in range(rounds):
             for key, server in servers.items():
-                result = measure(server, seconds)
+                result = load.valid(measure, server, seconds)
                 rate[key].add(result.rate)
                 cpu[key].add(result.cpu_us)
                 others.append(result.others)

@@ -55,6 +55,10 @@ def _starts():
     return ready, resident, anonymous, proportional
 
 
+def _creates(broker, seconds):
+    return load.wrk(broker, seconds, "rooms.lua", ("creates", f"turn-{time.monotonic_ns()}", 0), connections=8)
+
+
 def _sockets(section, rounds, seconds, count, note):
     without, full = Broker("sockets-none"), Broker("sockets-full")
     holders = []
@@ -79,7 +83,7 @@ def _sockets(section, rounds, seconds, count, note):
         for turn in range(rounds):
             for broker in (without, full):
                 note(f"idle: round {turn + 1}, creates at {broker.name}")
-                result = load.wrk(broker, 2 * seconds, "rooms.lua", ("creates", f"turn-{turn}", 0), connections=8)
+                result = load.valid(_creates, broker, 2 * seconds)
                 slow.setdefault(broker, Series()).add(result.p99_ms)
                 rate.setdefault(broker, Series()).add(result.rate)
         if any(holder.process.child.poll() is not None for holder in holders):

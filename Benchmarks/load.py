@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ HERE = Path(__file__).resolve().parent
 CONNECTIONS = 64
 # More refused or failed requests than these make a run worthless.
 HANDFUL = 5
+# Why runs were thrown out and made again.
+thrown_out = []
 
 
 @dataclass
@@ -78,9 +81,20 @@ def on(cpus):
         os.sched_setaffinity(0, mine)
 
 
+def valid(measure, *arguments):
+    """The result of a run; one that counts for nothing is made again, twice at most."""
+    for _ in range(2):
+        try:
+            return measure(*arguments)
+        except Invalid as reason:
+            thrown_out.append(str(reason))
+            print(f"          thrown out: {reason}", file=sys.stderr, flush=True)
+    return measure(*arguments)
+
+
 def _checked(load, what):
     if load.errors > HANDFUL or load.requests == 0:
-        raise Invalid(f"{what}: {load.errors} of {load.requests} requests failed or were refused; that is no measurement")
+        raise Invalid(f"{what}: {load.errors} requests failed or were refused, {load.requests} were answered")
     return load
 
 

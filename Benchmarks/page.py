@@ -52,7 +52,7 @@ class Aim:
         far = middle / self.aim
         unit = f" {self.unit}" if self.unit else ""
         aim = f"{'≤' if self.at_most else '≥'} {number(self.aim)}{unit}"
-        return [self.figure, aim, f"{self.measured}{unit}", "reached" if reached else f"**missed**: {far:.2f} of the aim"]
+        return [self.figure, aim, f"{self.measured}{unit}", "reached" if reached else f"**missed**: {far:.3f} of the aim"]
 
 
 def table(head, rows):
@@ -106,8 +106,10 @@ servers of a run can be started by hand: `mayfly bench engine --help`, `Benchmar
 """
 
 
-def page(sections, facts, rounds, seconds):
+def page(sections, facts, rounds, seconds, thrown_out):
     parts = [HEAD.format(rounds=rounds, seconds=seconds)]
+    if thrown_out:
+        parts.append(f"Thrown out and made again: {len(thrown_out)}. " + " ".join(f"{reason}." for reason in sorted(set(thrown_out))))
     parts.append("## The machine\n" + table(["", ""], facts))
     aims = [aim.row() for section in sections for aim in section.aims]
     parts.append("## Against the aims\n" + table(["figure", "aim", "measured", ""], aims))
