@@ -125,44 +125,15 @@ final class StoreThread: Sendable {
 
     private func commit(_ batch: ArraySlice<Job>, _ tables: Tables) {
         let jobs = batch.filter { !$0.alone }
-        if !jobs.isEmpty, !commitTogether(jobs, tables) { commitApart(jobs, tables) }
-        answer(batch.filter(\.alone)[...], tables)
-    }
-
-    /// Without savepoints, which cost a copy of each page that an operation touches: none is needed while all goes well.
-    /// - Returns: false, with nothing done and nobody answered, when one failed that had written already.
-    private func commitTogether(_ jobs: [Job], _ tables: Tables) -> Bool {
-        var failures: [Int: StoreError] = [:]
-        do {
-            try tables.begin()
-            try tables.noteResumption()
-            for (index, job) in jobs.enumerated() {
-                let before = tables.database.totalChanges
-                do {
-                    try job.run(tables)
-                } catch {
-                    guard tables.inTransaction, tables.database.totalChanges == before else { throw error }
-                    failures[index] = StoreError(any: error)
-                }
-            }
-            try tables.commit()
-        } catch {
-            tables.rollBack()
-            return false
-        }
-        if failures.isEmpty { tables.journal.noteAlive() }
-        for (index, job) in jobs.enumerated() { job.finish(failures[index]) }
-        return true
-    }
-
-    /// Each operation in a savepoint of its own, so that one that fails takes no other with it.
-    private func commitApart(_ jobs: [Job], _ tables: Tables) {
         var done: [Job] = []
         done.reserveCapacity(jobs.count)
         var tried = 0
+        var failures = 0
         do {
-            try tables.begin()
-            try tables.noteResumption()
+            if !jobs.isEmpty {
+                try tables.begin()
+                try tables.noteResumption()
+            }
             for job in jobs {
                 do {
                     try tables.savepoint()
@@ -173,12 +144,15 @@ final class StoreThread: Sendable {
                     // On a full disk SQLite has rolled back everything: then the whole batch failed.
                     guard tables.inTransaction else { throw error }
                     try tables.rollBackToSavepoint()
+                    failures += 1
                     job.finish(StoreError(any: error))
                 }
                 tried += 1
             }
-            try tables.commit()
-            if done.count == jobs.count { tables.journal.noteAlive() }
+            if !jobs.isEmpty {
+                try tables.commit()
+                if failures == 0 { tables.journal.noteAlive() }
+            }
             for job in done { job.finish(nil) }
         } catch {
             tables.rollBack()
@@ -186,5 +160,6 @@ final class StoreThread: Sendable {
             for job in done { job.finish(failure) }
             for job in jobs[tried...] { job.finish(failure) }
         }
+        answer(batch.filter(\.alone)[...], tables)
     }
 }
