@@ -110,7 +110,7 @@ class FramePeer(Peer):
         return self.ends.get(stream, "closed")
 
     def note(self, told):
-        """Keeps what a frame says, and acknowledges settings."""
+        """Keeps what a frame says, acknowledges settings, and opens the connection's window again."""
         stream = told.stream_id
         match told:
             case SettingsFrame() if "ACK" not in told.flags:
@@ -129,6 +129,9 @@ class FramePeer(Peer):
                 self.statuses[stream] = int(dict(self.decoder.decode(told.data))[":status"])
             case DataFrame():
                 self.bodies[stream] = self.bodies.get(stream, b"") + told.data
+                if self.acknowledges and told.data:
+                    with suppress(OSError):
+                        self.send(window(0, len(told.data)))
         if "END_STREAM" in told.flags:
             self.ends.setdefault(stream, f"answer {self.statuses[stream]}")
 
