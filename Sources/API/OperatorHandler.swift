@@ -7,11 +7,15 @@ import Synchronization
 public final class OperatorHandler: HTTPHandler {
     private let broker: Broker
     private let ready = Mutex(false)
+    private let publicServer = Mutex<HTTPServer?>(nil)
 
     public init(broker: Broker) { self.broker = broker }
 
     /// Ready from when the public listener takes requests until it drains.
     public func setReady(_ value: Bool) { ready.withLock { $0 = value } }
+
+    /// Whose connections and refusals are counted.
+    public func watch(_ server: HTTPServer) { publicServer.withLock { $0 = server } }
 
     public func respond(to request: HTTPRequest) async -> HTTPResponse {
         let path = request.path
@@ -23,7 +27,14 @@ public final class OperatorHandler: HTTPHandler {
         case "/healthz": return Self.text(200, "ok\n")
         case "/readyz": return ready.withLock(\.self) ? Self.text(200, "ready\n") : Self.text(503, "not ready\n")
         default:
-            let text = broker.metrics.exposition(gauges: await broker.gauges())
+            let engine = await publicServer.withLock(\.self)?.statistics
+            let text = broker.metrics.exposition(
+                gauges: await broker.gauges() + [("mayfly_connections", engine?.openConnections ?? 0)],
+                counters: [
+                    ("mayfly_connections_accepted_total", engine?.accepted ?? 0),
+                    ("mayfly_http_requests_total", engine?.requests ?? 0),
+                    ("mayfly_http_refused_total", engine?.refusals ?? 0),
+                ])
             return HTTPResponse(
                 status: 200, contentType: .other("text/plain; version=0.0.4; charset=utf-8"), body: Array(text.utf8))
         }

@@ -52,10 +52,11 @@ public final class Metrics: Sendable {
     }
 
     /// The Prometheus text format, version 0.0.4.
-    public func exposition(gauges: [(name: String, value: Int)]) -> String {
+    /// - Parameter counters: of others, beside these.
+    public func exposition(gauges: [(name: String, value: Int)], counters: [(name: String, value: Int)] = []) -> String {
         var text = ""
-        for counter in Counter.allCases {
-            text += "# TYPE \(counter.name) counter\n\(counter.name) \(Self.rounded(value(counter)))\n"
+        for counter in Counter.allCases.map({ ($0.name, value($0)) }) + counters {
+            text += "# TYPE \(counter.0) counter\n\(counter.0) \(Self.rounded(counter.1))\n"
         }
         for gauge in gauges {
             text += "# TYPE \(gauge.name) gauge\n\(gauge.name) \(Self.rounded(gauge.value))\n"

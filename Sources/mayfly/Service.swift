@@ -166,6 +166,7 @@ final class Service: Sendable {
         configuration.maximumConnections = max(
             16, min(configuration.maximumConnections, descriptors - Self.reservedDescriptors))
         let publicServer = HTTPServer(loop: main, configuration: configuration, handler: PublicHandler(api: api, edge: edge))
+        operatorHandler.watch(publicServer)
         let operatorAddress = try await start(operatorServer, settings.operatorListen)
         let address: SocketAddress
         do {
