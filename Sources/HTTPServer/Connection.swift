@@ -21,7 +21,7 @@ final class ReadyList {
         waiting.append((id, events))
     }
 
-    func forEach(_ use: (ConnectionID, Events) -> Void) {
+    func takeAll(_ use: (ConnectionID, Events) -> Void) {
         var taken: [(id: ConnectionID, events: Events)] = []
         swap(&taken, &waiting)
         for (id, events) in taken { use(id, events) }

@@ -13,7 +13,7 @@ extension HTTPServer {
     private static var discardLimit: Int { 262_144 }
 
     func takeReady() {
-        ready.forEach { id, events in ready(id, events) }
+        ready.takeAll { id, events in ready(id, events) }
     }
 
     private func ready(_ id: ConnectionID, _ events: Events) {
