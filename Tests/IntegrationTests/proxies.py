@@ -36,6 +36,8 @@ http {{
 """
 
 HAPROXY = """
+global
+  nbthread 1
 defaults
   mode http
   timeout connect 1s
