@@ -42,7 +42,8 @@ LENGTHS = [
     refused("length as a list", length(SIZE + b", " + SIZE)),
     refused("length as a list without a space", length(SIZE + b"," + SIZE)),
     *(refused(f"length {value!r}", length(value)) for value in (
-        b"+" + SIZE, b"-1", b"-" + SIZE, b"", b"0x10", b"1 0", b"1\t0", SIZE + b";", SIZE + b".0", b"1e1", SIZE + b" x", b"\x0b" + SIZE,
+        b"+" + SIZE, b"-1", b"-" + SIZE, b"", b"0x10", b"1 0", b"1\t0", SIZE + b";", SIZE + b".0", b"1e1", SIZE + b" x", b"\x0b"
+        + SIZE,
         SIZE + b"\x00", "７".encode(), b"_1", b"NaN", b"9" * 19, b"18446744073709551616", b"18446744073709551615", b"0" * 19)),
     refused("length that wraps to the right one", length(b"%d" % (2**64 + len(BODY)))),
     refused("length one over 16 KiB", length(b"16385", b""), 413),
@@ -55,7 +56,8 @@ LENGTHS = [
     served("length with an underscore", HEAD + b"Content_Length: " + SIZE + b"\r\n\r\n" + BODY, 400, 400, stays=False, made=0),
     served("GET with a body", b"GET /audit/nowhere HTTP/1.1\r\nHost: a.test\r\nContent-Length: %d\r\n\r\n" % len(HIDDEN_CREATE)
            + HIDDEN_CREATE + request(), 404, 201),
-    served("GET with chunks", b"GET /audit/nowhere HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(HIDDEN_CREATE)
+    served("GET with chunks",
+        b"GET /audit/nowhere HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(HIDDEN_CREATE)
            + HIDDEN_CREATE + b"\r\n0\r\n\r\n" + request(), 404, 201),
 ]
 
@@ -66,7 +68,8 @@ CODINGS = [
     served("chunks, tab before the value", coded(b"\tchunked")),
     served("chunks, a blank after the value", coded(b"chunked ")),
     refused("length and chunks", HEAD + BOTH % (SIZE, b"chunked") + b"\r\n\r\n" + WHOLE),
-    refused("length and chunks, the length is that of the chunks", HEAD + BOTH % (b"%d" % len(WHOLE), b"chunked") + b"\r\n\r\n" + WHOLE),
+    refused("length and chunks, the length is that of the chunks", HEAD + BOTH % (b"%d" % len(WHOLE), b"chunked") + b"\r\n\r\n"
+        + WHOLE),
     refused("chunks and length", coded(b"chunked\r\nContent-Length: " + SIZE)),
     refused("length and identity", HEAD + BOTH % (SIZE, b"identity") + b"\r\n\r\n" + BODY),
     refused("length and an unknown coding", HEAD + BOTH % (SIZE, b"xchunked") + b"\r\n\r\n" + BODY),
@@ -74,15 +77,18 @@ CODINGS = [
     refused("chunks, then identity", coded(b"chunked\r\nTransfer-Encoding: identity")),
     refused("identity, then chunks", coded(b"identity\r\nTransfer-Encoding: chunked")),
     *(refused(f"coding {value!r}", coded(value)) for value in (
-        b"gzip", b"gzip, chunked", b"chunked, gzip", b"chunked, identity", b"chunked, chunked", b"chunked,", b",chunked", b"xchunked",
-        b"chunkedx", b"chunked;q=1", b'"chunked"', b"chunked\x0b", b"\x0bchunked", b"chunked\x00", b"", b"identity", b"chunked\t ", b"chunk\xc3\xa9d",
+        b"gzip", b"gzip, chunked", b"chunked, gzip", b"chunked, identity", b"chunked, chunked", b"chunked,", b",chunked",
+        b"xchunked",
+        b"chunkedx", b"chunked;q=1", b'"chunked"', b"chunked\x0b", b"\x0bchunked", b"chunked\x00", b"", b"identity",
+        b"chunked\t ", b"chunk\xc3\xa9d",
         b"chu\xeanked", b"cow", b"chunked x", b"chunked \x00")),
     refused("chunks with a space before the colon", HEAD + b"Transfer-Encoding : chunked\r\nContent-Length: 0\r\n\r\n" + WHOLE),
     refused("chunks with a tab before the name", HEAD + b"\tTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n" + WHOLE),
     refused("chunks folded", HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + WHOLE),
     refused("chunks behind a lone LF", HEAD + b"A: b\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n" + WHOLE),
     refused("chunks in HTTP/1.0", b"POST /api/rooms HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n" + WHOLE),
-    refused("chunks in HTTP/1.0, kept", b"POST /api/rooms HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n" + WHOLE),
+    refused("chunks in HTTP/1.0, kept",
+        b"POST /api/rooms HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n" + WHOLE),
 ]
 
 CHUNKS = [
@@ -103,7 +109,8 @@ CHUNKS = [
     refused("LF in a quoted extension", sized(HEX + b';a="\n"')),
     refused("NUL in an extension", sized(HEX + b";a=\x00")),
     *(refused(f"size {size!r}", sized(size)) for size in (
-        b"", b"-1", b"-" + HEX, b"+" + HEX, b"0x" + HEX, b"g", b" " + HEX, b"\t" + HEX, HEX + b" ", HEX + b"\t", HEX + b" x", HEX + b",",
+        b"", b"-1", b"-" + HEX, b"+" + HEX, b"0x" + HEX, b"g", b" " + HEX, b"\t" + HEX, HEX + b" ", HEX + b"\t", HEX + b" x",
+        HEX + b",",
         HEX + b"\x00", HEX + b"\x0b", HEX + b"h", HEX + b"_0", b"1" + b"0" * 16 + HEX, b"F" * 17)),
     refused("size of 64 bits", sized(b"F" * 16), 413),
     refused("size of 63 bits", sized(b"7" + b"F" * 15), 413),

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from bad_requests import BODY
 from http2_frames import (
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HAS_PRIORITY, HEADERS, PADDED, PING, POST, PREFACE, PRIORITY,
-    PUSH_PROMISE, RST_STREAM, SETTINGS, START, TABLE_SIZE, WINDOW_UPDATE, ask, block, data, field, frame, head, reset, settings, window)
+    PUSH_PROMISE, RST_STREAM, SETTINGS, START, TABLE_SIZE, WINDOW_UPDATE, ask, block, data, field, frame, head, reset, settings,
+    window)
 
 SIZE = b"%d" % len(BODY)
 
@@ -86,7 +87,8 @@ FRAMES = [
     bad("HEADERS on an earlier stream", ask(5) + create(), "answer 404", stream=5),
     bad("HEADERS again without an end", head(1, *POST) + head(1, *POST), RESET),
     bad("PUSH_PROMISE", frame(PUSH_PROMISE, 1, struct.pack(">I", 2) + block(*GET), END_HEADERS), PROTOCOL),
-    bad("PUSH_PROMISE on an open stream", head(1, *POST) + frame(PUSH_PROMISE, 1, struct.pack(">I", 2) + block(*GET), END_HEADERS), PROTOCOL),
+    bad("PUSH_PROMISE on an open stream", head(1, *POST) + frame(PUSH_PROMISE, 1, struct.pack(">I", 2) + block(*GET),
+        END_HEADERS), PROTOCOL),
     bad("CONTINUATION of nothing", frame(CONTINUATION, 1, block(*GET), END_HEADERS), PROTOCOL),
     bad("CONTINUATION on another stream", head(1, *POST, flags=0) + frame(CONTINUATION, 3, b"", END_HEADERS), PROTOCOL),
     bad("PING within a block", head(1, *POST, flags=0) + frame(PING, 0, bytes(8)), PROTOCOL),
@@ -107,14 +109,16 @@ FRAMES = [
     good("PRIORITY on stream 0", frame(PRIORITY, 0, bytes(5)) + create()),
     bad("PRIORITY of 4 bytes", frame(PRIORITY, 1, bytes(4)), "goaway FRAME_SIZE_ERROR"),
     bad("padding longer than the frame", head(1, *POST) + frame(DATA, 1, b"\xff{}", PADDED | END_STREAM), PROTOCOL),
-    bad("padding of HEADERS longer than the frame", frame(HEADERS, 1, b"\xff" + block(*GET), PADDED | END_HEADERS | END_STREAM), PROTOCOL),
+    bad("padding of HEADERS longer than the frame", frame(HEADERS, 1, b"\xff" + block(*GET), PADDED | END_HEADERS | END_STREAM),
+        PROTOCOL),
     bad("padding of no length", head(1, *POST) + frame(DATA, 1, b"", PADDED | END_STREAM), PROTOCOL),
     good("padding", head(1, *POST) + frame(DATA, 1, b"\x80" + BODY + bytes(128), PADDED | END_STREAM)),
     good("frames of unknown kinds", frame(0x42, 0, b"x" * 100) + frame(0xFE, 7, b"y", 0xFF) + create()),
     good("unknown flags", head(1, *POST, flags=END_HEADERS | 0xD2 & ~HAS_PRIORITY) + frame(DATA, 1, BODY, END_STREAM | 0xF6)),
     good("the bit kept back before a stream's number", frame(HEADERS, 2**31 + 1, block(*POST), END_HEADERS) + data(1, BODY)),
     good("a priority of HEADERS", frame(HEADERS, 1, bytes(5) + block(*POST), END_HEADERS | HAS_PRIORITY) + data(1, BODY)),
-    good("PRIORITY and PRIORITY_UPDATE", frame(PRIORITY, 1, bytes(4) + b"\x10") + frame(0x10, 0, struct.pack(">I", 1) + b"u=1") + create()),
+    good("PRIORITY and PRIORITY_UPDATE", frame(PRIORITY, 1, bytes(4) + b"\x10") + frame(0x10, 0, struct.pack(">I", 1) + b"u=1")
+        + create()),
     good("PING answers nobody asked for", frame(PING, 0, bytes(8), ACK) * 10 + create()),
     FrameRow("GOAWAY before the request", START + frame(GOAWAY, 0, bytes(8)) + create(), "answer 201", made=1, ends=True),
     good("a block in pieces", frame(HEADERS, 1, block(*POST)[:9]) + frame(CONTINUATION, 1, block(*POST)[9:20])
@@ -149,7 +153,8 @@ FIELDS = [
     bad("an unknown pseudo-header", create((b":x", b"y")), RESET),
     bad(":status in a request", create((b":status", b"200")), RESET),
     bad(":protocol unasked", create((b":protocol", b"websocket")), RESET),
-    bad("a pseudo-header after others", head(1, *without(b":path"), (b"a", b"b"), (b":path", b"/api/rooms")) + data(1, BODY), RESET),
+    bad("a pseudo-header after others", head(1, *without(b":path"), (b"a", b"b"), (b":path", b"/api/rooms")) + data(1, BODY),
+        RESET),
     *(bad(f":path {path!r}", create(start=changed(b":path", path)), outcome) for path, outcome in {
         b"": RESET, b"api/rooms": RESET, b"https://localhost/api/rooms": RESET, b"*": RESET, b"/api/rooms#x": "answer 400",
         b"/api/rooms x": RESET, "/api/r\u00e4ume".encode(): "answer 400", b"/api/rooms\x00": RESET, b"/api/rooms\r\nx: y": RESET,

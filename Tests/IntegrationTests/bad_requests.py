@@ -145,10 +145,12 @@ HOSTS = [
     refused("Host twice, same", with_line(b"Host: a.test")),
     refused("Host twice, different", with_line(b"host: b.test")),
     *(served(f"Host {name}", called(b"Host: " + value)) for name, value in {
-        "with a port": b"a.test:8787", "with an empty port": b"a.test:", "IPv4": b"127.0.0.1", "IPv6": b"[::1]:80", "percent": b"a%41"}.items()),
+        "with a port": b"a.test:8787", "with an empty port": b"a.test:", "IPv4": b"127.0.0.1", "IPv6": b"[::1]:80",
+        "percent": b"a%41"}.items()),
     served("Host empty", called(b"Host:")),
     *(refused(f"Host {value!r}", called(b"Host: " + value)) for value in (
-        b"a b", b"a/b", b"u@a.test", b"a,b", b"http://a.test", b"a.test:80:80", b"a.test:x", b"a\xff", b"[::1", b"::1", b"a?b", b"a#b",
+        b"a b", b"a/b", b"u@a.test", b"a,b", b"http://a.test", b"a.test:80:80", b"a.test:x", b"a\xff", b"[::1", b"::1", b"a?b",
+        b"a#b",
         b'"a"', b"a\\b", b"a%4", b"<a>", b"[::1]x")),
 ]
 
@@ -164,8 +166,10 @@ LINES = [
     refused("no colon", with_line(b"Abc")),
     refused("no name", with_line(b": b")),
     *(refused(f"{byte!r} in a name", with_line(b"A" + byte + b"b: c")) for byte in (
-        b"\x00", b"\x01", b" ", b"\t", b"(", b",", b"/", b";", b"<", b"=", b"@", b"[", b"\\", b"{", b'"', b"\x7f", b"\x80", b"\xff")),
-    *(refused(f"{byte!r} in a value", with_line(b"A: b" + byte + b"c")) for byte in (b"\x00", b"\x01", b"\x08", b"\x0b", b"\x0c", b"\x1b", b"\x7f")),
+        b"\x00", b"\x01", b" ", b"\t", b"(", b",", b"/", b";", b"<", b"=", b"@", b"[", b"\\", b"{", b'"', b"\x7f", b"\x80",
+        b"\xff")),
+    *(refused(f"{byte!r} in a value", with_line(b"A: b" + byte + b"c")) for byte in (b"\x00", b"\x01", b"\x08", b"\x0b", b"\x0c",
+        b"\x1b", b"\x7f")),
     served("high bytes in a value", with_line(b"A: \x80\xff")),
     served("empty value", with_line(b"A:")),
     served("blanks around a value", with_line(b"A: \t b \t ")),
@@ -177,16 +181,19 @@ LINES = [
     refused("a value of 200,000 blanks", with_line(b"A: " + b" " * 200_000), 431),
     refused("a name of 20,000 bytes", with_line(b"A" * 20_000 + b": b"), 431),
     refused("lines of 20,000 bytes", request(b"POST /api/rooms HTTP/1.1", *[b"A: " + b"b" * 400] * 50), 431),
-    refused("Authorization twice", request(b"GET /api/room HTTP/1.1", b"Authorization: Bearer a", b"Authorization: Bearer b", body=b"")),
+    refused("Authorization twice", request(b"GET /api/room HTTP/1.1", b"Authorization: Bearer a", b"Authorization: Bearer b",
+        body=b"")),
     refused("encoded body", with_line(b"Content-Encoding: gzip"), 415),
     refused("another expectation", with_line(b"Expect: 200-ok"), 417),
     refused("two expectations", with_line(b"Expect: 100-continue, x"), 417),
     served("an expectation in HTTP/1.0", request(b"POST /api/rooms HTTP/1.0", b"Expect: 100-continue"), stays=False),
     served("Connection: close", with_line(b"Connection: close"), stays=False),
     served("Connection names the length", with_line(b"Connection: content-length")),
-    served("upgrade to h2c", with_line(b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")),
+    served("upgrade to h2c",
+        with_line(b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")),
     served("upgrade to h2c without a body", request(
-        b"GET /audit/nowhere HTTP/1.1", b"Connection: Upgrade", b"Upgrade: h2c", body=b"").replace(b"Content-Length: 0\r\n", b""), 404, made=0),
+        b"GET /audit/nowhere HTTP/1.1", b"Connection: Upgrade", b"Upgrade: h2c", body=b"").replace(b"Content-Length: 0\r\n",
+        b""), 404, made=0),
 ]
 
 ORDER = [

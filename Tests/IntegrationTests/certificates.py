@@ -13,7 +13,8 @@ class Certificate:
 
     def __init__(self, folder, name="server", days=30):
         self.path, self.key = folder / f"{name}.pem", folder / f"{name}.key"
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key, "-out", self.path,
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key, "-out",
+            self.path,
                 "-days", days, "-subj", f"/CN={name}.mayfly.test", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
         self.key.chmod(0o600)
 

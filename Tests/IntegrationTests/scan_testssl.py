@@ -15,7 +15,8 @@ def test_nothing_weak(tmp_path):
         report = tmp_path / "report.json"
         subprocess.run(
             ["testssl", "--quiet", "--color", "0", "--warnings", "off", "--jsonfile", report, "-p", "-s", "-f", "-S", "-U",
-             f"localhost:{listeners.broker('tls').port}"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=240, check=False)
+             f"localhost:{listeners.broker('tls').port}"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=240,
+                 check=False)
         findings = json.loads(report.read_text())
     finally:
         listeners.close()
@@ -26,6 +27,7 @@ def test_nothing_weak(tmp_path):
     for name in ("SSLv2", "SSLv3", "TLS1", "TLS1_1", "cipherlist_NULL", "cipherlist_aNULL", "cipherlist_EXPORT", "cipherlist_LOW"):
         assert "not offered" in found[name], (name, found[name])
     assert found["TLS1_2"] == "offered" and "offered" in found["TLS1_3"]
-    for name in ("heartbleed", "CCS", "ticketbleed", "ROBOT", "secure_client_renego", "CRIME_TLS", "POODLE_SSL", "SWEET32", "FREAK", "DROWN",
+    for name in ("heartbleed", "CCS", "ticketbleed", "ROBOT", "secure_client_renego", "CRIME_TLS", "POODLE_SSL", "SWEET32",
+        "FREAK", "DROWN",
                  "LOGJAM", "BEAST", "LUCKY13", "RC4"):
         assert name in found, f"testssl did not look at {name}"

@@ -3,7 +3,6 @@
 Such a request must be answered. What they count as lost is what RFC 9112 section 9.6 and RFC 9113 section 6.8 promise to nobody.
 """
 
-import json
 import select
 import threading
 import time

@@ -8,7 +8,6 @@ import pytest
 from bad_bodies import BODIES
 from bad_requests import ASK, BODY, CODE, HEADS, HIDDEN, request
 from listeners import WAYS, Listeners, fresh
-from peers import Peer
 
 ROWS = HEADS + BODIES
 

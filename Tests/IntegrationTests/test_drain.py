@@ -163,7 +163,8 @@ def stops_within_the_handshake(world, certificate):
     return peer
 
 
-HOLDS = [(ignores_the_close, False), (sends_half_a_body, False), (never_reads, False), (ignores_the_close, True), (sends_half_a_body, True),
+HOLDS = [(ignores_the_close, False), (sends_half_a_body, False), (never_reads, False), (ignores_the_close, True),
+    (sends_half_a_body, True),
          (never_reads, True), (opens_no_window, True), (stops_within_the_handshake, True)]
 
 

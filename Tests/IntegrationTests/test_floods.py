@@ -6,7 +6,8 @@ import pytest
 
 from bad_requests import ASK, BODY, CODE
 from http2_frames import (
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PING, POST, PREFACE, PRIORITY, START, TABLE_SIZE, FramePeer, ask, block,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PING, POST, PRIORITY, START, TABLE_SIZE, FramePeer, ask,
+    block,
     data, field, frame, head, reset, settings, window)
 from listeners import Listeners, fresh
 

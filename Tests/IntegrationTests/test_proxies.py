@@ -40,7 +40,8 @@ def behind(kind, way, trusted=True, **more):
         if trusted:
             changes["trusted_proxies"] = "unix" if way == "unix" else "127.0.0.1"
         with World(apns=False, **changes) as world:
-            with Proxy(kind, path if way == "unix" else world.broker.port, lenient=way == "unix", secure=way == SECURE, **more) as proxy:
+            with Proxy(kind, path if way == "unix" else world.broker.port, lenient=way == "unix", secure=way == SECURE,
+                **more) as proxy:
                 yield world, proxy
             assert world.broker.running
 

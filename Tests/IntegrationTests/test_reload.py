@@ -109,7 +109,8 @@ def test_bad_files_change_nothing(world, made):
     """The old one stays, and the log says which file and why."""
     certificate, key = world.files
     spoilt = [
-        (certificate, "no certificate"), (certificate, ""), (key, "no key"), (key, made[1].key.read_text()), (certificate, made[2].path.read_text()),
+        (certificate, "no certificate"), (certificate, ""), (key, "no key"), (key, made[1].key.read_text()), (certificate,
+            made[2].path.read_text()),
         (certificate, made[0].path.read_text()[:300]), (key, None), (certificate, None)]
     for number, (path, content) in enumerate(spoilt):
         install(made[0], world.files)

@@ -8,7 +8,7 @@ import pytest
 
 from bad_requests import ASK, BODY, request
 from http2_frames import (
-    CONTINUATION, END_HEADERS, GET, HEADERS, PING, POST, PREFACE, START, FramePeer, ask, block, data, field, frame, head, settings)
+    CONTINUATION, GET, HEADERS, PING, POST, PREFACE, START, FramePeer, ask, block, data, field, frame, head, settings)
 from listeners import WAYS, Listeners
 from peers import Peer
 from processes import eventually

@@ -57,7 +57,8 @@ def test_sslscan_finds_nothing_weak(port):
 
 
 @pytest.mark.parametrize("offered, agreed", [
-    (["h2", "http/1.1"], "h2"), (["http/1.1", "h2"], "h2"), (["http/1.1"], "http/1.1"), (["h2"], "h2"), (["h3", "http/1.1"], "http/1.1"), ([], None)])
+    (["h2", "http/1.1"], "h2"), (["http/1.1", "h2"], "h2"), (["http/1.1"], "http/1.1"), (["h2"], "h2"), (["h3", "http/1.1"],
+        "http/1.1"), ([], None)])
 def test_what_protocol_is_agreed_on(world, port, offered, agreed):
     context = world.certificate.context(*offered)
     if agreed == "h2":
@@ -151,8 +152,10 @@ def test_client_certificates(tmp_path):
     server, authority = Certificate(tmp_path), Certificate(tmp_path, "authority")
     stranger = Certificate(tmp_path, "stranger")
     key, request, signed = tmp_path / "phone.key", tmp_path / "phone.csr", tmp_path / "phone.pem"
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=phone")
-    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", "2", "-out", signed)
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj",
+        "/CN=phone")
+    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", "2",
+        "-out", signed)
     with World(apns=False, tls_client_ca=authority.path, **server.flags) as world:
         def served(*files):
             context = server.context("http/1.1")
