@@ -86,11 +86,21 @@ final class StoreThread: Sendable {
         ended.signal()
     }
 
+    /// On a busy processor more comes in while others have it, and shares the commit; on an idle one this is over at once.
+    private func gather() {
+        var before = 0
+        for _ in 0..<3 {
+            let waiting = queue.withLock { $0.jobs.count }
+            if waiting == before { return }
+            before = waiting
+            Linux.Thread.yield()
+        }
+    }
+
     private func serve(_ tables: Tables) {
         while true {
             work.wait()
-            // On a busy processor more comes in meanwhile, and shares the commit.
-            if writes { Linux.Thread.yield() }
+            if writes { gather() }
             let (jobs, closed) = queue.withLock { queue in
                 defer { queue.jobs = [] }
                 return (queue.jobs, queue.closed)
