@@ -157,7 +157,7 @@ extension HTTPServer {
         defer { wipe(&response.body) }
         guard let connection = connection(id), connection.state == .answering else { return }
         // A drain answers what was sent before its peer could know.
-        let isLast = isDraining && !connection.hasFollower && !connection.isReadable
+        let isLast = isDraining && !connection.hasFollower && !connection.hasInput && !connection.socket.hasInput
         let closes = !connection.keepsAlive || response.closesConnection || isLast
         write(response, closes: closes, connection)
         if closes {

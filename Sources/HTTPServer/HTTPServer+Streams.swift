@@ -59,6 +59,7 @@ extension HTTPServer {
 
     private func begin(_ stream: Int32, _ headers: HTTP2Headers, _ connection: Connection, _ table: StreamTable) {
         let isHead = headers.withValue(of: ":method") { HTTP1.Method(name: $0) == .head } ?? false
+        table.hasBegun = true
         table.streams[stream] = StreamTable.Stream(sinceMs: loop.now, isHead: isHead)
         switch StreamRequest(headers, configuration.limits) {
         case .refused(let refusal): refuse(stream, refusal, connection, table)

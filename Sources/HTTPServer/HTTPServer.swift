@@ -86,10 +86,9 @@ public actor HTTPServer: LoopActor {
             }
         }
         guard statistics.openConnections > 0 || deliveries > 0 else { return }
-        let idle = loop.after(min(deadlineMs, configuration.drainIdleMs)) { self.finishIdle() }
+        loop.after(min(deadlineMs, configuration.drainIdleMs)) { self.finishIdle() }
         let timer = loop.after(deadlineMs) { self.finishDrain() }
         await withCheckedContinuation { drainers.append($0) }
-        loop.cancel(idle)
         loop.cancel(timer)
         for case let connection? in slots { drop(connection) }
     }
@@ -97,9 +96,13 @@ public actor HTTPServer: LoopActor {
     private func finishIdle() {
         isIdleOver = true
         for case let connection? in slots {
-            if connection.state == .streams { finishStreams(connection) }
             finishIfIdle(connection)
+            // A peer that goes on has not read the notice yet: its requests are taken until its answer to the ping has come.
+            guard connection.state == .streams, let table = connection.streams else { continue }
+            if !table.hasBegun { finishStreams(connection) }
+            table.hasBegun = false
         }
+        if statistics.openConnections > 0 { loop.after(configuration.drainIdleMs) { self.finishIdle() } }
     }
 
     func finishIfIdle(_ connection: Connection) {

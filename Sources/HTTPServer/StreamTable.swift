@@ -30,6 +30,9 @@ final class StreamTable {
 
     init(_ session: HTTP2Session) { self.session = session }
 
+    /// Whether a request has begun since a drain last looked.
+    var hasBegun = false
+
     var isAnswering: Bool { streams.values.contains { $0.phase != .receiving } }
     var isBusy: Bool { !streams.isEmpty || blockSinceMs != nil }
 }

@@ -116,6 +116,12 @@ public struct Socket: ~Copyable, Sendable {
         throw .last("read")
     }
 
+    /// Whether bytes have come that were not read.
+    public var hasInput: Bool {
+        var byte: UInt8 = 0
+        return unsafe recv(raw, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) > 0
+    }
+
     /// Writes the front of `bytes`: how many were taken, or nil if it would block. Never raises SIGPIPE.
     public func write(_ bytes: Span<UInt8>) throws(Errno) -> Int? {
         let count = unsafe bytes.withUnsafeBufferPointer { bytes in
