@@ -34,7 +34,8 @@ public struct Socket: ~Copyable, Sendable {
     }
 
     private static func removeStale(_ path: String) throws(Errno) {
-        guard let status = try File.status(path), status.kind == .socket else { return }
+        guard let status = try File.status(path) else { return }
+        guard status.kind == .socket else { throw Errno(code: ENOTSOCK, call: "bind \(SocketAddress.unix(path))") }
         let address = SocketAddress.unix(path)
         let probe = try Socket(family: address.family, for: address)
         // Full: someone who listens, and has much to do.

@@ -54,7 +54,7 @@ enum Key: String, CaseIterable {
         switch self {
         case .state:
             "Folder with keys/, mayfly.sqlite, ledger/ and ledger.vkey. Default: var. Never back up keys/."
-        case .listen: "Where apps connect, ADDRESS:PORT or unix:PATH. Default: 127.0.0.1:8787."
+        case .listen: "Where apps connect, ADDRESS:PORT or unix:PATH (107 bytes at most). Default: 127.0.0.1:8787."
         case .tlsCertificate:
             "PEM file with the certificate apps are shown, and those between it and its authority. With it the public listener speaks TLS, HTTP/2 too. SIGHUP reads it and the key again."
         case .tlsKey: "PEM file with that certificate's private key, unencrypted. Mode 0600."

@@ -104,7 +104,24 @@ import Testing
         #expect(File.exists("\(folder)/s"))
         _ = try Socket.listen(on: .unix("\(folder)/s"))
         try File.write("\(folder)/f", [1].span, mode: 0o600)
-        #expect(throws: Errno.self) { _ = try Socket.listen(on: .unix("\(folder)/f")) }
+        do throws(Errno) {
+            _ = try Socket.listen(on: .unix("\(folder)/f"))
+            Issue.record("a file that is no socket was replaced")
+        } catch {
+            #expect(!error.isAddressInUse)
+        }
+        // One that a living process listens on is that process's.
+        let living = try Socket.listen(on: .unix("\(folder)/l"), mode: 0o640)
+        #expect(try #require(try File.status("\(folder)/l")).mode & 0o777 == 0o640)
+        do throws(Errno) {
+            _ = try Socket.listen(on: .unix("\(folder)/l"))
+            Issue.record("a living process's path was taken")
+        } catch {
+            #expect(error.isAddressInUse)
+        }
+        let client = try Socket.connect(to: .unix("\(folder)/l"))
+        #expect(client.pendingError() == nil)
+        _ = try living.accept()
     }
 
     private static func unusedPort() throws -> UInt16 {
