@@ -39,7 +39,10 @@ public enum Sodium {
         let drawn = reserve.withLock { reserve -> InlineArray<64, UInt8> in
             if reserve.next + count > reserve.bytes.count { reserve = Reserve(bytes: randomBytes(reserveCount)) }
             defer { reserve.next += count }
-            return InlineArray { $0 < count ? reserve.bytes[reserve.next + $0] : 0 }
+            var drawn = InlineArray<64, UInt8>(repeating: 0)
+            let source = reserve.bytes.span.extracting(reserve.next..<reserve.next + count)
+            for index in source.indices { drawn[index] = source[index] }
+            return drawn
         }
         for index in 0..<count { bytes[index] = drawn[index] }
     }
