@@ -33,15 +33,17 @@ enum WebSocketFuzz {
         for role in [WebSocketMachine.Role.server, .client] {
             let stream = WebSocketFrame.stream(FuzzInput(input), masked: role == .server)
             let slow = read(Splitting.bytes.split(stream), role: role)
+            let plain = PlainWebSocket(stream, expectsMask: role == .server, maximum: maximum)
             for splitting in [Splitting.whole, .pieces] {
                 let split = read(splitting.split(stream), role: role)
                 // What comes with the bytes that end the conversation is not delivered.
                 require(slow.messages.starts(with: split.messages), "no message that another splitting does not bring")
                 require(slow.isFinished || split.messages == slow.messages, "the same messages while nothing is wrong")
-                require(split.isFinished == slow.isFinished, "the same end: \(split) \(slow)")
-                require(role == .client || slow.isFinished || split.output == slow.output, "the same answers")
+                // wslay skips two bytes of each piece of a close frame, so it may see a bad reason early in one splitting only.
+                require(split.isFinished == slow.isFinished || plain.endsInsideAFrame, "the same end: \(split) \(slow)")
+                require(
+                    role == .client || slow.isFinished || plain.endsInsideAFrame || split.output == slow.output, "the same answers")
             }
-            let plain = PlainWebSocket(stream, expectsMask: role == .server, maximum: maximum)
             require(plain.messages == slow.messages, "the messages that RFC 6455 has: \(plain) \(slow)")
             checkOutput(slow.output, role, plain)
             if plain.endsInsideAFrame { continue }
