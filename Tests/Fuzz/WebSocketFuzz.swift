@@ -42,7 +42,8 @@ enum WebSocketFuzz {
                 // wslay skips two bytes of each piece of a close frame, so it may see a bad reason early in one splitting only.
                 require(split.isFinished == slow.isFinished || plain.endsInsideAFrame, "the same end: \(split) \(slow)")
                 require(
-                    role == .client || slow.isFinished || plain.endsInsideAFrame || split.output == slow.output, "the same answers")
+                    role == .client || slow.isFinished || plain.endsInsideAFrame || split.output == slow.output,
+                    "the same answers")
             }
             require(plain.messages == slow.messages, "the messages that RFC 6455 has: \(plain) \(slow)")
             checkOutput(slow.output, role, plain)
