@@ -33,6 +33,7 @@ extension HTTPServer {
         } catch {
             // The session's last word, a GOAWAY, goes out first.
             connection.state = .finishing
+            statistics.refusals += 1
         }
         takeEvents(connection, table)
         table.blockSinceMs = table.session.isInHeaderBlock ? table.blockSinceMs ?? loop.now : nil

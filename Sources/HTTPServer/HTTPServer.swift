@@ -13,7 +13,7 @@ public actor HTTPServer: LoopActor {
     public struct Statistics: Sendable, Equatable {
         public var accepted = 0
         public var requests = 0
-        /// Answers the engine gave by itself.
+        /// Answers the engine gave by itself, and connections it ended for what was said in TLS or HTTP/2.
         public var refusals = 0
         public var openConnections = 0
         public var openWebSockets = 0
@@ -94,9 +94,11 @@ public actor HTTPServer: LoopActor {
     }
 
     private func finishIdle() {
-        isIdleOver = true
+        defer { isIdleOver = true }
         for case let connection? in slots {
             finishIfIdle(connection)
+            // Told two rounds ago; a phone without network never answers.
+            if isIdleOver, connection.state == .webSocket { drop(connection) }
             // A peer that goes on has not read the notice yet: its requests are taken until its answer to the ping has come.
             guard connection.state == .streams, let table = connection.streams else { continue }
             if !table.hasBegun { finishStreams(connection) }

@@ -26,6 +26,8 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
     public var isExisting: Bool { code == EEXIST }
     public var isRefused: Bool { code == ECONNREFUSED }
     public var isAddressInUse: Bool { code == EADDRINUSE }
+    /// A Unix-domain path where something else stands.
+    public var isNoSocket: Bool { code == ENOTSOCK }
     /// The process or the machine has no descriptor left; accepting can go on once some are closed.
     public var isOutOfDescriptors: Bool { code == EMFILE || code == ENFILE }
     /// A file's size limit, a full disk or a quota: nothing more can be written.

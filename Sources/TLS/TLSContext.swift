@@ -96,7 +96,10 @@ internal import COpenSSL
     private func use(certificateChain: [UInt8], privateKey: Span<UInt8>) throws(TLSError) {
         let chain = unsafe try PEM.certificates(certificateChain.span)
         defer { unsafe PEM.free(chain) }
-        guard unsafe SSL_CTX_use_certificate(pointer, chain[0]) == 1 else { throw .badCertificate }
+        guard unsafe SSL_CTX_use_certificate(pointer, chain[0]) == 1 else {
+            ERR_clear_error()
+            throw .weakCertificate
+        }
         for index in unsafe chain.indices.dropFirst() {
             // The macro SSL_CTX_add1_chain_cert: takes a reference of its own.
             let added = unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_CHAIN_CERT, 1, UnsafeMutableRawPointer(chain[index]))

@@ -4,6 +4,8 @@ internal import COpenSSL
 public enum TLSError: Error, Sendable, Equatable {
     /// A certificate (or a list of authorities) is not readable PEM.
     case badCertificate
+    /// OpenSSL refuses a readable certificate: its key is too small, or its signature too weak.
+    case weakCertificate
     /// A private key is not readable, unencrypted PEM of a kind OpenSSL can use.
     case badKey
     /// The private key does not belong to the certificate.
@@ -34,7 +36,8 @@ extension TLSError: CustomStringConvertible {
     public var description: String {
         switch self {
         case .badCertificate: "the certificate is not readable PEM"
-        case .badKey: "the private key is not unencrypted PEM of the kind needed (for APNs: EC P-256)"
+        case .weakCertificate: "the certificate's key is too small or its signature too weak: make one with EC P-256 or RSA-2048"
+        case .badKey: "the private key is not unencrypted PEM of the kind needed here"
         case .keyMismatch: "the private key does not belong to the certificate"
         case .badName: "a host or protocol name is empty, too long or holds characters that are not allowed"
         case .certificateExpired: "the peer's certificate has expired"

@@ -24,8 +24,9 @@ struct CertificateFiles: Sendable {
         }
     }
 
+    /// - Parameter isRenewal: there is a certificate in use, which an expired one may not replace.
     /// - Throws: `CheckFailed`, which names the file and what is wrong with it.
-    func load() throws -> TLSContext {
+    func load(isRenewal: Bool = false) throws -> TLSContext {
         let chain = try read(certificate)
         let authorities = try clientCA.map { try read($0) }
         var secret = try read(key)
@@ -33,21 +34,37 @@ struct CertificateFiles: Sendable {
         if let mode = try? File.status(key)?.mode, mode & 0o077 != 0 {
             Terminal.log("warning: others than this user can read \(key), the key of the TLS certificate: make its mode 0600")
         }
-        let context: TLSContext
+        let context = try make(chain, secret)
+        if context.hasExpired {
+            if isRenewal { throw CheckFailed("mayfly: the certificate in \(certificate) has expired") }
+            Terminal.log("warning: the certificate in \(certificate) has expired: apps will refuse it")
+        }
+        if let clientCA {
+            // With the certificate found good, what is wrong now are the authorities.
+            do throws(TLSError) {
+                return try TLSContext.server(
+                    certificateChain: chain, privateKey: secret.span, alpn: Self.protocols, clientAuthorities: authorities)
+            } catch {
+                throw CheckFailed("mayfly: --tls-client-ca \(clientCA): \(error)")
+            }
+        }
+        return context
+    }
+
+    private static let protocols = ["h2", "http/1.1"]
+
+    private func make(_ chain: [UInt8], _ secret: [UInt8]) throws -> TLSContext {
         do throws(TLSError) {
-            context = try TLSContext.server(
-                certificateChain: chain, privateKey: secret.span, alpn: ["h2", "http/1.1"], clientAuthorities: authorities)
+            return try TLSContext.server(certificateChain: chain, privateKey: secret.span, alpn: Self.protocols)
         } catch {
             let file =
                 switch error {
                 case .badKey: key
                 case .keyMismatch: "\(key) and \(certificate)"
-                default: clientCA.map { "\(certificate) or \($0)" } ?? certificate
+                default: certificate
                 }
             throw CheckFailed("mayfly: \(file): \(error)")
         }
-        if context.hasExpired { Terminal.log("warning: the certificate in \(certificate) has expired: apps will refuse it") }
-        return context
     }
 
     private func read(_ path: String) throws -> [UInt8] {

@@ -152,6 +152,10 @@ struct Configuration {
     func address(_ key: Key, default text: String) throws -> SocketAddress {
         let text = self[key] ?? text
         guard let address = SocketAddress(parsing: text) else {
+            if text.hasPrefix("unix:") {
+                throw UsageError(
+                    "--\(key.rawValue): the path of a Unix-domain socket has 1 to 107 bytes, not \(text.utf8.count - 5)")
+            }
             throw UsageError("--\(key.rawValue) is no ADDRESS:PORT: \(key.manual)")
         }
         return address

@@ -18,6 +18,13 @@ enum DemoCommand {
         }
         var configuration = try Configuration(words, environment: Environment.all, keys: keys, switches: ["stay"])
         guard configuration.operands.isEmpty else { throw UsageError("demo takes flags only") }
+        for key in [Key.tlsCertificate, .tlsKey, .tlsClientCA] where configuration[key] != nil {
+            throw UsageError(
+                "demo speaks cleartext on loopback only: leave out --\(key.rawValue) (\(key.environment)), or use `mayfly serve`")
+        }
+        if case .unix = try configuration.address(.listen, default: "127.0.0.1:8787") {
+            throw UsageError("demo listens on an ADDRESS:PORT only: for a Unix-domain socket use `mayfly serve`")
+        }
         let state = StateFolder(path: configuration.state)
         try KeysCommand.makeThrowaway(state, origin: configuration[.origin] ?? "mayfly.localhost/audit")
         let simulatorAddress = configuration[.apnsSimulatorListen] ?? "127.0.0.1:8789"

@@ -66,7 +66,10 @@ private actor SignalWaiter: LoopActor {
     }
 
     private func received() {
-        guard let continuation else { Terminal.exit(1) }
+        guard let continuation else {
+            Terminal.log("stopped at once: asked twice")
+            Terminal.exit(1)
+        }
         self.continuation = nil
         continuation.resume()
     }

@@ -165,6 +165,11 @@ final class Service: Sendable {
         let descriptors = (try? ProcessControl.raiseDescriptorLimit()) ?? 1024
         configuration.maximumConnections = max(
             16, min(configuration.maximumConnections, descriptors - Self.reservedDescriptors))
+        if configuration.maximumConnections < 10_000 {
+            Terminal.log(
+                "warning: the limit on descriptors, \(descriptors), leaves \(configuration.maximumConnections) connections to apps: raise it (LimitNOFILE, ulimit -n)"
+            )
+        }
         let publicServer = HTTPServer(loop: main, configuration: configuration, handler: PublicHandler(api: api, edge: edge))
         operatorHandler.watch(publicServer)
         let operatorAddress = try await start(operatorServer, settings.operatorListen)
@@ -192,6 +197,8 @@ final class Service: Sendable {
             return try await server.start()
         } catch  where error.isAddressInUse {
             throw CheckFailed("mayfly: \(address) is taken: another program listens there")
+        } catch  where error.isNoSocket {
+            throw CheckFailed("mayfly: \(address): something that is no socket stands there; nothing was replaced")
         } catch {
             throw CheckFailed("mayfly: can't listen on \(address): \(error)")
         }
@@ -215,10 +222,12 @@ final class Service: Sendable {
     /// New connections see what the files say now. Files that are no good change nothing.
     func renewCertificate(_ files: CertificateFiles) async {
         do {
-            await publicServer.use(try files.load())
+            await publicServer.use(try files.load(isRenewal: true))
             Terminal.log("certificate: new connections use \(files.certificate) as it is now")
         } catch {
-            Terminal.log("certificate: the one in use stays. \(error)")
+            parts.broker.metrics.add(.alarms)
+            let text = "\(error)"
+            Terminal.log("certificate: the one in use stays. \(text.hasPrefix("mayfly: ") ? String(text.dropFirst(8)) : text)")
         }
     }
 

@@ -44,6 +44,15 @@ struct ServiceSettings {
             throw UsageError("--trusted-proxies: \(host) is no numeric address")
         }
         proxies = TrustedProxies(hosts: Set(hosts))
+        if case .unix = listen {
+            if !hosts.contains("unix") {
+                Terminal.log(
+                    "warning: without --trusted-proxies unix all callers behind the Unix-domain socket count as one and share its budgets"
+                )
+            }
+        } else if hosts.contains("unix") {
+            Terminal.log("warning: --trusted-proxies unix means nothing here: --listen is no Unix-domain socket")
+        }
         origin = configuration[.origin]
         node = configuration[.node] ?? "node-1"
         let window = configuration[.resolution] ?? "60"

@@ -252,6 +252,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
             try await client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             #expect(try await client.answersUntilEnd() == [])
             #expect(await server.statistics.requests == 0)
+            #expect(await server.statistics.refusals == 1)
         }
     }
 

@@ -62,6 +62,26 @@ import Testing
         }
     }
 
+    @Test func aWebSocketThatNeverAnswersDoesNotHoldUpTheEnd() async throws {
+        try await withServer {
+            $0.drainIdleMs = 50
+        } _: { server, address, handler in
+            let mute = try await RawClient(address)
+            mute.closesInTurn = false
+            try await mute.write(
+                "GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                    + "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+            try await eventually { await server.statistics.openWebSockets == 1 }
+            let start = Clock.monotonicMs
+            await server.drain(deadlineMs: 60_000)
+            #expect(Clock.monotonicMs - start < 30_000)
+            mute.read()
+            // The close frame, 1001.
+            #expect(mute.received.suffix(4) == [0x88, 2, 0x03, 0xE9])
+            try await eventually { handler.log.last == "closed 1006" }
+        }
+    }
+
     @Test func drainEndsAtItsDeadline() async throws {
         try await withServer { server, address, handler in
             let client = try await RawClient(address)
