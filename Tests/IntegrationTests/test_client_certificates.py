@@ -4,24 +4,8 @@ import subprocess
 
 import pytest
 
-from certificates import Certificate, openssl
+from certificates import Authority, Certificate
 from world import World
-
-
-class Authority:
-    """An authority of one's own, and certificates from it."""
-
-    def __init__(self, folder, name):
-        self.folder, self.path, self.key = folder, folder / f"{name}.pem", folder / f"{name}.key"
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key,
-                "-out", self.path, "-days", 30, "-subj", f"/CN={name}.mayfly.test")
-
-    def issue(self, name, days=30):
-        path, key, request = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
-        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request,
-                "-subj", f"/CN={name}")
-        openssl("x509", "-req", "-in", request, "-CA", self.path, "-CAkey", self.key, "-CAcreateserial", "-days", days, "-out", path)
-        return path, key
 
 
 @pytest.fixture(scope="module")

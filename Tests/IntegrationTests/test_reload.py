@@ -3,17 +3,18 @@
 import re
 import shutil
 import signal
-import ssl
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from bad_requests import ASK
-from certificates import Certificate
+from certificates import Authority, Certificate
 from peers import Peer
 from processes import eventually
 from world import World
@@ -124,6 +125,17 @@ def test_bad_files_change_nothing(world, made):
         assert str(path) in line and "PRIVATE" not in line, line
         assert shown(world) == made[0].der
     renew(world, made[1], 1)
+
+
+def test_an_expired_certificate_replaces_none(world, made, tmp_path):
+    for file, installed in zip(Authority(tmp_path, "ours").issue("late", days=-1), world.files):
+        installed.write_text(file.read_text())
+    world.broker.child.send_signal(signal.SIGHUP)
+    told(world, "the one in use stays", 1)
+    assert "expired" in world.broker.printed().splitlines()[-1]
+    assert shown(world) == made[0].der
+    alarms = urllib.request.urlopen(f"{world.broker.operator_url}/metrics", timeout=5).read().decode()
+    assert re.search(r"^mayfly_alarms_total [1-9]", alarms, re.M), alarms
 
 
 def test_without_tls(made):

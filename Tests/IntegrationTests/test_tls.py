@@ -147,31 +147,6 @@ def test_no_handshake(world, port, sent):
         assert peer.answer().status == 404
 
 
-def test_client_certificates(tmp_path):
-    """With --tls-client-ca only those who have one are served."""
-    server, authority = Certificate(tmp_path), Certificate(tmp_path, "authority")
-    stranger = Certificate(tmp_path, "stranger")
-    key, request, signed = tmp_path / "phone.key", tmp_path / "phone.csr", tmp_path / "phone.pem"
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj",
-        "/CN=phone")
-    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", "2",
-        "-out", signed)
-    with World(apns=False, tls_client_ca=authority.path, **server.flags) as world:
-        def served(*files):
-            context = server.context("http/1.1")
-            if files:
-                context.load_cert_chain(*files)
-            try:
-                with Peer(world.broker.port, context) as peer:
-                    peer.send(ASK)
-                    return peer.answer().status == 404
-            except (ssl.SSLError, Closed):
-                return False
-        assert not served()
-        assert not served(stranger.path, stranger.key)
-        assert served(signed, key)
-
-
 # What the flags refuse.
 
 @pytest.fixture(scope="module")
@@ -212,7 +187,11 @@ def test_files_that_are_no_certificate_or_key(refuses, certificates, tmp_path):
     for path in (empty, tmp_path / "missing.key", one.path, encrypted, tmp_path):
         printed = refuses(path, tls_certificate=one.path, tls_key=path)
         assert "PRIVATE" not in printed
-    refuses(empty, tls_client_ca=empty, **one.flags)
+    refuses("--tls-client-ca", empty, tls_client_ca=empty, **one.flags)
+    refuses("--tls-client-ca", one.key, tls_client_ca=one.key, **one.flags)
+    small, small_key = tmp_path / "small.pem", tmp_path / "small.key"
+    openssl("req", "-x509", "-newkey", "rsa:1024", "-nodes", "-keyout", small_key, "-out", small, "-subj", "/CN=small.mayfly.test")
+    refuses("too small", small, tls_certificate=small, tls_key=small_key)
 
 
 def test_certificates_that_are_no_more(state, processes, tmp_path):
