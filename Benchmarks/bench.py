@@ -53,7 +53,8 @@ def main():
 
     text = page.page(sections, facts, asked.rounds, asked.seconds, load.thrown_out)
     shutil.rmtree(processes.WORK)
-    if not asked.only:
+    # A quick look is printed and not kept.
+    if not asked.only and asked.rounds >= 3:
         PAGE.write_text(text)
     print(text)
 

@@ -85,6 +85,7 @@ def _kind(section, name, certificate, measure, rounds, seconds):
         f"engine with {IDLE:,} idle connections, of its rate without, {short}", 0.95, rate["Mayfly", True].over(rate["Mayfly", False])))
     section.aims.append(Aim(
         f"engine's rate, of nginx's with a static answer, {short}", 1, rate["Mayfly", False].over(rate["nginx", False])))
+    section.aims.append(Aim(f"the same by requests a CPU second, {short}", 1, cpu["nginx", False].over(cpu["Mayfly", False])))
 
 
 def _handshake(port, http2):

@@ -14,10 +14,9 @@ from certificates import Certificate, openssl
 from http2_frames import START, FramePeer, ask
 from listeners import Listeners, accept, fresh
 from mayfly import Socket
-from peers import Closed, Peer
+from peers import Peer
 from processes import Broker, State
 from test_startup_errors import start_fails
-from world import World
 
 
 @pytest.fixture(scope="module")
