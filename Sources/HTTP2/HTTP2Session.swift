@@ -81,6 +81,9 @@ internal import CNghttp2
         }
     }
 
+    /// Frames that wait to be sent. A peer can make more of them than it takes: read no more from it while they are many.
+    public var outboundFrames: Int { unsafe nghttp2_session_get_outbound_queue_size(session) }
+
     /// Whether bytes are waiting to be sent, as far as the peer's windows allow.
     public var wantsWrite: Bool { unsafe nghttp2_session_want_write(session) != 0 }
     /// Nothing more will be read or written: close the connection.

@@ -51,6 +51,9 @@ extension HTTP2Session {
         unsafe nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks) { session, frame, owner in
             unsafe HTTP2Session.with(owner) { unsafe $0.received(frame!.pointee, session) }
         }
+        unsafe nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks) { session, frame, _, owner in
+            unsafe HTTP2Session.with(owner) { unsafe $0.refused(frame!.pointee.hd, session) }
+        }
         unsafe nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks) { _, frame, _, owner in
             unsafe HTTP2Session.with(owner) { session in
                 guard unsafe frame!.pointee.hd.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return }
@@ -79,6 +82,20 @@ extension HTTP2Session {
         else { return }
         controlFrames += 1
         if controlFrames == limits.controlFrames {
+            unsafe _ = nghttp2_session_terminate_session(session, HTTP2ErrorCode.enhanceYourCalm.rawValue)
+        }
+    }
+
+    /// nghttp2 answers this frame with a reset by itself: a request that is malformed, or one beyond the limit on streams.
+    private func refused(_ header: nghttp2_frame_hd, _ session: OpaquePointer?) {
+        guard role == .server, header.type == UInt8(NGHTTP2_HEADERS.rawValue) else { return }
+        isInHeaderBlock = false
+        unsafe wasted(session)
+    }
+
+    private func wasted(_ session: OpaquePointer?) {
+        wastedStreams += 1
+        if wastedStreams == limits.wastedStreams {
             unsafe _ = nghttp2_session_terminate_session(session, HTTP2ErrorCode.enhanceYourCalm.rawValue)
         }
     }
@@ -216,9 +233,6 @@ extension HTTP2Session {
         events.append(.closed(stream: stream, reason))
         guard role == .server else { return }
         // Rapid reset, by the peer or provoked from us: counted against the streams that were answered, so without a clock.
-        wastedStreams = state.finished ? max(0, wastedStreams - 1) : wastedStreams + 1
-        if wastedStreams == limits.wastedStreams {
-            unsafe _ = nghttp2_session_terminate_session(session, HTTP2ErrorCode.enhanceYourCalm.rawValue)
-        }
+        if state.finished { wastedStreams = max(0, wastedStreams - 1) } else { unsafe wasted(session) }
     }
 }

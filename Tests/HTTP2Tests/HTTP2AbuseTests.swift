@@ -48,6 +48,28 @@ import Testing
         #expect(server.isFinished)
     }
 
+    /// Until the peer acknowledges our settings, nghttp2 resets streams beyond the limit by itself, and tells nobody.
+    @Test func streamsBeyondTheLimitAreCountedBeforeTheSettingsAreAcknowledged() throws {
+        let server = try HTTP2Session(.server, limits: HTTP2Limits(bodyBytes: 1, concurrentStreams: 1))
+        try server.receive(Frames.preface + Frames.headers(stream: 1, Frames.request(), end: false))
+        var most = 0
+        for number in UInt32(1)...1000 where !server.isFinished {
+            try? server.receive(Frames.headers(stream: 2 * number + 1, Frames.request(), end: true))
+            most = max(most, server.outboundFrames)
+            if number % 250 == 0 { _ = Self.goAway(server) }
+        }
+        #expect(most < 260)
+        #expect(Self.goAway(server) != nil || server.isFinished)
+    }
+
+    @Test func aMalformedBlockIsOverWhenItIsRefused() throws {
+        let server = try Self.server()
+        try server.receive(Frames.headers(stream: 1, Frames.request() + Frames.literal("UPPER", "x"), end: true))
+        #expect(!server.isInHeaderBlock)
+        try server.receive(Frames.headers(stream: 3, Frames.request(), end: false, endHeaders: false))
+        #expect(server.isInHeaderBlock)
+    }
+
     @Test func answeredStreamsPayForResets() throws {
         let server = try Self.server()
         for number in UInt32(0)..<1000 {
