@@ -34,7 +34,7 @@ enum SessionBIO {
         return unsafe method
     }
 
-    private static func session(_ bio: OpaquePointer?) -> TLSSession {
+    static func session(_ bio: OpaquePointer?) -> TLSSession {
         unsafe Unmanaged<TLSSession>.fromOpaque(BIO_get_data(bio)!).takeUnretainedValue()
     }
 }

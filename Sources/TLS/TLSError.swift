@@ -26,6 +26,8 @@ public enum TLSError: Error, Sendable, Equatable {
     case alert(UInt8)
     /// The peer's bytes are not TLS, or not a TLS both sides accept; OpenSSL's own constant phrase.
     case protocolViolation(String)
+    /// The peer changes its keys again and again (RFC 8446, 4.6.3), which keeps this end busy for nothing.
+    case tooManyKeyUpdates
     /// Plaintext was given before the handshake ended or after the session did.
     case notEstablished
     /// OpenSSL could not allocate.
@@ -47,6 +49,7 @@ extension TLSError: CustomStringConvertible {
         case .certificateRejected(let code): "the peer's certificate was rejected (X509 verification code \(code))"
         case .alert(let number): "the peer ended the TLS connection (alert \(number))"
         case .protocolViolation(let phrase): "the peer's bytes are not acceptable TLS: \(phrase)"
+        case .tooManyKeyUpdates: "the peer changed its keys too often"
         case .notEstablished: "the TLS session is not established"
         case .outOfMemory: "OpenSSL could not allocate memory"
         }

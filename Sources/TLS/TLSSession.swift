@@ -19,6 +19,9 @@ internal import COpenSSL
     private let context: TLSContext
     private var input = unsafe UnsafeRawBufferPointer(start: nil, count: 0)  // set during receive only
     private var output: [UInt8] = []
+    /// How often the peer changed its keys (RFC 8446, 4.6.3). Each costs as much as a request and brings nothing.
+    var keyUpdates = 0
+    private static let keyUpdateLimit = 100
     /// Ciphertext taken in since the last moment nothing was buffered: bounds the plaintext that can come out.
     private var backlog = 0
 
@@ -72,6 +75,10 @@ internal import COpenSSL
             backlog += bytes.count
             if state == .handshaking { try handshake() }
             while state == .established, try read(into: &plaintext) {}
+            if keyUpdates > Self.keyUpdateLimit, state == .established {
+                state = .failed(.tooManyKeyUpdates)
+                throw .tooManyKeyUpdates
+            }
         }
     }
 
@@ -144,13 +151,18 @@ internal import COpenSSL
     private func read(into plaintext: inout [UInt8]) throws(TLSError) -> Bool {
         ERR_clear_error()
         var result: Int32 = 0
+        Self.reserve(max(1, min(backlog, Int(SSL3_RT_MAX_PLAIN_LENGTH))), in: &plaintext)
         plaintext.append(addingCapacity: max(1, min(backlog, Int(SSL3_RT_MAX_PLAIN_LENGTH)))) { target in
             unsafe target.withUnsafeMutableBufferPointer { buffer, count in
                 result = unsafe SSL_read(ssl, buffer.baseAddress! + count, Int32(buffer.count - count))
                 if result > 0 { count += Int(result) }
             }
         }
-        if result > 0 { return true }
+        if result > 0 {
+            guard unsafe input.isEmpty, unsafe SSL_has_pending(ssl) == 0 else { return true }
+            backlog = 0
+            return false
+        }
         switch unsafe SSL_get_error(ssl, result) {
         case SSL_ERROR_WANT_READ:
             if unsafe SSL_has_pending(ssl) == 0 { backlog = 0 }
@@ -160,6 +172,16 @@ internal import COpenSSL
             return false
         default: throw fail(result)
         }
+    }
+
+    /// Makes room for `more` bytes. An array that grew by itself would leave its plaintext behind.
+    private static func reserve(_ more: Int, in plaintext: inout [UInt8]) {
+        guard plaintext.capacity - plaintext.count < more else { return }
+        var larger: [UInt8] = []
+        larger.reserveCapacity(plaintext.count + more)
+        larger.append(contentsOf: plaintext)
+        swap(&plaintext, &larger)
+        unsafe larger.withUnsafeMutableBytes { unsafe OPENSSL_cleanse($0.baseAddress, $0.count) }
     }
 
     private func fail(_ result: Int32) -> TLSError {

@@ -3,6 +3,7 @@
 import socket
 import ssl
 import subprocess
+import time
 import xml.etree.ElementTree as ElementTree
 from contextlib import suppress
 from types import SimpleNamespace
@@ -141,6 +142,32 @@ def test_no_handshake(world, port, sent):
     with Peer(port) as peer:
         peer.send(sent)
         assert b"HTTP" not in peer.rest()
+    with world.connect("tls") as peer:
+        peer.send(ASK)
+        assert peer.answer().status == 404
+
+
+def test_keys_changed_without_end(world, port):
+    """Each change costs as much as a request and brings nothing: a hundred of them are enough for any connection."""
+    client = subprocess.Popen(
+        ["openssl", "s_client", "-connect", f"localhost:{port}", "-tls1_3"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL)
+    try:
+        changes = 0
+        while client.poll() is None and changes < 400:
+            try:
+                # One command a read: `k` changes its own keys.
+                client.stdin.write(b"k\n")
+                client.stdin.flush()
+            except BrokenPipeError:
+                break
+            changes += 1
+            time.sleep(0.01)
+        client.wait(5)
+        assert 90 < changes < 400, changes
+    finally:
+        client.kill()
+        client.wait()
     with world.connect("tls") as peer:
         peer.send(ASK)
         assert peer.answer().status == 404

@@ -173,6 +173,24 @@ import Testing
         #expect(pair.clientPlaintext == [7])
     }
 
+    /// An array that grew would leave plaintext behind: with room for the ciphertext there is room for what it holds.
+    @Test(arguments: [1, 200, 16_384])
+    func plaintextGoesIntoTheRoomThatWasMade(count: Int) throws {
+        var pair = try Self.pair()
+        pair.run()
+        for _ in 0..<3 {
+            try pair.client.send([UInt8](repeating: 0x61, count: count).span)
+            var ciphertext: [UInt8] = []
+            pair.client.takeCiphertext(into: &ciphertext)
+            var plaintext: [UInt8] = []
+            plaintext.reserveCapacity(ciphertext.count)
+            let capacity = plaintext.capacity
+            try pair.server.receive(ciphertext.span, into: &plaintext)
+            #expect(plaintext.count == count)
+            #expect(plaintext.capacity == capacity)
+        }
+    }
+
     @Test func ciphertextIsAppendedToWhatIsThere() throws {
         let pair = try Self.pair()
         var bytes: [UInt8] = [1, 2]
