@@ -22,6 +22,7 @@ extension HTTPServer {
 
     private func expire(_ connection: Connection, _ kind: Deadlines.Kind) {
         switch kind {
+        case .firstMessage where connection.state != .webSocket, .ping where connection.state != .webSocket: drop(connection)
         case .streams: if let table = connection.streams { checkStreams(connection, table) }
         case .header where connection.streams != nil, .idle where connection.state == .streams: finishStreams(connection)
         case .header, .body: refuse(connection, .requestTimeout)

@@ -1,5 +1,6 @@
 import EventLoop
 import HTTP1
+import HTTP2
 import Linux
 import TLS
 import WebSocket
@@ -11,6 +12,8 @@ extension HTTPServer {
     /// Answers that may wait before no more requests of a connection are looked at.
     private static var outputLimit: Int { 65_536 }
     private static var discardLimit: Int { 262_144 }
+    /// Frames of HTTP/2 that may wait before no more is read from their peer.
+    private static var waitingFrames: Int { 1_000 }
 
     func takeReady() {
         ready.takeAll { id, events in ready(id, events) }
@@ -62,7 +65,7 @@ extension HTTPServer {
         switch connection.state {
         case .reading: !connection.isBlocked && connection.output.count < Self.outputLimit
         case .webSocket: (connection.session?.machine.messageCount ?? 0) < Self.waitingMessages
-        case .streams: !connection.isBlocked
+        case .streams: !connection.isBlocked && (connection.streams?.session.outboundFrames ?? 0) < Self.waitingFrames
         case .lingering: true
         case .answering, .finishing, .closed: false
         }
@@ -84,6 +87,8 @@ extension HTTPServer {
             // A short read emptied the socket, unless the end of the stream is what comes next.
             if count < buffer.count, !connection.isPeerFinished { connection.isReadable = false }
             defer { wipe(&buffer, first: count) }
+            // Nothing of it is looked at any more.
+            if connection.state == .lingering { return discard(count, connection) }
             if connection.tls != nil { return decrypt(buffer.span.extracting(first: count), connection) }
             let taken = take(buffer.span.extracting(first: count), connection)
             if taken < count, connection.state != .finishing, connection.state != .closed {
@@ -101,12 +106,15 @@ extension HTTPServer {
         case .reading: return takeRequest(bytes, connection)
         case .webSocket: takeFrames(bytes, connection)
         case .streams: if let table = connection.streams { takeFrames(bytes, connection, table) }
-        case .lingering:
-            connection.discarded += bytes.count
-            if connection.discarded > Self.discardLimit { drop(connection) }
+        case .lingering: discard(bytes.count, connection)
         case .answering, .finishing, .closed: break
         }
         return bytes.count
+    }
+
+    private func discard(_ count: Int, _ connection: Connection) {
+        connection.discarded += count
+        if connection.discarded > Self.discardLimit { drop(connection) }
     }
 
     private func takeRequest(_ bytes: Span<UInt8>, _ connection: Connection) -> Int {

@@ -52,6 +52,8 @@ extension HTTPServer {
                 refuse(stream, part == .headers ? .headersTooLarge : .bodyTooLarge, connection, table)
             case .closed(let stream, _):
                 if let state = table.streams.removeValue(forKey: stream) { release(state) }
+                // Once it has been told: a GOAWAY before the answer would hide that from some.
+                if connection.isOverflow { finishStreams(connection) }
             case .pingAcknowledged: if isDraining { try? table.session.submitGoAway(.noError) }
             case .settings, .goAway: break
             }
@@ -61,18 +63,22 @@ extension HTTPServer {
     private func begin(_ stream: Int32, _ headers: HTTP2Headers, _ connection: Connection, _ table: StreamTable) {
         let isHead = headers.withValue(of: ":method") { HTTP1.Method(name: $0) == .head } ?? false
         table.hasBegun = true
-        table.streams[stream] = StreamTable.Stream(sinceMs: loop.now, isHead: isHead)
+        open(stream, isHead: isHead, table)
         switch StreamRequest(headers, configuration.limits) {
         case .refused(let refusal): refuse(stream, refusal, connection, table)
         case .taken where connection.isOverflow:
             refuse(stream, .tooManyConnections, connection, table)
-            try? table.session.submitGoAway(.noError)
         case .taken(let builder, let expectsContinue):
             streamBytes += builder.byteCount
             table.streams[stream]?.builder = builder
             if streamBytes > configuration.maximumStreamBytes { return refuse(stream, .overloaded, connection, table) }
             if expectsContinue { try? table.session.submitInterimResponse(stream: stream, status: "100") }
         }
+    }
+
+    private func open(_ stream: Int32, isHead: Bool, _ table: StreamTable) {
+        table.streams[stream] = StreamTable.Stream(sinceMs: loop.now, isHead: isHead)
+        streamBytes += StreamTable.Stream.cost
     }
 
     private func take(_ data: HTTP2Data, _ stream: Int32, _ connection: Connection, _ table: StreamTable) {
@@ -117,7 +123,7 @@ extension HTTPServer {
     private func refuse(_ stream: Int32, _ refusal: Refusal, _ connection: Connection, _ table: StreamTable) {
         guard table.streams[stream]?.phase != .sending else { return }
         statistics.refusals += 1
-        if table.streams[stream] == nil { table.streams[stream] = StreamTable.Stream(sinceMs: loop.now, isHead: false) }
+        if table.streams[stream] == nil { open(stream, isHead: false, table) }
         if let builder = table.streams[stream]?.builder { streamBytes -= builder.byteCount }
         table.streams[stream]?.builder = nil
         send(configuration.refuse(refusal), stream, connection, table)
@@ -143,7 +149,7 @@ extension HTTPServer {
     }
 
     private func release(_ state: StreamTable.Stream) {
-        streamBytes -= (state.builder?.byteCount ?? 0) + state.answerBytes
+        streamBytes -= StreamTable.Stream.cost + (state.builder?.byteCount ?? 0) + state.answerBytes
     }
 
     // MARK: Deadlines

@@ -22,6 +22,7 @@ extension HTTPServer {
         } catch {
             // An alert may wait to be sent.
             connection.state = .finishing
+            if connection.isBlocked { setDeadline(connection, .write) }
             if !wasReady { statistics.refusals += 1 }
         }
         warm(connection)

@@ -96,6 +96,8 @@ extension HTTPServer {
         }
         if session.machine.isFinished, connection.state == .webSocket {
             connection.state = .finishing
+            // The peer may take nothing: whatever deadline the WebSocket had no longer means anything.
+            setDeadline(connection, .write)
             markDirty(connection)
         }
     }

@@ -17,7 +17,7 @@ public struct ServerConfiguration: Sendable {
     /// Requests of one HTTP/2 connection at a time.
     public var concurrentStreams = 64
     /// What all HTTP/2 requests may hold together, from their head to their answer; beyond that they are answered 503.
-    public var maximumStreamBytes = 64 << 20
+    public var maximumStreamBytes = 128 << 20
 
     public var handshakeMs: UInt64 = 10_000
     /// From the first byte of a request to the end of its head, and from there to the end of its body.

@@ -13,6 +13,9 @@ final class StreamTable {
     }
 
     struct Stream {
+        /// What a stream holds beside its bytes, nearly all of it nghttp2's.
+        static let cost = 4_096
+
         /// Nil once the request is whole, or refused.
         var builder: MessageBuilder?
         var phase = Phase.receiving

@@ -256,6 +256,24 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
         }
     }
 
+    /// Neither the handshake's deadline nor the end's may start anew with each byte.
+    @Test func garbageInATrickleEndsInTime() async throws {
+        try await withSecureServer {
+            $0.lingerMs = 100
+        } _: { server, address, _, _ in
+            let client = try await RawClient(address)
+            client.closesInTurn = false
+            try await client.write("GET / HTTP/1.1\r\n\r\n")
+            try await eventually { await server.statistics.accepted == 1 }
+            try await eventually {
+                _ = try? client.socket.write([0x78].span)
+                client.read()
+                return await server.statistics.openConnections == 0
+            }
+            #expect(await server.statistics.openConnections == 0)
+        }
+    }
+
     @Test func aClientWithoutTrustGivesUp() async throws {
         try await withSecureServer { server, address, _, _ in
             let other = try SelfSignedCertificate.make(names: ["127.0.0.1"], days: 1)
