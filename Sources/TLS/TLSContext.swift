@@ -84,8 +84,8 @@ internal import COpenSSL
         unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_SET_SESS_CACHE_MODE, Int(SSL_SESS_CACHE_OFF), nil)
         unsafe SSL_CTX_set_num_tickets(pointer, 0)
         unsafe SSL_CTX_set_msg_callback(pointer) { isSent, _, type, bytes, count, ssl, _ in
-            guard isSent == 0, type == SSL3_RT_HANDSHAKE, count > 0, unsafe bytes!.load(as: UInt8.self) == UInt8(SSL3_MT_KEY_UPDATE)
-            else { return }
+            guard isSent == 0, type == SSL3_RT_HANDSHAKE, count > 0 else { return }
+            guard unsafe bytes!.load(as: UInt8.self) == UInt8(SSL3_MT_KEY_UPDATE) else { return }
             unsafe SessionBIO.session(SSL_get_rbio(ssl)).keyUpdates += 1
         }
         unsafe SSL_CTX_set_cipher_list(pointer, "ECDHE+AESGCM:ECDHE+CHACHA20")
