@@ -38,7 +38,8 @@ extension HTTPServer {
     func encrypt(_ connection: Connection, _ tls: TLSSession, _ wire: inout [UInt8]) -> Bool {
         if wire.capacity == 0, let spare = spareBuffers.popLast() { wire = spare }
         tls.takeCiphertext(into: &wire)
-        if let session = connection.streams?.session, tls.state == .established {
+        // A peer that has closed its own direction still reads.
+        if let session = connection.streams?.session, tls.state == .established || tls.state == .closed {
             var frames: [UInt8] = []
             swap(&frames, &outbound)
             defer {

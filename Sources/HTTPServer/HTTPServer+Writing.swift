@@ -38,9 +38,10 @@ extension HTTPServer {
         swap(&wire, &connection.wire)
         switch write(connection, &wire) {
         case .done:
+            let wrote = !wire.isEmpty
             connection.wireOffset = 0
             recycle(&wire)
-            written(connection)
+            written(connection, wrote: wrote)
         case .blocked:
             swap(&wire, &connection.wire)
             connection.isBlocked = true
@@ -95,7 +96,7 @@ extension HTTPServer {
         spareBuffers.append(spare)
     }
 
-    private func written(_ connection: Connection) {
+    private func written(_ connection: Connection, wrote: Bool) {
         switch connection.state {
         case .finishing: linger(connection)
         case .streams:
@@ -106,7 +107,8 @@ extension HTTPServer {
             } else {
                 if deadlines.kind(connection.slot) == .write { deadlines.clear(connection.slot) }
                 updateDeadline(connection, table)
-                if table.session.wantsWrite { markDirty(connection) }
+                // Without progress another turn would bring none either.
+                if wrote, table.session.wantsWrite { markDirty(connection) }
                 if connection.hasInput || connection.isReadable { advance(connection) }
             }
         case .reading where deadlines.kind(connection.slot) == .write:

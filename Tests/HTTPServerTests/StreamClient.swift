@@ -14,6 +14,8 @@ final class StreamClient {
     private(set) var hasEnded = false
     /// What the server sends stays in the kernel.
     var isDeaf = false
+    /// Nothing more is sent; what comes is still read.
+    private var hasClosed = false
     private var outgoing: [UInt8] = []
 
     init(_ address: SocketAddress, _ trust: TLSContext, raw: Bool = false) async throws {
@@ -29,7 +31,7 @@ final class StreamClient {
 
     /// Moves whatever can be moved.
     func turn() throws {
-        if tls.state == .established, let session {
+        if tls.state == .established, !hasClosed, let session {
             var bytes: [UInt8] = []
             try session.takeOutbound(into: &bytes)
             if !bytes.isEmpty { try tls.send(bytes.span) }
@@ -64,6 +66,14 @@ final class StreamClient {
             }
             if hasEnded { socket.finishWriting() }
         }
+    }
+
+    /// Says that no more will be sent (`close_notify`).
+    func closeTLS() throws {
+        try turn()
+        hasClosed = true
+        tls.close()
+        try turn()
     }
 
     func write(_ bytes: [UInt8]) throws {
