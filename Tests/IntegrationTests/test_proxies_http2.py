@@ -27,7 +27,7 @@ def play(proxy, context, sent):
         with suppress(TimeoutError):
             peer.outcome(1)
         opened = honest(proxy, code, hidden)
-        peer.socket.settimeout(2 if opened else 0.01)
+        peer.socket.settimeout(10 if opened else 0.01)
         with suppress(TimeoutError):
             peer.outcome(1)
         told = [status for status in peer.statuses.values() if status == 201]
