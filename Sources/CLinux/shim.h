@@ -1,4 +1,5 @@
 // Only what Swift's Glibc module lacks. Not _GNU_SOURCE: it would define some of Glibc's types a second time, otherwise.
+#include <linux/filter.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -117,6 +117,22 @@ public struct Socket: ~Copyable, Sendable {
         throw .last("read")
     }
 
+    /// A listener's last moment: who begins to connect now is not heard, and tries again. Between the last `accept` and the close the kernel
+    /// would take connections, with the requests they bring, only to reset them.
+    public func takeNoNewConnections() {
+        // At the TCP header: its flags; SYN without ACK is dropped.
+        var program = [
+            sock_filter(code: 0x30, jt: 0, jf: 0, k: 13), sock_filter(code: 0x54, jt: 0, jf: 0, k: 0x12),
+            sock_filter(code: 0x15, jt: 0, jf: 1, k: 0x02), sock_filter(code: 0x06, jt: 0, jf: 0, k: 0),
+            sock_filter(code: 0x06, jt: 0, jf: 0, k: .max),
+        ]
+        unsafe program.withUnsafeMutableBufferPointer { instructions in
+            var filter = unsafe sock_fprog(len: UInt16(instructions.count), filter: instructions.baseAddress)
+            unsafe _ = setsockopt(
+                raw, SOL_SOCKET, SO_ATTACH_FILTER, &filter, socklen_t(MemoryLayout<sock_fprog>.size))
+        }
+    }
+
     /// Whether bytes have come that were not read.
     public var hasInput: Bool {
         var byte: UInt8 = 0
