@@ -246,19 +246,6 @@ import Testing
         }
     }
 
-    /// What can't be sent must not be tried again and again: the loop rests.
-    @Test func aPeerThatGoesWithAnswersUnderWayLeavesTheLoopAtRest() async throws {
-        try await withStreams { server, address, _, trust in
-            for _ in 0..<4 {
-                let client = try await StreamClient(address, trust)
-                for _ in 0..<20 { _ = try client.request("GET", "/large") }
-                try client.closeTLS()
-                client.socket.finishWriting()
-            }
-            try await eventually { await server.statistics.openConnections == 0 }
-        }
-    }
-
     // MARK: Limits
 
     @Test func tooManyConnectionsAreToldSo() async throws {
