@@ -20,7 +20,7 @@ SENT = {row.name: row.sent for row in FRAMES + FIELDS + BODIES} | HIDDEN_IN_FRAM
 
 
 def play(proxy, context, sent):
-    """Sends it, looks at stream 1 for a moment, and lets the honest client ask. Returns how many creates were answered."""
+    """Sends it, looks at stream 1 for a moment, and lets the honest client ask. Returns how many rooms were made."""
     code, hidden = fresh(), fresh()
     with FramePeer(proxy.secure_port, context, timeout=0.3) as peer:
         peer.send(sent.replace(CODE, code).replace(HIDDEN, hidden))
@@ -32,8 +32,9 @@ def play(proxy, context, sent):
             peer.outcome(1)
         told = [status for status in peer.statuses.values() if status == 201]
     assert hidden not in opened, "smuggled: the hidden create came to life"
-    assert (code in opened) == (len(told) == 1), f"created: {code in opened}, answered: {peer.statuses}"
-    return len(told)
+    # Debian's HAProxy 2.6.12-1+deb12u4 hands on a padded DATA frame and then ends the connection for it (PROTOCOL_ERROR), with or without the answer.
+    assert len(told) == (code in opened) or (peer.error and not told), f"created: {code in opened}, answered: {peer.statuses}, {peer.error}"
+    return code in opened
 
 
 @pytest.mark.parametrize("way", WAYS)
