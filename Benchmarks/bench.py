@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|idle ROUNDS=3 SECONDS=5`."""
+"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|idle ROUNDS=3 SECONDS=5`."""
 
 import argparse
 import shutil
@@ -11,13 +11,14 @@ sys.dont_write_bytecode = True
 
 import engine  # noqa: E402
 import idle  # noqa: E402
+import ledger  # noqa: E402
 import load  # noqa: E402
 import machine  # noqa: E402
 import pairs  # noqa: E402
 import page  # noqa: E402
 import processes  # noqa: E402
 
-PARTS = ("engine", "pairs", "idle")
+PARTS = ("engine", "pairs", "ledger", "idle")
 PAGE = machine.REPOSITORY / "docs/benchmarks.md"
 
 
@@ -44,6 +45,8 @@ def main():
             sections.append(engine.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "pairs"):
             sections.append(pairs.run(asked.rounds, asked.seconds, note))
+        if asked.only in ("", "ledger"):
+            sections.append(ledger.run(asked.rounds, note))
         if asked.only in ("", "idle"):
             sections.append(idle.run(asked.rounds, asked.seconds, descriptors, note))
     except processes.Invalid as reason:

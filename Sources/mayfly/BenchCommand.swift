@@ -1,12 +1,14 @@
 import Linux
 
-/// `mayfly bench engine|rows`: what `make bench` holds the broker against (Benchmarks/, docs/benchmarks.md).
+/// `mayfly bench engine|rows|ledger`: what `make bench` holds the broker against (Benchmarks/, docs/benchmarks.md).
 enum BenchCommand {
     private static let usage = """
         usage: mayfly bench engine --listen ADDRESS:PORT [--tls-certificate FILE --tls-key FILE]
                mayfly bench rows --database FILE [--pairs-per-transaction N] [--seconds N]
+               mayfly bench ledger --folder DIR [--entries N]
           engine  the HTTP server alone: the same small answer to every request, until SIGTERM
           rows    a bare SQLite loop that writes the rows of creates and accepts to a new file; prints JSON
+          ledger  a log that grows to N entries in a new folder, and is verified; prints JSON
         """
 
     static func run(_ words: [String]) async throws {
@@ -17,7 +19,9 @@ enum BenchCommand {
             try await EngineBench.run(try options(rest, ["listen", "tls-certificate", "tls-key"]))
         case "rows":
             try RowsBench.run(try options(rest, ["database", "pairs-per-transaction", "seconds"]))
-        default: throw UsageError("bench takes engine or rows.\n\(usage)")
+        case "ledger":
+            try await LedgerBench.run(try options(rest, ["folder", "entries"]))
+        default: throw UsageError("bench takes engine, rows or ledger.\n\(usage)")
         }
     }
 
@@ -34,10 +38,10 @@ enum BenchCommand {
     }
 
     /// A whole number from 1 on.
-    static func count(_ options: [String: String], _ name: String, default standard: Int) throws -> Int {
+    static func count(_ options: [String: String], _ name: String, default standard: Int, most: Int = 1_000_000) throws -> Int {
         guard let text = options[name] else { return standard }
-        guard let value = Int(text), (1...1_000_000).contains(value) else {
-            throw UsageError("--\(name) takes a whole number from 1 to 1000000")
+        guard let value = Int(text), (1...most).contains(value) else {
+            throw UsageError("--\(name) takes a whole number from 1 to \(most)")
         }
         return value
     }

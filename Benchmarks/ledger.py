@@ -1,0 +1,68 @@
+"""The ledger: entries appended and verified a second, and what a small publication costs once the log has grown."""
+
+import json
+import shutil
+
+from page import Aim, Section, Series, number
+from processes import MAYFLY, ONE_CORE, Invalid, Process, folder
+
+MILLION = 1_000_000
+LARGE = 10 * MILLION
+SMALL = 10_000
+
+
+def run(rounds, note):
+    section = Section("The ledger")
+    section.text(f"""
+        `mayfly bench ledger` grows a log in an empty folder and verifies it, on one core. The entries are whole lives of tokens: sealed, opened, delivered, purged. **Appended**: encoded, hashed, signed and
+        written durably in publications of 16,384, as the sequencer does. **Through the store**: recorded in a SQLite transaction, taken from their closed window, head committed, published,
+        forgotten. **Verified**: `Verifier`, which `mayfly audit verify` runs: tiles, entries, root, the life of each token. A second is of the clock, a CPU second of the processor,
+        user and kernel: durable writes wait for the disk.
+        """)
+    shown = {"appended": "appended, log alone", "stored": "appended, through the store", "verified": "verified"}
+    rate, efficiency = ({key: Series() for key in shown} for _ in range(2))
+    for turn in range(rounds):
+        note(f"ledger: round {turn + 1}, {MILLION:,} entries")
+        result = _grow(MILLION)
+        for key in shown:
+            rate[key].add(result[key]["entries"] / result[key]["seconds"])
+            efficiency[key].add(result[key]["entries"] / result[key]["cpuSeconds"])
+    section.table([f"{MILLION:,} entries", "entries a second", "entries a CPU second"],
+                  [[text, rate[key], efficiency[key]] for key, text in shown.items()])
+
+    note(f"ledger: {LARGE:,} entries")
+    large = _grow(LARGE)
+    early, late = (_each(large[key]) for key in ("early", "late"))
+    section.text(f"""
+        One log of {LARGE:,} entries: publications of 1,000 entries took {number(early[0])} ms and {number(early[1])} ms of CPU each when it held {SMALL:,}, and {number(late[0])} ms and {number(late[1])} ms when
+        it held {LARGE:,} ({25} each). Verifying it took {number(large["verified"]["seconds"])} s, {number(large["verified"]["entries"] / large["verified"]["cpuSeconds"])} entries a CPU second.
+
+        Tessera, the log that many public ones run on, publishes for its POSIX driver "around 2900 writes/s" on 12 cores and two SAS disks, and "> 1500 writes/s" on a small virtual machine
+        ([its page](https://github.com/transparency-dev/tessera/blob/main/docs/performance.md), read in November 2026). There each write is a client's own request, other hardware, another language: an order of magnitude, no race.
+        The like of it here is the row of creates and accepts above, each of which brings an entry and waits for it.
+        """)
+    section.aims += [
+        Aim("ledger entries appended a second", 100_000, rate["appended"]),
+        Aim("ledger entries appended a second, through the store", 100_000, rate["stored"]),
+        Aim("ledger entries verified a second of one core", 500_000, efficiency["verified"]),
+        Aim(f"CPU of a publication at {LARGE:,} entries, of that at {SMALL:,}", 1.5, Series([late[1] / early[1]]), at_most=True),
+    ]
+    return section
+
+
+def _each(spent):
+    publications = spent["entries"] / 1000
+    return spent["seconds"] / publications * 1000, spent["cpuSeconds"] / publications * 1000
+
+
+def _grow(entries):
+    place = folder("ledger")
+    process = Process("ledger", [MAYFLY, "bench", "ledger", "--folder", place / "log", "--entries", entries], ONE_CORE, pipes=True)
+    try:
+        told = process.child.stdout.read()
+        if process.child.wait(60) != 0:
+            raise Invalid(f"mayfly bench ledger: {process.log()}")
+        return json.loads(told)
+    finally:
+        process.stop()
+        shutil.rmtree(place)
