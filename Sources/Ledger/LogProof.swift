@@ -3,19 +3,23 @@ import Sodium
 /// A file that proves alone that an entry is in the log (C2SP tlog-proof): the inclusion proof and the checkpoint that it leads to.
 public struct LogProof: Sendable, Hashable {
     static let header = "c2sp.org/tlog-proof@v1"
+    /// Longer files are refused unread. The longest entry, 64 hashes and the longest checkpoint come to less.
+    public static let byteLimit = 4 * SignedNote.byteLimit
 
     public var index: UInt64
     public var hashes: [Digest]
     /// The checkpoint's note, with all its signatures.
     public var checkpoint: SignedNote
+    /// The entry's bytes, so that the file needs nothing beside it. The format vouches for nothing here: `entry(signedBy:)` does.
+    public var extra: [UInt8]?
 
-    public init(index: UInt64, hashes: [Digest], checkpoint: SignedNote) {
-        (self.index, self.hashes, self.checkpoint) = (index, hashes, checkpoint)
+    public init(index: UInt64, hashes: [Digest], checkpoint: SignedNote, extra: [UInt8]? = nil) {
+        (self.index, self.hashes, self.checkpoint, self.extra) = (index, hashes, checkpoint, extra)
     }
 
-    /// Reads a proof file; nil if it is malformed. `extra` data is passed over: this log puts none in.
+    /// Reads a proof file; nil if it is malformed.
     public init?(_ bytes: [UInt8]) {
-        guard bytes.count <= 2 * SignedNote.byteLimit, let text = String(validating: bytes, as: UTF8.self),
+        guard bytes.count <= Self.byteLimit, let text = String(validating: bytes, as: UTF8.self),
             let split = bytes.indices.dropLast().first(where: { bytes[$0] == 0x0a && bytes[$0 + 1] == 0x0a }),
             let note = SignedNote(Array(bytes[(split + 2)...]))
         else { return nil }
@@ -23,8 +27,10 @@ public struct LogProof: Sendable, Hashable {
             String(Substring($0))
         }[...]
         guard lines.popFirst() == Self.header else { return nil }
-        if let extra = lines.first, extra.hasPrefix("extra ") {
-            guard Base64.standard.decode(String(extra.dropFirst(6))) != nil else { return nil }
+        var extra: [UInt8]?
+        if let line = lines.first, line.hasPrefix("extra ") {
+            guard let bytes = Base64.standard.decode(String(line.dropFirst(6))) else { return nil }
+            extra = bytes
             lines.removeFirst()
         }
         guard let number = lines.popFirst(), number.hasPrefix("index "), let index = UInt64(number.dropFirst(6)),
@@ -35,12 +41,13 @@ public struct LogProof: Sendable, Hashable {
             guard let bytes = Base64.standard.decode(line), let hash = Digest(bytes.span) else { return nil }
             hashes.append(hash)
         }
-        self.init(index: index, hashes: hashes, checkpoint: note)
+        self.init(index: index, hashes: hashes, checkpoint: note, extra: extra)
     }
 
     /// The proof's file.
     public var encoded: [UInt8] {
-        let lines = [Self.header, "index \(index)"] + hashes.map(\.base64)
+        let extra = extra.map { ["extra " + Base64.standard.encode($0.span)] } ?? []
+        let lines = [Self.header] + extra + ["index \(index)"] + hashes.map(\.base64)
         return Array((lines.joined(separator: "\n") + "\n\n").utf8) + checkpoint.encoded
     }
 
@@ -49,29 +56,86 @@ public struct LogProof: Sendable, Hashable {
         guard let head = checkpoint.checkpoint(signedBy: key) else { return false }
         return InclusionProof(index: index, size: head.size, hashes: hashes).isValid(leaf: .leaf(entry), root: head.root)
     }
+
+    /// The entry that the file holds, and the head of the log that it is proved to be in.
+    /// - Throws: what is wrong with the proof.
+    public func entry(signedBy key: VerifierKey) throws(VerificationFailure) -> (entry: Entry, head: Checkpoint) {
+        guard let head = checkpoint.checkpoint(signedBy: key) else {
+            throw VerificationFailure(.signature, "its checkpoint is none that \(key.name) has signed with this key")
+        }
+        guard let extra else {
+            throw VerificationFailure(.missing, "holds no entry, only the place of one: make it with `mayfly audit prove`")
+        }
+        guard index < head.size else {
+            throw VerificationFailure(.tree, "its checkpoint is of \(head.size) entries, numbered from 0", index: index)
+        }
+        let needed = InclusionProof.ranges(index: index, size: head.size).count
+        guard hashes.count == needed else {
+            throw VerificationFailure(
+                .tree, "the proof has \(hashes.count) hashes, and takes \(needed) from this entry to the root", index: index)
+        }
+        guard isValid(entry: extra.span, key: key) else {
+            throw VerificationFailure(
+                .tree, "the hashes do not lead from the entry to the signed root: entry, number or hashes were changed",
+                index: index)
+        }
+        do {
+            return (try Entry(canonical: extra.span), head)
+        } catch { throw VerificationFailure(.entry, "is no entry: \(error)", index: index) }
+    }
 }
 
 extension LogProof {
-    /// Proves that the entry at `index` is in the log that the source's checkpoint signs, and returns the entry too.
+    /// Proves that the entry at `index` is in the log that the source's checkpoint signs.
     /// - Throws: also when the tiles do not lead from the entry to the signed root.
     public static func make(
         from source: any LogSource, key: VerifierKey, index: UInt64
-    ) async throws(VerificationFailure) -> (entry: [UInt8], proof: LogProof) {
+    ) async throws(VerificationFailure) -> LogProof {
+        let note = try await checkpoint(of: source, key)
+        var tree = try await SignedTree(source, head: note.head)
+        guard index < note.head.size else {
+            throw VerificationFailure(.missing, "the log has \(note.head.size) entries, numbered from 0", index: index)
+        }
+        let entry = try await tree.entries(bundle: index / 256)[Int(index % 256)]
+        return try await make(from: source, key, note, index, entry)
+    }
+
+    /// Proves the purge of a token or, while there is none, the latest entry about it.
+    /// - Throws: `missing` when the log does not speak of the ref.
+    public static func make(
+        from source: any LogSource, key: VerifierKey, ref: OpaqueID
+    ) async throws(VerificationFailure) -> LogProof {
+        let note = try await checkpoint(of: source, key)
+        var tree = try await SignedTree(source, head: note.head)
+        guard let (index, entry) = try await tree.lastWord(about: ref) else {
+            throw VerificationFailure(
+                .missing, "none of the log's \(note.head.size) entries is about it: it is not published yet, or another log's",
+                ref: ref)
+        }
+        return try await make(from: source, key, note, index, entry)
+    }
+
+    private static func checkpoint(
+        of source: any LogSource, _ key: VerifierKey
+    ) async throws(VerificationFailure) -> (note: SignedNote, head: Checkpoint) {
         let bytes = try await LogReader(source).file(TilePath.checkpoint)
         guard let note = SignedNote(bytes), let head = note.checkpoint(signedBy: key) else {
             throw VerificationFailure(
                 .signature, "is no checkpoint that \(key.name) has signed with this key", file: TilePath.checkpoint)
         }
-        guard index < head.size else {
-            throw VerificationFailure(.missing, "the log has \(head.size) entries, numbered from 0", index: index)
-        }
-        var tiles = TileReader(source, size: head.size)
-        let entry = try await tiles.entries(bundle: index / 256)[Int(index % 256)]
+        return (note, head)
+    }
+
+    private static func make(
+        from source: any LogSource, _ key: VerifierKey, _ checkpoint: (note: SignedNote, head: Checkpoint), _ index: UInt64,
+        _ entry: [UInt8]
+    ) async throws(VerificationFailure) -> LogProof {
+        var tiles = TileReader(source, size: checkpoint.head.size)
         let inclusion = try await tiles.inclusionProof(index: index)
-        let proof = LogProof(index: index, hashes: inclusion.hashes, checkpoint: note)
+        let proof = LogProof(index: index, hashes: inclusion.hashes, checkpoint: checkpoint.note, extra: entry)
         guard proof.isValid(entry: entry.span, key: key) else {
             throw VerificationFailure(.tree, "the tiles do not lead from this entry to the signed root", index: index)
         }
-        return (entry, proof)
+        return proof
     }
 }

@@ -41,6 +41,9 @@ enum OpName: String, CaseIterable {
         return own | Self.bits(.at, .op)
     }
 
+    /// Whether entries of this op are about one token.
+    var hasRef: Bool { keys & Self.bits(.ref) != 0 }
+
     /// Whether the cause, kind or reason in `range` is in this op's list; true for an op that has none.
     func allows(_ range: Range<Int>, in bytes: Span<UInt8>) -> Bool {
         switch self {

@@ -11,10 +11,13 @@ public struct TileLog: Sendable, Hashable {
     /// The empty log.
     public init() {}
 
-    public var root: Digest {
+    public var root: Digest { Self.root(of: levels) }
+
+    /// The root over the hashes that, level by level, fill no tile yet.
+    static func root(of levels: [[Digest]]) -> Digest {
         var root: Digest?
         for hashes in levels {
-            let peaks = Subtree.covering(0..<UInt64(hashes.count)).map { Self.hash(of: $0, over: hashes) }
+            let peaks = Subtree.covering(0..<UInt64(hashes.count)).map { hash(of: $0, over: hashes) }
             root = TreeEdge.fold(peaks + (root.map { [$0] } ?? []))
         }
         return root ?? .emptyRoot

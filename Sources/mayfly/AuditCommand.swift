@@ -3,34 +3,49 @@ import HTTPServer
 import Ledger
 import Linux
 
-/// `mayfly audit verify|show DIR|URL`.
+/// `mayfly audit verify|prove|show DIR|URL`.
 enum AuditCommand {
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
             return Terminal.out(
                 """
                 usage: mayfly audit verify DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--json]
+                       mayfly audit prove DIR|URL REF|INDEX --key VKEY [--out FILE]
+                       mayfly audit verify --proof FILE --key VKEY [--ref REF] [--json]
                        mayfly audit show DIR|URL --key VKEY
                   verify   exit 0 and one line of figures, or exit 1 and what is wrong, and where
+                  prove    write a proof that an entry is in the log; of a ref: its purge or, while there is none, its latest entry
                   show     the entries under the checkpoint, one a line, as they lie in the log
                   --key    the log's public key: the line in ledger.vkey, or a file that holds it
                   --since  a checkpoint kept from earlier, which the log must continue
+                  --out    the proof's file, - for standard output. Default: INDEX.tlog-proof in this folder
+                  --proof  a proof's file, checked by itself: exit 0 and what it proves, or exit 1 and what is wrong
+                  --ref    the ref that the proved entry must be about
                 """)
         }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: [], switches: ["json"], options: ["key", "since"])
-        guard configuration.operands.count == 2 else { throw UsageError("audit takes verify or show, and one DIR or URL") }
+            words, environment: Environment.all, keys: [], switches: ["json"], options: ["key", "since", "out", "proof", "ref"])
         guard let text = configuration.repeated["key"]?.last else {
             throw UsageError("--key is missing: the line in ledger.vkey")
         }
         let key = try verifierKey(text)
-        let source = try source(configuration.operands[1])
-        switch configuration.operands[0] {
-        case "verify": try await verify(source, key, configuration)
-        case "show":
-            try await show(source, key)
-        default: throw UsageError("audit takes verify or show")
+        let (words, proof) = (configuration.operands, configuration.repeated["proof"]?.last)
+        switch (words.first, words.count) {
+        case ("verify", 1) where proof != nil:
+            try ProofCommand.verify(
+                proof!, key, ref: try configuration.repeated["ref"]?.last.map(ref), json: configuration.switches.contains("json"))
+        case ("verify", 2) where proof == nil: try await verify(try source(words[1]), key, configuration)
+        case ("prove", 3):
+            let subject = try ProofCommand.Subject(words[2])
+            try await ProofCommand.prove(try source(words[1]), key, subject, out: configuration.repeated["out"]?.last)
+        case ("show", 2): try await show(try source(words[1]), key)
+        default: throw UsageError("audit takes verify or show and one DIR or URL, or prove with a REF or INDEX too: see --help")
         }
+    }
+
+    private static func ref(_ text: String) throws -> OpaqueID {
+        guard let ref = OpaqueID(hex: Array(text.utf8).span) else { throw UsageError("--ref takes 32 digits 0-9 a-f") }
+        return ref
     }
 
     static func verifierKey(_ text: String) throws -> VerifierKey {
@@ -83,7 +98,7 @@ enum AuditCommand {
             + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"compared\":\(report.compared)}"
     }
 
-    private static func json(_ failure: VerificationFailure) -> String {
+    static func json(_ failure: VerificationFailure) -> String {
         let detail = failure.description.map { $0 == "\"" || $0 == "\\" || $0.isNewline ? "'" : $0 }
         return "{\"good\":false,\"code\":\"\(failure.code.rawValue)\",\"detail\":\"\(String(detail))\"}"
     }

@@ -207,22 +207,6 @@ import Testing
         #expect((failure?.index, failure?.ref, failure?.file) == (1, ref, "tile/entries/000"))
     }
 
-    @Test func aProofIsOnlyMadeOfWhatIsTrue() async throws {
-        let key = PublishedLog.key.verifierKey
-        let made = try await LogProof.make(from: Self.log.source, key: key, index: 300)
-        #expect(made.entry == Self.story[300].encoded)
-        #expect(LogProof(made.proof.encoded)?.isValid(entry: made.entry, key: key) == true)
-        let beyond = await #expect(throws: VerificationFailure.self) {
-            try await LogProof.make(from: Self.log.source, key: key, index: UInt64(Self.story.count))
-        }
-        #expect(beyond?.code == .missing)
-        var source = Self.log.source
-        source.files["tile/0/000"]![40] ^= 1  // leaf 1
-        let damaged = source
-        let wrong = await #expect(throws: VerificationFailure.self) { try await LogProof.make(from: damaged, key: key, index: 3) }
-        #expect(wrong?.code == .tree)
-    }
-
     /// A publication whose tidying a crash cut off.
     @Test func partialFilesBesideAFullOneAreCheckedToo() async {
         var source = Self.log.source

@@ -1,0 +1,84 @@
+import Ledger
+import Linux
+
+/// `mayfly audit prove` and `mayfly audit verify --proof`: one entry of a log, shown to whoever has the log's key and nothing else.
+enum ProofCommand {
+    /// What to prove, as it stands on the command line.
+    enum Subject {
+        case index(UInt64)
+        case ref(OpaqueID)
+
+        /// - Throws: `UsageError` for what is neither.
+        init(_ word: String) throws {
+            if let ref = OpaqueID(hex: Array(word.utf8).span) {
+                self = .ref(ref)
+            } else if let index = UInt64(word), word == "\(index)" {
+                self = .index(index)
+            } else {
+                throw UsageError("\(word) is neither a ref, 32 digits 0-9 a-f, nor the number of an entry")
+            }
+        }
+    }
+
+    /// - Parameter out: the file to write, `-` for standard output, nil for `<index>.tlog-proof` here.
+    static func prove(_ source: any LogSource, _ key: VerifierKey, _ subject: Subject, out: String?) async throws {
+        let proof: LogProof
+        do throws(VerificationFailure) {
+            switch subject {
+            case .index(let index): proof = try await LogProof.make(from: source, key: key, index: index)
+            case .ref(let ref): proof = try await LogProof.make(from: source, key: key, ref: ref)
+            }
+        } catch { throw CheckFailed("bad: \(error)") }
+        let (entry, head) = try proof.entry(signedBy: key)
+        let bytes = proof.encoded
+        let told = "entry \(proof.index) of \(head.size): \(entry.sentence)"
+        if out == "-" {
+            Standard.output(String(decoding: bytes, as: UTF8.self))
+            return Terminal.error(told)
+        }
+        // Never the ref: names of files are seen and logged.
+        let path = out ?? "\(proof.index).tlog-proof"
+        if out == nil, File.exists(path) { throw CheckFailed("\(path) exists already: name another file with --out") }
+        do {
+            try File.replaceDurably(path, bytes.span, mode: 0o644)
+        } catch { throw CheckFailed("\(path) can't be written: \(error)") }
+        Terminal.out("wrote \(path)\n\(told)")
+    }
+
+    /// - Parameter ref: whom the entry must be about, if given.
+    static func verify(_ path: String, _ key: VerifierKey, ref: OpaqueID?, json: Bool) throws {
+        do throws(VerificationFailure) {
+            let proof = try read(path)
+            let (entry, head) = try proof.entry(signedBy: key)
+            if let ref, entry.ref != ref {
+                throw VerificationFailure(
+                    .entry, "the proof is about \(entry.ref.map { "token \($0)" } ?? "no token"), not about \(ref)",
+                    index: proof.index)
+            }
+            let text = String(decoding: entry.encoded, as: UTF8.self)
+            Terminal.out(
+                json
+                    ? "{\"good\":true,\"origin\":\"\(head.origin)\",\"size\":\(head.size),\"index\":\(proof.index),"
+                        + "\"entry\":\(text),\"proves\":\"\(entry.sentence)\"}"
+                    : "good: entry \(proof.index) of \(head.origin), which had \(head.size) entries when this was signed\n"
+                        + "\(text)\n\(entry.sentence)")
+        } catch {
+            var failure = error
+            failure.file = path
+            if json { Terminal.out(AuditCommand.json(failure)) }
+            throw CheckFailed("bad: \(failure)")
+        }
+    }
+
+    private static func read(_ path: String) throws(VerificationFailure) -> LogProof {
+        let bytes: [UInt8]
+        do {
+            bytes = try File.read(path, limit: LogProof.byteLimit)
+        } catch { throw VerificationFailure(.unreadable, "can't be read: \(error)") }
+        guard let proof = LogProof(bytes) else {
+            throw VerificationFailure(
+                .damaged, "is no proof file (C2SP tlog-proof). Mail programs and editors change line ends: each is one newline")
+        }
+        return proof
+    }
+}

@@ -1,0 +1,235 @@
+import Testing
+
+@testable import Ledger
+
+/// Proofs that are files: what is proved of a log, and what a file may not claim.
+@Suite struct ProofTests {
+    static let log = VerifierTests.log
+    static let story = VerifierTests.story
+    static let key = PublishedLog.key.verifierKey
+
+    /// The verdict on making a proof; nil is good.
+    static func refusal(_ source: MemorySource, _ subject: UInt64) async -> VerificationFailure? {
+        do {
+            _ = try await LogProof.make(from: source, key: key, index: subject)
+            return nil
+        } catch { return error }
+    }
+
+    /// The verdict on a proof's file; nil is good.
+    static func verdict(_ proof: LogProof, key: VerifierKey = key) -> VerificationFailure? {
+        do {
+            _ = try proof.entry(signedBy: key)
+            return nil
+        } catch { return error }
+    }
+
+    static func proof(of index: UInt64 = 300) async throws -> LogProof {
+        try await LogProof.make(from: log.source, key: key, index: index)
+    }
+
+    @Test func everyEntryIsProvedByItsFileAlone() async throws {
+        for index in stride(from: 0, to: Self.story.count, by: 7) {
+            let file = try await Self.proof(of: UInt64(index)).encoded
+            let (entry, head) = try #require(LogProof(file)).entry(signedBy: Self.key)
+            #expect(entry == Self.story[index])
+            #expect(head.size == UInt64(Self.story.count))
+        }
+    }
+
+    @Test func aRefIsProvedByItsPurgeOrItsLatestEntry() async throws {
+        var (purged, live) = (0, 0)
+        for ref in Set(Self.story.compactMap(\.ref)).sorted().prefix(60) {
+            let own = Self.story.filter { $0.ref == ref }
+            let entry = try await LogProof.make(from: Self.log.source, key: Self.key, ref: ref).entry(signedBy: Self.key).entry
+            let purge = own.first { if case .tokenPurged = $0.op { true } else { false } }
+            #expect(entry == purge ?? own.last)
+            if purge == nil { live += 1 } else { purged += 1 }
+        }
+        #expect(purged > 5 && live > 0)
+        #expect(Self.story.contains { $0.isOutcome && $0.ref != nil })
+    }
+
+    /// An outcome that comes after the purge is not the token's last word.
+    @Test func aPurgeIsFoundBehindALateOutcome() async throws {
+        var log = PublishedLog()
+        let (ref, job) = (OpaqueID(7), OpaqueID(8))
+        let ops: [Entry.Op] = [
+            .tokenSealed(ref: ref, kind: .alert, untilMs: 600_000), .tokenOpened(ref: ref, job: job, template: EntryText("t")!),
+            .tokenPurged(ref: ref, cause: .deleted), .pushDelivered(ref: ref, job: job, status: 200),
+        ]
+        log.publish(ops.map { Entry(atMs: 0, $0).encoded })
+        let proof = try await LogProof.make(from: log.source, key: Self.key, ref: ref)
+        #expect(proof.index == 2)
+        #expect(
+            try proof.entry(signedBy: Self.key).entry.sentence
+                == "token 00000000000000000000000000000007 was purged at 1970-01-01T00:00:00Z, cause deleted")
+        for other in [OpaqueID(0), job] {
+            let failure = await #expect(throws: VerificationFailure.self) {
+                try await LogProof.make(from: log.source, key: Self.key, ref: other)
+            }
+            #expect(failure?.code == .missing && failure?.ref == other)
+        }
+    }
+
+    @Test func nothingIsProvedBeyondTheEnd() async throws {
+        for index in [UInt64(Self.story.count), .max] { #expect(await Self.refusal(Self.log.source, index)?.code == .missing) }
+        #expect(await Self.refusal(PublishedLog().source, 0)?.code == .missing)
+        await #expect(throws: VerificationFailure.self) {
+            try await LogProof.make(from: PublishedLog().source, key: Self.key, ref: OpaqueID(1))
+        }
+    }
+
+    /// Every tile and bundle on the way back from the end is held against the signed root: a purge can't be hidden by a changed file.
+    @Test func nothingDamagedIsReadOver() async throws {
+        let last = TileLog.statePaths(size: UInt64(Self.story.count))
+        for path in Self.log.source.files.keys where path.hasPrefix("tile/") && (!path.contains(".p/") || last.contains(path)) {
+            await Self.expectCaught(Self.log.source, path, OpaqueID(7))
+        }
+    }
+
+    @Test func norAreTheTilesAbove() async throws {
+        var log = PublishedLog()
+        log.publish((0..<66_000).map { Entry(atMs: 0, .keysGenerated(generation: UInt32($0))).encoded })
+        let paths = log.source.files.keys.filter { $0.hasPrefix("tile/1/") || $0.hasPrefix("tile/2/") }
+        #expect(paths.count == 3)
+        for path in paths { await Self.expectCaught(log.source, path, OpaqueID(7)) }
+    }
+
+    /// Looks for a ref that is not there, so that all is read.
+    static func expectCaught(_ source: MemorySource, _ path: String, _ ref: OpaqueID) async {
+        let good = source.files[path]!
+        var flipped = good
+        flipped[good.count / 2] ^= 4
+        for bytes in [flipped, Array(good.dropLast()), nil] {
+            var source = source
+            source.files[path] = bytes
+            let damaged = source
+            let failure = await #expect(throws: VerificationFailure.self, "\(path)") {
+                try await LogProof.make(from: damaged, key: key, ref: ref)
+            }
+            #expect([.tree, .damaged, .missing].contains(failure?.code))
+            // The edge's hashes are good or bad together.
+            #expect(failure?.file == path || path.contains(".p/") && bytes == flipped && failure?.file == "checkpoint", "\(path)")
+        }
+    }
+
+    @Test func aForeignHeadProvesNothing() async throws {
+        let proof = try await Self.proof()
+        for stranger in [try signingKey("log.example/a", seed: 2), try signingKey("log.example/b")] {
+            #expect(Self.verdict(proof, key: stranger.verifierKey)?.code == .signature)
+            let failure = await #expect(throws: VerificationFailure.self) {
+                try await LogProof.make(from: Self.log.source, key: stranger.verifierKey, index: 0)
+            }
+            #expect(failure?.code == .signature)
+        }
+        // Another log's checkpoint of the same key and size.
+        var other = PublishedLog()
+        other.publish((0..<Self.story.count).map(leaf))
+        var mixed = proof
+        mixed.checkpoint = try #require(SignedNote(other.checkpoints.last!))
+        #expect(Self.verdict(mixed)?.code == .tree)
+        // One of its own from before.
+        for kept in Self.log.checkpoints.dropLast() {
+            mixed.checkpoint = try #require(SignedNote(kept))
+            #expect(Self.verdict(mixed)?.code == .tree)
+        }
+    }
+
+    @Test func noStepMayBeSkippedAddedOrExchanged() async throws {
+        let proof = try await Self.proof()
+        #expect(proof.hashes.count > 8)
+        for place in proof.hashes.indices {
+            var changed = proof
+            changed.hashes.remove(at: place)
+            #expect(Self.verdict(changed)?.code == .tree, "without hash \(place)")
+            changed = proof
+            changed.hashes.insert(proof.hashes[place], at: place)
+            #expect(Self.verdict(changed)?.code == .tree, "hash \(place) twice")
+            changed.hashes[place] = leafHash(leaf(place))
+            changed.hashes.remove(at: place + 1)
+            #expect(Self.verdict(changed)?.code == .tree, "another hash \(place)")
+            guard place > 0 else { continue }
+            changed = proof
+            changed.hashes.swapAt(place, place - 1)
+            #expect(Self.verdict(changed)?.code == .tree, "hashes \(place) and \(place - 1) exchanged")
+        }
+    }
+
+    @Test func neitherPlaceNorEntryMayBeAnother() async throws {
+        let proof = try await Self.proof()
+        for index in [0, 299, 301, UInt64(Self.story.count), .max] {
+            var moved = proof
+            moved.index = index
+            let failure = Self.verdict(moved)
+            #expect(failure?.code == .tree && failure?.index == index)
+        }
+        var random = SeededGenerator(seed: 8)
+        for place in proof.extra!.indices {
+            var altered = proof
+            altered.extra![place] ^= 1 << UInt8.random(in: 0..<8, using: &random)
+            #expect(Self.verdict(altered)?.code == .tree)
+        }
+        var other = proof
+        other.extra = Self.story[301].encoded
+        #expect(Self.verdict(other)?.code == .tree)
+        other.extra = nil
+        #expect(Self.verdict(other)?.code == .missing)
+        other.extra = []
+        #expect(Self.verdict(other)?.code == .tree)
+    }
+
+    /// What the log itself may not hold.
+    @Test func aLoggedNonEntryIsNoneInAProofEither() async throws {
+        var log = PublishedLog()
+        log.publish([bytes("nonsense"), leaf(1)])
+        let proof = try await LogProof.make(from: log.source, key: Self.key, index: 0)
+        #expect(Self.verdict(proof)?.code == .entry)
+    }
+
+    @Test func noByteOfAFileMayChange() async throws {
+        let file = try await Self.proof().encoded
+        var random = SeededGenerator(seed: 9)
+        for place in file.indices {
+            var changed = file
+            changed[place] ^= 1 << UInt8.random(in: 0..<8, using: &random)
+            guard let proof = LogProof(changed) else { continue }
+            #expect(Self.verdict(proof) != nil, "byte \(place)")
+        }
+        for count in 0..<file.count { #expect(LogProof(Array(file[..<count])) == nil, "cut to \(count) bytes") }
+    }
+
+    @Test func onlyOneSpellingIsRead() async throws {
+        let proof = try await Self.proof()
+        let file = text(proof.encoded)
+        let extra = "extra "
+        let spellings = [
+            file.replacing("\n", with: "\r\n"), "\u{feff}" + file, " " + file, "\n" + file, file + "\n",
+            file.replacing("@v1", with: "@v2"),
+            file.replacing("index 300", with: "index 0300"), file.replacing("index 300", with: "index +300"),
+            file.replacing("index 300", with: "index 18446744073709551916"), file.replacing(extra, with: "extra  "),
+            file.replacing(extra, with: "Extra "), file.replacing("\nindex", with: "\n\nindex"),
+            file.replacing("\nindex 300\n", with: "\n"), file.replacing("\nindex 300\n", with: "\nindex 300\nindex 300\n"),
+            file.replacing("\n" + proof.hashes[2].base64, with: "\n" + proof.hashes[2].base64.dropLast()),
+            file.replacing("\n" + proof.hashes[2].base64, with: "\n" + proof.hashes[2].base64 + " "),
+        ]
+        for spelling in spellings { #expect(LogProof(bytes(spelling)) == nil, "\(spelling.prefix(60))") }
+        #expect(LogProof([0xff] + proof.encoded) == nil && LogProof(proof.encoded + [0xc3]) == nil)
+    }
+
+    @Test func nothingHugeIsRead() async throws {
+        var proof = try await Self.proof()
+        proof.hashes += Array(repeating: .emptyRoot, count: 65)
+        #expect(LogProof(proof.encoded) == nil)
+        proof = try await Self.proof()
+        proof.extra = Array(repeating: 0x41, count: LogProof.byteLimit)
+        #expect(LogProof(proof.encoded) == nil)
+        // The longest that a log can hold is read.
+        proof.extra = Array(repeating: 0x41, count: EntryBundle.entryLimit)
+        for _ in 0..<50 {
+            proof.checkpoint.append(
+                .init(name: String(repeating: "w", count: 500), keyID: 1, bytes: Array(repeating: 0, count: 72)))
+        }
+        #expect(LogProof(proof.encoded) == proof)
+    }
+}
