@@ -28,6 +28,8 @@ struct LifeCycle {
     /// All epochs up to this one have no key any more; nil until the log speaks of a running broker or of keys.
     private var destroyed: UInt64?
     private var destroyedBeforeWindow: UInt64?
+    /// The entry that closed the log.
+    private var closedAt: UInt64?
 
     private static let purgedMark = UInt64.max
     private static let doneMark = UInt32.max
@@ -42,6 +44,9 @@ struct LifeCycle {
 
     mutating func admit(_ entry: EntryFields, index: UInt64) throws(VerificationFailure) {
         let (at, ref) = (entry.atMs, entry.ref)
+        if let closedAt {
+            throw VerificationFailure(.afterClosed, "comes after entry \(closedAt), which closed the log", index: index)
+        }
         if report.fromMs == nil { report.fromMs = at }
         if at != report.toMs {
             guard at >= report.toMs ?? 0 else {
@@ -85,7 +90,9 @@ struct LifeCycle {
             report.failed += 1
         case .tokenPurged:
             try purge(ref, at: at, index: index)
-        case .brokerStopped, .policyLoaded, .keysGenerated, .requestRefused, .ledgerClosed: break
+        case .ledgerClosed:
+            closedAt = index
+        case .brokerStopped, .policyLoaded, .keysGenerated, .requestRefused: break
         }
     }
 

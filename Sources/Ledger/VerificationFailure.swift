@@ -14,6 +14,8 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
         case entry
         /// Time runs backwards.
         case time
+        /// The log goes on after it was closed.
+        case afterClosed = "after_closed"
         // The life of a ref.
         case sealedTwice = "sealed_twice"
         case neverSealed = "never_sealed"
