@@ -24,6 +24,8 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
     /// A name that can't be read as a file: it is a folder, or lies below a file.
     public var isNoFile: Bool { code == EISDIR || code == ENOTDIR }
     public var isExisting: Bool { code == EEXIST }
+    /// A move from one file system to another.
+    public var isOtherFileSystem: Bool { code == EXDEV }
     public var isRefused: Bool { code == ECONNREFUSED }
     public var isAddressInUse: Bool { code == EADDRINUSE }
     /// A Unix-domain path where something else stands.

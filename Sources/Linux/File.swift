@@ -188,6 +188,13 @@ public enum File {
         try removeFolder(path)
     }
 
+    /// The absolute path of what lies at `path`, without links, `.` and `..`.
+    public static func resolve(_ path: String) throws(Errno) -> String {
+        guard let found = unsafe realpath(path, nil) else { throw .last("resolve \(path)") }
+        defer { unsafe free(found) }
+        return unsafe String(cString: found)
+    }
+
     /// The folder a path lies in: `a` for `a/b`, `.` for `a`, `/` for `/a`.
     public static func folder(of path: String) -> String {
         guard let slash = path.lastIndex(of: "/") else { return "." }

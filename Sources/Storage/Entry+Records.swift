@@ -2,8 +2,10 @@ import Ledger
 
 /// The ledger's words for what happens to a row.
 extension Entry.Op {
-    static func sealed(_ token: TokenRecord) -> Entry.Op {
-        .tokenSealed(ref: OpaqueID(row: token.ref), kind: Entry.TokenKind(column: token.kind), untilMs: epochEnd(token.expires))
+    static func sealed(_ token: TokenRecord) -> Entry.Op { sealed(token.ref, kind: token.kind, expires: token.expires) }
+
+    static func sealed(_ ref: [UInt8], kind: UInt8, expires: UInt64) -> Entry.Op {
+        .tokenSealed(ref: OpaqueID(row: ref), kind: Entry.TokenKind(column: kind), untilMs: epochEnd(expires))
     }
 
     static func opened(_ job: JobRecord) -> Entry.Op {

@@ -158,6 +158,14 @@ public final class SQLiteStore: Store {
 
     public func published(upTo size: UInt64) async throws(StoreError) { try await write { try $0.published(upTo: size) } }
 
+    public func closeLog(next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
+        try await write { try $0.closeLog(next: next, mark: mark) }
+    }
+
+    public func beginLog(after size: UInt64, marks: [StoreMark]) async throws(StoreError) -> Bool {
+        try await write { try $0.beginLog(after: size, marks: marks) }
+    }
+
     // MARK: Marks, counts, end
 
     public func mark(_ name: String) async throws(StoreError) -> [UInt8]? { try await read { try $0.mark(name) } }

@@ -105,6 +105,15 @@ public protocol Store: Sendable {
     /// Forgets the store's copies of published entries below `size`.
     func published(upTo size: UInt64) async throws(StoreError)
 
+    // Another log
+    /// Records that the log ends and which origin follows, with a mark that says so. Everything else must be in log and folder.
+    /// - Returns: false while entries wait, or when there is no log.
+    func closeLog(next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool
+    /// Forgets the head of a closed log, all of which lies in its folder, and begins the next log with a `token.sealed` for each token
+    /// that lives and a `token.opened` for each job, in the window in which the old one was closed. Each job's token must still be there.
+    /// - Returns: false when the head has another size, or entries wait.
+    func beginLog(after size: UInt64, marks: [StoreMark]) async throws(StoreError) -> Bool
+
     // The node's own marks
     func mark(_ name: String) async throws(StoreError) -> [UInt8]?
     func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError)
@@ -135,6 +144,17 @@ public struct StoreCounts: Sendable, Equatable {
     public var waitingEntries = 0
 
     public init() {}
+}
+
+/// A mark to be set together with something else.
+public struct StoreMark: Sendable, Equatable {
+    public var name: String
+    public var value: [UInt8]
+
+    public init(_ name: String, _ value: [UInt8]) {
+        self.name = name
+        self.value = value
+    }
 }
 
 /// One entry of a closed window: its place there and its canonical bytes.

@@ -10,11 +10,18 @@ extension Tables {
     /// Adds one entry to the current window, inside the operation's transaction.
     func record(_ op: Entry.Op) throws {
         let place = journal.next()
-        let entry = Entry(atMs: place.window * 1_000, op)
+        try insert(op, window: place.window, sequence: place.sequence)
+    }
+
+    /// Adds one entry to an earlier window of a log that has none yet.
+    func record(_ op: Entry.Op, window: UInt64) throws { try insert(op, window: window, sequence: journal.next().sequence) }
+
+    private func insert(_ op: Entry.Op, window: UInt64, sequence: UInt64) throws {
+        let entry = Entry(atMs: window * 1_000, op)
         let ref = entry.sortKey
         try run(
             "INSERT INTO entry (window, slice, sequence, ref, bytes) VALUES (?, ?, ?, ?, ?)",
-            .time(place.window), .number(Self.slice(ref)), .time(place.sequence), .blob(ref), .blob(entry.encoded))
+            .time(window), .number(Self.slice(ref)), .time(sequence), .blob(ref), .blob(entry.encoded))
     }
 
     private static func slice(_ ref: [UInt8]) -> UInt8 { (ref.first ?? 0) >> 6 }
@@ -31,7 +38,7 @@ extension Tables {
         journal.resume(given: given, sequence: last, waiting: try waitingEntries())
     }
 
-    private func waitingEntries() throws -> Int {
+    func waitingEntries() throws -> Int {
         try rows("SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0) FROM sequenced)") { Int($0.int(0)) }[0]
     }
 

@@ -3,28 +3,36 @@ import Linux
 import Sealing
 import TLS
 
-/// `mayfly keys init|throwaway|show`.
+/// `mayfly keys init|throwaway|rotate|show`.
 enum KeysCommand {
     private static let keys: [Key] = [.state, .origin]
 
-    static func run(_ words: [String]) throws {
+    static func run(_ words: [String]) async throws {
         if words.asksForHelp {
             return Terminal.out(
                 Terminal.help(
                     """
                     usage: mayfly keys init|throwaway|show [FLAGS]
+                           mayfly keys rotate --origin NEW --archive DIR [--state DIR]
                       init        make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything
                       throwaway   the same, and an APNs key and certificate for the simulator: for development only
+                      rotate      close the log, move it to DIR (which must not exist) with its ledger.vkey, destroy its private key, and
+                                  begin another log under NEW with another key. The broker must be stopped. After a crash run it again
                       show        what is there; nothing secret
                     """, keys))
         }
-        let configuration = try Configuration(words, environment: Environment.all, keys: keys)
+        let configuration = try Configuration(words, environment: Environment.all, keys: keys, options: ["archive"])
         let state = StateFolder(path: configuration.state)
         switch configuration.operands {
         case ["init"]: try make(state, origin: try configuration.required(.origin))
         case ["throwaway"]: try makeThrowaway(state, origin: configuration[.origin] ?? "mayfly.localhost/audit")
         case ["show"]: try show(state)
-        default: throw UsageError("keys takes one of init, throwaway, show")
+        case ["rotate"]:
+            guard let archive = configuration.repeated["archive"]?.last else {
+                throw UsageError("--archive is missing: a folder that does not exist yet, for the log that is closed")
+            }
+            try await LogRotation(state, origin: try configuration.required(.origin), archive: archive).run()
+        default: throw UsageError("keys takes one of init, throwaway, rotate, show")
         }
     }
 
@@ -64,5 +72,8 @@ enum KeysCommand {
         let key = try SigningKey.load(state.ledgerKey)
         Terminal.out("ratchet: generation \(ring.currentGeneration), step \(ring.steps), no key before epoch \(ring.baseEpoch)")
         Terminal.out("ledger:  \(key.verifierKey.description)")
+        if File.exists(state.nextLedgerKey) {
+            Terminal.out("a change to another log is not finished: run the same `mayfly keys rotate` again")
+        }
     }
 }

@@ -39,7 +39,7 @@ struct Mayfly {
         switch words.first {
         case "serve": try await ServeCommand.run(rest)
         case "demo": try await DemoCommand.run(rest)
-        case "keys": try KeysCommand.run(rest)
+        case "keys": try await KeysCommand.run(rest)
         case "audit": try await AuditCommand.run(rest)
         case "policy": try PolicyCommand.run(rest)
         case "apns": try APNsCommand.run(rest)
@@ -57,7 +57,10 @@ struct Mayfly {
           serve                     run the broker
           demo [--stay]             broker and APNs simulator with throw-away keys; plays one room's story, or stays
           keys init|throwaway|show  make or show the state folder's keys
+          keys rotate               close the log and begin another under another key and name
           audit verify DIR|URL      check a log: signature, tiles, entries, the life of each token
+          audit prove DIR|URL REF   write a proof of a token's purge, or of any entry by its number
+          audit verify --proof FILE check such a proof
           audit show DIR|URL        print a log's entries
           policy lint FILE...       explain what a policy may not say
           policy show [FILE|NAME]   a policy's limits, pushes, and the odds of guessing a join code

@@ -77,6 +77,7 @@ final class Service: Sendable {
                 path: state.database, resolution: settings.resolution, resumption: starts[0], now: { time.now })
         }
         do {
+            try await RotationMark.refuse(state, store)
             do {
                 try await KeyKeeper.checkNotStale(keys, store)
             } catch let error as StaleKeys {
@@ -136,6 +137,7 @@ final class Service: Sendable {
         // The first generation was made with the key file, before there was a log to say so.
         if try await store.mark(KeyKeeper.stepMark) == nil { events.append(.keysGenerated(generation: keys.currentGeneration)) }
         try await store.record(events)
+        try await store.setMark(RotationMark.startMark, Entry(atMs: 0, starts[0]).encoded)
         try await store.setMark(KeyKeeper.stepMark, KeyKeeper.encode(keys.steps))
         await keeper.step()
         await keeper.recordAll()

@@ -27,6 +27,7 @@ struct ServiceSettings {
 
     init(_ configuration: Configuration) throws {
         state = StateFolder(path: configuration.state)
+        try RotationMark.refuse(state)
         for path in [state.ratchetKey, state.ledgerKey] where !File.exists(path) {
             throw CheckFailed(
                 "mayfly: \(path) is missing: make a state folder's keys with `mayfly keys init --state \(state.path) --origin NAME`"

@@ -5,6 +5,8 @@ struct StateFolder {
     var keys: String { path + "/keys" }
     var ratchetKey: String { keys + "/ratchet.key" }
     var ledgerKey: String { keys + "/ledger.key" }
+    /// The key of the log that is to follow, while one log is exchanged for another.
+    var nextLedgerKey: String { keys + "/ledger.key.next" }
     var database: String { path + "/mayfly.sqlite" }
     var ledger: String { path + "/ledger" }
     var verifierKey: String { path + "/ledger.vkey" }

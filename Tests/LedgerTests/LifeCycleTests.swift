@@ -40,6 +40,7 @@ import Testing
     }
     static func stop(_ time: UInt64) -> Entry { at(time, .brokerStopped(node: EntryText("n")!)) }
     static func ratchet(_ time: UInt64, _ epoch: Int) -> Entry { at(time, .keysRatcheted(epoch: UInt64(Int(epoch0) + epoch))) }
+    static func close(_ time: UInt64) -> Entry { at(time, .ledgerClosed(next: EntryText("log.example/b")!)) }
     static func tick(_ time: UInt64) -> Entry { at(time, .requestRefused(cause: .throttled, count: 10)) }
 
     struct History: Sendable, CustomStringConvertible {
@@ -146,7 +147,36 @@ import Testing
         History("no broker, no keys: nothing to keep up with", [tick(0), tick(90_000)]),
     ]
 
-    @Test(arguments: refs + silences + keys) func judges(history: History) {
+    static let closings: [History] = [
+        History("closed", [start(0), stop(60), close(60)]),
+        History("nothing but closed", [close(0)]),
+        History(
+            "closed with a token that lives, and one just due", [seal(0, a, until: 300), seal(0, b, until: 9000), close(420)]),
+        History("closed with an overdue token", .neverPurged, [seal(0, a, until: 300), close(421)]),
+        History("closed behind with the keys", .ratchetLate, [start(0), tick(700), tick(760), close(760)]),
+        History(
+            "closed late, as a start does it",
+            [start(0), seal(0, a, until: 300), start(9000), ratchet(9000, 28), purge(9000, a), close(9000)]),
+        History("closed twice", .afterClosed, [close(0), close(0)]),
+        History("stopped after it was closed", .afterClosed, [start(0), close(60), stop(60)]),
+        History("purged after it was closed", .afterClosed, [seal(0, a, until: 300), close(60), purge(60, a)]),
+        History("and time runs back", .afterClosed, [close(60), tick(0)]),
+        // The next log: what was alive at the closing, and a start some time later.
+        History(
+            "carried over",
+            [
+                seal(0, a, until: 300), seal(0, b, until: 600), open(0, b, job1), start(60), deliver(60, b, job1), purge(240, a),
+                purge(600, b),
+            ]),
+        History(
+            "carried over, and no broker for hours",
+            [seal(0, a, until: 300), open(0, a, job1), start(9000), ratchet(9000, 28), fail(9000, a, job1), purge(9000, a)]),
+        History(
+            "carried over, and told of more before the start", .purgedLate,
+            [seal(0, a, until: 300), tick(360), start(9000), ratchet(9000, 28), purge(9000, a)]),
+    ]
+
+    @Test(arguments: refs + silences + keys + closings) func judges(history: History) {
         #expect(Self.verdict(history.entries) == history.verdict)
     }
 

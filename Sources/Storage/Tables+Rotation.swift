@@ -1,0 +1,41 @@
+import Ledger
+import SQLite
+
+extension Tables {
+    func closeLog(next: EntryText, mark: StoreMark) throws -> Bool {
+        guard try logHead() != nil, try waitingEntries() == 0 else { return false }
+        try record(.ledgerClosed(next: next))
+        try setMark(mark.name, mark.value)
+        return true
+    }
+
+    func beginLog(after size: UInt64, marks: [StoreMark]) throws -> Bool {
+        guard let head = try logHead(), head.size == size, try waitingEntries() == 0 else { return false }
+        try run("DELETE FROM log WHERE one = 1")
+        let window = head.window
+        try eachToken { ref, kind, expires in try record(.sealed(ref, kind: kind, expires: expires), window: window) }
+        for job in try jobs() {
+            // An opening needs a seal before it.
+            guard try token(job.ref, expires: job.expires) != nil else { throw StoreError.damaged("a push without its token") }
+            try record(.opened(job), window: window)
+        }
+        for mark in marks { try setMark(mark.name, mark.value) }
+        return true
+    }
+
+    /// All tokens, page after page, so that not all are in memory at once.
+    private func eachToken(_ body: (_ ref: [UInt8], _ kind: UInt8, _ expires: UInt64) throws -> Void) throws {
+        let page = 10_000
+        var (expires, ref): (UInt64, [UInt8]) = (0, [])
+        while true {
+            let tokens = try rows(
+                "SELECT expires, ref, kind FROM token WHERE (expires, ref) > (?, ?) ORDER BY expires, ref LIMIT ?",
+                .time(expires),
+                .blob(ref), .number(page)
+            ) { ($0.time(0), $0.blob(1), UInt8(clamping: $0.int(2))) }
+            for (expires, ref, kind) in tokens { try body(ref, kind, expires) }
+            guard tokens.count == page, let last = tokens.last else { return }
+            (expires, ref) = (last.0, last.1)
+        }
+    }
+}

@@ -1,0 +1,178 @@
+import Broker
+import EventLoop
+import Ledger
+import Linux
+import Policy
+import Sealing
+import Storage
+
+extension LogRotation {
+    /// Ends the old log in the store: everything but its last entry is published, and that is recorded.
+    ///
+    /// The log must not end with something overdue, however long ago the broker stopped: so this is one more run of it, which says so, and
+    /// does what every start does first.
+    func close(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime) async throws -> RotationMark {
+        try RotationMark.refuse(state)
+        let key = try SigningKey.load(state.ledgerKey)
+        try checkOrigin(key.verifierKey.name, try await earlierOrigins(store))
+        try checkPlace()
+        let keys = try loadKeys(start)
+        try await KeyKeeper.checkNotStale(keys, store)
+        time.resume(after: try await KeyKeeper.knownTime(keys, store))
+        let sequencer = sequencer(store, start, time, key)
+        try await sequencer.recover()
+
+        guard let version = EntryText(Mayfly.version) else {
+            throw CheckFailed("mayfly: this version's name can't stand in the log")
+        }
+        try await store.record([
+            .brokerStarted(node: start.node, version: version, policy: start.policy, resolutionSeconds: start.resolution)
+        ])
+        let metrics = Metrics()
+        let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
+        await keeper.step()
+        await keeper.recordAll()
+        _ = try await Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: { Terminal.log($0) }).sweep()
+        // A push whose token is gone would be opened in the next log without a seal. The courier ends it with the same words.
+        for job in try await store.jobs() where try await store.token(job.ref, expires: job.expires) == nil {
+            try await store.finish(job, JobOutcome(status: 0, reason: .roomClosed))
+        }
+        // Twice, since entries without a ref come first in their window; and the closing by itself, to be the last.
+        try await sequencer.flush()
+        try await store.record([.brokerStopped(node: start.node)])
+        try await sequencer.flush()
+        let mark = RotationMark(stage: .closing, next: next.description, archive: archive, old: key.verifierKey)
+        guard try await store.closeLog(next: next, mark: mark.mark) else {
+            throw CheckFailed("mayfly: entries still wait to be published: nothing was closed; run this again")
+        }
+        return mark
+    }
+
+    /// Publishes the old log's last entry.
+    func publishEnd(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ mark: RotationMark) async throws {
+        let key = try SigningKey.load(state.ledgerKey)
+        guard key.verifierKey == mark.old else {
+            throw CheckFailed("mayfly: \(state.ledgerKey) is not the key of \(mark.old.name)")
+        }
+        try await sequencer(store, start, time, key).flush()
+    }
+
+    /// Makes the new key, and has the store begin the new log.
+    func begin(_ store: SQLiteStore, _ mark: RotationMark) async throws {
+        if !File.exists(state.nextLedgerKey) { _ = try SigningKey.make(origin: mark.next, at: state.nextLedgerKey) }
+        try checkNext(try SigningKey.load(state.nextLedgerKey), at: state.nextLedgerKey)
+        let origins = (try await earlierOrigins(store) + [mark.old.name]).joined(separator: "\n")
+        guard let head = try await store.logHead(),
+            try await store.beginLog(
+                after: head.size, marks: [mark.mark, StoreMark(RotationMark.originsMark, Array(origins.utf8))])
+        else { throw CheckFailed("mayfly: the closed log is not wholly published: run this again") }
+    }
+
+    /// Puts the closed log where the operator wants it, its public key with it, in one step.
+    func moveFolder(_ mark: RotationMark) throws {
+        func isClosedLog(_ path: String) throws -> Bool {
+            try LedgerFolder(path).checkpoint().flatMap { SignedNote($0)?.checkpoint(signedBy: mark.old) } != nil
+        }
+        if try isClosedLog(state.ledger) {
+            try checkIsFree()
+            let text = Array("\(mark.old)\n".utf8)
+            try File.replaceDurably("\(state.ledger)/ledger.vkey", text.span, mode: 0o644)
+            try File.rename(state.ledger, to: archive)
+        } else if try !isClosedLog(archive) {
+            throw CheckFailed(
+                "mayfly: the closed log is neither in \(state.ledger) nor in \(archive): put it back, and run this again")
+        }
+        // Also after a crash that came just behind the move.
+        try File.syncFolder(File.folder(of: archive))
+        try File.syncFolder(state.path)
+    }
+
+    /// Destroys the old private key and puts the new keys in the old ones' places.
+    func exchangeKeys() throws -> SigningKey {
+        if File.exists(state.nextLedgerKey) {
+            try checkNext(try SigningKey.load(state.nextLedgerKey), at: state.nextLedgerKey)
+            if File.exists(state.ledgerKey) { try File.removeAndErase(state.ledgerKey) }
+            try File.rename(state.nextLedgerKey, to: state.ledgerKey)
+            try File.syncFolder(state.keys)
+        }
+        let key = try SigningKey.load(state.ledgerKey)
+        try checkNext(key, at: state.ledgerKey)
+        let text = Array("\(key.verifierKey)\n".utf8)
+        try File.replaceDurably(state.verifierKey, text.span, mode: 0o644)
+        return key
+    }
+
+    func sequencer(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ key: SigningKey) -> Sequencer {
+        Sequencer(
+            loop: loop, store: store, folder: LedgerFolder(state.ledger), key: key, resolution: UInt64(start.resolution),
+            time: time,
+            metrics: Metrics(), log: { Terminal.log($0) }, refusals: { [] })
+    }
+
+    // MARK: Checks
+
+    private func loadKeys(_ start: LastStart) throws -> KeyRing {
+        // Its limits say how long a generation of keys is needed.
+        guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(start.policy)),
+            Digest.sha256(bytes.span) == start.policy
+        else {
+            throw CheckFailed(
+                "mayfly: \(state.ledger)/\(TilePath.policy(start.policy)) is missing or damaged: restore the ledger's folder")
+        }
+        let policy = try Policy(bytes)
+        do {
+            return try KeyRing.load(path: state.ratchetKey, longestLifeSeconds: UInt64(policy.limits.longestLifeSeconds))
+        } catch { throw CheckFailed("mayfly: \(state.ratchetKey): \(error)") }
+    }
+
+    private func earlierOrigins(_ store: SQLiteStore) async throws -> [String] {
+        let text = try await store.mark(RotationMark.originsMark) ?? []
+        return String(decoding: text, as: UTF8.self).split(separator: "\n").map(String.init)
+    }
+
+    private func checkOrigin(_ current: String, _ earlier: [String]) throws {
+        let name = next.description
+        guard name != current else { throw CheckFailed("mayfly: the log is \(name) already: another log takes another origin") }
+        guard !earlier.contains(name) else {
+            throw CheckFailed("mayfly: a log that is closed had the origin \(name): an origin stands for one log, for good")
+        }
+    }
+
+    private func checkNext(_ key: SigningKey, at path: String) throws {
+        guard key.verifierKey.name == next.description else {
+            throw CheckFailed("mayfly: \(path) is the key of \(key.verifierKey.name), not of \(next)")
+        }
+    }
+
+    /// Nothing, or an empty folder.
+    private func checkIsFree() throws {
+        guard let status = try File.status(archive, followLinks: false) else { return }
+        guard status.kind == .folder, try File.list(archive).isEmpty else {
+            throw CheckFailed("mayfly: \(archive) exists: name a folder that does not exist yet")
+        }
+    }
+
+    /// Tries the move with an empty folder, so that nothing is closed that could not be moved then.
+    private func checkPlace() throws {
+        try checkIsFree()
+        let own = try File.resolve(state.path)
+        for folder in ["ledger", "keys"] where archive == "\(own)/\(folder)" || archive.hasPrefix("\(own)/\(folder)/") {
+            throw CheckFailed("mayfly: the archive can't lie in \(own)/\(folder)")
+        }
+        let probe = "\(state.ledger).new"
+        do {
+            guard try File.status(state.ledger)?.identity.device == File.status(state.path)?.identity.device else {
+                throw CheckFailed("mayfly: \(state.ledger) is a file system of its own, and can't be moved")
+            }
+            try File.makeFolder(probe, mode: 0o755)
+            try File.rename(probe, to: archive)
+            try File.removeFolder(archive)
+        } catch let error as Errno {
+            try? File.removeFolder(probe)
+            throw CheckFailed(
+                error.isOtherFileSystem
+                    ? "mayfly: \(archive) is on another file system than \(state.path): name a folder on the same one, and copy it from there"
+                    : "mayfly: the log can't be moved to \(archive): \(error)")
+        }
+    }
+}

@@ -1,0 +1,127 @@
+import Broker
+import EventLoop
+import Ledger
+import Linux
+import Sealing
+import Storage
+
+/// `mayfly keys rotate`: ends the log and begins another, under another name and key.
+///
+/// Each step is durable before the next, and can be done again; the store says which come next (`RotationMark`):
+/// 1. Run as a broker that serves no one: what is due is purged, everything that waits is published.
+/// 2. Record `ledger.closed`: from here on it only goes forward. Publish it, and make the new key beside the old.
+/// 3. In one transaction the store forgets the old log's head, and records in the new log what is alive.
+/// 4. Move the folder with its public key, destroy the old private key, put the new keys in their places.
+/// 5. Publish the new log's beginning.
+struct LogRotation {
+    let state: StateFolder
+    let next: EntryText
+    /// An absolute path.
+    let archive: String
+    let loop: EventLoop
+    private let lock: FolderLock
+
+    /// What the last broker that ran here told the log of itself.
+    struct LastStart {
+        var node: EntryText
+        var policy: Ledger.Digest
+        var resolution: UInt32
+    }
+
+    /// Takes the state folder's lock; changes nothing.
+    init(_ state: StateFolder, origin: String, archive: String) throws {
+        guard let next = EntryText(origin), VerifierKey(name: origin, publicKey: Array(repeating: 0, count: 32)) != nil else {
+            throw UsageError(
+                "--origin: \(SigningKey.Failure.badOrigin); at most \(EntryText.limit) visible ASCII characters, no quotes or backslashes"
+            )
+        }
+        guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
+            throw CheckFailed("mayfly: no broker has run on \(state.path) yet, so there is no log to close")
+        }
+        self.state = state
+        self.next = next
+        self.archive = try Self.place(archive)
+        lock = try FolderLock(state.path)
+        loop = try EventLoop(name: "rotation")
+        try loop.start()
+    }
+
+    /// The absolute path of a folder that may not be there yet.
+    private static func place(_ path: String) throws -> String {
+        var path = path[...]
+        while path.count > 1, path.last == "/" { path.removeLast() }
+        let name = path.split(separator: "/").last ?? ""
+        guard !name.isEmpty, name != ".", name != "..", !path.contains(where: \.isNewline) else {
+            throw UsageError("--archive takes a folder that does not exist yet, in one that does")
+        }
+        let parent = File.folder(of: String(path))
+        do {
+            let found = try File.resolve(parent)
+            return found == "/" ? "/\(name)" : "\(found)/\(name)"
+        } catch { throw CheckFailed("mayfly: the archive's parent folder \(parent) can't be used: \(error)") }
+    }
+
+    func run() async throws {
+        defer { loop.stop() }
+        let start = try await lastStart()
+        let time = BrokerTime(persisted: 0)
+        try await withStore(UInt64(start.resolution), time) { store in try await change(store, start, time) }
+    }
+
+    /// The store's windows are as long as its last broker's; how long that is it says itself.
+    private func lastStart() async throws -> LastStart {
+        try await withStore(1, BrokerTime(persisted: 0)) { store in
+            guard let told = try await store.mark(RotationMark.startMark),
+                case .brokerStarted(let node, _, let policy, let resolution) = try? Entry(canonical: told.span).op
+            else {
+                throw CheckFailed(
+                    "mayfly: no broker of this version has run on \(state.path): start it once and stop it, then rotate")
+            }
+            return LastStart(node: node, policy: policy, resolution: resolution)
+        }
+    }
+
+    private func withStore<Value>(
+        _ resolution: UInt64, _ time: BrokerTime, _ body: (SQLiteStore) async throws -> Value
+    ) async throws -> Value {
+        let store: SQLiteStore
+        do {
+            store = try SQLiteStore(path: state.database, resolution: resolution, now: { time.now })
+        } catch { throw CheckFailed("mayfly: \(state.database): \(error)") }
+        do {
+            let value = try await body(store)
+            await store.shutDown()
+            return value
+        } catch {
+            await store.shutDown()
+            throw error
+        }
+    }
+
+    private func change(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime) async throws {
+        var mark: RotationMark
+        if let begun = try await RotationMark.read(store) {
+            guard begun.next == next.description, begun.archive == archive else {
+                throw CheckFailed(
+                    "mayfly: another change is under way: finish it with --origin \(begun.next) --archive \(begun.archive)")
+            }
+            mark = begun
+        } else {
+            mark = try await close(store, start, time)
+        }
+        if mark.stage == .closing {
+            try await publishEnd(store, start, time, mark)
+            mark.stage = .moving
+            try await begin(store, mark)
+        }
+        try moveFolder(mark)
+        let key = try exchangeKeys()
+        try await sequencer(store, start, time, key).flush()
+        try await store.setMark(RotationMark.done.name, RotationMark.done.value)
+        let tokens = try await store.counts().tokens
+        Terminal.out("closed \(mark.old.name): the log lies in \(archive) with its ledger.vkey, and its private key is destroyed")
+        Terminal.out("began \(next): \(tokens) live token\(tokens == 1 ? " goes" : "s go") on in it")
+        Terminal.out("Auditors need: \(key.verifierKey.description)")
+        Terminal.out("Witnesses, and witness policies, name a log's key: give them this one.")
+    }
+}

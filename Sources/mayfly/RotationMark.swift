@@ -1,0 +1,70 @@
+import Ledger
+import Linux
+import Storage
+
+/// How far the change from one log to another has come, as the store keeps it: from the closing of the old log until the new one is
+/// published. While it stands no broker starts.
+struct RotationMark: Equatable {
+    enum Stage: String {
+        /// The last entry of the old log is recorded. Its head may have to be signed still.
+        case closing
+        /// The store knows the new log only. Folder, key and public key of the old one may still be in their places.
+        case moving
+    }
+
+    var stage: Stage
+    /// Origin of the log that follows.
+    var next: String
+    /// Where the closed log goes: an absolute path.
+    var archive: String
+    /// Public key of the log that is closed.
+    var old: VerifierKey
+
+    /// The store's marks: this, the origins that had a log before, and the last start of a broker.
+    static let name = "log.rotation"
+    static let originsMark = "log.origins"
+    static let startMark = "log.start"
+
+    var mark: StoreMark { StoreMark(Self.name, Array("\(stage.rawValue)\n\(next)\n\(archive)\n\(old)\n".utf8)) }
+    /// What the mark becomes when all is done.
+    static let done = StoreMark(name, [])
+
+    init(stage: Stage, next: String, archive: String, old: VerifierKey) {
+        (self.stage, self.next, self.archive, self.old) = (stage, next, archive, old)
+    }
+
+    private init?(_ bytes: [UInt8]) {
+        let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n", omittingEmptySubsequences: false).map(
+            String.init)
+        guard lines.count == 5, let stage = Stage(rawValue: lines[0]), let old = VerifierKey(lines[3]) else { return nil }
+        self.init(stage: stage, next: lines[1], archive: lines[2], old: old)
+    }
+
+    /// The change that is under way, nil if none is.
+    static func read(_ store: any Store) async throws -> RotationMark? {
+        guard let bytes = try await store.mark(name), !bytes.isEmpty else { return nil }
+        guard let mark = RotationMark(bytes) else { throw StoreError.damaged("the mark of a change of logs can't be read") }
+        return mark
+    }
+
+    /// For a broker that is to start.
+    /// - Throws: `CheckFailed` while a change is under way.
+    static func refuse(_ state: StateFolder, _ store: any Store) async throws {
+        if let mark = try await read(store) {
+            throw unfinished(state, words: "--origin \(mark.next) --archive \(mark.archive)")
+        }
+    }
+
+    /// The same before the store is open: there may be no key to open it with.
+    static func refuse(_ state: StateFolder) throws {
+        if File.exists(state.nextLedgerKey) {
+            throw unfinished(state, words: "--origin NEW --archive DIR, with the words of the first time")
+        }
+    }
+
+    private static func unfinished(_ state: StateFolder, words: String) -> CheckFailed {
+        CheckFailed(
+            "mayfly: a change to another log was begun and is not finished: run `mayfly keys rotate --state \(state.path) \(words)` again"
+        )
+    }
+}
