@@ -111,6 +111,17 @@ extension LogRotation {
 
     // MARK: Checks
 
+    /// The key of the log that was closed last, if just this change was made already: a crash may have come between its end and the word
+    /// of it.
+    func isDone(_ store: SQLiteStore) async throws -> VerifierKey? {
+        guard let origin = try await earlierOrigins(store).last,
+            let text = try? File.read("\(archive)/ledger.vkey", limit: 4096),
+            let key = VerifierKey(String(decoding: text, as: UTF8.self)),
+            key.name == origin, try SigningKey.load(state.ledgerKey).verifierKey.name == next.description
+        else { return nil }
+        return key
+    }
+
     private func loadKeys(_ start: LastStart) throws -> KeyRing {
         // Its limits say how long a generation of keys is needed.
         guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(start.policy)),

@@ -106,6 +106,8 @@ struct LogRotation {
                     "mayfly: another change is under way: finish it with --origin \(begun.next) --archive \(begun.archive)")
             }
             mark = begun
+        } else if let old = try await isDone(store) {
+            return tell(old, try SigningKey.load(state.ledgerKey), try await store.counts().tokens)
         } else {
             mark = try await close(store, start, time)
         }
@@ -116,10 +118,17 @@ struct LogRotation {
         }
         try moveFolder(mark)
         let key = try exchangeKeys()
+        // As at each start: what the next closing names must lie in the next folder too.
+        if let policy = try LedgerFolder(archive).read(TilePath.policy(start.policy)) {
+            _ = try LedgerFolder(state.ledger).writePolicy(policy)
+        }
         try await sequencer(store, start, time, key).flush()
         try await store.setMark(RotationMark.done.name, RotationMark.done.value)
-        let tokens = try await store.counts().tokens
-        Terminal.out("closed \(mark.old.name): the log lies in \(archive) with its ledger.vkey, and its private key is destroyed")
+        tell(mark.old, key, try await store.counts().tokens)
+    }
+
+    private func tell(_ old: VerifierKey, _ key: SigningKey, _ tokens: Int) {
+        Terminal.out("closed \(old.name): the log lies in \(archive) with its ledger.vkey, and its private key is destroyed")
         Terminal.out("began \(next): \(tokens) live token\(tokens == 1 ? " goes" : "s go") on in it")
         Terminal.out("Auditors need: \(key.verifierKey.description)")
         Terminal.out("Witnesses, and witness policies, name a log's key: give them this one.")

@@ -1,0 +1,41 @@
+// Preloaded by tests: ends the process, as `kill -9` would, just before its KILL_AT-th call that changes a file, a name or what is durable.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static void count(void) {
+    static atomic_long calls;
+    const char *last = getenv("KILL_AT");
+    if (last && atomic_fetch_add(&calls, 1) + 1 == atol(last)) {
+        kill(getpid(), SIGKILL);
+        pause();
+    }
+}
+
+#define WRAP(type, name, parameters, arguments)                                     \
+    type name parameters {                                                          \
+        static type(*real) parameters;                                              \
+        if (!real) real = (type(*) parameters)dlsym(RTLD_NEXT, #name);              \
+        count();                                                                    \
+        return real arguments;                                                      \
+    }
+
+WRAP(int, rename, (const char *from, const char *to), (from, to))
+WRAP(int, renameat2, (int at, const char *from, int at2, const char *to, unsigned int flags), (at, from, at2, to, flags))
+WRAP(int, unlink, (const char *path), (path))
+WRAP(int, mkdir, (const char *path, mode_t mode), (path, mode))
+WRAP(int, rmdir, (const char *path), (path))
+WRAP(int, fsync, (int file), (file))
+WRAP(int, fdatasync, (int file), (file))
+WRAP(int, syncfs, (int file), (file))
+WRAP(int, ftruncate, (int file, off_t size), (file, size))
+WRAP(int, ftruncate64, (int file, off64_t size), (file, size))
+WRAP(ssize_t, pwrite, (int file, const void *bytes, size_t size, off_t at), (file, bytes, size, at))
+WRAP(ssize_t, pwrite64, (int file, const void *bytes, size_t size, off64_t at), (file, bytes, size, at))
