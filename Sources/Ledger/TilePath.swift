@@ -3,6 +3,8 @@ public enum TilePath {
     /// Hashes in a full tile, entries in a full bundle.
     public static let fullWidth = 256
     public static let checkpoint = "checkpoint"
+    /// Tiles in one folder.
+    static let groupWidth: UInt64 = 1000
 
     /// The full tile of the hashes of subtrees of `256^level` leaves.
     public static func hashes(level: Int, index: UInt64) -> String { "tile/\(level)/\(number(index))" }
@@ -25,11 +27,11 @@ public enum TilePath {
 
     /// `1234067` is `x001/x234/067`.
     private static func number(_ index: UInt64) -> String {
-        var groups = [digits(index % 1000)]
-        var rest = index / 1000
+        var groups = [digits(index % groupWidth)]
+        var rest = index / groupWidth
         while rest > 0 {
-            groups.append("x" + digits(rest % 1000))
-            rest /= 1000
+            groups.append("x" + digits(rest % groupWidth))
+            rest /= groupWidth
         }
         return groups.reversed().joined(separator: "/")
     }

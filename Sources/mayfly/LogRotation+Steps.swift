@@ -55,6 +55,7 @@ extension LogRotation {
             throw CheckFailed("mayfly: \(state.ledgerKey) is not the key of \(mark.old.name)")
         }
         try await sequencer(store, start, time, key).flush()
+        LedgerFolder(state.ledger).tidy()
     }
 
     /// Makes the new key, and has the store begin the new log.

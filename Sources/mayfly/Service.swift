@@ -127,6 +127,7 @@ final class Service: Sendable {
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, refusals: { await broker.takeRefusals() })
         try await sequencer.recover()
+        folder.tidy()
         _ = try folder.writePolicy(settings.policy.bytes)
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
