@@ -61,6 +61,15 @@ def test_only_a_kept_checkpoint_convicts_the_twin(verify):
         assert done.returncode == 1 and "rewritten" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
+def test_the_proof_is_of_the_purge_that_the_twin_moved():
+    """It verifies without the log, and is about that ref and no other."""
+    proof, key = SAMPLE / "purge.tlog-proof", SAMPLE / "ledger.vkey"
+    moved = json.loads((set(read(SAMPLE).raw) - set(read(TWIN).raw)).pop())
+    done = mayfly("audit", "verify", "--proof", proof, "--key", key, "--ref", moved["ref"])
+    assert done.returncode == 0 and moved["at"] in done.stdout, done.stdout + done.stderr
+    assert mayfly("audit", "verify", "--proof", proof, "--key", key, "--ref", "0" * 32).returncode == 1
+
+
 def test_the_sample_tells_of_everything():
     log = read(SAMPLE)
     log.check()
