@@ -18,8 +18,8 @@ and asks
      likely: the guess is the token that most of them share. Sides that are needed for one list are ruled out for others.
   2. Which two refs are one room's? They have the same `until`, and when the room ends or is closed both are purged in one window for one
      cause. Among several, the likeliest pairs go first: one sealed just as long before the end as the app lets rooms live, the other
-     soon after it, pushes to both close together. Apple's records add nothing to this.
-  3. Which two phones met? Both answers together.
+     soon after it, pushes to both close together.
+  3. Which two phones met? Both answers together. (To let one answer help in finding the other was tried; it gains a hundredth.)
 
 Left out is what would help more: people who meet again and again, and a view of the network.
 """
