@@ -274,7 +274,7 @@ def print_links(options):
                push["headers"].get("apns-collapse-id")) for push in json.loads(Path(options.pushes).read_text())]
     phones = link_phones(lives, pushes, window, options.slack)
     partners = link_rooms(lives, window, options.lives)
-    print(f"{'ref':32}  {'phone':10}  {'likely':6}  {'the same room as':32}")
+    print(f"{'ref':32}  {'phone':10}  {'likely':6}  the same room as")
     for life in sorted(lives, key=lambda life: (life.sealed, life.ref)):
         token, share = best_guess(phones.get(life.ref, ()))
         print(f"{life.ref}  {token[:8] + '…' if token else '-':10}  {f'{share:.0%}' if token else '-':6}  {partners.get(life.ref, '-')}")

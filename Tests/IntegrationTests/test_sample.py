@@ -128,6 +128,14 @@ def test_the_handbook_prints_what_it_says(tmp_path):
         assert matches(expected, done.stdout), f"$ {command}\n--- expected\n{expected}\n--- got\n{done.stdout}"
 
 
+def test_the_handbook_explains_every_complaint():
+    source = (REPOSITORY / "Sources/Ledger/VerificationFailure.swift").read_text()
+    cases = re.findall(r'^ +case ([\w, ]+?)(?: = "(\w+)")?$', source[source.index("enum Code"):], re.M)
+    codes = {code for names, raw in cases for code in (raw or names).split(", ")}
+    told = set(re.findall(r"`(\w+)`", HANDBOOK[HANDBOOK.index("| code | means |"):HANDBOOK.index("## Keep checkpoints")]))
+    assert {"missing", "rewritten", "purged_late"} <= codes and codes <= told, codes - told
+
+
 def test_the_linkers_table_is_the_handbooks():
     """Its first rows, which take seconds, are printed anew; each row depends on its own seed only."""
     table = re.findall(r"^\| [\d,]+ \| \d+ s \|.*$", HANDBOOK, re.M)
