@@ -12,7 +12,8 @@ from processes import REPOSITORY, eventually
 
 
 def linker(*arguments):
-    done = subprocess.run([sys.executable, REPOSITORY / "audit/linker.py", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, REPOSITORY / "audit/linker.py", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
