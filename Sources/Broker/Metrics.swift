@@ -8,6 +8,8 @@ public final class Metrics: Sendable {
         case knocksQueued, knocksThrottled, knocksUnneeded
         case pushesDelivered, pushesFailed, tokensPurged
         case refused, ratchetSteps, entriesPublished
+        /// Cosignatures that came, requests to witnesses that brought none, and heads without the witnesses' quorum, counted at each try.
+        case cosignatures, witnessFailures, quorumMissed
         /// Something an operator must look at: a clock step, a setting that APNs refuses, a log that can't be written.
         case alarms
 
@@ -26,6 +28,9 @@ public final class Metrics: Sendable {
             case .refused: "mayfly_requests_refused_total"
             case .ratchetSteps: "mayfly_ratchet_steps_total"
             case .entriesPublished: "mayfly_ledger_entries_published_total"
+            case .cosignatures: "mayfly_ledger_cosignatures_total"
+            case .witnessFailures: "mayfly_ledger_witness_failures_total"
+            case .quorumMissed: "mayfly_ledger_quorum_missed_total"
             case .alarms: "mayfly_alarms_total"
             }
         }

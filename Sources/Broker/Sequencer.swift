@@ -4,10 +4,18 @@ public import Storage
 
 /// Brings the entries of closed windows into the log and the log into its folder.
 ///
-/// Order: sign the new head and commit it to the store by compare-and-swap, write tiles and bundles, write the checkpoint, let
-/// the store forget its copies. After a crash anywhere in between, `recover` finds the folder equal to the store's head or
-/// behind it, and publishes the rest again. It has a loop of its own, since the folder waits for the disk.
+/// Order: sign the new head and commit it to the store by compare-and-swap, have it cosigned, write tiles and bundles, write the
+/// checkpoint, let the store forget its copies. After a crash anywhere in between, `recover` finds the folder equal to the store's
+/// head or behind it, and publishes the same head again. It has a loop of its own, since the folder waits for the disk.
 public actor Sequencer: LoopActor {
+    /// What becomes of a head that the witnesses' quorum does not cosign.
+    public enum WitnessFailureMode: String, Sendable {
+        /// It is published with the cosignatures that came.
+        case open
+        /// It waits in the store, and what comes after it.
+        case closed
+    }
+
     public nonisolated let loop: EventLoop
     private let store: any Store
     private let folder: LedgerFolder
@@ -17,16 +25,25 @@ public actor Sequencer: LoopActor {
     private let time: BrokerTime
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
+    private let witnesses: Witnesses?
+    private let witnessFailure: WitnessFailureMode
     /// What was refused since the last window.
     private let refusals: @Sendable () async -> [Entry.Op]
     private var tiles = TileLog()
+    /// The last publication failed: the store may be ahead of the folder.
+    private var isFailing = false
+    /// Whether the last head was published without the witnesses' quorum.
+    private var isUnwitnessed = false
+    /// The published head, while cosignatures are missing under it.
+    private var lacking: Witnesses.Head?
 
     /// Entries in one publication.
     private static let batch = 16_384
 
     public init(
         loop: EventLoop, store: any Store, folder: LedgerFolder, key: SigningKey, resolution: UInt64, time: BrokerTime,
-        metrics: Metrics, log: @escaping @Sendable (String) -> Void, refusals: @escaping @Sendable () async -> [Entry.Op]
+        metrics: Metrics, log: @escaping @Sendable (String) -> Void, witnesses: Witnesses? = nil,
+        witnessFailure: WitnessFailureMode = .closed, refusals: @escaping @Sendable () async -> [Entry.Op]
     ) {
         self.loop = loop
         self.store = store
@@ -36,6 +53,8 @@ public actor Sequencer: LoopActor {
         self.time = time
         self.metrics = metrics
         self.log = log
+        self.witnesses = witnesses
+        self.witnessFailure = witnessFailure
         self.refusals = refusals
     }
 
@@ -46,6 +65,10 @@ public actor Sequencer: LoopActor {
         case gap
         /// Another process moved the head.
         case overtaken
+        /// Too few witnesses cosigned.
+        case quorumMissed
+        /// Witnesses without whom there is no quorum say that this log was rewritten or set back.
+        case contradicted(String)
 
         public var description: String {
             switch self {
@@ -53,57 +76,40 @@ public actor Sequencer: LoopActor {
                 "the database's log head is not signed by keys/ledger.key: key and database belong to different logs"
             case .gap: "the ledger folder is behind the database, and the entries between are in neither: restore the folder"
             case .overtaken: "another broker writes to this ledger: one state folder takes one broker"
+            case .quorumMissed: "the witnesses' quorum was not reached"
+            case .contradicted(let said):
+                "witnesses contradict this ledger, and without them there is no quorum. \(said). Nothing is published: find out which is true. "
+                    + "If database and folder are old copies, put the newer ones back, or start a new ledger under another origin; "
+                    + "a witness that lies leaves the witness policy"
             }
         }
     }
 
-    /// Compares folder and store, and publishes what the folder lacks.
-    /// - Throws: when the folder is ahead of the store or differs from it: then nothing may be started.
+    /// Compares folder and store, publishes what the folder lacks, and asks all witnesses whether they stand by the head.
+    /// - Throws: when the folder is ahead of the store or differs from it, or witnesses say so: then nothing may be started. A quorum that is
+    ///   only missing does not stop a start: entries wait.
     public func recover() async throws {
-        guard let head = try await store.logHead() else {
-            if case .current(let log) = try folder.standing(comparedWith: nil, key: key.verifierKey) { tiles = log }
-            // The head of the empty log: from its first moment on there is something to keep and compare with.
-            let plan = tiles.append([])
-            let note = key.sign(size: 0, root: plan.root)
-            let head = LogHead(size: 0, checkpoint: String(decoding: note.encoded, as: UTF8.self), window: 0)
-            guard try await store.commit(head, after: 0, entries: []) else { throw Failure.overtaken }
-            try folder.publish(plan, checkpoint: note)
-            return
+        do {
+            try await catchUp(asksAll: true)
+        } catch Failure.quorumMissed {
+            noteFailure(Failure.quorumMissed)
         }
-        guard let note = SignedNote(Array(head.checkpoint.utf8)), let checkpoint = note.checkpoint(signedBy: key.verifierKey),
-            checkpoint.size == head.size
-        else { throw Failure.foreignHead }
-        switch try folder.standing(comparedWith: checkpoint, key: key.verifierKey) {
-        case .current(let log):
-            tiles = log
-        case .behind(let log):
-            let (first, entries) = try await store.unpublished()
-            guard first <= log.size, first + UInt64(entries.count) == head.size else { throw Failure.gap }
-            let plan = log.append(Array(entries[Int(log.size - first)...]))
-            guard plan.newSize == checkpoint.size, plan.root == checkpoint.root else { throw Failure.gap }
-            try folder.publish(plan, checkpoint: note)
-            tiles = plan.log
-        }
-        try await store.published(upTo: head.size)
     }
 
     /// Publishes window after window until the task is cancelled.
     public func run() async {
-        var failing = false
         while !Task.isCancelled {
             let now = time.now
             let next = (now / 1_000 / resolution + 1) * resolution * 1_000
             try? await loop.sleep(next - now + 2)
             do {
                 // What was committed and not published has to be found again, whether more has come since or not.
-                if failing { try await recover() }
+                if isFailing { try await catchUp() }
                 try await publish(before: time.now / 1_000 / resolution * resolution)
-                if failing { log("ledger: publishing again") }
-                failing = false
+                if isFailing { log("ledger: publishing again") }
+                isFailing = false
             } catch {
-                if !failing { log("ledger: can't publish (\(error)); entries wait in the database, trying again every window") }
-                failing = true
-                metrics.add(.alarms)
+                noteFailure(error)
             }
         }
     }
@@ -111,8 +117,46 @@ public actor Sequencer: LoopActor {
     /// Publishes everything, the open window included: what comes later belongs to a later window.
     public func flush() async throws {
         // What was committed and could not be written may still lie between.
-        try await recover()
+        try await catchUp()
         try await publish(before: .max)
+    }
+
+    private func noteFailure(_ error: any Error) {
+        if !isFailing { log("ledger: can't publish (\(error)); entries wait in the database, trying again every window") }
+        isFailing = true
+        metrics.add(.alarms)
+    }
+
+    private func catchUp(asksAll: Bool = false) async throws {
+        guard let head = try await store.logHead() else {
+            if case .current(let log) = try folder.standing(comparedWith: nil, key: key.verifierKey) { tiles = log }
+            // The head of the empty log: from its first moment on there is something to keep and compare with.
+            let plan = tiles.append([])
+            let note = key.sign(size: 0, root: plan.root)
+            let head = LogHead(size: 0, checkpoint: String(decoding: note.encoded, as: UTF8.self), window: 0)
+            guard try await store.commit(head, after: 0, entries: []) else { throw Failure.overtaken }
+            return try await publish(plan, note, window: 0)
+        }
+        guard let note = SignedNote(Array(head.checkpoint.utf8)), let checkpoint = note.checkpoint(signedBy: key.verifierKey),
+            checkpoint.size == head.size
+        else { throw Failure.foreignHead }
+        if asksAll, let witnesses, let published = try folder.checkpoint().flatMap({ SignedNote($0) }),
+            let size = published.checkpoint(signedBy: key.verifierKey)?.size
+        {
+            await witnesses.adopt(published, size: size)
+        }
+        switch try folder.standing(comparedWith: checkpoint, key: key.verifierKey) {
+        case .current(let log):
+            tiles = log
+            if asksAll { try await renew(witnessed(log.append([]), note, window: head.window), asksAll: true) }
+            try await store.published(upTo: head.size)
+        case .behind(let log):
+            let (first, entries) = try await store.unpublished()
+            guard first <= log.size, first + UInt64(entries.count) == head.size else { throw Failure.gap }
+            let plan = log.append(Array(entries[Int(log.size - first)...]))
+            guard plan.newSize == checkpoint.size, plan.root == checkpoint.root else { throw Failure.gap }
+            try await publish(plan, note, window: head.window)
+        }
     }
 
     /// Publishes the entries of all windows before `window` (unix seconds).
@@ -121,16 +165,61 @@ public actor Sequencer: LoopActor {
         if !refused.isEmpty { try await store.record(refused) }
         while true {
             let entries = try await store.closedEntries(before: window, limit: Self.batch)
-            guard let last = entries.last else { return }
+            guard let last = entries.last else { break }
             let plan = tiles.append(entries.map(\.bytes))
             let note = key.sign(size: plan.newSize, root: plan.root)
             let head = LogHead(size: plan.newSize, checkpoint: String(decoding: note.encoded, as: UTF8.self), window: last.window)
             guard try await store.commit(head, after: plan.oldSize, entries: entries) else { throw Failure.overtaken }
-            try folder.publish(plan, checkpoint: note)
-            tiles = plan.log
-            try await store.published(upTo: plan.newSize)
+            try await publish(plan, note, window: last.window)
             metrics.add(.entriesPublished, entries.count)
             if entries.count < Self.batch { return }
         }
+        if let lacking { try await renew(lacking) }
+    }
+
+    /// Has a committed head cosigned, shows it, and lets the store forget.
+    private func publish(_ plan: PublicationPlan, _ note: SignedNote, window: UInt64) async throws {
+        let note = try await cosigned(witnessed(plan, note, window: window))
+        try folder.publish(plan, checkpoint: note)
+        tiles = plan.log
+        try await store.published(upTo: plan.newSize)
+    }
+
+    // MARK: Witnesses
+
+    private func witnessed(_ plan: PublicationPlan, _ note: SignedNote, window: UInt64) -> Witnesses.Head {
+        Witnesses.Head(note: note, size: plan.newSize, root: plan.root, window: window, source: folder.source(after: plan))
+    }
+
+    /// The head with its cosignatures, if it may be published.
+    private func cosigned(_ head: Witnesses.Head) async throws -> SignedNote {
+        guard let witnesses else { return head.note }
+        let round = await witnesses.cosign(head)
+        if let said = round.contradiction { throw Failure.contradicted(said) }
+        if !round.isSatisfied {
+            metrics.add(.quorumMissed)
+            if witnessFailure == .closed { throw Failure.quorumMissed }
+            metrics.add(.alarms)
+            if !isUnwitnessed { log("ledger: publishing without the witnesses' quorum, as --witness-failure open says") }
+        } else if isUnwitnessed {
+            log("ledger: the witnesses' quorum is reached again")
+        }
+        isUnwitnessed = !round.isSatisfied
+        lacking = round.isComplete ? nil : head
+        return round.note
+    }
+
+    /// Puts cosignatures that came later under the published head.
+    private func renew(_ head: Witnesses.Head, asksAll: Bool = false) async throws {
+        guard let witnesses else { return }
+        let round = await witnesses.cosign(head, asksAll: asksAll)
+        // What is public can't be held back; but nothing follows on it.
+        if let said = round.contradiction { throw Failure.contradicted(said) }
+        if round.isSatisfied, isUnwitnessed {
+            log("ledger: the witnesses' quorum is reached again")
+            isUnwitnessed = false
+        }
+        if round.note.encoded != (try folder.checkpoint()) { try folder.publish(tiles.append([]), checkpoint: round.note) }
+        lacking = round.isComplete ? nil : head
     }
 }

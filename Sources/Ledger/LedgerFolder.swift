@@ -79,6 +79,15 @@ public struct LedgerFolder: Sendable {
         removePartials(behind: plan.files)
     }
 
+    /// The folder as it will be once the plan is published: proofs of its head can be made before anything is shown.
+    public func source(after plan: PublicationPlan) -> any LogSource {
+        let files = Dictionary(plan.files.map { ($0.path, $0.bytes) }) { _, last in last }
+        return FunctionSource { path in
+            if let bytes = files[path] { return bytes }
+            return try read(path)
+        }
+    }
+
     /// Keeps a policy under its digest, durably, before the entry that names it is recorded.
     public func writePolicy(_ bytes: [UInt8]) throws(Failure) -> Digest {
         let digest = Digest.sha256(bytes.span)

@@ -16,6 +16,8 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
     public var failed: UInt64 = 0
     /// Older checkpoints that the log continues.
     public var compared = 0
+    /// Witnesses of the policy whose cosignatures hold; nil when no policy was given.
+    public var cosignatures: Int?
 
     public init() {}
 
@@ -28,5 +30,6 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
         return
             "\(origin): \(size) entries, \(span); \(sealed) sealed, \(live) live, \(purged) purged (\(excused) late and excused); "
             + "\(opened) opened, \(delivered) delivered, \(failed) failed; \(compared) older checkpoints hold"
+            + (cosignatures.map { "; \($0) cosignatures hold" } ?? "")
     }
 }

@@ -21,6 +21,21 @@ public struct TileReader: Sendable {
         return ConsistencyProof(oldSize: oldSize, newSize: size, hashes: try await hashes(of: ranges))
     }
 
+    /// What a witness that has the head of `oldSize` (0: none) wants to see: a proof that was held against `root`, the signed one.
+    /// - Precondition: `oldSize <= size`.
+    /// - Throws: also when the tiles do not lead to that root.
+    public mutating func consistencyProof(
+        oldSize: UInt64, leadingTo root: Digest
+    ) async throws(VerificationFailure) -> [Digest] {
+        guard oldSize > 0, oldSize < size else { return [] }
+        let proof = try await consistencyProof(oldSize: oldSize)
+        let oldRoot = try await hashes(of: [0..<oldSize])[0]
+        guard proof.isValid(oldRoot: oldRoot, newRoot: root) else {
+            throw VerificationFailure(.tree, "the tiles do not lead from \(oldSize) entries to the signed root of \(size)")
+        }
+        return proof.hashes
+    }
+
     /// The bytes of the entries of one bundle, those from `256 * bundle` on.
     /// - Precondition: `256 * bundle < size`.
     public func entries(bundle index: UInt64) async throws(VerificationFailure) -> [[UInt8]] {

@@ -31,6 +31,8 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
         // The keys.
         case ratchetLate = "ratchet_late"
         case ratchetEarly = "ratchet_early"
+        /// The witnesses that are asked for have not cosigned.
+        case cosignatures
     }
 
     public var code: Code

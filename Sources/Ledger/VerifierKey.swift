@@ -54,10 +54,11 @@ public struct VerifierKey: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// When a witness signed: the unix seconds at the front of its signature.
+    /// When a witness signed: the unix seconds at the front of its signature. Nil for another length, or a time past 2^63 - 1.
     public static func cosignatureSeconds(_ signature: [UInt8]) -> UInt64? {
         guard signature.count == 8 + Ed25519.signatureCount else { return nil }
-        return signature.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+        let seconds = signature.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+        return seconds <= UInt64(Int64.max) ? seconds : nil
     }
 
     /// Not empty, no white space, no control character, no plus sign.

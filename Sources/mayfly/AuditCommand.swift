@@ -9,7 +9,7 @@ enum AuditCommand {
         if words.asksForHelp {
             return Terminal.out(
                 """
-                usage: mayfly audit verify DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--json]
+                usage: mayfly audit verify DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--json]
                        mayfly audit prove DIR|URL REF|INDEX --key VKEY [--out FILE]
                        mayfly audit verify --proof FILE --key VKEY [--ref REF] [--json]
                        mayfly audit show DIR|URL --key VKEY
@@ -18,13 +18,15 @@ enum AuditCommand {
                   show     the entries under the checkpoint, one a line, as they lie in the log
                   --key    the log's public key: the line in ledger.vkey, or a file that holds it
                   --since  a checkpoint kept from earlier, which the log must continue
+                  --policy a C2SP tlog-policy file: its quorum of witnesses must have cosigned the checkpoint
                   --out    the proof's file, - for standard output. Default: INDEX.tlog-proof in this folder
                   --proof  a proof's file, checked by itself: exit 0 and what it proves, or exit 1 and what is wrong
                   --ref    the ref that the proved entry must be about
                 """)
         }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: [], switches: ["json"], options: ["key", "since", "out", "proof", "ref"])
+            words, environment: Environment.all, keys: [], switches: ["json"],
+            options: ["key", "since", "policy", "out", "proof", "ref"])
         guard let text = configuration.repeated["key"]?.last else {
             throw UsageError("--key is missing: the line in ledger.vkey")
         }
@@ -73,8 +75,11 @@ enum AuditCommand {
                 throw CheckFailed("\(path) can't be read: \(error)")
             }
         }
+        let demand = try configuration.repeated["policy"]?.last.map { path in
+            Verifier.Demand(try WitnessSettings.policy(path), now: Clock.wallMs / 1_000)
+        }
         do throws(VerificationFailure) {
-            let report = try await Verifier(source, key: key).verify(since: older)
+            let report = try await Verifier(source, key: key, demand: demand).verify(since: older)
             Terminal.out(configuration.switches.contains("json") ? json(report) : "good: \(report)")
         } catch {
             if configuration.switches.contains("json") { Terminal.out(json(error)) }
@@ -95,7 +100,8 @@ enum AuditCommand {
     private static func json(_ report: Report) -> String {
         "{\"good\":true,\"origin\":\"\(report.origin)\",\"size\":\(report.size),\"sealed\":\(report.sealed),\"live\":\(report.live),"
             + "\"purged\":\(report.purged),\"excused\":\(report.excused),\"opened\":\(report.opened),"
-            + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"compared\":\(report.compared)}"
+            + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"compared\":\(report.compared),"
+            + "\"cosignatures\":\(report.cosignatures.map { "\($0)" } ?? "null")}"
     }
 
     static func json(_ failure: VerificationFailure) -> String {

@@ -15,6 +15,8 @@ enum Key: String, CaseIterable {
     case node
     case resolution
     case policy
+    case witnessPolicy = "witness-policy"
+    case witnessFailure = "witness-failure"
     case apnsKeyPath = "apns-key-path"
     case apnsKeyID = "apns-key-id"
     case apnsTeamID = "apns-team-id"
@@ -71,6 +73,10 @@ enum Key: String, CaseIterable {
         case .node: "This broker's name in the log. Default: node-1."
         case .resolution: "Length of a ledger window in seconds, 1 to 3600. Default: 60."
         case .policy: "A policy file, or the name of a built-in policy. Default: rooms."
+        case .witnessPolicy:
+            "A C2SP tlog-policy file: the witnesses that are asked to cosign each checkpoint, with their URLs, and the quorum. Default: none are asked."
+        case .witnessFailure:
+            "What becomes of a checkpoint without the quorum: closed (entries wait until it is reached) or open (published as it is). Default: closed."
         case .apnsKeyPath: "Apple's token signing key, a .p8 file."
         case .apnsKeyID: "The key's id: 10 characters."
         case .apnsTeamID: "The team's id: 10 characters."

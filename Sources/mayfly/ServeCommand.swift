@@ -5,7 +5,7 @@ import Linux
 enum ServeCommand {
     static let keys: [Key] = [
         .state, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA, .trustedProxies, .origin,
-        .node, .resolution, .policy,
+        .node, .resolution, .policy, .witnessPolicy, .witnessFailure,
         .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsEnvironment, .apnsProduction, .apnsEndpoint, .apnsCA,
     ]
 

@@ -66,6 +66,7 @@ final class Service: Sendable {
         if let origin = settings.origin, origin != ledgerKey.verifierKey.name {
             throw CheckFailed("mayfly: the ledger key is for \(ledgerKey.verifierKey.name), not for \(origin)")
         }
+        try settings.witnesses?.check(ledgerKey.verifierKey)
         guard let node = EntryText(settings.node) else { throw UsageError("--node takes 1 to 128 visible ASCII characters") }
 
         let starts = try startEntries(settings, node)
@@ -125,7 +126,8 @@ final class Service: Sendable {
             settings: Broker.Settings(topic: settings.topic, environment: settings.environment), metrics: metrics, log: log)
         let sequencer = Sequencer(
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
-            metrics: metrics, log: log, refusals: { await broker.takeRefusals() })
+            metrics: metrics, log: log, witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),
+            witnessFailure: settings.witnesses?.failureMode ?? .closed, refusals: { await broker.takeRefusals() })
         try await sequencer.recover()
         folder.tidy()
         _ = try folder.writePolicy(settings.policy.bytes)

@@ -17,6 +17,7 @@ struct ServiceSettings {
     let node: String
     let resolution: UInt64
     let policy: Policy
+    let witnesses: WitnessSettings?
     let topic: String
     let environment: PushEnvironment
     let apnsKey: ES256.PrivateKey
@@ -66,6 +67,7 @@ struct ServiceSettings {
             throw CheckFailed(
                 "mayfly: the policy \(policy.name) has no template \(Broker.template) without fields, which rooms send")
         }
+        witnesses = try WitnessSettings(configuration)
         topic = try configuration.required(.apnsBundleID)
         environment = try Self.environment(configuration)
         apnsKeyID = try configuration.required(.apnsKeyID)

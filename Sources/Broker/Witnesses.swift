@@ -1,0 +1,237 @@
+public import EventLoop
+public import Ledger
+import Linux
+
+/// Asks the witnesses of a policy to cosign the log's heads: all at once, within one deadline.
+///
+/// A witness that fails is left alone for a while that doubles with each failure, so that one that stalls does not hold up every window.
+/// What a witness said against this log stands until it cosigns again: neither a later silence nor a restart of ours takes it back.
+public actor Witnesses: LoopActor {
+    public struct Answer: Sendable {
+        public var status: UInt16
+        public var contentType: String?
+        public var body: [UInt8]
+
+        public init(status: UInt16, contentType: String?, body: [UInt8]) {
+            (self.status, self.contentType, self.body) = (status, contentType, body)
+        }
+    }
+
+    /// Sends a POST and waits for the whole answer, at most `answerLimit` bytes. May throw any error; its text is logged.
+    public typealias Post = @Sendable (_ url: String, _ body: [UInt8], _ timeoutMs: UInt64) async throws -> Answer
+
+    /// The largest answer taken, in bytes.
+    public static let answerLimit = 64 << 10
+
+    /// A head that the store has committed to, and what is needed to prove that it continues earlier ones.
+    struct Head: Sendable {
+        let note: SignedNote
+        let size: UInt64
+        let root: Digest
+        /// Unix seconds of the window of the last entry.
+        let window: UInt64
+        let source: any LogSource
+    }
+
+    /// What a round came to.
+    struct Round: Sendable {
+        /// The head with all cosignatures that there are for it.
+        var note: SignedNote
+        var isSatisfied: Bool
+        /// Whether no witness is missing.
+        var isComplete: Bool
+        /// What witnesses say against this log, if the others can't make up the quorum without them.
+        var contradiction: String?
+    }
+
+    private struct Standing {
+        /// The size of the last head it is known to have cosigned.
+        var knownSize: UInt64 = 0
+        var failures = 0
+        /// Monotonic ms before which it is not asked.
+        var dueMs: UInt64 = 0
+        /// A request is under way; overdue once its round is over.
+        var isAsked = false
+        var isOverdue = false
+        var contradiction: WitnessFailure?
+    }
+
+    public nonisolated let loop: EventLoop
+    private let policy: WitnessPolicy
+    private let time: BrokerTime
+    private let metrics: Metrics
+    private let log: @Sendable (String) -> Void
+    private let post: Post
+    private let roundMs: UInt64
+
+    private var standings: [Standing]
+    /// The head being cosigned, and its cosignatures by the witnesses' places in the policy.
+    private var text = ""
+    private var collected: [Int: SignedNote.Signature] = [:]
+    private var waiting: CheckedContinuation<Void, Never>?
+
+    /// The first pause after a failure, and the longest.
+    private static let firstPauseMs: UInt64 = 1_000
+    private static let longestPauseMs: UInt64 = 60_000
+
+    /// - Parameters:
+    ///   - policy: one whose witnesses have URLs; one without is never asked.
+    ///   - roundMs: how long a round may take.
+    public init(
+        loop: EventLoop, policy: WitnessPolicy, time: BrokerTime, metrics: Metrics, log: @escaping @Sendable (String) -> Void,
+        roundMs: UInt64 = 5_000, post: @escaping Post
+    ) {
+        self.loop = loop
+        self.policy = policy
+        self.time = time
+        self.metrics = metrics
+        self.log = log
+        self.roundMs = roundMs
+        self.post = post
+        standings = Array(repeating: Standing(), count: policy.witnesses.count)
+    }
+
+    /// Takes up the cosignatures under the published checkpoint: they are kept as long as that head stands, and tell what each witness has.
+    func adopt(_ published: SignedNote, size: UInt64) {
+        begin(published.text)
+        for (index, witness) in policy.witnesses.enumerated() {
+            let own = published.signatures.first { line in
+                line.name == witness.key.name && line.keyID == witness.key.id && witness.key.isValid(line.bytes, text: text)
+            }
+            guard let own else { continue }
+            collected[index] = own
+            standings[index].knownSize = max(standings[index].knownSize, size)
+        }
+    }
+
+    /// Asks the witnesses whose cosignature under this head is missing, and whose pause is over.
+    /// - Parameter asksAll: those who have cosigned it too, whether they still stand by it.
+    func cosign(_ head: Head, asksAll: Bool = false) async -> Round {
+        begin(head.note.text)
+        let deadlineMs = Clock.monotonicMs + roundMs
+        for (index, standing) in standings.enumerated() {
+            guard policy.witnesses[index].url != nil, asksAll || collected[index] == nil, !standing.isAsked,
+                standing.dueMs <= Clock.monotonicMs
+            else { continue }
+            standings[index].isAsked = true
+            Task { end(index, of: head, await ask(index, head, deadlineMs)) }
+        }
+        await wait(until: deadlineMs)
+        for (index, standing) in standings.enumerated() where standing.isAsked && !standing.isOverdue {
+            standings[index].isOverdue = true
+            noteFailure(index, .silent("no answer in time"))
+        }
+        return round(head)
+    }
+
+    private func begin(_ text: String) {
+        guard text != self.text else { return }
+        self.text = text
+        collected = [:]
+    }
+
+    private func round(_ head: Head) -> Round {
+        var note = SignedNote(text: head.note.text, signatures: head.note.signatures)
+        for (_, signature) in collected.sorted(by: { $0.key < $1.key }) { note.append(signature) }
+        let against = standings.indices.filter { standings[$0].contradiction != nil }
+        let others = Set(standings.indices).subtracting(against)
+        return Round(
+            note: note, isSatisfied: policy.isSatisfied(by: Set(collected.keys)), isComplete: collected.count == standings.count,
+            contradiction: policy.isSatisfied(by: others)
+                ? nil
+                : against.map { "\(policy.witnesses[$0].name): \(standings[$0].contradiction!)" }.joined(separator: "; "))
+    }
+
+    // MARK: One witness
+
+    private enum Ending: Sendable {
+        case cosigned(SignedNote.Signature)
+        case failed(WitnessFailure)
+        /// It could not be asked or did not answer.
+        case silent(String)
+    }
+
+    private func ask(_ index: Int, _ head: Head, _ deadlineMs: UInt64) async -> Ending {
+        let witness = policy.witnesses[index]
+        guard let prefix = witness.url else { return .silent("it has no URL") }
+        let url = prefix + (prefix.hasSuffix("/") ? "" : "/") + "add-checkpoint"
+        var exchange = WitnessExchange(
+            key: witness.key, head: head.note, size: head.size, knownSize: standings[index].knownSize)
+        var tiles = TileReader(head.source, size: head.size)
+        do {
+            while true {
+                let proof = try await tiles.consistencyProof(oldSize: exchange.oldSize, leadingTo: head.root)
+                let now = Clock.monotonicMs
+                guard now < deadlineMs else { return .silent("no answer in time") }
+                let answer = try await post(url, exchange.body(proof: proof), deadlineMs - now)
+                let dates = WitnessPolicy.dates(lastEntry: head.window, now: time.now / 1_000)
+                switch exchange.take(status: answer.status, contentType: answer.contentType, body: answer.body, dates: dates) {
+                case .ask: standings[index].knownSize = exchange.oldSize
+                case .cosigned(let signature): return .cosigned(signature)
+                case .failed(let failure): return .failed(failure)
+                }
+            }
+        } catch { return .silent("\(error)") }
+    }
+
+    private func end(_ index: Int, of head: Head, _ ending: Ending) {
+        let wasOverdue = standings[index].isOverdue
+        standings[index].isAsked = false
+        standings[index].isOverdue = false
+        switch ending {
+        case .cosigned(let signature):
+            if standings[index].failures > 0 { log("witness \(policy.witnesses[index].name): cosigns again") }
+            standings[index] = Standing(knownSize: head.size)
+            // One that comes too late for its round may still be in time for its head.
+            if head.note.text == text { collected[index] = signature }
+            metrics.add(.cosignatures)
+        case .failed, .silent:
+            if !wasOverdue { noteFailure(index, ending) }
+        }
+        if !standings.contains(where: { $0.isAsked && !$0.isOverdue }) { wake() }
+    }
+
+    private func noteFailure(_ index: Int, _ ending: Ending) {
+        let name = policy.witnesses[index].name
+        metrics.add(.witnessFailures)
+        let isFirst = standings[index].failures == 0
+        standings[index].failures += 1
+        let doublings = UInt64(min(standings[index].failures - 1, 10))
+        let pause = min(Self.firstPauseMs << doublings, Self.longestPauseMs)
+        standings[index].dueMs = Clock.monotonicMs + pause
+        if case .failed(let failure) = ending, failure.isContradiction {
+            let isNew = standings[index].contradiction == nil
+            standings[index].contradiction = failure
+            if isNew {
+                metrics.add(.alarms)
+                log("witness \(name): contradicts this log: \(failure)")
+            }
+        } else if isFirst {
+            metrics.add(.alarms)
+            log("witness \(name): did not cosign: \(Self.reason(ending)); asking again, after a minute at most")
+        }
+    }
+
+    private static func reason(_ ending: Ending) -> String {
+        switch ending {
+        case .cosigned: ""
+        case .failed(let failure): failure.description
+        case .silent(let reason): reason
+        }
+    }
+
+    // MARK: Waiting
+
+    private func wait(until deadlineMs: UInt64) async {
+        let now = Clock.monotonicMs
+        guard now < deadlineMs, standings.contains(where: { $0.isAsked && !$0.isOverdue }) else { return }
+        let timer = loop.after(deadlineMs - now) { self.assumeIsolated { $0.wake() } }
+        await withCheckedContinuation { waiting = $0 }
+        loop.cancel(timer)
+    }
+
+    private func wake() {
+        waiting?.resume()
+        waiting = nil
+    }
+}

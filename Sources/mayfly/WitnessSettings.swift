@@ -1,0 +1,101 @@
+import Broker
+import EventLoop
+import HTTP1
+import HTTPServer
+import Ledger
+import Linux
+import TLS
+
+/// Which witnesses cosign the log, and what follows when they don't; read and checked before anything is opened.
+struct WitnessSettings {
+    let path: String
+    let policy: WitnessPolicy
+    let failureMode: Sequencer.WitnessFailureMode
+
+    /// Nil without `--witness-policy`.
+    init?(_ configuration: Configuration) throws {
+        guard let path = configuration[.witnessPolicy] else {
+            guard configuration[.witnessFailure] == nil else {
+                throw UsageError("--witness-failure means nothing without --witness-policy")
+            }
+            return nil
+        }
+        guard let mode = Sequencer.WitnessFailureMode(rawValue: configuration[.witnessFailure] ?? "closed") else {
+            throw UsageError("--witness-failure takes open or closed")
+        }
+        self.path = path
+        failureMode = mode
+        policy = try Self.policy(path)
+        guard !policy.witnesses.isEmpty else { throw CheckFailed("mayfly: \(path) names no witness: leave --witness-policy out") }
+        for witness in policy.witnesses { try Self.check(witness, path) }
+    }
+
+    static func policy(_ path: String) throws -> WitnessPolicy {
+        let bytes: [UInt8]
+        do {
+            bytes = try File.read(path, limit: WitnessPolicy.byteLimit + 1)
+        } catch {
+            throw CheckFailed("mayfly: the witness policy \(path) can't be read: \(error)")
+        }
+        do {
+            return try WitnessPolicy(bytes)
+        } catch {
+            throw CheckFailed("mayfly: \(path): \(error)")
+        }
+    }
+
+    /// A policy that lists logs must list this one.
+    func check(_ key: VerifierKey) throws {
+        guard policy.admits(key) else {
+            throw CheckFailed("mayfly: \(path) is for other logs: none of its log lines is \(key)")
+        }
+    }
+
+    private static func check(_ witness: WitnessPolicy.Witness, _ path: String) throws {
+        guard let url = witness.url else {
+            throw CheckFailed("mayfly: \(path): the witness \(witness.name) has no URL to be asked at")
+        }
+        guard url.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f && !"?#@".utf8.contains($0) }) else {
+            throw CheckFailed("mayfly: \(path): the URL of the witness \(witness.name) must be ASCII, without ?, # and @")
+        }
+        if url.hasPrefix("https://"), url.utf8.count > 8 { return }
+        guard url.hasPrefix("http://"), isLoopback(url.dropFirst(7)) else {
+            throw CheckFailed(
+                "mayfly: \(path): the URL of the witness \(witness.name) must begin with https://, or http:// and a loopback address"
+            )
+        }
+    }
+
+    /// Whether an authority, and what follows it, is on this machine.
+    private static func isLoopback(_ rest: Substring) -> Bool {
+        let authority = String(rest.prefix { $0 != "/" })
+        guard !authority.hasPrefix("unix:") else { return false }
+        return (SocketAddress(parsing: authority) ?? SocketAddress(parsing: authority + ":80"))?.isLoopback ?? false
+    }
+
+    func start(
+        on loop: EventLoop, _ time: BrokerTime, _ metrics: Metrics, _ log: @escaping @Sendable (String) -> Void
+    ) throws -> Witnesses {
+        let isSecure = policy.witnesses.contains { $0.url?.hasPrefix("https:") == true }
+        let client = HTTPClient(loop: loop, tls: isSecure ? try TLSContext.client(trust: .system, alpn: ["http/1.1"]) : nil)
+        return Witnesses(loop: loop, policy: policy, time: time, metrics: metrics, log: log) { url, body, timeoutMs in
+            let deadlineMs = Clock.monotonicMs + timeoutMs
+            do throws(ClientError) {
+                return try await Self.post(client, url, body, timeoutMs)
+            } catch {
+                // The connection kept from the last window may have been closed as we wrote. Being asked twice changes nothing.
+                let now = Clock.monotonicMs
+                guard error == .closedEarly, now < deadlineMs else { throw error }
+                return try await Self.post(client, url, body, deadlineMs - now)
+            }
+        }
+    }
+
+    private static func post(
+        _ client: HTTPClient, _ url: String, _ body: [UInt8], _ timeoutMs: UInt64
+    ) async throws(ClientError) -> Witnesses.Answer {
+        let answer = try await client.send(
+            url, method: .post, body: body, timeoutMs: timeoutMs, maximumBytes: Witnesses.answerLimit)
+        return Witnesses.Answer(status: answer.status, contentType: answer.contentType, body: answer.body)
+    }
+}
