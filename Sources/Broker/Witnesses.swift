@@ -48,7 +48,7 @@ public actor Witnesses: LoopActor {
         /// The size of the last head it is known to have cosigned.
         var knownSize: UInt64 = 0
         var failures = 0
-        /// Monotonic ms before which it is not asked.
+        /// Steady ms before which it is not asked.
         var dueMs: UInt64 = 0
         /// A request is under way; overdue once its round is over.
         var isAsked = false
@@ -63,6 +63,8 @@ public actor Witnesses: LoopActor {
     private let log: @Sendable (String) -> Void
     private let post: Post
     private let roundMs: UInt64
+    /// Milliseconds of the clock that pauses are counted on.
+    private let steady: @Sendable () -> UInt64
 
     private var standings: [Standing]
     /// The head being cosigned, and its cosignatures by the witnesses' places in the policy.
@@ -79,7 +81,7 @@ public actor Witnesses: LoopActor {
     ///   - roundMs: how long a round may take.
     public init(
         loop: EventLoop, policy: WitnessPolicy, time: BrokerTime, metrics: Metrics, log: @escaping @Sendable (String) -> Void,
-        roundMs: UInt64 = 5_000, post: @escaping Post
+        roundMs: UInt64 = 5_000, steady: @escaping @Sendable () -> UInt64 = { Clock.monotonicMs }, post: @escaping Post
     ) {
         self.loop = loop
         self.policy = policy
@@ -87,6 +89,7 @@ public actor Witnesses: LoopActor {
         self.metrics = metrics
         self.log = log
         self.roundMs = roundMs
+        self.steady = steady
         self.post = post
         standings = Array(repeating: Standing(), count: policy.witnesses.count)
     }
@@ -111,7 +114,7 @@ public actor Witnesses: LoopActor {
         let deadlineMs = Clock.monotonicMs + roundMs
         for (index, standing) in standings.enumerated() {
             guard policy.witnesses[index].url != nil, asksAll || collected[index] == nil, !standing.isAsked,
-                standing.dueMs <= Clock.monotonicMs
+                standing.dueMs <= steady()
             else { continue }
             standings[index].isAsked = true
             Task { end(index, of: head, await ask(index, head, deadlineMs)) }
@@ -180,11 +183,15 @@ public actor Witnesses: LoopActor {
         standings[index].isOverdue = false
         switch ending {
         case .cosigned(let signature):
-            if standings[index].failures > 0 { log("witness \(policy.witnesses[index].name): cosigns again") }
-            standings[index] = Standing(knownSize: head.size)
-            // One that comes too late for its round may still be in time for its head.
+            // One that comes too late for its round may still be in time for its head; its pause stays, or it would hold up each round.
             if head.note.text == text { collected[index] = signature }
             metrics.add(.cosignatures)
+            standings[index].knownSize = head.size
+            standings[index].contradiction = nil
+            if wasOverdue { break }
+            if standings[index].failures > 0 { log("witness \(policy.witnesses[index].name): cosigns again") }
+            standings[index].failures = 0
+            standings[index].dueMs = 0
         case .failed, .silent:
             if !wasOverdue { noteFailure(index, ending) }
         }
@@ -198,7 +205,7 @@ public actor Witnesses: LoopActor {
         standings[index].failures += 1
         let doublings = UInt64(min(standings[index].failures - 1, 10))
         let pause = min(Self.firstPauseMs << doublings, Self.longestPauseMs)
-        standings[index].dueMs = Clock.monotonicMs + pause
+        standings[index].dueMs = steady() + pause
         if case .failed(let failure) = ending, failure.isContradiction {
             let isNew = standings[index].contradiction == nil
             standings[index].contradiction = failure

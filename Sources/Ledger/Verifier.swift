@@ -76,7 +76,7 @@ public struct Verifier: Sendable {
         guard demand.policy.admits(key) else {
             throw VerificationFailure(.cosignatures, "is of a log that the policy does not list", file: TilePath.checkpoint)
         }
-        guard let note = SignedNote(bytes) else { return 0 }
+        guard let note = SignedNote(bytes) else { throw VerificationFailure(.signature, "is no note", file: TilePath.checkpoint) }
         let dates = WitnessPolicy.dates(lastEntry: lastEntryMs / 1000, now: demand.now)
         let cosigners: Set<Int>
         do throws(WitnessPolicy.ForgedCosignature) {

@@ -63,13 +63,14 @@ public struct WitnessExchange: Sendable {
     }
 
     private mutating func correct(_ contentType: String?, _ body: [UInt8]) -> Step {
-        let type = contentType?.prefix { $0 != ";" && $0 != " " }.lowercased()
-        guard type == "text/x.tlog.size", let known = Self.size(body) else {
-            // Without a size this means: the same size, and another root.
-            return .failed(oldSize == size ? .forked(size: size) : .malformed)
+        // The head that the witness has is of this size too, and has another root. There is but one empty tree.
+        let isFork = oldSize == size && size > 0
+        guard contentType?.prefix(while: { $0 != ";" && $0 != " " }).lowercased() == "text/x.tlog.size" else {
+            return .failed(isFork ? .forked(size: size) : .malformed)
         }
+        guard let known = Self.size(body) else { return .failed(.malformed) }
         if known > size { return .failed(.ahead(claimed: known, size: size)) }
-        if known == oldSize { return .failed(oldSize == size ? .forked(size: size) : .malformed) }
+        if known == oldSize { return .failed(isFork ? .forked(size: size) : .malformed) }
         corrections += 1
         guard corrections <= Self.correctionLimit else { return .failed(.restless) }
         oldSize = known

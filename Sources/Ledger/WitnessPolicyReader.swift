@@ -43,7 +43,7 @@ struct WitnessPolicyReader {
             line += 1
         }
         // A file that was cut short could end in another name than it had.
-        guard bytes.isEmpty || bytes.last == 0x0a else { throw failure("does not end with a newline: the file may be cut short") }
+        guard bytes.isEmpty || bytes.last == 0x0a else { throw failure("has no newline at its end: the file may be cut short") }
         guard hasQuorum else { throw failure("the file ends without a quorum line: add `quorum NAME` or `quorum none`") }
         return policy
     }

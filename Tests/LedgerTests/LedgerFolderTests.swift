@@ -184,6 +184,38 @@ import Testing
         #expect(try isCurrent(second))
     }
 
+    /// A head may be published once more, with more cosignatures; never another head of its size.
+    @Test func cosignaturesMayCome() throws {
+        let plan = TileLog().append((0..<3).map(leaf))
+        try publish(plan)
+        var note = key.sign(size: 3, root: plan.root)
+        for seed in 1...3 as ClosedRange<UInt8> {
+            note.append(TestWitness(seed).cosign(note.text, at: 1_800_000_000))
+            try folder.publish(plan.log.append([]), checkpoint: note)
+            #expect(try folder.checkpoint() == note.encoded)
+            #expect(try isCurrent(plan))
+        }
+        let next = plan.log.append([leaf(3)])
+        guard case .behind(let log) = try standing(next) else {
+            Issue.record("not behind")
+            return
+        }
+        #expect(log == plan.log)
+    }
+
+    /// What a head will be proved from before it is published.
+    @Test func aPlansSourceIsTheFolderToBe() async throws {
+        let first = TileLog().append((0..<300).map(leaf))
+        try publish(first)
+        let next = first.log.append((300..<700).map(leaf))
+        var tiles = TileReader(folder.source(after: next), size: 700)
+        for old in [1, 255, 256, 299, 300, 512, 699] as [UInt64] {
+            let proof = try await tiles.consistencyProof(oldSize: old, leadingTo: next.root)
+            #expect(!proof.isEmpty)
+        }
+        #expect(try isCurrent(first), "nothing was written")
+    }
+
     @Test func keepsPoliciesUnderTheirDigest() throws {
         let policy = bytes("{\"name\":\"rooms\"}")
         let digest = try folder.writePolicy(policy)
