@@ -6,60 +6,49 @@
 Exit 0 and a line of figures; 1 and what is wrong, and where; 2 if asked wrongly. Needs PyNaCl, and entry.schema.json beside it.
 Reads from first entry to last, up to the first fault. Files that the checkpoint does not cover (older partial tiles) don't matter.
 """
-import argparse, base64, bisect, collections, functools, hashlib, http.client, json, os, re, sys, urllib.request
+import argparse, base64, bisect, collections, contextlib, functools, hashlib, http.client, json, os, re, sys, urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
 import nacl.exceptions, nacl.signing
-
 GRACE, EPOCH = 120, 300  # Seconds: how late a purge or a step of the keys may be; how long one key serves.
-
-class Bad(Exception):
-    def __init__(self, code, where, what):
-        super().__init__(f"{code}: {where}: {what}")
-        self.code = code
+class Bad(Exception): pass  # Code word, place, what is wrong there.
 
 # 1. Files. None is trusted to be as long as it should: no more than `limit` bytes and one are read.
-
 def fetch(place, limit):
     try:  # Not blocking: a pipe in place of a file holds nobody up.
         with (urllib.request.urlopen(place, timeout=30) if re.match("https?://", place) else
               open(place, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))) as file:
             data = file.read(limit + 1) or b""
     except (OSError, http.client.HTTPException, ValueError) as error:
-        gone = isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)) or getattr(error, "code", 0) in (404, 410)
+        gone = getattr(error, "code", 0) in (404, 410) or isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
         raise Bad("missing" if gone else "unreadable", place, error) from None
-    if len(data) > limit:
-        raise Bad("damaged", place, f"is longer than {limit} bytes")
+    if len(data) > limit: raise Bad("damaged", place, f"is longer than {limit} bytes")
     return data
 
-def fetch_tile(log, level, number, width, limit):
-    """Place, content and width of a tile; `limit`: bytes of one item. A partial tile may have gone once the full one stands."""
-    path = f"{number % 1000:03}"
-    while number := number // 1000:
-        path = f"x{number % 1000:03}/{path}"
-    full, partial = f"{log}/tile/{level}/{path}", f"{log}/tile/{level}/{path}.p/{width}"
+def fetch_tile(log, level, first, size, limit):
+    """Place and content of the tile that starts at `first`; `limit`: bytes of one item. Whether it is a longer one, too."""
+    number, width = str(first // 256), min(256, size - first)
+    path = re.sub("...(?=.)", r"x\g<0>/", number.zfill(-(-len(number) // 3) * 3))  # 1234067 is x001/x234/067.
+    place = f"{log}/tile/{level}/{path}" + (f".p/{width}" if width < 256 else "")
     try:
-        return (full, fetch(full, 256 * limit), 256) if width == 256 else (partial, fetch(partial, width * limit), width)
-    except Bad as bad:
-        if bad.code != "missing" or width == 256:
-            raise
-    return full, fetch(full, 256 * limit), 256
+        data, longer = fetch(place, width * limit), False
+    except Bad as bad:  # A partial tile may have gone once the full one stands.
+        if bad.args[0] != "missing" or width == 256: raise
+        data, longer, width = fetch(f"{log}/tile/{level}/{path}", 256 * limit), True, 256
+    if level != "entries" and len(data) != 32 * width: raise Bad("damaged", place, f"is not {32 * width} bytes long")
+    return place, data, longer
 
 # 2. Keys, checkpoints, witnesses: C2SP signed-note, tlog-checkpoint, tlog-cosignature, tlog-policy.
-
 def from_base64(text):
     data = base64.b64decode(text, validate=True)
-    if base64.b64encode(data).decode() != text:
-        raise ValueError("holds base64 that is not in its one spelling")
+    if base64.b64encode(data).decode() != text: raise ValueError("holds base64 that is not in its one spelling")
     return data
-
 def signed(vkey, kind, text, found):
     """Whether the key (kind 1: a log's, 4: a witness's) signed. `found`: (name, ID and signature) of each signature line."""
     name, identity, encoded = vkey.split("+", 2)
     public = from_base64(encoded)
-    if public[:1] != bytes([kind]) or len(public) != 33 or not re.fullmatch(r"\S+", name) or \
-            hashlib.sha256(name.encode() + b"\n" + public).hexdigest()[:8] != identity:
-        raise ValueError(f"{vkey} is no key NAME+ID+KEY of kind {kind}")
+    if (public[:1], len(public), hashlib.sha256(name.encode() + b"\n" + public).hexdigest()[:8]) != (bytes([kind]), 33, identity) or \
+            not re.fullmatch(r"\S+", name): raise ValueError(f"{vkey} is no key NAME+ID+KEY of kind {kind}")
     signatures = [data[4:] for signer, data in found if signer == name and data[:4].hex() == identity]
     for signature in signatures:
         time = b"cosignature/v1\ntime %d\n" % int.from_bytes(signature[:8], "big") if kind == 4 else b""
@@ -72,24 +61,17 @@ def signed(vkey, kind, text, found):
 def quorum(policy, text, found):
     """Whether those signed whom a tlog-policy asks for. ValueError: it is no policy, or a signature is forged."""
     votes, logs, keys, verdict = {"none": True}, [], set(), None
-    for line in policy.split("\n"):
-        match re.sub(r"^\s*#.*", "", line).split():
-            case []:
-                pass
-            case ["log", key] | ["log", key, _]:
-                logs.append(signed(key, 1, text, found))
+    for words in filter(None, (re.sub(r"^\s*#.*", "", line).split() for line in policy.split("\n"))):
+        match words:
+            case ["log", key] | ["log", key, _]: logs.append(signed(key, 1, text, found))
             case ["witness", name, key] | ["witness", name, key, _] if not (name in votes or key.split("+", 2)[-1] in keys):
                 votes[name] = signed(key, 4, text, found)
                 keys.add(key.split("+", 2)[-1])
             case ["group", name, need, *members] if name not in votes and len(votes.keys() - {"none"} & {*members}) == len(members):
-                need = {"all": len(members), "any": 1}.get(need) or range(len(members) + 1)[int(need)]
-                votes[name] = need > 0 and sum(votes[member] for member in members) >= need
-            case ["quorum", name] if name in votes and verdict is None:
-                verdict = votes[name] and (any(logs) or not logs)
-            case _:
-                raise ValueError(f"policy: {line}")
-    if verdict is None:
-        raise ValueError("policy: no quorum")
+                wanted = {"any": 1, "all": len(members)} | {str(count + 1): count + 1 for count in range(len(members))}
+                votes[name] = sum(votes[member] for member in members) >= wanted.get(need, 1 << 60)
+            case ["quorum", name] if name in votes and verdict is None: verdict = votes[name] and (any(logs) or not logs)
+            case _: raise ValueError(f"policy: {' '.join(words)}")
     return verdict
 
 def checkpoint(where, note, vkey, policy=None):
@@ -97,44 +79,32 @@ def checkpoint(where, note, vkey, policy=None):
     text, _, lines = note.rpartition(b"\n\n")
     text, code = text + b"\n", "signature"
     try:
-        name, size, root = re.fullmatch("([^\n]+)\n(0|[1-9][0-9]{0,18})\n([A-Za-z0-9+/]{43}=)\n", text.decode()).groups()
-        if re.search(rb"[\0-\x09\x0b-\x1f]", note) or not re.fullmatch("(— [^\\s+]+ [A-Za-z0-9+/]{7,}=*\n)+", lines.decode()):
-            raise ValueError("is no signed note")
+        head = re.fullmatch("([^\n]+)\n(0|[1-9][0-9]{0,18})\n([A-Za-z0-9+/]{43}=)\n", text.decode())
+        if not head or head[1] != vkey.split("+")[0] or re.search(rb"[\0-\x09\x0b-\x1f]", note) or \
+                not re.fullmatch("(— [^\\s+]+ [A-Za-z0-9+/]{7,}=*\n)+", lines.decode()):
+            raise ValueError("is no checkpoint of this log")
         found = [(line.split(" ")[1], from_base64(line.split(" ")[2])) for line in lines.decode().split("\n")[:-1]]
-        if name != vkey.split("+")[0] or not signed(vkey, 1, text, found):
-            raise ValueError("is not signed with this key")
+        if not signed(vkey, 1, text, found): raise ValueError("is not signed with this key")
         code = "cosignatures"
-        if policy is not None and not quorum(policy, text, found):
-            raise ValueError("does not have the signatures that the policy asks for")
-    except (ValueError, AttributeError) as error:
-        raise Bad(code, where, error if isinstance(error, ValueError) else "is no checkpoint") from None
-    return int(size), from_base64(root)
+        if policy is not None and not quorum(policy, text, found): raise ValueError("lacks signatures that the policy asks for")
+        return int(head[2]), from_base64(head[3])
+    except ValueError as error:
+        raise Bad(code, where, error) from None
 
 # 3. The Merkle tree: RFC 9162, C2SP tlog-tiles, tlog-proof.
-
-def leaf_hash(entry):
-    return hashlib.sha256(b"\0" + entry).digest()
-
-def node_hash(left, right):
-    return hashlib.sha256(b"\1" + left + right).digest()
-
-def split(size):  # The largest power of two below it: as many leaves lie to the left.
-    return 1 << (size - 1).bit_length() - 1
-
+def leaf_hash(entry): return hashlib.sha256(b"\0" + entry).digest()
+def node_hash(left, right): return hashlib.sha256(b"\1" + left + right).digest()
+def split(size): return 1 << (size - 1).bit_length() - 1  # The largest power of two below: as many leaves lie to the left.
 def root_of(leaves):
-    if len(leaves) < 2:
-        return leaves[0] if leaves else hashlib.sha256().digest()
+    if len(leaves) < 2: return leaves[0] if leaves else hashlib.sha256().digest()
     left = split(len(leaves))
     return node_hash(root_of(leaves[:left]), root_of(leaves[left:]))
-
 def climb(leaf, index, size, path):
     """The root that an inclusion proof leads to; None if it has a step too few or too many."""
-    if size < 2 or not path:
-        return leaf if size == 1 and not path else None
+    if size < 2 or not path: return leaf if size == 1 and not path else None
     left, last = split(size), path[-1]
     below = climb(leaf, index, left, path[:-1]) if index < left else climb(leaf, index - left, size - left, path[:-1])
     return below and (node_hash(below, last) if index < left else node_hash(last, below))
-
 def prove(where, proof, vkey, policy=None):
     """The entry that a .tlog-proof proves, its index, and size and root of the proof's checkpoint."""
     lines, _, note = proof.partition(b"\n\n")
@@ -151,18 +121,14 @@ def prove(where, proof, vkey, policy=None):
     return entry.decode(), index, size, root
 
 # 4. Entries: entry.schema.json, each in its one spelling; and the story that they tell.
-
 SCHEMA = json.loads(Path(__file__).with_name("entry.schema.json").read_bytes())
 KINDS = {kind["properties"]["op"]["const"]: {name: SCHEMA["$defs"].get(rule.get("$ref", "")[8:], rule)
                                              for name, rule in kind["properties"].items()} for kind in SCHEMA["oneOf"]}
-
-@functools.lru_cache(4096)
-def seconds(time):
-    return int(datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp())
+seconds = functools.lru_cache(4096)(lambda time: int(datetime.strptime(time + "+0000", "%Y-%m-%dT%H:%M:%SZ%z").timestamp()))
 
 def parse(raw, where):
     """Keys and values of an entry, times in unix seconds."""
-    try:
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         entry = json.loads(raw)
         kind = KINDS[entry["op"]]
         good = entry.keys() == kind.keys() and json.dumps(entry, sort_keys=True, separators=(",", ":")).encode() == raw
@@ -171,23 +137,18 @@ def parse(raw, where):
             good &= rule["minimum"] <= value <= rule["maximum"] if type(value) is int else \
                 bool(re.fullmatch(rule["pattern"], value)) if "pattern" in rule else value in rule.get("enum", [rule.get("const")])
         entry |= {name: seconds(entry[name]) for name in ("at", "until") if name in entry}
-        if good and entry["at"] >= 0:
-            return entry
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
+        if good and min(entry["at"], entry.get("until", 0)) >= 0: return entry
     raise Bad("entry", where, f"is no entry of the schema, in its one spelling: {raw[:300]!r}")
 
 class Story:
     """What the entries told so far, and the rules for what they may tell next."""
     def __init__(self):
-        self.now, self.edge, self.window, self.gone, self.closed, self.excused = 0, 0, 1, None, False, 0
+        self.now, self.window, self.gone, self.closed, self.excused = 0, 1, None, False, 0
         self.starts, self.until, self.purged, self.jobs, self.counts = [(0, 0, 0)], {}, set(), {}, collections.Counter()
-
     def late(self, due):
         """Whether what was due is late; "excused" if nothing was written from then to a start just before now."""
         before, start, grace = self.starts[max(0, bisect.bisect_left(self.starts, (due,)) - 1)]
         return self.now > due + GRACE and ("excused" if due <= start and self.now <= start + grace else "late")
-
     def tell(self, entry):
         """Takes the next entry; returns the rule that it breaks, if it breaks one."""
         op, ref, job, before, self.now = entry["op"], entry.get("ref"), entry.get("job"), self.now, entry["at"]
@@ -197,13 +158,12 @@ class Story:
         if op == "broker.started":
             self.window = entry["resolution"] or 1
             self.starts.append((before, self.now, -(-GRACE // self.window) * self.window))
-        self.edge = max(self.edge, self.now + self.window)  # It happened before this: `at` is the start of its window.
         # When epoch e begins, the keys of e - 2 go; those of e - 3 must be gone. A log begins with those of e - 2 gone.
         self.gone = self.now // EPOCH - 2 if self.gone is None else self.gone
         late = self.late((self.gone + 4) * EPOCH)
         if late == "late": return "ratchet_late"
         if op == "keys.ratcheted":
-            if (entry["epoch"] + 1) * EPOCH >= self.edge: return "ratchet_early"
+            if (entry["epoch"] + 1) * EPOCH >= self.now + self.window: return "ratchet_early"
             self.gone = max(self.gone, entry["epoch"])
         elif op == "token.sealed":
             if ref in self.until: return "sealed_twice"
@@ -228,79 +188,61 @@ class Story:
 def verify(log, vkey, since=(), policy=None):
     """The whole log. `since`: (where, size, root) of checkpoints that it must continue. Returns its figures; raises Bad."""
     size, root = checkpoint(f"{log}/checkpoint", fetch(f"{log}/checkpoint", 65536), vkey, policy)
-
-    def hash_tile(level, first, most):
-        place, data, width = fetch_tile(log, level, first // 256, min(256, most - first), 32)
-        if len(data) != 32 * width:
-            raise Bad("damaged", place, f"is not {32 * width} bytes long")
-        return place, [data[at:at + 32] for at in range(0, 32 * min(256, most - first), 32)]
-
-    story, leaves, policies, level = Story(), [], set(), 0
+    story, leaves, policies = Story(), [], set()
     for first in range(0, size, 256):
-        _, hashes = hash_tile(0, first, size)
-        place, data, width = fetch_tile(log, "entries", first // 256, len(hashes), 65537)
+        _, hashes, _ = fetch_tile(log, 0, first, size, 32)
+        place, data, longer = fetch_tile(log, "entries", first, size, 65537)
         at = 0
-        for index, hash in enumerate(hashes, first):
+        for index in range(first, min(first + 256, size)):
             end = at + 2 + int.from_bytes(data[at:at + 2], "big")
             raw, at, where = data[at + 2:end], end, f"{place}, entry {index}"
-            if len(data) < max(2, end):
-                raise Bad("damaged", where, "ends before this entry does")
-            if leaf_hash(raw) != hash:
-                raise Bad("tree", where, "is not the entry of the hash tile")
+            leaves.append(leaf_hash(raw))
+            if len(data) < end: raise Bad("damaged", where, "ends before this entry does")
+            if leaves[-1] != hashes[32 * (index - first):][:32]: raise Bad("tree", where, "is not the entry of the hash tile")
             entry = parse(raw, where)
-            if broken := story.tell(entry):
-                raise Bad(broken, where, raw.decode())
+            if broken := story.tell(entry): raise Bad(broken, where, raw.decode())
             policies |= {entry["policy"]} if "policy" in entry else set()
-        if at < len(data) and len(hashes) == width:
-            raise Bad("damaged", place, "goes on after its last entry")
-        leaves += hashes
+        if at < len(data) and not longer: raise Bad("damaged", place, "goes on after its last entry")
     row = leaves
-    while row := [root_of(row[at:at + 256]) for at in range(0, len(row) - 255, 256)]:
-        level += 1
+    for level in range(1, 8):
+        row = [root_of(row[at:at + 256]) for at in range(0, len(row) - 255, 256)]
         for first in range(0, len(row), 256):
-            place, hashes = hash_tile(level, first, len(row))
-            if hashes != row[first:first + 256]:
-                raise Bad("tree", place, "does not hold the hashes of the entries")
-    if root_of(leaves) != root:
-        raise Bad("tree", f"{log}/checkpoint", "signs another root than that of the entries")
+            place, data, _ = fetch_tile(log, level, first, len(row), 32)
+            if not data.startswith(b"".join(row[first:first + 256])): raise Bad("tree", place, "holds other hashes than the entries give")
+    if root_of(leaves) != root: raise Bad("tree", f"{log}/checkpoint", "signs another root than that of the entries")
     for where, older, old_root in since:
         if older > size or root_of(leaves[:older]) != old_root:
             raise Bad("rewritten", where, f"signs {older} entries that are not the first of these {size}")
     live = story.until.keys() - story.purged
-    for ref in sorted(live):
-        if story.late(story.until[ref]) == "late":
-            raise Bad("never_purged", log, f"ref {ref}, sealed until {datetime.fromtimestamp(story.until[ref], timezone.utc)}")
+    for ref in (ref for ref in live if story.late(story.until[ref]) == "late"):
+        raise Bad("never_purged", log, f"ref {ref}, sealed until {datetime.fromtimestamp(story.until[ref], timezone.utc)}")
     for digest in sorted(policies):
         place = f"{log}/policies/{digest}.json"
         if hashlib.sha256(fetch(place, 1 << 20)).hexdigest() != digest:
             raise Bad("damaged", place, "is not the policy that it is named after")
-    return dict(entries=size, sealed=len(story.until), live=len(live), purged=len(story.purged), excused=story.excused,
-                **{op.split(".")[1]: story.counts[op] for op in ("token.opened", "push.delivered", "push.failed")}, older=len(since))
+    return dict(story.counts, entries=size, live=len(live), excused=story.excused)
 
 def main():
-    parser = argparse.ArgumentParser(description="Checks a Mayfly log.")
-    parser.add_argument("log", nargs="?", help="folder or address")
-    parser.add_argument("--key", required=True, help="the log's key, NAME+ID+KEY")
-    parser.add_argument("--since", action="append", default=[], help="a checkpoint kept from earlier")
-    parser.add_argument("--policy", help="a tlog-policy: whose cosignatures are wanted")
-    parser.add_argument("--proof", help="a tlog-proof of one entry")
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("log", nargs="?")
+    parser.add_argument("--since", action="append", default=[])
+    for flag in ("--key", "--policy", "--proof"): parser.add_argument(flag, required=flag == "--key")
     asked = parser.parse_args()
     try:
         signed(asked.key, 1, b"", [])
+        if not asked.log and not asked.proof: raise ValueError("a log or a proof is wanted")
         policy = fetch(asked.policy, 1 << 20).decode() if asked.policy else None
-    except (Bad, ValueError) as error:
-        parser.error(str(error))
-    try:
         since = [(where, *checkpoint(where, fetch(where, 65536), asked.key)) for where in asked.since]
         if asked.proof:
             entry, index, size, root = prove(asked.proof, fetch(asked.proof, 1 << 20), asked.key, policy)
             since.append((asked.proof, size, root))
-            print(f"proven: entry {index} of {size}: {entry}")
-        if asked.log or not asked.proof:
-            figures = verify((asked.log or ".").rstrip("/"), asked.key, since, policy)
-            print(f"good: {asked.key.split('+')[0]}: " + ", ".join(f"{count} {name}" for name, count in figures.items()))
+            print(f"good: {asked.proof}: entry {index} of {size}: {entry}")
+        if asked.log:
+            figures = sorted(verify(asked.log.rstrip("/"), asked.key, since, policy).items())
+            print(f"good: {asked.key.split('+')[0]}: " + ", ".join(f"{count} {name}" for name, count in figures))
+    except ValueError as error:
+        parser.error(str(error))
     except Bad as bad:
-        sys.exit(f"bad: {bad}")
-
+        sys.exit("bad: " + ": ".join(map(str, bad.args)))
 if __name__ == "__main__":
     main()
