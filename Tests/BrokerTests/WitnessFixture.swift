@@ -172,8 +172,7 @@ struct WitnessFixture {
         let (fakes, lines, steady) = (fakes, lines, steady)
         let witnesses = Witnesses(
             loop: loop, policy: try fakes.policy(quorum), time: time, metrics: metrics, log: { lines.add($0) }, roundMs: roundMs,
-            steady: { steady.now }
-        ) { url, body, _ in try await fakes.post(url, body) }
+            steady: { steady.now }, post: { url, body, _ in try await fakes.post(url, body) })
         return Sequencer(
             loop: loop, store: store, folder: folder, key: key, resolution: 1, time: time, metrics: metrics,
             log: { lines.add($0) }, witnesses: witnesses, witnessFailure: mode, refusals: { [] })

@@ -6,15 +6,15 @@ import http.client
 import json
 import shutil
 import sqlite3
-import tempfile
+import ssl
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from nacl.signing import SigningKey
 
 import ledger
+from certificates import Certificate
 from mayfly import Client, new_token
 from processes import ORIGIN, Broker, State, audit_verify, eventually, mayfly
 from test_startup_errors import start_fails
@@ -125,9 +125,6 @@ def test_cosigned_checkpoints_verify():
         assert json.loads(watched.verify("--json", demand=demand).stdout)["code"] == "cosignatures"
         stranger.remove()
         # One line that a witness did not make spoils the note, however many others hold.
-        note = watched.note().decode()
-        line = next(line for line in note.splitlines() if line.startswith("— witness.test/0 "))
-        spoiled = line[:-4] + ("AAA=" if line[-4:] != "AAA=" else "BBB=")
         assert watched.broker.stop() == 0
         note = watched.note().decode()
         line = next(line for line in note.splitlines() if line.startswith("— witness.test/0 "))
@@ -242,6 +239,26 @@ def test_open_publishes_what_came():
         for word in ("publishing without the witnesses' quorum", "quorum is reached again", "witness w1: did not cosign",
                      "witness w1: cosigns again"):
             assert len(watched.lines(word)) == 1, watched.broker.printed()
+
+
+@pytest.mark.background
+def test_witness_behind_tls():
+    """Over https the certificate is verified: one that the system does not trust is not shown the checkpoint."""
+    with Watched(2, "w0", mode="open") as watched:
+        for witness in watched.witnesses:
+            witness.stop()
+            certificate = Certificate(watched.state.prints, f"tls-{witness.port}")
+            witness.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            witness.tls.load_cert_chain(certificate.path, certificate.key)
+            witness.start()
+        policy(watched.file, watched.witnesses, "w0", logs=[watched.state.vkey])
+        trusted = watched.state.prints / f"tls-{watched.witnesses[0].port}.pem"
+        watched.broker.start(SSL_CERT_FILE=trusted, SSL_CERT_DIR="/nonexistent")
+        watched.grows()
+        watched.grows()
+        assert watched.cosigners() == watched.witnesses[:1]
+        assert watched.witnesses[0].asked >= 2 and watched.witnesses[1].asked == 0
+        assert len(watched.lines("witness w1: did not cosign")) == 1 and not watched.lines("witness w0")
 
 
 @pytest.mark.background

@@ -111,12 +111,14 @@ class Witness:
         self.port, self.server = free_port(), None
         self.lock = threading.Lock()
         self.asked, self.statuses = 0, []
+        # An ssl.SSLContext to speak TLS with.
+        self.tls = None
         # Called with (handler, body) in place of an honest answer.
         self.fault = None
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}/prefix"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/prefix"
 
     # The protocol
 
@@ -243,6 +245,8 @@ class Witness:
 
             def get_request(self):
                 connection, address = super().get_request()
+                if witness.tls is not None:
+                    connection = witness.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
                 self.connections.add(connection)
                 return connection, address
 
