@@ -5,7 +5,7 @@ import TLS
 
 /// `mayfly keys init|throwaway|rotate|show`.
 enum KeysCommand {
-    private static let keys: [Key] = [.state, .origin]
+    private static let keys: [Key] = [.state, .origin, .witnessPolicy, .witnessFailure]
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
@@ -13,11 +13,12 @@ enum KeysCommand {
                 Terminal.help(
                     """
                     usage: mayfly keys init|throwaway|show [FLAGS]
-                           mayfly keys rotate --origin NEW --archive DIR [--state DIR]
+                           mayfly keys rotate --origin NEW --archive DIR [--state DIR] [--witness-policy FILE]
                       init        make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything
                       throwaway   the same, and an APNs key and certificate for the simulator: for development only
                       rotate      close the log, move it to DIR (which must not exist) with its ledger.vkey, destroy its private key, and
-                                  begin another log under NEW with another key. The broker must be stopped. After a crash run it again
+                                  begin another log under NEW with another key. The broker must be stopped. After a crash run it again.
+                                  The closed log's last checkpoint is cosigned as `serve` has it cosigned
                       show        what is there; nothing secret
                     """, keys))
         }
@@ -31,7 +32,10 @@ enum KeysCommand {
             guard let archive = configuration.repeated["archive"]?.last else {
                 throw UsageError("--archive is missing: a folder that does not exist yet, for the log that is closed")
             }
-            try await LogRotation(state, origin: try configuration.required(.origin), archive: archive).run()
+            try await LogRotation(
+                state, origin: try configuration.required(.origin), archive: archive,
+                witnesses: try WitnessSettings(configuration)
+            ).run()
         default: throw UsageError("keys takes one of init, throwaway, rotate, show")
         }
     }

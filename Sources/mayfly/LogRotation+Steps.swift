@@ -16,10 +16,11 @@ extension LogRotation {
         let key = try SigningKey.load(state.ledgerKey)
         try checkOrigin(key.verifierKey.name, try await earlierOrigins(store))
         try checkPlace()
+        try witnesses?.check(key.verifierKey)
         let keys = try loadKeys(start)
         try await KeyKeeper.checkNotStale(keys, store)
         time.resume(after: try await KeyKeeper.knownTime(keys, store))
-        let sequencer = sequencer(store, start, time, key)
+        let sequencer = try sequencer(store, start, time, key, witnesses)
         try await sequencer.recover()
 
         guard let version = EntryText(Mayfly.version) else {
@@ -54,7 +55,7 @@ extension LogRotation {
         guard key.verifierKey == mark.old else {
             throw CheckFailed("mayfly: \(state.ledgerKey) is not the key of \(mark.old.name)")
         }
-        try await sequencer(store, start, time, key).flush()
+        try await sequencer(store, start, time, key, witnesses).flush()
         LedgerFolder(state.ledger).tidy()
     }
 
@@ -103,11 +104,15 @@ extension LogRotation {
         return key
     }
 
-    func sequencer(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ key: SigningKey) -> Sequencer {
-        Sequencer(
+    func sequencer(
+        _ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ key: SigningKey, _ witnesses: WitnessSettings?
+    ) throws -> Sequencer {
+        let metrics = Metrics()
+        let log: @Sendable (String) -> Void = { Terminal.log($0) }
+        return Sequencer(
             loop: loop, store: store, folder: LedgerFolder(state.ledger), key: key, resolution: UInt64(start.resolution),
-            time: time,
-            metrics: Metrics(), log: { Terminal.log($0) }, refusals: { [] })
+            time: time, metrics: metrics, log: log, witnesses: try witnesses?.start(on: loop, time, metrics, log),
+            witnessFailure: witnesses?.failureMode ?? .closed, refusals: { [] })
     }
 
     // MARK: Checks

@@ -18,6 +18,8 @@ struct LogRotation {
     let next: EntryText
     /// An absolute path.
     let archive: String
+    /// Who cosign the end of the old log. The beginning of the next is cosigned once a broker runs on it, and witnesses know it.
+    let witnesses: WitnessSettings?
     let loop: EventLoop
     private let lock: FolderLock
 
@@ -29,7 +31,7 @@ struct LogRotation {
     }
 
     /// Takes the state folder's lock; changes nothing.
-    init(_ state: StateFolder, origin: String, archive: String) throws {
+    init(_ state: StateFolder, origin: String, archive: String, witnesses: WitnessSettings?) throws {
         guard let next = EntryText(origin), VerifierKey(name: origin, publicKey: Array(repeating: 0, count: 32)) != nil else {
             throw UsageError(
                 "--origin: \(SigningKey.Failure.badOrigin); at most \(EntryText.limit) visible ASCII characters, no quotes or backslashes"
@@ -41,6 +43,7 @@ struct LogRotation {
         self.state = state
         self.next = next
         self.archive = try Self.place(archive)
+        self.witnesses = witnesses
         lock = try FolderLock(state.path)
         loop = try EventLoop(name: "rotation")
         try loop.start()
@@ -65,7 +68,12 @@ struct LogRotation {
         defer { loop.stop() }
         let start = try await lastStart()
         let time = BrokerTime(persisted: 0)
-        try await withStore(UInt64(start.resolution), time) { store in try await change(store, start, time) }
+        do {
+            try await withStore(UInt64(start.resolution), time) { store in try await change(store, start, time) }
+        } catch Sequencer.Failure.quorumMissed {
+            throw CheckFailed(
+                "mayfly: the witnesses' quorum was not reached: run this again when they answer, or with --witness-failure open")
+        }
     }
 
     /// The store's windows are as long as its last broker's; how long that is it says itself.
@@ -122,7 +130,7 @@ struct LogRotation {
         if let policy = try LedgerFolder(archive).read(TilePath.policy(start.policy)) {
             _ = try LedgerFolder(state.ledger).writePolicy(policy)
         }
-        try await sequencer(store, start, time, key).flush()
+        try await sequencer(store, start, time, key, nil).flush()
         try await store.setMark(RotationMark.done.name, RotationMark.done.value)
         tell(mark.old, key, try await store.counts().tokens)
     }

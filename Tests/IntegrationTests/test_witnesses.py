@@ -19,8 +19,8 @@ from mayfly import Client, new_token
 from processes import ORIGIN, Broker, State, audit_verify, eventually, mayfly
 from test_startup_errors import start_fails
 from witness import (
-    LOG_KEY, ML_DSA_KEY, Refusal, Witness, close_at_once, cosigners, faults, key_id, old_protocol, policy, signature_line,
-    split_note, stall, vkey)
+    LOG_KEY, ML_DSA_KEY, Refusal, Witness, close_at_once, cosigners, faults, key_id, old_protocol, policy, read_vkey,
+    signature_line, split_note, stall, vkey)
 
 
 class Watched:
@@ -472,6 +472,39 @@ def test_rewritten_history_is_refused():
         watched.client().create(token=new_token()).expect(201)
         time.sleep(2.2)
         assert watched.size() == size and witness.latest(ORIGIN)[0] == ledger.Checkpoint(cosigned, watched.state.vkey).size
+
+
+@pytest.mark.background
+def test_the_end_of_a_log_is_cosigned():
+    """A change of logs asks the old log's witnesses, and waits for them where a broker would."""
+    with Watched(1) as watched:
+        witness = watched.witnesses[0]
+        watched.broker.start()
+        watched.grows()
+        assert watched.broker.stop() == 0
+        archive = watched.state.parent / "closed"
+        words = ("keys", "rotate", "--state", watched.state.folder, "--origin", "next.test/log", "--archive", archive)
+        old = watched.state.vkey
+        witness.stop()
+        done = mayfly(*words, "--witness-policy", watched.file)
+        assert done.returncode == 1 and "quorum was not reached: run this again" in done.stderr, done.stdout + done.stderr
+        assert not archive.exists() and watched.state.vkey == old
+        assert watched.verify().returncode == 0, "what was published stays good"
+        witness.start()
+        done = mayfly(*words, MAYFLY_WITNESS_POLICY=watched.file)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert cosigners((archive / "checkpoint").read_bytes(), [witness]) == [witness]
+        done = mayfly("audit", "verify", archive, "--key", old, "--policy", watched.file)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert json.loads(ledger.Ledger(archive, old).raw[-1])["op"] == "ledger.closed"
+        # The policy names the old log: the next start says so before it signs anything.
+        start_fails(Broker(watched.state, origin=None, witness_policy=watched.file), "is for other logs", str(watched.file))
+        witness.logs["next.test/log"] = [read_vkey(watched.state.vkey)[1::2]]
+        policy(watched.file, [witness], "w0", logs=[watched.state.vkey])
+        watched.broker.options["origin"] = "next.test/log"
+        watched.broker.start()
+        watched.grows()
+        assert watched.cosigners() == [witness] and watched.verify().returncode == 0
 
 
 @pytest.mark.background
