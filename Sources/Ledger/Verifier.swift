@@ -41,6 +41,8 @@ public struct Verifier: Sendable {
     private func run(since older: [OlderCheckpoint]) async throws(VerificationFailure) -> Report {
         let note = try await reader.file(TilePath.checkpoint)
         let head = try open(note, name: TilePath.checkpoint)
+        // Before anything is read for it; and once more when the last entry's date is known.
+        if let demand { _ = try cosignatures(under: note, demand, lastEntryMs: 0) }
         var tree = TreeCheck(
             older: try older.map { checkpoint throws(VerificationFailure) in try old(checkpoint, upTo: head.size) })
         try tree.compareOlder()

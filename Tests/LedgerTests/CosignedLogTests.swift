@@ -58,6 +58,18 @@ import Testing
         #expect(undemanded.description.hasSuffix("; 0 older checkpoints hold"))
     }
 
+    @Test func theQuorumComesBeforeTheEntries() async throws {
+        var source = Self.log.source
+        source.files[TilePath.path(TilePath.entries(index: 0), width: 2)] = nil
+        for (quorum, code) in [("w0", VerificationFailure.Code.cosignatures), ("none", .missing)] {
+            let policy = try WitnessPolicyTests.policy(WitnessPolicyTests.definitions + "quorum \(quorum)\n")
+            let verifier = Verifier(
+                source, key: PublishedLog.key.verifierKey, demand: Verifier.Demand(policy, now: Self.last))
+            let failure = await #expect(throws: VerificationFailure.self) { try await verifier.verify() }
+            #expect(failure?.code == code)
+        }
+    }
+
     /// Of an entry that is dated later than a cosignature over it, one of the two is dated falsely.
     @Test func anEntryDatedLaterThanItsCosignature() async throws {
         for (seconds, good) in [
