@@ -1,0 +1,291 @@
+"""The log as plain files: served by nginx, copied while it grows, unreadable on purpose, and not writable for a while."""
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+from contextlib import contextmanager
+from datetime import datetime, timezone
+
+import pytest
+
+import ledger
+from mayfly import Client, new_token
+from processes import BINARY, REPOSITORY, Broker, State, audit_verify, clean_environment, eventually, http_status, mayfly
+from static_server import StaticServer
+from test_startup_errors import start_fails
+from world import World
+
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def log():
+    """A broker with a log of more than one tile, and nginx beside it on the same folder."""
+    with World(apns=False) as world:
+        client = world.client()
+        for number in range(140):
+            room = client.room()
+            if number % 2:
+                client.delete(room.roomid).expect(200)
+        client.close()
+        eventually(lambda: ledger.read(world.state).of(room.joiner.ref, "token.purged"), what="the last purge in the log")
+        with StaticServer(world.state / "ledger") as server:
+            yield world, server, room
+
+
+def head(url):
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read(), answer.headers
+
+
+def test_served_by_nginx(log):
+    """As the manual has it: the same bytes, types and lifetimes as the broker's own."""
+    world, server, room = log
+    done = mayfly("audit", "verify", server.url, "--key", world.state / "ledger.vkey")
+    assert done.returncode == 0, done.stdout + done.stderr
+    policy = f"policies/{next((world.state / 'ledger/policies').iterdir()).name}"
+    for path in ("checkpoint", "tile/0/000", "tile/entries/000", policy):
+        ours, theirs = head(f"{world.broker.url}/audit/{path}"), head(server.url + path)
+        assert path == "checkpoint" or ours[0] == theirs[0]
+        for field in ("Content-Type", "Cache-Control"):
+            assert ours[1][field] == theirs[1][field], (path, field)
+    assert http_status(server.url + "tile/0/999") == 404
+    proved = mayfly("audit", "prove", server.url, room.creator.ref, "--key", world.state.vkey, "--out", "-")
+    assert proved.returncode == 0 and "was purged" in proved.stderr
+
+
+def test_read_while_it_grows(log):
+    """Windows are published all the while, and each verification finds a whole log."""
+    world, server, _ = log
+    stop = threading.Event()
+
+    def rooms():
+        client = world.client()
+        while not stop.is_set():
+            room = client.room()
+            client.delete(room.roomid)
+            time.sleep(0.02)
+        client.close()
+    writer = threading.Thread(target=rooms)
+    writer.start()
+    try:
+        sizes, end = set(), time.monotonic() + 3
+        while time.monotonic() < end:
+            done = mayfly("audit", "verify", server.url, "--key", world.state.vkey)
+            assert done.returncode == 0, done.stdout + done.stderr
+            sizes.add(re.search(r": (\d+) entries", done.stdout).group(1))
+    finally:
+        stop.set()
+        writer.join()
+    assert len(sizes) > 1
+
+
+def publish_script(folder):
+    """The script that the manual shows."""
+    text = re.search(r"```sh\n(#!/bin/sh\n# publish-ledger.*?)```", (REPOSITORY / "docs/operations.md").read_text(), re.S).group(1)
+    path = folder / "publish-ledger"
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="NOT TESTED: copies of the log, for lack of rsync")
+def test_copied_while_it_grows(log, tmp_path):
+    """The copy verifies between any two files that are copied, and continues what it showed before."""
+    world, _, _ = log
+    copy, kept, client = tmp_path / "copy", [], world.client()
+    copy.mkdir()
+    script = publish_script(tmp_path)
+    for number in range(3):
+        run = subprocess.Popen([script, world.state / "ledger", copy], env=clean_environment())
+        while run.poll() is None:
+            client.delete(client.room().roomid)
+            if kept:
+                done = mayfly("audit", "verify", copy, "--key", world.state.vkey, "--since", kept[-1])
+                assert done.returncode == 0, done.stdout + done.stderr
+        assert run.returncode == 0
+        kept.append(tmp_path / f"kept-{number}")
+        shutil.copy(copy / "checkpoint", kept[-1])
+        since = [part for checkpoint in kept for part in ("--since", checkpoint)]
+        done = mayfly("audit", "verify", copy, "--key", world.state.vkey, *since)
+        assert done.returncode == 0, done.stdout + done.stderr
+        size = ledger.read(world.state).checkpoint.size
+        eventually(lambda: ledger.read(world.state).checkpoint.size > size, what="a longer log")
+    client.close()
+    assert (copy / "checkpoint").stat().st_mode & 0o777 == 0o644
+    assert len({path.read_bytes() for path in kept}) == 3
+
+
+# Too large to be a file of a log.
+
+def measured(*arguments):
+    """Runs a command: its exit status, what it printed, and the most memory it had, in MiB."""
+    with tempfile.TemporaryFile() as prints:
+        child = subprocess.Popen(
+            [BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=prints, stderr=prints, env=clean_environment())
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        prints.seek(0)
+        return child.returncode, prints.read().decode(), usage.ru_maxrss / 1024
+
+
+@pytest.mark.parametrize("over", ["folder", "http"])
+@pytest.mark.parametrize("path", ["tile/0/000", "tile/entries/000", "tile/1/000.p", "checkpoint", "policy"])
+def test_a_gibibyte_in_a_files_place(log, tmp_path, path, over):
+    world, _, _ = log
+    copy = tmp_path / "ledger"
+    shutil.copytree(world.state / "ledger", copy, ignore=shutil.ignore_patterns("*.new"))
+    if path == "policy":
+        path = f"policies/{next((copy / 'policies').iterdir()).name}"
+    if path.endswith(".p"):
+        path += f"/{ledger.Ledger(copy, world.state.vkey).checkpoint.size // 256}"
+    os.truncate(copy / path, 0)
+    os.truncate(copy / path, GIB)
+    if over == "folder":
+        status, printed, memory = measured("audit", "verify", copy, "--key", world.state.vkey)
+    else:
+        with StaticServer(copy) as server:
+            status, printed, memory = measured("audit", "verify", server.url, "--key", world.state.vkey)
+    assert status == 1 and path in printed and "Fatal error" not in printed, printed
+    assert memory < 160, f"{memory} MiB"
+
+
+@pytest.mark.parametrize("argument", ["--proof", "--since", "--key"])
+def test_a_gibibyte_as_an_argument(log, tmp_path, argument):
+    world, _, _ = log
+    path = tmp_path / "large"
+    path.touch()
+    os.truncate(path, GIB)
+    words = {
+        "--proof": ["--proof", path, "--key", world.state.vkey],
+        "--since": [world.state / "ledger", "--key", world.state.vkey, "--since", path],
+        "--key": [world.state / "ledger", "--key", path]}[argument]
+    status, printed, memory = measured("audit", "verify", *words)
+    assert status == (2 if argument == "--key" else 1) and memory < 100, (status, printed, memory)
+    assert argument == "--key" or str(path) in printed, printed
+
+
+# A folder from a backup, and one that can't be written.
+
+def test_folder_from_a_backup(state, processes):
+    """It lacks what the database no longer has: the start is refused, and nothing is made up."""
+    broker = Broker(state)
+    processes.append(broker)
+    broker.start()
+    assert broker.stop() == 0
+    backup = state.prints / "backup"
+    shutil.copytree(state / "ledger", backup)
+    broker.start()
+    Client(broker.port).room()
+    assert broker.stop() == 0
+    good = state.prints / "good"
+    (state / "ledger").rename(good)
+    shutil.copytree(backup, state / "ledger")
+    start_fails(broker, "ledger folder is behind", "restore")
+    assert (state / "ledger/checkpoint").read_bytes() == (backup / "checkpoint").read_bytes()
+    shutil.rmtree(state / "ledger")
+    good.rename(state / "ledger")
+    broker.start()
+    assert broker.stop() == 0
+    assert audit_verify(state).returncode == 0
+
+
+@contextmanager
+def own_disk(folder):
+    """A disk of its own for the ledger's folder, that can be made read-only."""
+    folder.mkdir(mode=0o755)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m,mode=755", "tmpfs", folder], check=True)
+    try:
+        yield lambda mode: subprocess.run(["mount", "-o", f"remount,{mode}", folder], check=True)
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+SILENCE = 280  # Seconds in which so many entries came up; short of when the next step of the keys is due.
+
+
+def fill(state, count):
+    """Has so many entries wait in the database, as a long time without a disk for the log would."""
+    with sqlite3.connect(state / "mayfly.sqlite") as database:
+        first = database.execute("SELECT window FROM log").fetchone()[0] + 1
+
+        def rows():
+            for number in range(count):
+                window = first + number * SILENCE // count
+                at = datetime.fromtimestamp(window, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+                yield window, number + 1, f'{{"at":"{at}","node":"n","op":"broker.stopped"}}'.encode()
+        database.executemany("INSERT INTO entry (window, slice, sequence, ref, bytes) VALUES (?, 0, ?, x'', ?)", rows())
+    database.close()
+
+
+def waiting(broker):
+    with urllib.request.urlopen(f"{broker.operator_url}/metrics", timeout=5) as answer:
+        return int(re.search(r"^mayfly_ledger_entries_waiting (\d+)", answer.read().decode(), re.M).group(1))
+
+
+def proved(state, ref):
+    """What the log says last of a token."""
+    done = mayfly("audit", "prove", state / "ledger", ref, "--key", state.vkey, "--out", "-")
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.background
+def test_a_million_entries_that_can_not_be_written():
+    """Nothing is taken in, all is forgotten on time; the log has it later, and then all goes on by itself."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a ledger's disk that can't be written needs root, for a tmpfs of its own")
+    state = State()
+    broker = Broker(state)
+    try:
+        with own_disk(state / "ledger") as remount:
+            can_not_be_written(state, broker, remount)
+    finally:
+        broker.kill()
+        state.remove()
+
+
+def can_not_be_written(state, broker, remount):
+    broker.start()
+    client = Client(broker.port)
+    kept, closed = client.room(), client.room()
+    client.close()
+    assert broker.stop() == 0
+    remount("ro")
+    fill(state, 1_000_000 - 10)
+    broker.start(clock_offset=SILENCE + 5)
+    brief = client.room(expires=10)  # The last that there is room for.
+    while (answer := client.create(token=new_token())).status == 201:
+        pass
+    answer.expect(503, "ledger_unavailable")
+    assert int(answer.headers["retry-after"]) >= 1
+    client.put_token(kept.roomid, kept.creator.client, new_token()).expect(503, "ledger_unavailable")
+    client.presence(kept.roomid, kept.creator.client).expect(503, "ledger_unavailable")
+    client.status(kept.roomid).expect(200)
+    eventually(lambda: "can't publish" in broker.printed(), what="a word of it")
+
+    before = state.counts()["token"]
+    client.delete_token(kept.roomid, kept.joiner.client).expect(200)
+    client.delete(closed.roomid).expect(200)
+    assert state.counts()["token"] == before - 3
+    eventually(lambda: client.status(brief.roomid).status == 404, 15, 0.2, "the end of a brief room")
+    eventually(lambda: state.counts()["token"] == before - 5, what="its tokens' purge")
+    client.create(token=new_token()).expect(503, "ledger_unavailable")
+
+    remount("rw")
+    eventually(lambda: client.create(token=new_token()).status == 201, 30, 0.2, "a room once it can be written")
+    eventually(lambda: waiting(broker) < 100, 60, 0.2, "the backlog in the log")
+    client.close()
+    assert broker.stop() == 0
+    for room, cause in ((closed, "room_closed"), (brief, "expired")):
+        for side in (room.creator, room.joiner):
+            assert "was purged at 20" in proved(state, side.ref) and f"cause {cause}" in proved(state, side.ref)
+    assert "cause deleted" in proved(state, kept.joiner.ref) and "was taken in" in proved(state, kept.creator.ref)
+    done = audit_verify(state)
+    assert done.returncode == 0, done.stdout + done.stderr
