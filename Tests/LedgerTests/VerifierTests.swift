@@ -72,6 +72,13 @@ import Testing
         }
     }
 
+    /// Whether a failure leads to the damaged file: it names it, or one that must agree with it (a bundle and its hash tile).
+    static func names(_ path: String, _ failure: VerificationFailure) -> Bool {
+        guard let file = failure.file else { return false }
+        return file == path || file == path.replacing("tile/0/", with: "tile/entries/")
+            || file == path.replacing("tile/entries/", with: "tile/0/")
+    }
+
     @Test func noBitMayFlip() async {
         var random = SeededGenerator(seed: 6)
         for path in Self.log.source.files.keys.sorted() {
@@ -79,20 +86,61 @@ import Testing
                 var source = Self.log.source
                 let place = Int.random(in: 0..<source.files[path]!.count, using: &random)
                 source.files[path]![place] ^= 1 << UInt8.random(in: 0..<8, using: &random)
-                #expect(await Self.verdict(source) != nil, "\(path), byte \(place)")
+                let failure = await Self.verdict(source)
+                #expect(failure.map { Self.names(path, $0) } == true, "\(path), byte \(place): \(failure?.description ?? "good")")
             }
         }
     }
 
     @Test func noFileMayBeCutOrPadded() async {
         for path in Self.log.source.files.keys.sorted() {
-            for change in [-1, -32, 1, 32] {
+            let old = Self.log.source.files[path]!
+            let zeros = [UInt8](repeating: 0, count: 32)
+            let changed: [[UInt8]] = [
+                Array(old.dropLast()), Array(old.dropLast(32)), [], Array(old.prefix(old.count / 2)), old + [0], old + zeros,
+            ]
+            for new in changed {
                 var source = Self.log.source
-                let old = source.files[path]!
-                source.files[path] = change < 0 ? Array(old.dropLast(-change)) : old + [UInt8](repeating: 0, count: change)
-                #expect(await Self.verdict(source) != nil, "\(path), \(change)")
+                source.files[path] = new
+                let failure = await Self.verdict(source)
+                #expect(
+                    failure.map { Self.names(path, $0) } == true, "\(path), \(new.count) bytes: \(failure?.description ?? "good")"
+                )
             }
         }
+    }
+
+    /// Garbage of any length, to the largest that a file of the log can have.
+    @Test func garbageIsNoFile() async {
+        var random = SeededGenerator(seed: 7)
+        for path in Self.log.source.files.keys.sorted() where !path.contains(".p/") {
+            for count in [1, 8192, 20_000] {
+                var source = Self.log.source
+                source.files[path] = (0..<count).map { _ in UInt8.random(in: 0...255, using: &random) }
+                let failure = await Self.verdict(source)
+                #expect(failure.map { Self.names(path, $0) } == true, "\(path), \(count) bytes")
+            }
+        }
+    }
+
+    /// A file too large to be one is not read to its end.
+    @Test func aSparseGibibyteIsRefused() async throws {
+        let path = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(path) }
+        for (place, bytes) in Self.log.source.files {
+            try File.makeFolder(File.folder(of: "\(path)/\(place)"), mode: 0o755)
+            try File.write("\(path)/\(place)", bytes.span, mode: 0o644)
+        }
+        for place in ["checkpoint", "tile/0/000", "tile/entries/001"]
+            + TileLog.statePaths(size: UInt64(Self.story.count)).suffix(1)
+        {
+            let good = try #require(Self.log.source.files[place])
+            try OpenFile("\(path)/\(place)", .readWrite).truncate(to: 1 << 30)
+            let failure = await #expect(throws: VerificationFailure.self) { try await Self.verify(FolderSource(path)) }
+            #expect(failure?.code == .unreadable && failure?.file == place)
+            try File.write("\(path)/\(place)", good.span, mode: 0o644)
+        }
+        #expect(try await Self.verify(FolderSource(path)).size == UInt64(Self.story.count))
     }
 
     @Test func noFileMayStandForAnother() async {
@@ -165,6 +213,9 @@ import Testing
 
     static let badEntries: [(String, VerificationFailure.Code)] = [
         (#"{"at":"2026-01-02T03:04:05Z","op":"token.copied"}"#, .entry),
+        (#"{"at":"2026-01-02T03:04:05Z","generation":1,"op":"keys.generated"}"# + "\n", .entry),
+        (#"{"at":"2026-01-02T03:04:05Z","generation":01,"op":"keys.generated"}"#, .entry),
+        (#"{"at":"2026-01-02T03:04:05+00:00","generation":1,"op":"keys.generated"}"#, .entry),
         (#"{"at":"2026-01-02T03:04:05Z", "generation":1,"op":"keys.generated"}"#, .entry),
         (#"{"generation":1,"at":"2026-01-02T03:04:05Z","op":"keys.generated"}"#, .entry),
         (#"{"at":"2020-01-02T03:04:05Z","generation":1,"op":"keys.generated"}"#, .time),
