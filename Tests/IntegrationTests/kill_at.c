@@ -1,30 +1,34 @@
-// Preloaded by tests: ends the process, as `kill -9` would, just before its KILL_AT-th call that changes a file, a name or what is durable.
+// Preloaded by tests: ends the process, as `kill -9` would, just before its KILL_AT-th call that changes a file, a name or what is durable;
+// or has its FAIL_AT-th such call fail with EIO.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-static void count(void) {
+static int fails(void) {
     static atomic_long calls;
-    const char *last = getenv("KILL_AT");
-    if (last && atomic_fetch_add(&calls, 1) + 1 == atol(last)) {
+    const char *last = getenv("KILL_AT"), *bad = getenv("FAIL_AT");
+    long call = atomic_fetch_add(&calls, 1) + 1;
+    if (last && call == atol(last)) {
         kill(getpid(), SIGKILL);
         pause();
     }
+    if (!bad || call != atol(bad)) return 0;
+    errno = EIO;
+    return 1;
 }
 
 #define WRAP(type, name, parameters, arguments)                                     \
     type name parameters {                                                          \
         static type(*real) parameters;                                              \
         if (!real) real = (type(*) parameters)dlsym(RTLD_NEXT, #name);              \
-        count();                                                                    \
-        return real arguments;                                                      \
+        return fails() ? -1 : real arguments;                                       \
     }
 
 WRAP(int, rename, (const char *from, const char *to), (from, to))

@@ -293,13 +293,13 @@ def test_damage_stops_it_before_anything_is_closed(stopped, damage):
 # Crashes.
 
 @pytest.fixture(scope="module")
-def kill_at():
-    """The environment of a process that is killed before its n-th change to a file."""
+def disturbed():
+    """The environment of a process that is killed before its n-th change to a file (KILL_AT), or has that fail (FAIL_AT)."""
     folder = Path(tempfile.mkdtemp(prefix="mayfly-kill-"))
     library = folder / "kill_at.so"
     source = Path(__file__).with_name("kill_at.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
-    yield lambda call: {"LD_PRELOAD": library, "KILL_AT": call}
+    yield lambda kind, call: {"LD_PRELOAD": library, kind: call}
     shutil.rmtree(folder)
 
 
@@ -310,16 +310,19 @@ def stage(state):
     return row[0].split(b"\n")[0].decode() if row and row[0] else None
 
 
-def crash(template, kill_at, call):
-    """Kills a change at one call, tries what may not work then, and finishes it. Returns the stage; None past the last call."""
+def disturb(template, environment):
+    """Cuts a change off, tries what may not work then, and finishes it. Returns the stage in which it was; None if it came to its end."""
     state = template.copy()
     try:
         archive, secret, old = state.parent / "closed", seed(state), state.vkey
-        done = rotate(state, **kill_at(call))
+        done = rotate(state, **environment)
         if done.returncode == 0:
-            assert stage(state) is None
+            assert stage(state) is None and live(archived(archive)) == live(current(state)) != {}
             return None
-        assert done.returncode == -9, done.stdout + done.stderr
+        if "KILL_AT" in environment:
+            assert done.returncode == -9, done.stdout + done.stderr
+        else:
+            assert done.returncode == 1 and done.stderr.strip() and "Fatal error" not in done.stderr, done.stdout + done.stderr
         found = stage(state)
         # Whatever was signed and shown by then stays true.
         shown = [path for path in (archive / "checkpoint", state / "ledger/checkpoint") if path.exists()]
@@ -351,25 +354,28 @@ def crash(template, kill_at, call):
         state.remove()
 
 
-def test_killed_at_any_step(template, kill_at):
+def test_cut_off_at_any_step(template, disturbed):
     """Run again it finishes; a broker does not start in between; never two heads of one size, never a key lost before its time.
 
-    Of about 240 steps a fifth, others each time; once the log is recorded as closed, every fourth.
+    Of about 240 changes to files a fifth, others each time; once the log is recorded as closed, every fourth. Then some of them fail.
     """
     stages, call = [], random.randint(1, 10)
-    print(f"from step {call}")
+    print(f"from call {call}")
     with ThreadPoolExecutor(4) as threads:
         while None not in stages:
             stride = 10 if "closing" not in stages else 4
             batch = [call + stride * number for number in range(4)]
-            stages += threads.map(lambda number: crash(template, kill_at, number), batch)
+            stages += threads.map(lambda number: disturb(template, disturbed("KILL_AT", number)), batch)
             call = batch[-1] + stride
-    counts = {name: stages.count(name) for name in ("open", "closing", "moving")}
-    assert all(count > 5 for count in counts.values()), counts
+        counts = {name: stages.count(name) for name in ("open", "closing", "moving")}
+        assert all(count > 5 for count in counts.values()), counts
+        failing = random.sample(range(1, call), 20)
+        print(f"failing {failing}")
+        assert any(threads.map(lambda number: disturb(template, disturbed("FAIL_AT", number)), failing))
 
 
 @pytest.mark.parametrize("wanted", ["closing", "moving"])
-def test_finished_hours_later(template, kill_at, stopped, processes, wanted):
+def test_finished_hours_later(template, disturbed, stopped, processes, wanted):
     """What came due between crash and end is purged by the next start, in the new log, and excused."""
     state, call = stopped, 1
     while stage(state) != wanted:  # each lasts for more than 40 steps
@@ -377,7 +383,7 @@ def test_finished_hours_later(template, kill_at, stopped, processes, wanted):
         shutil.rmtree(state.parent / "closed", ignore_errors=True)
         shutil.copytree(template.state.folder, state.folder)
         call += 20
-        assert rotate(state, **kill_at(call)).returncode == -9
+        assert rotate(state, **disturbed("KILL_AT", call)).returncode == -9
     later = 3 * 3600
     rotated(state, **shifted(later))
     closed, begun = archived(state.parent / "closed"), current(state)
