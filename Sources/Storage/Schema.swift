@@ -51,7 +51,7 @@ enum Schema {
         ) WITHOUT ROWID;
 
         -- Ledger entries of windows that are not in the log yet: public a window later. `slice` is the ref's first two
-        -- bits: entries come in at four places of a window and not all over it, and go out in the order of their refs all
+        -- bits, or ten where a log begins with very many: entries come in at four places of a window and not all over it, and go out in the order of their refs all
         -- the same.
         CREATE TABLE entry (
             window INTEGER NOT NULL,

@@ -160,12 +160,15 @@ public struct StoreMark: Sendable, Equatable {
 /// One entry of a closed window: its place there and its canonical bytes.
 public struct ClosedEntry: Sendable, Equatable {
     public var window: UInt64
+    /// A part of the window whose refs come before those of the next.
+    public var slice: Int
     public var ref: [UInt8]
     public var sequence: UInt64
     public var bytes: [UInt8]
 
-    public init(window: UInt64, ref: [UInt8], sequence: UInt64, bytes: [UInt8]) {
+    public init(window: UInt64, slice: Int, ref: [UInt8], sequence: UInt64, bytes: [UInt8]) {
         self.window = window
+        self.slice = slice
         self.ref = ref
         self.sequence = sequence
         self.bytes = bytes

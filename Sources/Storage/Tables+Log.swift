@@ -10,21 +10,22 @@ extension Tables {
     /// Adds one entry to the current window, inside the operation's transaction.
     func record(_ op: Entry.Op) throws {
         let place = journal.next()
-        try insert(op, window: place.window, sequence: place.sequence)
+        try insert(Entry(atMs: place.window * 1_000, op), sequence: place.sequence, sliceBits: 2)
     }
 
-    /// Adds one entry to an earlier window of a log that has none yet.
-    func record(_ op: Entry.Op, window: UInt64) throws { try insert(op, window: window, sequence: journal.next().sequence) }
+    /// Adds one of very many entries about tokens to a window of a log that has none yet. What else comes into that window must come after
+    /// these are published: their slices are thinner, so that a batch of them is sorted and no more.
+    func recordAmongMany(_ op: Entry.Op, window: UInt64) throws {
+        try insert(Entry(atMs: window * 1_000, op), sequence: journal.next().sequence, sliceBits: 10)
+    }
 
-    private func insert(_ op: Entry.Op, window: UInt64, sequence: UInt64) throws {
-        let entry = Entry(atMs: window * 1_000, op)
+    private func insert(_ entry: Entry, sequence: UInt64, sliceBits: Int) throws {
         let ref = entry.sortKey
+        let front = ref.count < 2 ? 0 : Int(ref[0]) << 8 | Int(ref[1])
         try run(
             "INSERT INTO entry (window, slice, sequence, ref, bytes) VALUES (?, ?, ?, ?, ?)",
-            .time(window), .number(Self.slice(ref)), .time(sequence), .blob(ref), .blob(entry.encoded))
+            .time(entry.atMs / 1_000), .number(front >> (16 - sliceBits)), .time(sequence), .blob(ref), .blob(entry.encoded))
     }
-
-    private static func slice(_ ref: [UInt8]) -> UInt8 { (ref.first ?? 0) >> 6 }
 
     /// After an absence the log says anew that the broker goes on, before it says what was late.
     func noteResumption() throws {
@@ -39,17 +40,21 @@ extension Tables {
     }
 
     func waitingEntries() throws -> Int {
-        try rows("SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0) FROM sequenced)") { Int($0.int(0)) }[0]
+        try rows("SELECT count(*) FROM entry") { Int($0.int(0)) }[0] + sequencedEntries()
+    }
+
+    private func sequencedEntries() throws -> Int {
+        try rows("SELECT coalesce(sum(count), 0) FROM sequenced") { Int($0.int(0)) }[0]
     }
 
     func closedEntries(before window: UInt64, limit: Int) throws -> [ClosedEntry] {
         journal.give(before: window)
         return try rows(
             """
-            SELECT window, ref, sequence, bytes FROM entry WHERE window < ? ORDER BY window, slice, ref, sequence LIMIT ?
+            SELECT window, slice, ref, sequence, bytes FROM entry WHERE window < ? ORDER BY window, slice, ref, sequence LIMIT ?
             """,
             .time(window), .number(limit)
-        ) { ClosedEntry(window: $0.time(0), ref: $0.blob(1), sequence: $0.time(2), bytes: $0.blob(3)) }
+        ) { ClosedEntry(window: $0.time(0), slice: Int($0.int(1)), ref: $0.blob(2), sequence: $0.time(3), bytes: $0.blob(4)) }
     }
 
     func logHead() throws -> LogHead? {
@@ -79,8 +84,8 @@ extension Tables {
         var moved = 0
         var rest = entries[...]
         while let first = rest.first {
-            let slice = Self.slice(first.ref)
-            let same = rest.prefix { $0.window == first.window && Self.slice($0.ref) == slice }
+            let slice = first.slice
+            let same = rest.prefix { $0.window == first.window && $0.slice == slice }
             rest = rest.dropFirst(same.count)
             if rest.isEmpty {
                 // The last slice may be here in part.
@@ -134,12 +139,17 @@ extension Tables {
         let cut = try rows(
             "SELECT position, bytes FROM sequenced WHERE position < ? AND position + count > ?", .time(size), .time(size)
         ) { ($0.time(0), $0.blob(1)) }.first
+        let before = try sequencedEntries()
         try run("DELETE FROM sequenced WHERE position < ?", .time(size))
         if let (position, bytes) = cut {
             try insertSequenced(Array(Self.entries(bytes).dropFirst(Int(size - position))), at: size)
         }
-        journal.setWaiting(try waitingEntries())
+        let gone = before - (try sequencedEntries())
+        // Counting reads all that waits. After a large batch another follows, and the last one is not large.
+        journal.setWaiting(gone > Self.large ? journal.waiting - gone : try waitingEntries())
     }
+
+    private static let large = 10_000
 
     func mark(_ name: String) throws -> [UInt8]? {
         try rows("SELECT value FROM node WHERE name = ?", .text(name)) { $0.blob(0) }.first

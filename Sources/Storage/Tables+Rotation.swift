@@ -13,11 +13,11 @@ extension Tables {
         guard let head = try logHead(), head.size == size, try waitingEntries() == 0 else { return false }
         try run("DELETE FROM log WHERE one = 1")
         let window = head.window
-        try eachToken { ref, kind, expires in try record(.sealed(ref, kind: kind, expires: expires), window: window) }
+        try eachToken { ref, kind, expires in try recordAmongMany(.sealed(ref, kind: kind, expires: expires), window: window) }
         for job in try jobs() {
             // An opening needs a seal before it.
             guard try token(job.ref, expires: job.expires) != nil else { throw StoreError.damaged("a push without its token") }
-            try record(.opened(job), window: window)
+            try recordAmongMany(.opened(job), window: window)
         }
         for mark in marks { try setMark(mark.name, mark.value) }
         return true

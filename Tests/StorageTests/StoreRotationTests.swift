@@ -160,8 +160,21 @@ import Testing
         }
         _ = try await publishAll(fixture.store)
         try await rotate(fixture.store)
-        let entries = try await publishAll(fixture.store)
-        #expect(Set(entries.map(\.ref)).count == count && entries.count == count)
+        #expect(try await fixture.store.counts().waitingEntries == count)
+        // Batch after batch, as a sequencer takes them.
+        var refs: [[UInt8]] = []
+        var (size, batch) = (0, 0)
+        repeat {
+            let entries = try await fixture.store.closedEntries(before: .max, limit: 16_384)
+            (batch, size) = (entries.count, size + entries.count)
+            refs += entries.map(\.ref)
+            let head = LogHead(size: UInt64(size), checkpoint: "signed", window: entries[0].window)
+            #expect(try await fixture.store.commit(head, after: UInt64(size - batch), entries: entries))
+            try await fixture.store.published(upTo: UInt64(size))
+            #expect(try await fixture.store.counts().waitingEntries == count - size)
+        } while size < count
+        #expect(refs == refs.sorted { $0.lexicographicallyPrecedes($1) } && Set(refs).count == count)
+        #expect(batch < 10_000)
         try await fixture.close()
     }
 }
