@@ -27,7 +27,7 @@ public actor Broker: LoopActor {
     let keys: KeyRing
     let time: BrokerTime
     public nonisolated let policy: Policy
-    let courier: Courier
+    let courier: any PushSender
     let sweeper: Sweeper
     let settings: Settings
     public nonisolated let metrics: Metrics
@@ -50,7 +50,8 @@ public actor Broker: LoopActor {
     var storeLogAt: UInt64 = 0
 
     public init(
-        loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policy: Policy, courier: Courier, sweeper: Sweeper,
+        loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policy: Policy, courier: any PushSender,
+        sweeper: Sweeper,
         settings: Settings, metrics: Metrics, log: @escaping @Sendable (String) -> Void
     ) {
         self.loop = loop

@@ -16,9 +16,15 @@ public struct Endpoint: Sendable, Equatable {
     public static let sandbox = Endpoint(host: "api.sandbox.push.apple.com", port: 443)
 }
 
+/// What pushes are given to.
+public protocol PushSender: Sendable {
+    /// Sends `push`; returns when its end is known.
+    func send(_ push: Push) async -> Outcome
+}
+
 /// The APNs client: sends each push until it is answered for good or its deadline passes. One HTTP/2 connection an environment,
 /// opened when it is needed and kept.
-public actor Courier: LoopActor {
+public actor Courier: LoopActor, PushSender {
     public struct Configuration: Sendable {
         public var production = Endpoint.production
         public var sandbox = Endpoint.sandbox

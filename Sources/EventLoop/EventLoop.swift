@@ -11,6 +11,7 @@ import Synchronization
 /// belongs to the thread that made it.
 public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     public let name: String
+    private let clock: @Sendable () -> UInt64
     private let wakeUp: WakeUp
     private let inbox = Mutex(Inbox())
     private let inboxFilled = Atomic<Bool>(false)
@@ -35,14 +36,20 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
         var running: [UnownedJob] = []
         var endOfEvents: [() -> Void] = []
         var endOfTurn: [() -> Void] = []
-        var now = Clock.monotonicMs
+        /// The clock's time when the turn's events came.
+        var now: UInt64
 
-        init() throws(Errno) { epoll = try Epoll() }
+        init(now: UInt64) throws(Errno) {
+            epoll = try Epoll()
+            self.now = now
+        }
     }
 
-    public init(name: String) throws(Errno) {
+    /// - Parameter clock: ms that never go back, CLOCK_MONOTONIC's outside of tests. Who sets another one forward wakes the loop.
+    public init(name: String, clock: @escaping @Sendable () -> UInt64 = { Clock.monotonicMs }) throws(Errno) {
         self.name = name
-        let confined = try Confined()
+        self.clock = clock
+        let confined = try Confined(now: clock())
         wakeUp = try WakeUp()
         try confined.epoll.add(wakeUp.descriptor.raw, [.read, .onChange], tag: Self.wakeUpTag)
         unsafe self.confined = confined
@@ -151,19 +158,31 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
 
     // MARK: Timers
 
-    /// CLOCK_MONOTONIC in ms; on the loop's thread as it was when the turn's events came.
-    public var now: UInt64 { isCurrent ? unsafe confined.now : Clock.monotonicMs }
+    /// The clock's ms; on the loop's thread as it was when the turn's events came.
+    public var now: UInt64 { isCurrent ? unsafe confined.now : clock() }
 
     /// Calls `action` once, `ms` from the moment of the call or a little later.
     @discardableResult
     public func after(_ ms: UInt64, _ action: @escaping () -> Void) -> TimerID {
         checkIsolated()
-        return unsafe confined.timers.schedule(at: Clock.monotonicMs &+ ms, action)
+        return unsafe confined.timers.schedule(at: clock() &+ ms, action)
     }
 
     public func cancel(_ timer: TimerID) {
         checkIsolated()
         unsafe confined.timers.cancel(timer)
+    }
+
+    /// When the next timer is due: where a test's clock goes next.
+    var nextDeadline: UInt64? {
+        checkIsolated()
+        return unsafe confined.timers.nextDeadline()
+    }
+
+    /// Nothing is left to do until an event comes or the clock goes on. Asked at the end of a turn.
+    var isQuiet: Bool {
+        checkIsolated()
+        return unsafe patience(confined) != 0
     }
 
     // MARK: The turn
@@ -175,7 +194,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
     private func turn() {
         let confined = unsafe self.confined
         let count = confined.epoll.wait(timeoutMs: patience(confined))
-        confined.now = Clock.monotonicMs
+        confined.now = clock()
         for index in 0..<count {
             let (tag, events) = confined.epoll.event(index)
             guard tag != Self.wakeUpTag, let target = confined.sources.target(tag: tag, events) else { continue }
@@ -203,7 +222,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, Sendable {
             return 0
         }
         guard let deadline = confined.timers.nextDeadline() else { return -1 }
-        let now = Clock.monotonicMs
+        let now = clock()
         return deadline <= now ? 0 : Int32(clamping: deadline - now)
     }
 
