@@ -40,26 +40,48 @@ import Testing
         #expect(last.ratchetMs == start + 60_600_000)
     }
 
-    @Test func stepForwardIsBelievedAfterAnEpoch() {
+    @Test func aStepForwardIsBelievedAfterAMinute() {
         var clock = clock()
         let hour: UInt64 = 3_600_000
         var read = clock.read(wallMs: start + hour + 1000, bootMs: 2000)
         #expect(read == reading(hour + 1000, 1000, alarm: Int64(hour), isHeld: true))
-        read = clock.read(wallMs: start + hour + 300_000, bootMs: 301_000)
-        #expect(read == reading(hour + 300_000, 300_000, isHeld: true))
-        read = clock.read(wallMs: start + hour + 301_000, bootMs: 302_000)
-        #expect(read == reading(hour + 301_000, hour + 301_000, isHeld: false))
+        read = clock.read(wallMs: start + hour + 60_000, bootMs: 61_000)
+        #expect(read == reading(hour + 60_000, 60_000, isHeld: true))
+        read = clock.read(wallMs: start + hour + 61_000, bootMs: 62_000)
+        #expect(read == reading(hour + 61_000, hour + 61_000, isHeld: false))
     }
 
-    @Test func stepThatIsTakenBackDestroysNothing() {
+    @Test func aStepThatIsTakenBackHoldsNoLonger() {
         var clock = clock()
         let day: UInt64 = 86_400_000
-        #expect(clock.read(wallMs: start + day, bootMs: 2000).alarm != nil)
-        let reading = clock.read(wallMs: start + 100_000, bootMs: 101_000)
-        #expect(reading.ratchetMs == start + 100_000 && !reading.isHeld)
-        // Broker time never goes back.
-        #expect(reading.nowMs == start + day + 49_500)
-        #expect(clock.read(wallMs: start + 500_000, bootMs: 501_000).ratchetMs == start + 500_000)
+        #expect(clock.read(wallMs: start + day, bootMs: 1000).alarm == Int64(day))
+        var read = clock.read(wallMs: start + 20_000, bootMs: 21_000)
+        #expect(read == reading(day + 10_000, 10_000, alarm: -Int64(day), isHeld: true))
+        read = clock.read(wallMs: start + 119_000, bootMs: 120_000)
+        #expect(read == reading(day + 59_500, 59_500, isHeld: true))
+        // Broker time never goes back, and what has expired by it has no key.
+        read = clock.read(wallMs: start + 120_000, bootMs: 121_000)
+        #expect(read == reading(day + 60_000, day + 60_000, isHeld: false))
+    }
+
+    @Test func aSecondStepIsHeldNoLonger() {
+        var clock = clock()
+        let hour: UInt64 = 3_600_000
+        #expect(clock.read(wallMs: start + hour, bootMs: 1000).isHeld)
+        #expect(clock.read(wallMs: start + hour + 40_000, bootMs: 41_000).isHeld)
+        let second = clock.read(wallMs: start + 2 * hour + 41_000, bootMs: 42_000)
+        #expect(second == reading(2 * hour + 41_000, 41_000, alarm: Int64(hour), isHeld: true))
+        let last = clock.read(wallMs: start + 2 * hour + 60_000, bootMs: 61_000)
+        #expect(last == reading(2 * hour + 60_000, 2 * hour + 60_000, isHeld: false))
+    }
+
+    /// What is no leap by itself counts: the log's time goes on with it, and the log tells of leaps only.
+    @Test func manySmallStepsEndTheHold() {
+        var clock = clock()
+        let hour: UInt64 = 3_600_000
+        #expect(clock.read(wallMs: start + hour, bootMs: 1000).isHeld)
+        for step: UInt64 in 1...5 { #expect(clock.read(wallMs: start + hour + step * 11_000, bootMs: 1000).isHeld) }
+        #expect(!clock.read(wallMs: start + hour + 60_000, bootMs: 1000).isHeld)
     }
 
     @Test func aStepBackIsWaitedForAtHalfThePace() {
@@ -69,10 +91,9 @@ import Testing
         for minute: UInt64 in 1...150 {
             let read = clock.read(wallMs: start + minute * 60_000 - hour, bootMs: 1000 + minute * 60_000)
             if read.alarm != nil { alarms += 1 }
-            let passed = max(minute * 30_000, minute * 60_000 - min(hour, minute * 60_000))
-            #expect(read.nowMs == start + passed && read.ratchetMs == start + passed)
             // After two hours the two are together again.
-            #expect(read.isHeld == (minute < 119))
+            let passed = max(minute * 30_000, minute * 60_000 - min(hour, minute * 60_000))
+            #expect(read.nowMs == start + passed && read.ratchetMs == start + passed && !read.isHeld)
         }
         #expect(alarms == 1)
     }
@@ -88,7 +109,7 @@ import Testing
         let hour: UInt64 = 3_600_000
         #expect(clock.read(wallMs: start + hour, bootMs: 1000).nowMs == start + hour)
         let read = clock.read(wallMs: start + hour, bootMs: 1000 + hour)
-        #expect(read == reading(hour + hour / 2, hour, isHeld: false))
+        #expect(read == reading(hour + hour / 2, hour + hour / 2, alarm: -Int64(hour), isHeld: false))
     }
 
     @Test func exactlyAMinuteIsNoStep() {
