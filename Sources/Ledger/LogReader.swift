@@ -28,7 +28,10 @@ struct LogReader: Sendable {
     func partialWidths(_ full: String) async throws(VerificationFailure) -> [Int] {
         let folder = TilePath.partialFolder(full)
         do {
-            return try await source.list(folder)?.compactMap { Int($0) } ?? []
+            // Anyone may have put another name there: it is no file of the log.
+            return try await source.list(folder)?.compactMap { name in
+                Int(name).flatMap { (1..<TilePath.fullWidth).contains($0) && String($0) == name ? $0 : nil }
+            } ?? []
         } catch { throw VerificationFailure(.unreadable, "can't be listed: \(error)", file: folder) }
     }
 

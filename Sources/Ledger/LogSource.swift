@@ -30,8 +30,11 @@ public struct FolderSource: LogSource {
     }
 
     func file(_ path: String) throws(Errno) -> [UInt8]? {
+        let place = "\(self.path)/\(path)"
+        // Opening a pipe would wait for a writer, reading a device never end.
+        guard let status = try File.status(place), status.kind == .file else { return nil }
         do throws(Errno) {
-            return try File.read("\(self.path)/\(path)", limit: Self.fileLimit)
+            return try File.read(place, limit: Self.fileLimit)
         } catch {
             if error.isMissing || error.isNoFile { return nil }
             throw error

@@ -132,7 +132,9 @@ public struct Verifier: Sendable {
                 throw VerificationFailure(.tree, "is not the entry that the hash tile holds", index: index, file: path)
             }
             let fields = try fields(of: entry, index)
-            if fields.op == .policyLoaded, let policy = Digest(hex: entry.extracting(fields.policy)) { policies.insert(policy) }
+            if fields.op == .policyLoaded || fields.op == .brokerStarted {
+                if let policy = Digest(hex: entry.extracting(fields.policy)) { policies.insert(policy) }
+            }
             try life.admit(fields, index: index)
             try tree.append(leaf)
         }

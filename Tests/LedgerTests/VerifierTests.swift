@@ -267,6 +267,13 @@ import Testing
         #expect(await Self.verdict(source)?.file == "tile/0/000.p/3")
     }
 
+    @Test(arguments: ["-5", "0", "+3", "007", "256", "9999999999999999999999", "x"])
+    func filesBesidePartialOnesAreNoneOfTheLog(name: String) async {
+        var source = Self.log.source
+        for folder in ["tile/0/000.p", "tile/entries/000.p"] { source.files["\(folder)/\(name)"] = [1] }
+        #expect(await Self.verdict(source) == nil)
+    }
+
     @Test func anUnreadableSourceSaysSo() async {
         struct Refused: Error {}
         let source = FunctionSource { _ in throw Refused() }
@@ -322,5 +329,19 @@ import Testing
         #expect(report.size == UInt64(Self.story.count))
         let failure = await #expect(throws: VerificationFailure.self) { try await Self.verify(FolderSource(path + "/nowhere")) }
         #expect(failure?.code == .missing)
+    }
+
+    @Test func whatIsNoFileIsMissing() async throws {
+        let path = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(path) }
+        let source = FolderSource(path)
+        // Endless, and a pipe would be the same: nothing may wait for it or read it to its end.
+        try File.symbolicLink(path + "/checkpoint", to: "/dev/zero")
+        #expect(try await source.read("checkpoint") == nil)
+        try File.makeFolder(path + "/tile")
+        #expect(try await source.read("tile") == nil)
+        #expect(try await source.read("checkpoint/000") == nil)
+        try File.symbolicLink(path + "/loop", to: "loop")
+        await #expect(throws: Errno.self) { try await source.read("loop") }
     }
 }
