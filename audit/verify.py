@@ -4,39 +4,44 @@
     verify.py [DIR|URL] --key VKEY [--since CHECKPOINT]... [--policy TLOG-POLICY] [--proof FILE]
 
 Exit 0 and a line of figures; 1 and what is wrong, and where; 2 if asked wrongly. Needs PyNaCl, and entry.schema.json beside it.
-Reads from first entry to last, up to the first fault. Files that the checkpoint does not cover (older partial tiles) don't matter.
+Reads from first entry to last, up to the first fault. Files that no checkpoint covers don't matter, unless they contradict the log.
 """
-import argparse, base64, bisect, collections, contextlib, functools, hashlib, http.client, json, os, re, sys, urllib.request
-from datetime import datetime, timezone
-from pathlib import Path
+import argparse, base64, collections, contextlib, datetime, functools, hashlib, http.client, json, os, pathlib, re, sys, urllib.request
 import nacl.exceptions, nacl.signing
 GRACE, EPOCH = 120, 300  # Seconds: how late a purge or a step of the keys may be; how long one key serves.
+LARGEST = 256 * (2 + 65535)  # Bytes: no file of a log holds more.
 class Bad(Exception): pass  # Code word, place, what is wrong there.
 
-# 1. Files. None is trusted to be as long as it should: no more than `limit` bytes and one are read.
-def fetch(place, limit):
-    try:  # Not blocking: a pipe in place of a file holds nobody up.
-        with (urllib.request.urlopen(place, timeout=30) if re.match("https?://", place) else
-              open(place, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))) as file:
-            data = file.read(limit + 1) or b""
+# 1. Files. None is trusted to be what it should, or to have an end.
+def fetch(place):
+    try:
+        if os.path.exists(place) and not os.path.isfile(place): raise IsADirectoryError("is no file")
+        with urllib.request.urlopen(place, timeout=30) if re.match("https?://", place) else open(place, "rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST: raise ValueError("is larger than any file of a log")
+        return data
     except (OSError, http.client.HTTPException, ValueError) as error:
         gone = getattr(error, "code", 0) in (404, 410) or isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
         raise Bad("missing" if gone else "unreadable", place, error) from None
-    if len(data) > limit: raise Bad("damaged", place, f"is longer than {limit} bytes")
-    return data
-
-def fetch_tile(log, level, first, size, limit):
-    """Place and content of the tile that starts at `first`; `limit`: bytes of one item. Whether it is a longer one, too."""
+def fetch_tile(log, level, first, size):
+    """Place and content of the tile that starts at `first`, and whether it is the full one in place of a partial."""
     number, width = str(first // 256), min(256, size - first)
     path = re.sub("...(?=.)", r"x\g<0>/", number.zfill(-(-len(number) // 3) * 3))  # 1234067 is x001/x234/067.
-    place = f"{log}/tile/{level}/{path}" + (f".p/{width}" if width < 256 else "")
+    place = full = f"{log}/tile/{level}/{path}"
     try:
-        data, longer = fetch(place, width * limit), False
+        place += f".p/{width}" if width < 256 else ""
+        data = fetch(place)
     except Bad as bad:  # A partial tile may have gone once the full one stands.
         if bad.args[0] != "missing" or width == 256: raise
-        data, longer, width = fetch(f"{log}/tile/{level}/{path}", 256 * limit), True, 256
+        place, data, width = full, fetch(full), 256
     if level != "entries" and len(data) != 32 * width: raise Bad("damaged", place, f"is not {32 * width} bytes long")
-    return place, data, longer
+    if level != "entries": check_older(place, data, range(32, 32 * min(256, size - first) + 1, 32))
+    return place, data, width > size - first
+def check_older(place, data, ends):
+    """What earlier sizes left beside a tile must be a beginning of it, if we can see it; `ends`: where its items end."""
+    for old in sorted(pathlib.Path(re.sub("[.]p/[0-9]+$", "", place) + ".p").glob("[1-9]*")):
+        if old.name.isdecimal() and int(old.name) < len(ends) and old.is_file() and fetch(str(old)) != data[:ends[int(old.name) - 1]]:
+            raise Bad("tree", old, "is not a beginning of what the log now holds")
 
 # 2. Keys, checkpoints, witnesses: C2SP signed-note, tlog-checkpoint, tlog-cosignature, tlog-policy.
 def from_base64(text):
@@ -45,7 +50,7 @@ def from_base64(text):
     return data
 def signed(vkey, kind, text, found):
     """Whether the key (kind 1: a log's, 4: a witness's) signed. `found`: (name, ID and signature) of each signature line."""
-    name, identity, encoded = vkey.split("+", 2)
+    name, identity, encoded = (vkey.split("+", 2) + ["", ""])[:3]
     public = from_base64(encoded)
     if (public[:1], len(public), hashlib.sha256(name.encode() + b"\n" + public).hexdigest()[:8]) != (bytes([kind]), 33, identity) or \
             not re.fullmatch(r"\S+", name): raise ValueError(f"{vkey} is no key NAME+ID+KEY of kind {kind}")
@@ -57,7 +62,6 @@ def signed(vkey, kind, text, found):
         except (nacl.exceptions.CryptoError, ValueError):
             raise ValueError(f"holds a forged signature of {name}") from None
     return bool(signatures)
-
 def quorum(policy, text, found):
     """Whether those signed whom a tlog-policy asks for. ValueError: it is no policy, or a signature is forged."""
     votes, logs, keys, verdict = {"none": True}, [], set(), None
@@ -73,7 +77,6 @@ def quorum(policy, text, found):
             case ["quorum", name] if name in votes and verdict is None: verdict = votes[name] and (any(logs) or not logs)
             case _: raise ValueError(f"policy: {' '.join(words)}")
     return verdict
-
 def checkpoint(where, note, vkey, policy=None):
     """Size and root of a checkpoint that this key signed, and the witnesses whom `policy` asks for."""
     text, _, lines = note.rpartition(b"\n\n")
@@ -108,24 +111,23 @@ def climb(leaf, index, size, path):
 def prove(where, proof, vkey, policy=None):
     """The entry that a .tlog-proof proves, its index, and size and root of the proof's checkpoint."""
     lines, _, note = proof.partition(b"\n\n")
-    form = "c2sp.org/tlog-proof@v1\nextra ([A-Za-z0-9+/=]+)\nindex (0|[1-9][0-9]{0,18})((?:\n[A-Za-z0-9+/]{43}=){0,63})"
+    form = "c2sp.org/tlog-proof@v1(?:\nextra ([A-Za-z0-9+/=]*))?\nindex (0|[1-9][0-9]{0,18})((?:\n[A-Za-z0-9+/]{43}=){0,63})"
     try:
         entry, index, path = re.fullmatch(form, lines.decode()).groups()
-        entry, index, path = from_base64(entry), int(index), [from_base64(line) for line in path.split()]
+        entry, index, path = None if entry is None else from_base64(entry), int(index), [from_base64(line) for line in path.split()]
     except (ValueError, AttributeError):
-        raise Bad("damaged", where, "is no tlog-proof with an entry in it") from None
+        raise Bad("damaged", where, "is no tlog-proof") from None
     size, root = checkpoint(where, note, vkey, policy)
-    if index >= size or climb(leaf_hash(entry), index, size, path) != root:
-        raise Bad("tree", where, f"does not lead from entry {index} to the signed root")
+    if entry is None: raise Bad("missing", where, "holds no entry, only the place of one")
+    if index >= size or climb(leaf_hash(entry), index, size, path) != root: raise Bad("tree", where, f"leads from entry {index} elsewhere")
     parse(entry, f"{where}, entry {index}")
     return entry.decode(), index, size, root
 
 # 4. Entries: entry.schema.json, each in its one spelling; and the story that they tell.
-SCHEMA = json.loads(Path(__file__).with_name("entry.schema.json").read_bytes())
+SCHEMA = json.loads(pathlib.Path(__file__).with_name("entry.schema.json").read_bytes())
 KINDS = {kind["properties"]["op"]["const"]: {name: SCHEMA["$defs"].get(rule.get("$ref", "")[8:], rule)
                                              for name, rule in kind["properties"].items()} for kind in SCHEMA["oneOf"]}
-seconds = functools.lru_cache(4096)(lambda time: int(datetime.strptime(time + "+0000", "%Y-%m-%dT%H:%M:%SZ%z").timestamp()))
-
+seconds = functools.lru_cache(4096)(lambda time: int(datetime.datetime.strptime(time + "+0000", "%Y-%m-%dT%H:%M:%SZ%z").timestamp()))
 def parse(raw, where):
     """Keys and values of an entry, times in unix seconds."""
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
@@ -141,37 +143,44 @@ def parse(raw, where):
     raise Bad("entry", where, f"is no entry of the schema, in its one spelling: {raw[:300]!r}")
 
 class Story:
-    """What the entries told so far, and the rules for what they may tell next."""
     def __init__(self):
-        self.now, self.window, self.gone, self.closed, self.excused = 0, 1, None, False, 0
-        self.starts, self.until, self.purged, self.jobs, self.counts = [(0, 0, 0)], {}, set(), {}, collections.Counter()
-    def late(self, due):
-        """Whether what was due is late; "excused" if nothing was written from then to a start just before now."""
-        before, start, grace = self.starts[max(0, bisect.bisect_left(self.starts, (due,)) - 1)]
-        return self.now > due + GRACE and ("excused" if due <= start and self.now <= start + grace else "late")
+        self.now = self.before = 0  # This window and the one before. In which order things happened inside a window, a log does not say.
+        self.window, self.gone, self.gone_before, self.closed, self.excused = 60, None, None, False, 0
+        self.starts, self.until, self.purged, self.jobs, self.counts = [], {}, set(), {}, collections.Counter()
+    def late(self, due, hold=0):
+        """Whether what was due is late; "excused" if no window was written from then to a start just before now."""
+        excused = self.now > due + GRACE and any(before < due and self.now <= end + hold for before, end in self.starts)
+        return "excused" if excused else "late" if self.now > due + GRACE else None
+    def end_window(self):
+        """When epoch e begins, the keys of e - 2 go, and those of e - 3 must be gone. After a start they have an epoch more."""
+        return self.gone_before is not None and self.late((self.gone_before + 4) * EPOCH, EPOCH) == "late"
     def tell(self, entry):
         """Takes the next entry; returns the rule that it breaks, if it breaks one."""
-        op, ref, job, before, self.now = entry["op"], entry.get("ref"), entry.get("job"), self.now, entry["at"]
-        if self.now < before: return "time"
+        op, at, ref, job = entry["op"], entry["at"], entry.get("ref"), entry.get("job")
         if self.closed: return "after_closed"
+        if at < self.now: return "time"
+        if at > self.now:
+            if self.end_window(): return "ratchet_late"
+            self.before, self.now, self.gone_before = self.now, at, self.gone
         self.counts[op], self.closed = self.counts[op] + 1, op == "ledger.closed"
         if op == "broker.started":
             self.window = entry["resolution"] or 1
-            self.starts.append((before, self.now, -(-GRACE // self.window) * self.window))
-        # When epoch e begins, the keys of e - 2 go; those of e - 3 must be gone. A log begins with those of e - 2 gone.
-        self.gone = self.now // EPOCH - 2 if self.gone is None else self.gone
-        late = self.late((self.gone + 4) * EPOCH)
-        if late == "late": return "ratchet_late"
-        if op == "keys.ratcheted":
-            if (entry["epoch"] + 1) * EPOCH >= self.now + self.window: return "ratchet_early"
-            self.gone = max(self.gone, entry["epoch"])
+            self.starts = [start for start in self.starts if start[1] + EPOCH >= at] + [(self.before, at - -GRACE // self.window * self.window)]
+            self.gone = at // EPOCH - 2 if self.gone is None else self.gone
+        elif op == "keys.ratcheted":
+            if (entry["epoch"] + 1) * EPOCH >= at + self.window: return "ratchet_early"
+            self.gone = max(self.gone or 0, entry["epoch"])
         elif op == "token.sealed":
             if ref in self.until: return "sealed_twice"
             self.until[ref] = entry["until"]
+        elif op in ("push.delivered", "push.failed"):
+            if self.jobs.get(job, "") is None: return "outcome_twice"
+            if self.jobs.get(job) != ref: return "job_unknown"
+            self.jobs[job] = None
         elif ref and ref not in self.until: return "never_sealed"
         elif op == "token.opened":
             if ref in self.purged: return "after_purge"
-            if self.now > self.until[ref]: return "opened_late"
+            if at >= self.until[ref]: return "opened_late"
             if job in self.jobs: return "job_twice"
             self.jobs[job] = ref
         elif op == "token.purged":
@@ -180,46 +189,41 @@ class Story:
             if late == "late": return "purged_late"
             self.excused += late == "excused"
             self.purged.add(ref)
-        elif job:
-            if self.jobs.get(job, "") is None: return "outcome_twice"
-            if self.jobs.get(job) != ref: return "job_unknown"
-            self.jobs[job] = None
 
 def verify(log, vkey, since=(), policy=None):
     """The whole log. `since`: (where, size, root) of checkpoints that it must continue. Returns its figures; raises Bad."""
-    size, root = checkpoint(f"{log}/checkpoint", fetch(f"{log}/checkpoint", 65536), vkey, policy)
-    story, leaves, policies = Story(), [], set()
+    size, root = checkpoint(f"{log}/checkpoint", fetch(f"{log}/checkpoint"), vkey, policy)
+    story, policies, row = Story(), set(), (leaves := [])
     for first in range(0, size, 256):
-        _, hashes, _ = fetch_tile(log, 0, first, size, 32)
-        place, data, longer = fetch_tile(log, "entries", first, size, 65537)
-        at = 0
+        _, hashes, _ = fetch_tile(log, 0, first, size)
+        place, data, longer = fetch_tile(log, "entries", first, size)
+        ends = [0]
         for index in range(first, min(first + 256, size)):
-            end = at + 2 + int.from_bytes(data[at:at + 2], "big")
-            raw, at, where = data[at + 2:end], end, f"{place}, entry {index}"
-            leaves.append(leaf_hash(raw))
+            where, at, end = f"{place}, entry {index}", ends[-1] + 2, ends[-1] + 2 + int.from_bytes(data[ends[-1]:][:2], "big")
+            leaves.append(leaf_hash(data[at:end]))
             if len(data) < end: raise Bad("damaged", where, "ends before this entry does")
             if leaves[-1] != hashes[32 * (index - first):][:32]: raise Bad("tree", where, "is not the entry of the hash tile")
-            entry = parse(raw, where)
-            if broken := story.tell(entry): raise Bad(broken, where, raw.decode())
+            entry = parse(data[at:end], where)
+            if broken := story.tell(entry): raise Bad(broken, where, data[at:end].decode())
             policies |= {entry["policy"]} if "policy" in entry else set()
-        if at < len(data) and not longer: raise Bad("damaged", place, "goes on after its last entry")
-    row = leaves
+            ends.append(end)
+        if ends[-1] < len(data) and not longer: raise Bad("damaged", place, "goes on after its last entry")
+        check_older(place, data, ends[1:])
     for level in range(1, 8):
         row = [root_of(row[at:at + 256]) for at in range(0, len(row) - 255, 256)]
         for first in range(0, len(row), 256):
-            place, data, _ = fetch_tile(log, level, first, len(row), 32)
+            place, data, _ = fetch_tile(log, level, first, len(row))
             if not data.startswith(b"".join(row[first:first + 256])): raise Bad("tree", place, "holds other hashes than the entries give")
     if root_of(leaves) != root: raise Bad("tree", f"{log}/checkpoint", "signs another root than that of the entries")
     for where, older, old_root in since:
-        if older > size or root_of(leaves[:older]) != old_root:
-            raise Bad("rewritten", where, f"signs {older} entries that are not the first of these {size}")
+        if older > size or root_of(leaves[:older]) != old_root: raise Bad("rewritten", where, f"signs {older} entries that are not first here")
+    if story.end_window(): raise Bad("ratchet_late", log, "the keys of its last window are late")
     live = story.until.keys() - story.purged
     for ref in (ref for ref in live if story.late(story.until[ref]) == "late"):
-        raise Bad("never_purged", log, f"ref {ref}, sealed until {datetime.fromtimestamp(story.until[ref], timezone.utc)}")
+        raise Bad("never_purged", log, f"ref {ref}, sealed until {story.until[ref]} (unix time)")
     for digest in sorted(policies):
         place = f"{log}/policies/{digest}.json"
-        if hashlib.sha256(fetch(place, 1 << 20)).hexdigest() != digest:
-            raise Bad("damaged", place, "is not the policy that it is named after")
+        if hashlib.sha256(fetch(place)).hexdigest() != digest: raise Bad("damaged", place, "is not the policy of its name")
     return dict(story.counts, entries=size, live=len(live), excused=story.excused)
 
 def main():
@@ -231,18 +235,15 @@ def main():
     try:
         signed(asked.key, 1, b"", [])
         if not asked.log and not asked.proof: raise ValueError("a log or a proof is wanted")
-        policy = fetch(asked.policy, 1 << 20).decode() if asked.policy else None
-        since = [(where, *checkpoint(where, fetch(where, 65536), asked.key)) for where in asked.since]
+        policy = fetch(asked.policy).decode() if asked.policy else None
+        since = [(where, *checkpoint(where, fetch(where), asked.key)) for where in asked.since]
         if asked.proof:
-            entry, index, size, root = prove(asked.proof, fetch(asked.proof, 1 << 20), asked.key, policy)
+            entry, index, size, root = prove(asked.proof, fetch(asked.proof), asked.key, policy)
             since.append((asked.proof, size, root))
             print(f"good: {asked.proof}: entry {index} of {size}: {entry}")
         if asked.log:
-            figures = sorted(verify(asked.log.rstrip("/"), asked.key, since, policy).items())
-            print(f"good: {asked.key.split('+')[0]}: " + ", ".join(f"{count} {name}" for name, count in figures))
-    except ValueError as error:
-        parser.error(str(error))
-    except Bad as bad:
-        sys.exit("bad: " + ": ".join(map(str, bad.args)))
-if __name__ == "__main__":
-    main()
+            figures = verify(asked.log.rstrip("/"), asked.key, since, policy)
+            print(f"good: {asked.key.split('+')[0]}:", ", ".join(f"{count} {name}" for name, count in sorted(figures.items())))
+    except ValueError as error: parser.error(str(error))
+    except Bad as bad: sys.exit("bad: " + ": ".join(map(str, bad.args)))
+if __name__ == "__main__": main()
