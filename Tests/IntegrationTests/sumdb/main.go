@@ -1,0 +1,304 @@
+// A third opinion on the log: golang.org/x/mod/sumdb, the code behind Go's checksum database. It knows signed notes, trees and
+// tiles, and nothing of Mayfly's entries.
+//
+// Reads a job a line from standard input, answers with a line each: "good SIZE ROOT" or "bad WHAT".
+//
+//	verify DIR VKEY [CHECKPOINT-FILE]...   the whole log, and that it continues these
+//	root COUNT                             the root of the leaves "leaf-0", "leaf-1", ...
+//	include DIR VKEY INDEX HASH...         an inclusion proof, hashes in base64, for the entry that lies in the log
+//	consist OLD OLD-ROOT NEW NEW-ROOT HASH...
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+const height = 8
+
+// Hashes in memory, in the order of tlog.StoredHashIndex.
+type stored []tlog.Hash
+
+func (s stored) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	hashes := make([]tlog.Hash, len(indexes))
+	for i, index := range indexes {
+		if index >= int64(len(s)) {
+			return nil, fmt.Errorf("no hash %d", index)
+		}
+		hashes[i] = s[index]
+	}
+	return hashes, nil
+}
+
+func (s *stored) add(n int64, record []byte) error {
+	hashes, err := tlog.StoredHashes(n, record, *s)
+	*s = append(*s, hashes...)
+	return err
+}
+
+// A folder of tiles. Its paths lack the tile's height, which tlog puts first.
+type folder struct{ path string }
+
+func (f folder) Height() int                             { return height }
+func (f folder) SaveTiles(tiles []tlog.Tile, _ [][]byte) {}
+
+func (f folder) file(tile tlog.Tile) string {
+	path := strings.TrimPrefix(tile.Path(), "tile/8/")
+	path = strings.Replace(path, "data/", "entries/", 1)
+	return filepath.Join(f.path, "tile", path)
+}
+
+// A file's content; a pipe would keep a reader waiting.
+func readFile(path string) ([]byte, error) {
+	if status, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !status.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", path)
+	}
+	return os.ReadFile(path)
+}
+
+// A partial tile, or so much of the full one when that alone is left.
+func (f folder) read(tile tlog.Tile) (data []byte, whole bool, err error) {
+	data, err = readFile(f.file(tile))
+	if errors.Is(err, os.ErrNotExist) && tile.W < 1<<height {
+		full := tile
+		full.W = 1 << height
+		data, err = readFile(f.file(full))
+		return data, false, err
+	}
+	return data, true, err
+}
+
+func (f folder) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
+	all := make([][]byte, len(tiles))
+	for i, tile := range tiles {
+		data, whole, err := f.read(tile)
+		if err != nil {
+			return nil, err
+		}
+		if want := tile.W * tlog.HashSize; !whole && len(data) == tlog.HashSize<<height {
+			data = data[:want]
+		}
+		all[i] = data
+	}
+	return all, nil
+}
+
+// The entries of a log, from its bundles.
+func (f folder) entries(size int64) ([][]byte, error) {
+	var all [][]byte
+	for first := int64(0); first < size; first += 1 << height {
+		width := size - first
+		if width > 1<<height {
+			width = 1 << height
+		}
+		tile := tlog.Tile{H: height, L: -1, N: first >> height, W: int(width)}
+		data, whole, err := f.read(tile)
+		if err != nil {
+			return nil, err
+		}
+		for i := int64(0); i < width; i++ {
+			if len(data) < 2 || len(data) < 2+int(binary.BigEndian.Uint16(data)) {
+				return nil, fmt.Errorf("%s ends before entry %d does", f.file(tile), first+i)
+			}
+			end := 2 + int(binary.BigEndian.Uint16(data))
+			all = append(all, data[2:end])
+			data = data[end:]
+		}
+		if whole && len(data) > 0 {
+			return nil, fmt.Errorf("%s goes on after its last entry", f.file(tile))
+		}
+	}
+	return all, nil
+}
+
+// A checkpoint is a note whose text is ParseTree's, with the origin for a first line.
+func openCheckpoint(path, vkey string) (tree tlog.Tree, err error) {
+	message, err := readFile(path)
+	if err != nil {
+		return tree, err
+	}
+	verifier, err := note.NewVerifier(vkey)
+	if err != nil {
+		return tree, err
+	}
+	opened, err := note.Open(message, note.VerifierList(verifier))
+	if err != nil {
+		return tree, err
+	}
+	lines := strings.SplitAfter(opened.Text, "\n")
+	if len(lines) != 4 || lines[0] != verifier.Name()+"\n" {
+		return tree, errors.New("not three lines with the key's name as origin")
+	}
+	return tlog.ParseTree([]byte("go.sum database tree\n" + lines[1] + lines[2]))
+}
+
+func verify(path, vkey string, older []string) (tlog.Tree, error) {
+	log := folder{path}
+	tree, err := openCheckpoint(filepath.Join(path, "checkpoint"), vkey)
+	if err != nil {
+		return tree, err
+	}
+	entries, err := log.entries(tree.N)
+	if err != nil {
+		return tree, err
+	}
+	var own stored
+	for i, entry := range entries {
+		if err := own.add(int64(i), entry); err != nil {
+			return tree, err
+		}
+	}
+	root, err := tlog.TreeHash(tree.N, own)
+	if err != nil {
+		return tree, err
+	}
+	if root != tree.Hash && tree.N > 0 { // This version of tlog gives an empty tree no root.
+		return tree, errors.New("the entries do not give the signed root")
+	}
+	if tree.N == 0 {
+		return tree, nil
+	}
+
+	// Every tile, read through the signed root and compared with what the entries give.
+	tiles := tlog.TileHashReader(tree, log)
+	for _, tile := range tlog.NewTiles(height, 0, tree.N) {
+		if full := tree.N >> uint(height*tile.L); tile.W < 1<<height && (tile.N != full>>height || int64(tile.W) != full&(1<<height-1)) {
+			continue // A partial tile of an earlier size.
+		}
+		theirs, err := tlog.ReadTileData(tile, tiles)
+		if err != nil {
+			return tree, fmt.Errorf("%s: %w", log.file(tile), err)
+		}
+		ours, err := tlog.ReadTileData(tile, own)
+		if err != nil {
+			return tree, err
+		}
+		if !bytes.Equal(ours, theirs) {
+			return tree, fmt.Errorf("%s differs from the entries", log.file(tile))
+		}
+	}
+
+	// Proofs made from the tiles, checked against root and entries.
+	for step, i := tree.N/37+1, int64(0); i < tree.N; i += step {
+		proof, err := tlog.ProveRecord(tree.N, i, tiles)
+		if err != nil {
+			return tree, err
+		}
+		if err := tlog.CheckRecord(proof, tree.N, tree.Hash, i, tlog.RecordHash(entries[i])); err != nil {
+			return tree, fmt.Errorf("entry %d: %w", i, err)
+		}
+	}
+	for _, file := range older {
+		old, err := openCheckpoint(file, vkey)
+		if err != nil {
+			return tree, fmt.Errorf("%s: %w", file, err)
+		}
+		if old.N > tree.N {
+			return tree, fmt.Errorf("%s: the log was cut back", file)
+		}
+		if old.N == 0 {
+			continue
+		}
+		proof, err := tlog.ProveTree(tree.N, old.N, tiles)
+		if err != nil {
+			return tree, err
+		}
+		if err := tlog.CheckTree(proof, tree.N, tree.Hash, old.N, old.Hash); err != nil {
+			return tree, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return tree, nil
+}
+
+func root(count int64) (tlog.Tree, error) {
+	var own stored
+	for i := int64(0); i < count; i++ {
+		if err := own.add(i, []byte(fmt.Sprintf("leaf-%d", i))); err != nil {
+			return tlog.Tree{}, err
+		}
+	}
+	hash, err := tlog.TreeHash(count, own)
+	return tlog.Tree{N: count, Hash: hash}, err
+}
+
+func hashes(texts []string) (all []tlog.Hash, err error) {
+	for _, text := range texts {
+		hash, err := tlog.ParseHash(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, hash)
+	}
+	return all, nil
+}
+
+func number(text string) int64 {
+	value, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func answer(words []string) (tree tlog.Tree, err error) {
+	switch words[0] {
+	case "verify":
+		return verify(words[1], words[2], words[3:])
+	case "root":
+		return root(number(words[1]))
+	case "include":
+		if tree, err = openCheckpoint(filepath.Join(words[1], "checkpoint"), words[2]); err != nil {
+			return tree, err
+		}
+		entries, err := folder{words[1]}.entries(tree.N)
+		if err != nil {
+			return tree, err
+		}
+		proof, err := hashes(words[4:])
+		if err != nil {
+			return tree, err
+		}
+		index := number(words[3])
+		if index >= tree.N {
+			return tree, errors.New("beyond the tree")
+		}
+		return tree, tlog.CheckRecord(proof, tree.N, tree.Hash, index, tlog.RecordHash(entries[index]))
+	case "consist":
+		roots, err := hashes([]string{words[2], words[4]})
+		if err != nil {
+			return tree, err
+		}
+		proof, err := hashes(words[5:])
+		if err != nil {
+			return tree, err
+		}
+		tree = tlog.Tree{N: number(words[3]), Hash: roots[1]}
+		return tree, tlog.CheckTree(proof, tree.N, tree.Hash, number(words[1]), roots[0])
+	}
+	return tree, errors.New("no such job")
+}
+
+func main() {
+	jobs := bufio.NewScanner(os.Stdin)
+	jobs.Buffer(nil, 1<<20)
+	for jobs.Scan() {
+		tree, err := answer(strings.Fields(jobs.Text()))
+		if err != nil {
+			fmt.Printf("bad %q\n", err)
+		} else {
+			fmt.Printf("good %d %s\n", tree.N, tree.Hash)
+		}
+	}
+}

@@ -1,0 +1,656 @@
+"""Three verifiers that share no code agree on every log, good or damaged: `mayfly audit verify`, audit/verify.py, Go's sumdb."""
+
+import base64
+import gzip
+import json
+import os
+import random
+import shutil
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import damages
+import ledger
+import logs
+import stories
+from mayfly import new_token
+from processes import REPOSITORY, eventually, mayfly
+from verifiers import Go, by_python, opinions, run_python, swift_can, verify
+
+SEED = int(os.environ.get("MAYFLY_TEST_SEED", 4))
+VECTORS = Path(__file__).parents[1] / "Vectors"
+
+
+@pytest.fixture(scope="module")
+def go():
+    go = Go()
+    yield go
+    go.close()
+
+
+@pytest.fixture(scope="module")
+def folder():
+    """A folder for many small files, in memory where there is such a place."""
+    shared = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="mayfly-logs-", dir=shared if os.access(shared, os.W_OK) else None))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def bases(folder):
+    return [damages.Base(folder / f"base-{count}", count, SEED + count, outages=1) for count in (40, 256, 257, 530, 1100)]
+
+
+def chances(name, count):
+    """A source of chance for each of `count` cases; a case says its own number when it fails."""
+    print(f"seed {SEED}")
+    return [(number, random.Random(f"{SEED} {name} {number}")) for number in range(count)]
+
+
+def signed(folder, entries, **more):
+    """The entries as a log of their own; returns folder and key."""
+    place = folder / "signed"
+    shutil.rmtree(place, ignore_errors=True)
+    return place, logs.write(place, stories.spelled(entries), **more)
+
+
+# What is published of the formats: every value of the vector file, for Python and Go. Swift's own tests read the same file.
+
+
+@pytest.fixture(scope="module")
+def vector():
+    return json.loads((VECTORS / "ledger.json").read_text())
+
+
+def hashes(texts):
+    return [bytes.fromhex(text) for text in texts]
+
+
+def in_base64(data):
+    return base64.b64encode(data).decode()
+
+
+def test_vectors_of_the_tree(vector, go):
+    leaves = [b"leaf-%d" % number for number in range(3)]
+    tree = logs.Tree(leaves)
+    assert [verify.leaf_hash(leaf) for leaf in leaves] == hashes(vector["leaves"])
+    roots = [bytes.fromhex(root["hex"]) for root in vector["roots"]]
+    for size, root in enumerate(roots, 1):
+        assert verify.root_of(hashes(vector["leaves"])[:size]) == tree.root(size) == root
+        assert go("root", size) == (str(size), vector["roots"][size - 1]["base64"])
+    for index, path in enumerate(map(hashes, vector["inclusion"])):
+        assert tree.inclusion(index) == path
+        assert verify.climb(verify.leaf_hash(leaves[index]), index, 3, path) == roots[2]
+    for old, path in vector["consistency"].items():
+        assert tree.consistency(int(old)) == hashes(path)
+        words = [in_base64(part) for part in hashes(path)]
+        assert go("consist", old, in_base64(roots[int(old) - 1]), 3, in_base64(roots[2]), *words) == ("3", in_base64(roots[2]))
+    assert verify.root_of([]) == tree.root(0)
+
+
+def test_vectors_of_the_files(vector, go, tmp_path):
+    key = logs.Key("audit.example/log1", bytes.fromhex(vector["seed"]))
+    witness = logs.Key("witness.example/w1", bytes.fromhex(vector["witness"]["seed"]), 4)
+    assert (key.vkey, witness.vkey) == (vector["vkey"], vector["witness"]["vkey"])
+    assert logs.checkpoint(logs.Tree(), key).decode() == vector["emptyCheckpoint"]
+    log = logs.make(tmp_path, [[b"leaf-0", b"leaf-1", b"leaf-2"]], key=key, policies=())
+    note = logs.checkpoint(log.tree, key, witness, time=vector["witness"]["time"])
+    assert note.decode() == vector["checkpoint"]
+    assert logs.proof(log.tree, 1, b"leaf-1", note).decode().replace("extra bGVhZi0x\n", "") == vector["proof"]
+    assert (tmp_path / "tile/entries/000.p/3").read_bytes().hex() == vector["bundle"]
+    (tmp_path / "checkpoint").write_bytes(note)
+    root = bytes.fromhex(vector["roots"][2]["hex"])
+    policy = f"log {key.vkey}\nwitness w1 {witness.vkey}\nquorum w1\n"
+    for asked in (None, policy, "quorum none\n"):
+        assert verify.checkpoint("vector", note, key.vkey, asked) == (3, root)
+    assert verify.checkpoint("vector", vector["emptyCheckpoint"].encode(), key.vkey) == (0, verify.root_of([]))
+    assert go("verify", tmp_path, key.vkey) == ("3", vector["roots"][2]["base64"])
+    for index, path in enumerate(vector["inclusion"]):
+        assert go("include", tmp_path, key.vkey, index, *map(in_base64, hashes(path))) == ("3", in_base64(root))
+
+
+def test_the_root_of_70000_leaves(vector, go):
+    leaves = [verify.leaf_hash(b"leaf-%d" % number) for number in range(70_000)]
+    root = bytes.fromhex(vector["root70000"])
+    assert verify.root_of(leaves) == root
+    assert go("root", 70_000) == ("70000", in_base64(root))
+
+
+def test_every_proof_of_small_trees(go, tmp_path):
+    """Python's and Go's checks take each right proof, and none with a step left out, changed or too much."""
+    for size in (1, 2, 3, 4, 5, 7, 8, 9, 31, 33):
+        tree = logs.Tree([b"%d" % number for number in range(size)])
+        root = tree.root()
+        for index in range(size):
+            leaf, path = logs.leaf_hash(b"%d" % index), tree.inclusion(index)
+            assert verify.climb(leaf, index, size, path) == root
+            wrong = [path[:step] + path[step + 1:] for step in range(len(path))] + [path + [root], [root] + path]
+            wrong += [path[:step] + [bytes(32)] + path[step + 1:] for step in range(len(path))]
+            for other in wrong:
+                assert verify.climb(leaf, index, size, other) != root
+        for old in range(1, size):
+            path = [in_base64(part) for part in tree.consistency(old)]
+            heads = old, in_base64(tree.root(old)), size, in_base64(root)
+            assert go("consist", *heads, *path) == (str(size), in_base64(root))
+            for step in range(len(path)):
+                assert isinstance(go("consist", *heads, *path[:step], *path[step + 1:]), str)
+
+
+# Logs as they should be.
+
+
+def agree_that_it_is_good(go, place, vkey, since=()):
+    said = opinions(go, place, vkey, since)
+    assert said.all_good, str(said)
+    told, counted = said.told, said.counted
+    assert (told["size"], told["live"], told["excused"]) == (counted["entries"], counted["live"], counted["excused"])
+    for name, op in (("sealed", "token.sealed"), ("purged", "token.purged"), ("opened", "token.opened"),
+                     ("delivered", "push.delivered"), ("failed", "push.failed")):
+        assert told[name] == counted.get(op, 0), name
+    return counted
+
+
+def test_honest_stories(go, folder):
+    excused = 0
+    for number, chance in chances("honest", 60):
+        count = chance.choice((12, 30, 100, 255, 256, 257, 512, 700))
+        publications = logs.story(count, chance.getrandbits(32), resolution=chance.choice((60, 60, 30, 10, 1)))
+        place = folder / "honest"
+        shutil.rmtree(place, ignore_errors=True)
+        log = logs.make(place, publications, partials=number % 8 == 0)
+        since = []
+        if log.partials:
+            for kept, note in enumerate(chance.sample(log.checkpoints, min(3, len(log.checkpoints)))):
+                since.append(place / f"kept-{kept}")
+                since[-1].write_bytes(note)
+        excused += agree_that_it_is_good(go, place, log.vkey, since)["excused"]
+    assert excused > 0, "no story had an outage in which something fell due"
+
+
+def test_an_empty_log(go, folder):
+    agree_that_it_is_good(go, *signed(folder, []))
+
+
+def test_a_tree_of_three_levels(go, folder):
+    """66,000 entries: 257 full tiles, of which one is of the second level."""
+    publications = logs.story(66_000, SEED)
+    place = folder / "deep"
+    log = logs.make(place, publications, partials=False)
+    agree_that_it_is_good(go, place, log.vkey)
+    tile = place / "tile/2/000.p/1"
+    content = tile.read_bytes()
+    tile.write_bytes(content[:31] + bytes([content[31] ^ 1]))
+    said = opinions(go, place, log.vkey)
+    assert (said.swift, said.python) == ("tree", "tree") and said.go, str(said)
+    shutil.rmtree(place)
+
+
+def test_a_log_that_has_grown_beyond_its_checkpoint(go, folder):
+    """A reader holds a checkpoint while the log goes on, and the partial tiles of that checkpoint have gone: full ones serve."""
+    publications = logs.story(700, SEED, resolution=60)
+    entries = [entry for window in publications for entry in window]
+    place = folder / "grown"
+    log = logs.make(place, [entries[:300], entries[300:]])
+    (place / "checkpoint").write_bytes(log.checkpoints[0])
+    agree_that_it_is_good(go, place, log.vkey)
+    for path in place.rglob("*.p/44"):
+        path.unlink()
+    agree_that_it_is_good(go, place, log.vkey)
+
+
+def test_the_log_of_a_broker(world, go, tmp_path):
+    client = world.client()
+    rooms = [client.room() for _ in range(90)]
+    kept = tmp_path / "kept"
+    kept.write_bytes(eventually(lambda: (world.state / "ledger/checkpoint").read_bytes(), what="a checkpoint"))
+    for number, room in enumerate(rooms):
+        client.presence(room.roomid, room.joiner.client).expect(202)
+        if number % 3 == 0:
+            client.put_token(room.roomid, room.joiner.client, new_token()).expect(200)
+        if number % 3 == 1:
+            client.delete(room.roomid).expect(200)
+
+    def complete():
+        counts = ledger.read(world.state).counts()
+        return counts["token.sealed"] == 210 and counts["push.delivered"] + counts["push.failed"] == counts["token.opened"] > 60
+    eventually(complete, 15, what="every seal and every outcome in the ledger")
+    copy = tmp_path / "ledger"
+    shutil.copytree(world.state / "ledger", copy)
+    counted = agree_that_it_is_good(go, copy, world.state.vkey, [kept])
+    assert counted["token.sealed"] == 210 and counted["entries"] > 256
+    # As an auditor would: over HTTP, by another program, and a proof from the one checked by the other.
+    done = run_python(f"{world.broker.url}/audit/", "--key", world.state.vkey, "--since", kept)
+    assert done.returncode == 0 and done.stdout.startswith("good: ") and len(done.stdout.splitlines()) == 1, done.stderr
+    assert "210 token.sealed" in done.stdout
+    if swift_can("--proof"):
+        entry = next(entry for entry in ledger.read(world.state).entries if entry["op"] == "token.purged")
+        proof = tmp_path / "purge.tlog-proof"
+        made = mayfly("audit", "prove", copy, entry["ref"], "--key", world.state.vkey, "--out", proof)
+        assert made.returncode == 0, made.stderr
+        done = run_python(copy, "--key", world.state.vkey, "--proof", proof)
+        assert done.returncode == 0 and entry["ref"] in done.stdout and '"token.purged"' in done.stdout, done.stderr
+
+
+# Damage to files, which everyone must notice.
+
+# Go's note takes base64 whose last letter has spare bits set; the others want the one spelling. It takes a second, broken
+# signature of a key whose first one was good, and it looks at no policy.
+def go_must_notice(damage):
+    if "checkpoint" in damage.changes:
+        new = damage.changes["checkpoint"]
+        if "signature besides" in damage.what:
+            return False
+        if isinstance(new, bytes):
+            try:
+                name, data = new.split(b"\n\n")[1].split()[1:]
+                known = damage.base.content("checkpoint")
+                same = base64.b64decode(data) == base64.b64decode(known.split(b"\n\n")[1].split()[2])
+                return not (same and new.split(b"\n\n")[0] == known.split(b"\n\n")[0])
+            except (ValueError, IndexError):
+                return True
+    return not all(path.startswith("policies/") for path in damage.changes)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_damage_to_files(go, bases, part):
+    codes = {}
+    for number, chance in chances(f"files {part}", 220):
+        damage = chance.choice(damages.DAMAGES)(chance, chance.choice(bases))
+        with damage:
+            said = opinions(go, damage.base.folder, damage.base.vkey)
+        about = f"seed {SEED}, part {part}, number {number}: {damage}: {said}"
+        assert said.swift and said.swift == said.python, about
+        if go_must_notice(damage):
+            assert said.go, about
+        codes[said.swift] = codes.get(said.swift, 0) + 1
+    print(codes)
+    assert {"signature", "tree", "damaged", "missing"} <= codes.keys(), codes
+    for base in bases:
+        assert opinions(go, base.folder, base.vkey).all_good, "the damage was not put right"
+
+
+def test_endless_files(go, bases):
+    """A gibibyte of garbage, a device without end, a pipe without a writer: none is read whole or waited for."""
+    base = bases[2]
+    for path in ("checkpoint", "tile/0/000", "tile/entries/000", "tile/1/000.p/1", "tile/entries/001.p/1"):
+        for what in ("zeros", "pipe"):
+            with damages.Damage(base, what, {path: what}):
+                assert mayfly("audit", "verify", base.folder, "--key", base.vkey, timeout=10).returncode == 1
+                assert by_python(base.folder, base.vkey)[0] == "missing"
+        with damages.Damage(base, "a gibibyte", {path: b"garbage"}):
+            os.truncate(base.folder / path, 1 << 30)
+            done = run_python(base.folder, "--key", base.vkey, memory=256 << 20)
+            assert done.returncode == 1 and "unreadable" in done.stderr and "Traceback" not in done.stderr, done.stderr
+            child = mayfly("audit", "verify", base.folder, "--key", base.vkey, "--json")
+            assert child.returncode == 1 and '"code":"unreadable"' in child.stdout, child.stdout
+
+
+def test_what_no_checkpoint_covers(go, folder):
+    """Partial tiles of earlier sizes may go at any time, and other names are none of the log's: nobody vouches for them. An earlier
+    partial that contradicts the log is told by those who can see that it is there; Go reads only what a checkpoint covers."""
+    place = folder / "covered"
+    log = logs.make(place, logs.story(300, SEED, resolution=60))
+    old = sorted(path for path in place.rglob("*.p/*") if path.name not in ("44", "1"))
+    assert len(old) > 20
+    for path in old[::2]:
+        path.unlink()
+    (place / "tile/0/077").write_bytes(b"beyond the end")
+    (place / "hello").write_bytes(b"hello")
+    for name in ("-5", "0", "+3", "007", "256", "300", "9" * 30, "x", "4 ", "\u0663"):
+        for kind in ("0", "entries"):
+            (place / "tile" / kind / "001.p" / name).write_bytes(b"hello")
+    agree_that_it_is_good(go, place, log.vkey)
+    for number, chance in chances("covered", 12):
+        path = chance.choice(old[1::2])
+        content = path.read_bytes()
+        path.write_bytes(chance.choice((damages.flipped(chance, content), content[:-1], content + b"x", b"")))
+        said = opinions(go, place, log.vkey)
+        assert said.swift == said.python == "tree" and said.go is None, f"seed {SEED}, number {number}: {path}: {said}"
+        path.write_bytes(content)
+
+
+# Stories that break a rule, signed as if nothing were wrong: Go, which knows no rules, must call the tree good.
+
+
+def agree_that_it_breaks(go, folder, entries, code, about, since=()):
+    place, vkey = signed(folder, entries, partials=False)
+    said = opinions(go, place, vkey, since)
+    about = f"seed {SEED}, {about}: {said}"
+    assert said.swift == said.python == code, about
+    assert said.go is None or code == "rewritten", about
+
+
+@pytest.mark.parametrize("rule", stories.RULES, ids=lambda rule: rule.__name__)
+def test_each_rule(go, folder, rule):
+    for number, chance in chances(rule.__name__, 9):
+        entries, code = stories.breaking(chance, rule)
+        agree_that_it_breaks(go, folder, entries, code, f"{rule.__name__}, number {number}")
+
+
+def test_what_is_no_entry(go, folder):
+    for number, chance in chances("no entry", 4 * len(stories.NO_ENTRIES)):
+        what, change = stories.NO_ENTRIES[number % len(stories.NO_ENTRIES)]
+        entries, place = stories.with_no_entry(chance, change)
+        agree_that_it_breaks(go, folder, entries, "entry", f"number {number}, {what} at {place}: {entries[place][:200]}")
+
+
+def test_a_rewritten_history(go, folder):
+    """Consistent in itself and well signed: an older checkpoint shows it, and nothing else does."""
+    kept = folder / "kept"
+    for number, chance in chances("rewritten", 40):
+        entries = stories.honest(chance)
+        tree = logs.Tree([logs.spell(entry) for entry in entries])
+        size = chance.randint(1, len(entries))
+        kept.write_bytes(logs.checkpoint(tree, logs.Key(), size=size))
+        place = chance.randrange(size)
+        kind = chance.randrange(4)
+        if kind == 0:  # Another kind of token: no rule is about it.
+            entries[place] = entries[place] | ({"kind": "liveactivity"} if "kind" in entries[place] else {"node": "node-2"} if
+                                               "node" in entries[place] else {"version": "9"})
+            if not {"kind", "node"} & entries[place].keys():
+                continue
+        elif kind == 1:
+            entries.insert(place, {"at": entries[place]["at"], "cause": "throttled", "count": 5, "op": "request.refused"})
+        elif kind == 2:
+            entries = entries[:max(0, size - 1 - chance.randrange(size))]
+        elif entries[place]["op"] in ("keys.ratcheted", "token.sealed", "broker.started", "token.opened"):
+            continue
+        else:  # Left out what breaks no rule by its absence, or breaks one: whoever reads on finds the one or the other.
+            del entries[place]
+            where, vkey = signed(folder, entries, partials=False)
+            said = opinions(go, where, vkey, [kept])
+            assert said.swift and said.swift == said.python and said.go, f"seed {SEED}, number {number}: {said}"
+            continue
+        agree_that_it_breaks(go, folder, entries, "rewritten", f"number {number}, kind {kind}", [kept])
+
+
+def test_older_checkpoints_that_are_none(go, bases, tmp_path):
+    base = bases[1]
+    good = base.log.checkpoints[0]
+    kept = tmp_path / "kept"
+    for content in (b"", good[:-1], good + b"x", logs.checkpoint(base.log.tree, logs.Key(seed=bytes(32)), size=10)):
+        kept.write_bytes(content)
+        said = opinions(go, base.folder, base.vkey, [kept])
+        assert said.swift == said.python == "signature" and said.go, str(said)
+    kept.write_bytes(logs.checkpoint(logs.Tree(), logs.Key()))
+    agree_that_it_is_good(go, base.folder, base.vkey, [kept])
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_random_stories(go, folder, part):
+    """Honest or not: what one verifier says, the other says too."""
+    codes = {}
+    for number, chance in chances(f"random {part}", 200):
+        entries = stories.perhaps_honest(chance)
+        place, vkey = signed(folder, entries, partials=False)
+        said = opinions(go, place, vkey)
+        about = f"seed {SEED}, part {part}, number {number}: {said}"
+        assert said.swift == said.python and said.go is None, about
+        if said.swift is None:
+            assert said.told["excused"] == said.counted["excused"], about
+        codes[said.swift] = codes.get(said.swift, 0) + 1
+    print(codes)
+    assert codes[None] > 30 and len(codes) > 5, codes
+
+
+# Proofs, and witnesses.
+
+
+def swift_proof(path, vkey):
+    done = mayfly("audit", "verify", "--proof", path, "--key", vkey, "--json")
+    assert done.returncode in (0, 1) and done.stdout.startswith("{"), done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["good"] == (done.returncode == 0)
+    return report.get("code")
+
+
+def python_proof(content, vkey):
+    try:
+        verify.prove("proof", content, vkey)
+    except verify.Bad as bad:
+        return bad.args[0]
+
+
+def damaged_proof(chance, log, index):
+    """A proof of an entry with something wrong in it, and what."""
+    right, entry, note = log.proof(index), log.entries[index], log.checkpoints[-1]
+    head, _, _ = right.partition(b"\n\n")
+    lines = head.split(b"\n")
+    kind = chance.choice(("a bit", "a bit", "no step", "a step twice", "steps exchanged", "one more step", "another entry", "another number",
+                          "no entry", "cut", "another tree", "another key", "other spellings"))
+    if kind == "no step":
+        del lines[chance.randrange(3, len(lines))]
+    elif kind == "a step twice":
+        place = chance.randrange(3, len(lines))
+        lines.insert(place, lines[place])
+    elif kind == "steps exchanged":
+        one, two = chance.sample(range(3, len(lines)), 2)
+        lines[one], lines[two] = lines[two], lines[one]
+    elif kind == "one more step":
+        lines.insert(chance.randrange(3, len(lines) + 1), base64.b64encode(chance.randbytes(32)))
+    elif kind == "another entry":
+        other = chance.choice([other for other in log.entries if other != entry])
+        lines[1] = b"extra " + base64.b64encode(chance.choice((other, damages.flipped(chance, entry), b"")))
+    elif kind == "another number":
+        lines[2] = b"index %d" % chance.choice((index + 1, index ^ 1, len(log.entries), 10**18, index + len(log.entries)))
+    elif kind == "no entry":
+        del lines[1]
+    elif kind == "other spellings":
+        place = chance.randrange(len(lines))
+        lines[place] = chance.choice((lines[place] + b" ", lines[place].replace(b"index ", b"index 0"), b"", lines[place][:-1] + b"\n"))
+    new = b"\n".join(lines) + b"\n\n" + note
+    if kind == "a bit":
+        new = damages.flipped(chance, right)
+    elif kind == "cut":
+        new = right[:chance.randrange(len(right))]
+    elif kind == "another tree":
+        new = head + b"\n\n" + logs.checkpoint(logs.Tree(log.entries[:-1]), log.key)
+    elif kind == "another key":
+        new = head + b"\n\n" + logs.checkpoint(log.tree, logs.Key(seed=chance.randbytes(32)))
+    return kind, new, new == right
+
+
+@pytest.mark.skipif(not swift_can("--proof"), reason="this mayfly knows no proofs yet")
+def test_proofs(bases, go, tmp_path):
+    file = tmp_path / "proof"
+    for number, chance in chances("proofs", 150):
+        base = chance.choice(bases)
+        index = chance.randrange(len(base.log.entries))
+        what, content, same = damaged_proof(chance, base.log, index)
+        if number % 15 == 0:
+            what, content, same = "nothing", base.log.proof(index), True
+            path = [in_base64(part) for part in base.log.tree.inclusion(index)]
+            assert isinstance(go("include", base.folder, base.vkey, index, *path), tuple)
+        file.write_bytes(content)
+        told, said = swift_proof(file, base.vkey), python_proof(content, base.vkey)
+        about = f"seed {SEED}, number {number}: {what} wrong in the proof of entry {index} of {base}: Swift: {told}, Python: {said}"
+        # Swift calls a proof whose checkpoint is no signed note no proof at all.
+        assert told == said or {told, said} == {"damaged", "signature"}, about
+        assert (told is None) == same, about
+
+
+def test_a_proof_and_a_log(bases, tmp_path):
+    """The checkpoint of a proof is an older checkpoint too: a log that was rewritten since does not contain it."""
+    base, file = bases[0], tmp_path / "proof"
+    file.write_bytes(base.log.proof(7))
+    done = run_python(base.folder, "--key", base.vkey, "--proof", file)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 2, done.stderr
+    done = run_python(bases[1].folder, "--key", base.vkey, "--proof", file)
+    assert done.returncode == 1 and done.stderr.startswith("bad: rewritten: ") and "entry 7 of 40" in done.stdout
+
+
+WITNESSES = [logs.Key(f"witness.test/{number}", bytes([number]) * 32, 4) for number in range(4)]
+
+
+def policies(key):
+    """(a tlog-policy, whether witnesses 0 and 1 satisfy it: None if it is no policy)."""
+    names = "".join(f"witness w{number} {witness.vkey}\n" for number, witness in enumerate(WITNESSES))
+    return [
+        ("quorum none\n", True), (names + "quorum w0\n", True), (names + "quorum w2\n", False), (names + "quorum none\n", True),
+        (f"log {key.vkey} https://log.test/\n{names}quorum w1\n", True),
+        (f"# a comment\n\n \t{names.replace(' ', chr(9))}  # another\n  quorum   w1  \n", True),
+        (names + "group g any w2 w3\nquorum g\n", False), (names + "group g any w3 w0\nquorum g\n", True),
+        (names + "group g all w0 w1\nquorum g\n", True), (names + "group g all w0 w1 w2\nquorum g\n", False),
+        (names + "group g 2 w0 w1 w2 w3\nquorum g\n", True), (names + "group g 3 w0 w1 w2 w3\nquorum g\n", False),
+        (names + "group a any w0 w2\ngroup b any w1 w3\ngroup c all a b\nquorum c\n", True),
+        (names + "group a any w0 w1\ngroup b any w2 w3\ngroup c all a b\nquorum c\n", False),
+        (f"log {logs.Key('other.test/log', bytes(32)).vkey}\nquorum none\n", False),
+        ("", None), (names, None), ("quorum w0\n", None), ("quorum none\nquorum none\n", None), ("quorum\n", None), ("nonsense\nquorum none\n", None),
+        (names + names + "quorum w0\n", None), (names + "group g 0 w0\nquorum g\n", None), (names + "group g 2 w0\nquorum g\n", None),
+        (names + "group g any\nquorum g\n", None), (names + "group g any w0 w0\nquorum g\n", None), (names + "group g any none\nquorum g\n", None),
+        (names + "group g any h\ngroup h any w0\nquorum g\n", None), (names + "group w0 any w1\nquorum w0\n", None),
+        (f"witness w0 {key.vkey}\nquorum w0\n", None), (f"witness none {WITNESSES[0].vkey}\nquorum none\n", None),
+        (f"witness a {WITNESSES[0].vkey}\nwitness b {WITNESSES[0].vkey}\ngroup g all a b\nquorum g\n", None)]
+
+
+def test_witnesses(folder, tmp_path):
+    place = folder / "witnessed"
+    log = logs.make(place, logs.story(40, SEED), witnesses=WITNESSES[:2], partials=False)
+    with_swift, file = swift_can("--policy"), tmp_path / "policy"
+    for text, content in policies(log.key):
+        file.write_text(text)
+        done = run_python(place, "--key", log.vkey, "--policy", file)
+        assert done.returncode == (0 if content else 1), f"{text!r}: {done.stderr}"
+        assert content or done.stderr.startswith("bad: cosignatures: "), f"{text!r}: {done.stderr}"
+        if with_swift:
+            told = mayfly("audit", "verify", place, "--key", log.vkey, "--policy", file, "--json")
+            assert told.returncode == (0 if content else 1) if content is not None else told.returncode != 0, f"{text!r}: {told.stderr}"
+            assert content is not False or '"code":"cosignatures"' in told.stdout, f"{text!r}: {told.stdout}"
+    # A witness who is asked for and whose signature does not hold; a time that it did not sign; a checkpoint that it did not.
+    file.write_text(f"witness w0 {WITNESSES[0].vkey}\nquorum w0\n")
+    note = (place / "checkpoint").read_bytes()
+    line = WITNESSES[0].line(note.split(b"\n\n")[0] + b"\n")
+    signature = bytearray(base64.b64decode(line.split(b" ")[2]))
+    signature[11] ^= 1
+    later = line.split(b" ")[0] + b" " + line.split(b" ")[1] + b" " + base64.b64encode(signature) + b"\n"
+    for new in (later, WITNESSES[0].line(b"other\n1\nAAAA\n"), b""):
+        (place / "checkpoint").write_bytes(note.replace(line, new))
+        done = run_python(place, "--key", log.vkey, "--policy", file)
+        assert done.returncode == 1 and done.stderr.startswith("bad: cosignatures: "), done.stderr
+        assert by_python(place, log.vkey)[0] is None, "nobody asked for this witness"
+        if with_swift:
+            told = mayfly("audit", "verify", place, "--key", log.vkey, "--policy", file, "--json")
+            assert told.returncode == 1 and '"code":"cosignatures"' in told.stdout, told.stdout + told.stderr
+
+
+# Over HTTP, from servers that are not what they should be; and asked wrongly.
+
+
+class Server(ThreadingHTTPServer):
+    """Serves a folder; `odd` answers some paths in its own way."""
+    daemon_threads = True
+
+    def __init__(self, folder):
+        self.folder, self.odd, self.asked = Path(folder), {}, []
+        super().__init__(("127.0.0.1", 0), Answer)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/log"
+
+    def handle_error(self, *_):
+        pass
+
+
+class Answer(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def give(self, content, status=200, length=None, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(content) if length is None else length))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_GET(self):
+        path = self.path.removeprefix("/log/")
+        self.server.asked.append(path)
+        if path in self.server.odd:
+            return self.server.odd[path](self)
+        file = self.server.folder / path
+        return self.give(file.read_bytes()) if file.is_file() else self.give(b"no", 404)
+
+
+def endless(answer):
+    answer.send_response(200)
+    answer.end_headers()
+    while True:
+        answer.wfile.write(bytes(65536))
+
+
+def test_odd_servers(go, bases):
+    base = bases[3]
+    server = Server(base.folder)
+    tile, bundle = "tile/0/000", "tile/entries/001"
+    content = base.content(bundle)
+    answers = [
+        ("endless", endless, ("unreadable",)),
+        ("an error", lambda answer: answer.give(b"", 500), ("unreadable",)),
+        ("gone", lambda answer: answer.give(b"", 410), ("missing",)),
+        ("forbidden", lambda answer: answer.give(b"", 403), ("unreadable",)),
+        ("cut short", lambda answer: answer.give(content[:100], length=len(content)), ("damaged", "unreadable", "tree")),
+        ("half a gzip", lambda answer: answer.give(gzip.compress(content)[:60], Content_Encoding="gzip"), ("damaged", "unreadable", "tree")),
+        ("no length", lambda answer: answer.give(content, length="x"), ("damaged", "unreadable", "tree")),
+        ("no HTTP", lambda answer: answer.wfile.write(b"\x00\xffhello\r\n\r\n"), ("unreadable",)),
+        ("nothing", lambda answer: None, ("unreadable",)),
+        ("in a circle", lambda answer: answer.give(b"", 302, Location=answer.path), ("unreadable",)),
+        ("to a file", lambda answer: answer.give(b"", 302, Location="file:///etc/passwd"), ("unreadable",)),
+        ("nowhere", lambda answer: answer.give(b"", 302, Location="http://["), ("unreadable",)),
+    ]
+    try:
+        done = run_python(server.url, "--key", base.vkey)
+        assert done.returncode == 0, done.stderr
+        assert sorted(set(server.asked)) == sorted(set(base.paths)), "it asks for what the checkpoint covers, and nothing else"
+        for path in ("checkpoint", tile, bundle):
+            for what, answer, codes in answers:
+                server.odd = {path: answer}
+                code, words, _ = by_python(server.url, base.vkey)
+                codes = (*codes, "signature") if path == "checkpoint" else codes
+                if what == "no length" and code is None:
+                    assert path == bundle, "read to the end of the connection, which is what it should be"
+                    continue
+                assert code in codes and words, f"{what} for {path}: {code}: {words}"
+        # The same by the other program, for a few.
+        for what, answer, _ in answers[:2] + answers[4:6]:
+            server.odd = {bundle: answer}
+            done = mayfly("audit", "verify", server.url, "--key", base.vkey)
+            assert done.returncode == 1 and done.stderr.startswith("bad: ") and "crashed" not in done.stderr, f"{what}: {done.stderr}"
+        server.odd = {tile: endless}
+        done = run_python(server.url, "--key", base.vkey, memory=256 << 20)
+        assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert by_python(server.url, base.vkey)[0] == "unreadable", "nobody listens"
+
+
+def test_asked_wrongly(bases, tmp_path):
+    base = bases[0]
+    empty = tmp_path / "empty"
+    empty.write_bytes(b"")
+    for arguments, status in (
+            ((base.folder, "--key", base.vkey), 0), ((f"{base.folder}/", "--key", base.vkey, "--since", base.folder / "checkpoint"), 0),
+            ((), 2), ((base.folder,), 2), (("--key", base.vkey), 2), ((base.folder, "--key", ""), 2), ((base.folder, "--key", "a+b"), 2),
+            ((base.folder, "--key", base.vkey[:-1]), 2), ((base.folder, "--key", base.vkey.replace("mayfly", "Mayfly")), 2),
+            ((base.folder, "--key", WITNESSES[0].vkey), 2), ((base.folder, "--key", base.vkey, "--what"), 2),
+            ((tmp_path / "nowhere", "--key", base.vkey), 1), ((empty, "--key", base.vkey), 1), (("http://127.0.0.1:1/", "--key", base.vkey), 1),
+            ((base.folder, "--key", base.vkey, "--since", tmp_path / "nothing"), 1), ((base.folder, "--key", base.vkey, "--since", empty), 1),
+            (("--key", base.vkey, "--proof", empty), 1), (("--key", base.vkey, "--proof", tmp_path), 1),
+            ((base.folder, "--key", base.vkey, "--policy", tmp_path / "nothing"), 1)):
+        done = run_python(*arguments)
+        assert done.returncode == status and "Traceback" not in done.stderr, f"{arguments}: {done.returncode}: {done.stderr}"
+        assert status or len(done.stdout.splitlines()) == 1
+        assert status != 1 or done.stderr.startswith("bad: ") and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_it_is_short():
+    """An auditor reads it in a quarter of an hour."""
+    assert len((REPOSITORY / "audit/verify.py").read_text().splitlines()) < 250
