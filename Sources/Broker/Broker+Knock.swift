@@ -81,11 +81,13 @@ extension Broker {
 
     private func start(_ job: JobRecord) {
         deliveries += 1
-        Task {
-            // Nil: the broker is stopping, and the next start takes the job up.
-            if let outcome = await carryOut(job) { await record(outcome, of: job) }
-            deliveries -= 1
-        }
+        Task(executorPreference: loop) { await self.deliver(job) }
+    }
+
+    private func deliver(_ job: JobRecord) async {
+        // Nil: the broker is stopping, and the next start takes the job up.
+        if let outcome = await carryOut(job) { await record(outcome, of: job) }
+        deliveries -= 1
     }
 
     /// Sends one job's push.

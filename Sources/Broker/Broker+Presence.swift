@@ -61,21 +61,21 @@ extension Broker {
     private func watchEnd(of record: RoomRecord, _ room: RoomID) {
         let timer = loop.after(record.ends - min(time.now, record.ends)) {
             self.assumeIsolated { broker in
-                _ = Task {
-                    do {
-                        guard let goesOn = try await broker.live(broker.keys.roomIndex(room)) else {
-                            return await broker.end(record.room)
-                        }
-                        if !broker.sockets.sockets(in: record.room).isEmpty { broker.watchEnd(of: goesOn, room) }
-                    } catch {
-                        // The store can't be read now: look again soon.
-                        try? await broker.loop.sleep(1_000)
-                        if !broker.sockets.sockets(in: record.room).isEmpty { broker.watchEnd(of: record, room) }
-                    }
-                }
+                _ = Task(executorPreference: broker.loop) { await broker.lookAtEnd(of: record, room) }
             }
         }
         sockets.setEnding(timer, of: record.room)
+    }
+
+    private func lookAtEnd(of record: RoomRecord, _ room: RoomID) async {
+        do {
+            guard let goesOn = try await live(keys.roomIndex(room)) else { return await end(record.room) }
+            if !sockets.sockets(in: record.room).isEmpty { watchEnd(of: goesOn, room) }
+        } catch {
+            // The store can't be read now: look again soon.
+            try? await loop.sleep(1_000)
+            if !sockets.sockets(in: record.room).isEmpty { watchEnd(of: record, room) }
+        }
     }
 
     func end(_ room: [UInt8]) async {
@@ -94,7 +94,7 @@ extension Broker {
         loop.after(policy.limits.presenceMs + 1) {
             self.assumeIsolated { broker in
                 guard broker.presence.takeLapse(room, slot, now: broker.time.now) else { return }
-                _ = Task { await broker.tell(room, slot: Self.peer(of: slot), .peerLeft) }
+                _ = Task(executorPreference: broker.loop) { await broker.tell(room, slot: Self.peer(of: slot), .peerLeft) }
             }
         }
     }
@@ -109,7 +109,7 @@ extension Broker {
             loop.after(graceEnd - now + 1) {
                 self.assumeIsolated { broker in
                     guard broker.presence.isHere(record.room, own, now: broker.time.now) else { return }
-                    _ = Task {
+                    _ = Task(executorPreference: broker.loop) {
                         guard let again = try? await broker.live(broker.keys.roomIndex(caller.room)) else { return }
                         _ = try? await broker.knock(from: caller, again, at: peer)
                     }

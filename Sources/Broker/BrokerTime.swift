@@ -34,6 +34,9 @@ public final class BrokerTime: Sendable {
     /// What the ratchet steps by.
     public var ratchet: UInt64 { read().ratchetMs }
 
+    /// The ratchet waits out a leap of the clock.
+    public var isHeld: Bool { read().isHeld }
+
     private func read() -> BrokerClock.Reading {
         let reading = clock.withLock { $0.read(wallMs: wall(), bootMs: boot()) }
         if let step = reading.alarm { alarms.withLock { $0.append(step) } }

@@ -1,5 +1,5 @@
 public import EventLoop
-import Ledger
+public import Ledger
 public import Sealing
 public import Storage
 
@@ -43,24 +43,42 @@ public actor KeyKeeper: LoopActor {
     }
     public static func decode(_ mark: [UInt8]) -> UInt64? { mark.count == 8 ? mark.reduce(0) { $0 << 8 | UInt64($1) } : nil }
 
+    /// What the store keeps of a step.
+    public static func marks(steps: UInt64, now: UInt64) -> [StoreMark] {
+        [StoreMark(stepMark, encode(steps)), StoreMark(timeMark, encode(now))]
+    }
+
     /// Refuses a key file that is older than this node's last recorded step: what it can open should not exist any more.
     public static func checkNotStale(_ keys: KeyRing, _ store: any Store) async throws {
         let recorded = try await store.mark(stepMark).flatMap { decode($0) } ?? 0
         guard keys.steps >= recorded else { throw StaleKeys(recorded: recorded, found: keys.steps) }
     }
 
-    /// The highest time that store and key file know of, in unix milliseconds.
+    /// The highest time that store and key file know of, in unix milliseconds. The log counts: it never goes back either.
     public static func knownTime(_ keys: KeyRing, _ store: any Store) async throws -> UInt64 {
-        max(try await store.mark(timeMark).flatMap { decode($0) } ?? 0, keys.earliestNowMs)
+        max(
+            try await store.mark(timeMark).flatMap { decode($0) } ?? 0, keys.earliestNowMs,
+            try await store.latestWindow() * 1_000)
+    }
+
+    /// What the log was not told of the keys: the first generation, which was made with the key file, and steps after which the broker
+    /// was killed.
+    public static func untold(_ keys: KeyRing, _ store: any Store) async throws -> [Entry.Op] {
+        guard let recorded = try await store.mark(stepMark).flatMap({ decode($0) }) else {
+            return [.keysGenerated(generation: keys.currentGeneration)]
+        }
+        guard keys.steps > recorded else { return [] }
+        let since = try await store.mark(timeMark).flatMap { decode($0) } ?? 0
+        return [.keysRatcheted(epoch: keys.baseEpoch.number - 1)]
+            + keys.generations.filter { $0.born.startMs > since }.map { .keysGenerated(generation: $0.id) }
     }
 
     /// Steps if a step is due.
     public func step() {
         for step in time.takeAlarms() {
             metrics.add(.alarms)
-            log(
-                "clock: the wall clock stepped by \(step / 1_000) s; the keys keep the old pace for five minutes. Set the clock right."
-            )
+            let effect = step > 0 ? "the keys follow in a minute" : "time goes on at half the pace until it has caught up"
+            log("clock: the wall clock stepped by \(step / 1_000) s; \(effect). Set it right.")
         }
         do {
             let step = try keys.step(nowMs: time.ratchet)
@@ -69,7 +87,7 @@ public actor KeyKeeper: LoopActor {
             guard let step else { return }
             metrics.add(.ratchetSteps)
             unrecorded.append(step)
-            if recorder == nil { recorder = Task { await record() } }
+            if recorder == nil { recorder = Task(executorPreference: loop) { await self.record() } }
         } catch {
             metrics.add(.alarms)
             if !failing {
@@ -85,7 +103,8 @@ public actor KeyKeeper: LoopActor {
         while !Task.isCancelled {
             step()
             let wait = keys.nextStepMs - min(keys.nextStepMs, time.ratchet)
-            try? await loop.sleep(min(max(wait, failing ? 1_000 : 50), Self.longestSleep))
+            // A leap is made up for within two minutes, whatever the clock does meanwhile.
+            try? await loop.sleep(min(max(wait, failing ? 1_000 : 50), time.isHeld ? 1_000 : Self.longestSleep))
         }
     }
 
@@ -100,9 +119,7 @@ public actor KeyKeeper: LoopActor {
             if let epoch = step.destroyed { events.append(.keysRatcheted(epoch: epoch.number)) }
             if let generation = step.newGeneration { events.append(.keysGenerated(generation: generation)) }
             do throws(StoreError) {
-                try await store.record(events)
-                try await store.setMark(Self.stepMark, Self.encode(step.steps))
-                try await store.setMark(Self.timeMark, Self.encode(time.now))
+                try await store.record(events, marks: Self.marks(steps: step.steps, now: time.now))
                 unrecorded.removeFirst()
             } catch {
                 if error == .closed { return }

@@ -23,7 +23,10 @@ extension Entry.Op {
     }
 
     /// The end of the five minutes whose key seals what expires at this time.
-    static func epochEnd(_ expires: UInt64) -> UInt64 { (expires / 300_000 + 1) * 300_000 }
+    static func epochEnd(_ expires: UInt64) -> UInt64 { epochStart(expires) + 300_000 }
+
+    /// The start of the five minutes that a time lies in.
+    static func epochStart(_ time: UInt64) -> UInt64 { time / 300_000 * 300_000 }
 }
 
 extension OpaqueID {

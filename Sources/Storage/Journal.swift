@@ -13,6 +13,9 @@ final class Journal: Sendable {
         var sequence: UInt64 = 0
         /// When the store last could do what was asked of it.
         var alive: UInt64 = 0
+        /// The moment of the transaction under way: nothing of it happens at another, whatever the clock does meanwhile.
+        var moment: UInt64 = 0
+        var hasStarted = false
         var waiting = 0
     }
 
@@ -31,40 +34,51 @@ final class Journal: Sendable {
         self.resolution = resolution
         self.limit = limit
         self.now = now
-        state.withLock { $0.alive = now() }
+        let start = now()
+        state.withLock { ($0.alive, $0.moment) = (start, start) }
     }
+
+    /// A transaction begins.
+    func begin() {
+        let now = now()
+        state.withLock { $0.moment = max($0.moment, now) }
+    }
+
+    /// The log has been told that this broker has started.
+    func noteStart() { state.withLock { $0.hasStarted = true } }
+
+    /// The log is closed: what comes now is the next one's.
+    func noteEnd() { state.withLock { $0.hasStarted = false } }
+
+    var hasStarted: Bool { state.withLock { $0.hasStarted } }
 
     /// Whether nothing was done for so long that the log has to say so before it goes on: the machine slept, its clock jumped, or
     /// the disk was full.
-    var wasAbsent: Bool {
-        let now = now()
-        return state.withLock { now > $0.alive && now - $0.alive > Self.longestSilence }
-    }
+    var wasAbsent: Bool { state.withLock { $0.moment > $0.alive && $0.moment - $0.alive > Self.longestSilence } }
 
     /// Everything that was asked for was done.
-    func noteAlive() {
-        let now = now()
-        state.withLock { $0.alive = max($0.alive, now) }
-    }
+    func noteAlive() { state.withLock { $0.alive = max($0.alive, $0.moment) } }
 
-    /// Takes up where the database left off.
+    /// Takes up where the database left off, `given` being the latest window that it holds.
     func resume(given: UInt64, sequence: UInt64, waiting: Int) {
-        let now = now()
-        state.withLock { $0 = State(given: given, latest: given, sequence: sequence, alive: now, waiting: waiting) }
+        state.withLock { state in
+            (state.given, state.latest, state.sequence, state.waiting) = (given, given, sequence, waiting)
+        }
     }
 
     var isFull: Bool { state.withLock { $0.waiting >= limit } }
     var waiting: Int { state.withLock { $0.waiting } }
 
     func next() -> (window: UInt64, sequence: UInt64) {
-        let start = now() / 1_000 / resolution * resolution
-        return state.withLock { state in
+        state.withLock { state in
             state.sequence += 1
             state.waiting += 1
-            state.latest = max(start, state.given)
+            state.latest = max(start(state), state.given)
             return (state.latest, state.sequence)
         }
     }
+
+    private func start(_ state: State) -> UInt64 { state.moment / 1_000 / resolution * resolution }
 
     /// Entries before `window` are given to the log. Broker time never goes back, so that none of them can come later, unless
     /// `window` lies ahead of it.
@@ -74,11 +88,8 @@ final class Journal: Sendable {
         }
     }
 
-    /// Where the next entry would stand.
-    var upcoming: UInt64 {
-        let start = now() / 1_000 / resolution * resolution
-        return state.withLock { max(start, $0.given) }
-    }
+    /// The window of this transaction's entries.
+    var upcoming: UInt64 { state.withLock { max(start($0), $0.given) } }
 
     /// Sets the backlog to what was counted; operations that were rolled back had counted as well.
     func setWaiting(_ count: Int) {

@@ -5,6 +5,9 @@ import SQLite
 public final class SQLiteStore: Store {
     private let writer: StoreThread
     private let reader: StoreThread
+    private let journal: Journal
+    /// Tokens purged in one transaction with a start: about a second's work. Nobody is served yet.
+    private static let startLimit = 100_000
 
     /// Opens or makes the database.
     /// - Parameters:
@@ -17,6 +20,7 @@ public final class SQLiteStore: Store {
         now: @escaping @Sendable () -> UInt64
     ) throws(StoreError) {
         let journal = Journal(resolution: resolution, limit: waitingLimit, now: now)
+        self.journal = journal
         writer = try StoreThread(name: "store-writer", writes: true) {
             let tables = try Tables(path: path, access: .readWrite, journal: journal, resumption: resumption)
             try tables.resumeJournal()
@@ -137,9 +141,19 @@ public final class SQLiteStore: Store {
 
     // MARK: Ledger
 
-    public func record(_ events: [Entry.Op]) async throws(StoreError) {
-        try await write { tables in for event in events { try tables.record(event) } }
+    public func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
+        try await write { tables in
+            try tables.record(events, marks)
+            try tables.purgeOverdue(limit: Self.startLimit)
+        }
+        journal.noteStart()
     }
+
+    public func record(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
+        try await write { try $0.record(events, marks) }
+    }
+
+    public func latestWindow() async throws(StoreError) -> UInt64 { try await read { try $0.latestWindow() } }
 
     public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
         // On the writer, so that no entry of a closed window can come after it.
@@ -159,7 +173,9 @@ public final class SQLiteStore: Store {
     public func published(upTo size: UInt64) async throws(StoreError) { try await write { try $0.published(upTo: size) } }
 
     public func closeLog(next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
-        try await write { try $0.closeLog(next: next, mark: mark) }
+        let isClosed = try await write { try $0.closeLog(next: next, mark: mark) }
+        if isClosed { journal.noteEnd() }
+        return isClosed
     }
 
     public func beginLog(after size: UInt64, marks: [StoreMark]) async throws(StoreError) -> Bool {

@@ -92,8 +92,13 @@ public protocol Store: Sendable {
     func scrub() async throws(StoreError) -> Bool
 
     // Ledger
-    /// Records entries that belong to no other operation.
-    func record(_ events: [Entry.Op]) async throws(StoreError)
+    /// Records that a broker has started, and purges with it what expired while none ran. From then on no entry comes before a purge
+    /// that its window is too late for.
+    func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError)
+    /// Records entries that belong to no other operation, and sets marks with them.
+    func record(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError)
+    /// The latest window that holds an entry, unix seconds; 0 for none.
+    func latestWindow() async throws(StoreError) -> UInt64
     /// Closes all windows before `window` and gives their entries in the log's order, at most `limit`.
     func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry]
     func logHead() async throws(StoreError) -> LogHead?
@@ -131,6 +136,8 @@ extension Store {
     public func code(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> CodeRecord? {
         try await joinable(code, now: now)?.code
     }
+
+    public func record(_ events: [Entry.Op]) async throws(StoreError) { try await record(events, marks: []) }
 
     public func hold() {}
     public func release() {}

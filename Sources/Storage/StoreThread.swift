@@ -142,7 +142,7 @@ final class StoreThread: Sendable {
         do {
             if !jobs.isEmpty {
                 try tables.begin()
-                try tables.noteResumption()
+                try tables.keepPromises()
             }
             for job in jobs {
                 do {

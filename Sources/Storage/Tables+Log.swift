@@ -27,14 +27,30 @@ extension Tables {
             .time(entry.atMs / 1_000), .number(front >> (16 - sliceBits)), .time(sequence), .blob(ref), .blob(entry.encoded))
     }
 
-    /// After an absence the log says anew that the broker goes on, before it says what was late.
-    func noteResumption() throws {
+    func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
+        for event in events { try record(event) }
+        for mark in marks { try setMark(mark.name, mark.value) }
+    }
+
+    /// What the log has to hold before this transaction's own entries. After an absence it says anew that the broker goes on,
+    /// before it says what was late.
+    func keepPromises() throws {
+        guard journal.hasStarted else { return }
         if let resumption, journal.wasAbsent { try record(resumption) }
+        try purgeOverdue(limit: Self.overdueLimit)
+    }
+
+    /// As many as the sweeper takes at a time.
+    private static let overdueLimit = 500
+
+    /// The latest window that holds an entry, unix seconds; 0 for none.
+    func latestWindow() throws -> UInt64 {
+        max(try logHead()?.window ?? 0, try rows("SELECT max(window) FROM entry") { $0.time(0) }[0])
     }
 
     /// Takes up windows, order and backlog where the last run left them.
     func resumeJournal() throws {
-        let given = try logHead()?.window ?? 0
+        let given = try latestWindow()
         let last = try rows("SELECT max(sequence) FROM entry") { $0.time(0) }[0]
         journal.resume(given: given, sequence: last, waiting: try waitingEntries())
     }

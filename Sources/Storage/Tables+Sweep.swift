@@ -41,6 +41,22 @@ extension Tables {
         return result
     }
 
+    /// Purges what must be gone before the log speaks of the present window: tokens whose `until` it has reached.
+    ///
+    /// The sweeper does so in time. But with one entry of a later time before a purge, and the broker killed between the two, the
+    /// purge could never be excused: so the two are one transaction.
+    func purgeOverdue(limit: Int) throws {
+        let reached = Entry.Op.epochStart(journal.upcoming * 1_000)
+        guard reached > clearedUntil else { return }
+        let tokens = try rows(
+            "SELECT expires, ref FROM token WHERE expires < ? ORDER BY expires LIMIT ?", .time(reached), .number(limit)
+        ) {
+            ($0.time(0), $0.blob(1))
+        }
+        for (expires, ref) in tokens { try purge(ref, expires: expires, cause: .expired) }
+        if tokens.count < limit { clearedUntil = reached }
+    }
+
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
         let dues: [UInt64?] = [
             try earliest("SELECT min(expires) FROM room"),

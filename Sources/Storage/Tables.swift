@@ -8,6 +8,8 @@ final class Tables {
     let journal: Journal
     /// What the log is told after an absence.
     let resumption: Entry.Op?
+    /// No token is left whose `until` is this or earlier, unix ms: see `purgeOverdue`.
+    var clearedUntil: UInt64 = 0
 
     /// Opens the file and makes the schema where there is none.
     init(path: String, access: Database.Access, journal: Journal, resumption: Entry.Op? = nil) throws {
@@ -78,15 +80,20 @@ final class Tables {
     var inTransaction: Bool { database.inTransaction }
     func beginReading() throws { try run("BEGIN") }
     func endReading() { try? database.execute("COMMIT") }
-    func begin() throws { try run("BEGIN IMMEDIATE") }
+    func begin() throws {
+        journal.begin()
+        try run("BEGIN IMMEDIATE")
+    }
     func commit() throws { try run("COMMIT") }
     func savepoint() throws { try run("SAVEPOINT operation") }
     func release() throws { try run("RELEASE operation") }
     func rollBackToSavepoint() throws {
+        clearedUntil = 0
         try run("ROLLBACK TO operation")
         try run("RELEASE operation")
     }
     func rollBack() {
+        clearedUntil = 0
         if inTransaction { try? database.execute("ROLLBACK") }
     }
 }

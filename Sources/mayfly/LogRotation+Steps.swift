@@ -26,9 +26,9 @@ extension LogRotation {
         guard let version = EntryText(Mayfly.version) else {
             throw CheckFailed("mayfly: this version's name can't stand in the log")
         }
-        try await store.record([
-            .brokerStarted(node: start.node, version: version, policy: start.policy, resolutionSeconds: start.resolution)
-        ])
+        try await store.start(
+            [.brokerStarted(node: start.node, version: version, policy: start.policy, resolutionSeconds: start.resolution)],
+            marks: [])
         let metrics = Metrics()
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
         await keeper.step()

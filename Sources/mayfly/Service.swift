@@ -80,11 +80,10 @@ final class Service: Sendable {
         do {
             try await RotationMark.refuse(state, store)
             do {
-                try await KeyKeeper.checkNotStale(keys, store)
+                try await Startup(store: store, keys: keys, time: time).resumeTime()
             } catch let error as StaleKeys {
                 throw CheckFailed("mayfly: \(state.ratchetKey): \(error)")
             }
-            time.resume(after: try await KeyKeeper.knownTime(keys, store))
             return try await assemble(settings, lock, keys, ledgerKey, node, starts, time, store)
         } catch {
             await store.shutDown()
@@ -128,23 +127,12 @@ final class Service: Sendable {
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),
             witnessFailure: settings.witnesses?.failureMode ?? .closed, refusals: { await broker.takeRefusals() })
-        try await sequencer.recover()
-        folder.tidy()
-        _ = try folder.writePolicy(settings.policy.bytes)
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
             broker: broker, node: node)
-
-        // The log says that a broker started before it says what that broker did.
-        var events = starts
-        // The first generation was made with the key file, before there was a log to say so.
-        if try await store.mark(KeyKeeper.stepMark) == nil { events.append(.keysGenerated(generation: keys.currentGeneration)) }
-        try await store.record(events)
-        try await store.setMark(RotationMark.startMark, Entry(atMs: 0, starts[0]).encoded)
-        try await store.setMark(KeyKeeper.stepMark, KeyKeeper.encode(keys.steps))
-        await keeper.step()
-        await keeper.recordAll()
-        _ = try await sweeper.sweep()
+        try await Startup(store: store, keys: keys, time: time).catchUp(
+            starts, marks: [StoreMark(RotationMark.startMark, Entry(atMs: 0, starts[0]).encoded)], policy: settings.policy.bytes,
+            folder: folder, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
         return parts
     }
 

@@ -51,7 +51,8 @@ import Testing
     @Test func afterAnAbsenceTheLogIsToldFirst() async throws {
         let resumption = Entry.Op.keysGenerated(generation: 7)
         let fixture = try Fixture(resumption: resumption)
-        try await fixture.create(1)
+        try await fixture.store.start([], marks: [])
+        try await fixture.create(1, life: 3_600_000)
         // A minute with signs of life is no absence.
         for _ in 0..<3 {
             fixture.clock.advance(59_000)
@@ -62,6 +63,99 @@ import Testing
         try await fixture.create(2)
         try await fixture.create(3)
         #expect(try await fixture.ops() == ["token.sealed", "keys.generated", "token.sealed", "token.sealed"])
+        try await fixture.close()
+    }
+
+    /// Whatever the clock does meanwhile: what happens together is dated together.
+    @Test func aTransactionHasOneMoment() async throws {
+        let folder = try File.makeTemporaryFolder()
+        let clock = TestClock()
+        let store = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1) {
+            clock.advance(700)
+            return clock.now
+        }
+        try await store.record([.keysRatcheted(epoch: 1), .keysRatcheted(epoch: 2), .keysRatcheted(epoch: 3)])
+        #expect(Set(try await store.closedEntries(before: .max, limit: .max).map(\.window)).count == 1)
+        await store.shutDown()
+        try File.removeTree(folder)
+    }
+
+    @Test func aRestartGoesOnAfterWhatWaits() async throws {
+        let fixture = try Fixture()
+        try await fixture.create(1)
+        let window = fixture.clock.now / 1_000
+        #expect(try await fixture.store.latestWindow() == window)
+        await fixture.store.shutDown()
+        // Nothing was published, and somebody has set the clock back.
+        let again = try SQLiteStore(path: fixture.path, resolution: 1, now: { (window - 100) * 1_000 })
+        #expect(try await again.latestWindow() == window)
+        _ = try await again.close(room: Fixture.blob(1))
+        let entries = try await again.closedEntries(before: .max, limit: .max)
+        #expect(entries.map(\.window) == [window, window])
+        #expect(entries.map(\.sequence) == [1, 2], "sealed, then purged")
+        await again.shutDown()
+        try File.removeTree(fixture.folder)
+    }
+
+    static let started = Entry.Op.brokerStopped(node: EntryText("stands-for-a-start")!)
+
+    @Test func aStartComesTogetherWithThePurgesThatAreLate() async throws {
+        let fixture = try Fixture()
+        try await fixture.create(1)
+        try await fixture.create(2, life: 900_000)
+        fixture.clock.advance(700_000)
+        // Recovery may write before the start is recorded: nothing is purged unannounced.
+        try await fixture.store.setMark("a", [1])
+        #expect(try await fixture.store.counts().tokens == 2)
+        try await fixture.store.start([Self.started], marks: [StoreMark("b", [2])])
+        #expect(try await fixture.store.mark("b") == [2])
+        #expect(try await fixture.store.counts().tokens == 1)
+        #expect(try await fixture.ops() == ["token.sealed", "token.sealed", "broker.stopped", "token.purged"])
+        try await fixture.close()
+    }
+
+    @Test func noEntryOfALaterWindowComesBeforeThePurge() async throws {
+        let fixture = try Fixture()
+        try await fixture.store.start([Self.started], marks: [])
+        let (_, _, token) = try await fixture.create(1, life: 10_000)
+        let until = Entry.Op.epochEnd(token.expires)
+        // Expired, and the end of its epoch not reached: left to the sweeper.
+        fixture.clock.advance(until - 1_000 - fixture.clock.now)
+        try await fixture.store.record([.keysRatcheted(epoch: 1)])
+        #expect(try await fixture.store.counts().tokens == 1)
+        fixture.clock.advance(1_000)
+        try await fixture.store.record([.keysRatcheted(epoch: 2)])
+        #expect(try await fixture.store.counts().tokens == 0)
+        let last = try await fixture.store.closedEntries(before: .max, limit: .max).suffix(2)
+        #expect(last.map(\.window) == [until / 1_000, until / 1_000])
+        try await fixture.close()
+    }
+
+    @Test func whatExpiredOnItsWayIsNotTakenIn() async throws {
+        let fixture = try Fixture()
+        let room = fixture.room(1, expires: fixture.clock.now + 10_000)
+        let code = fixture.code(1, room: room, expires: room.expires)
+        let asked = fixture.clock.now
+        fixture.clock.advance(400_000)
+        await #expect(throws: StoreError.self) {
+            try await fixture.store.create(
+                room, code: code, otherIndexes: [], token: fixture.token(1, room: room), shortLimit: 10, now: asked)
+        }
+        #expect(try await fixture.store.room(room.room) == nil)
+        #expect(try await fixture.ops().isEmpty)
+        try await fixture.close()
+    }
+
+    /// The sweeper takes tokens and rooms in batches: a room can stand a moment longer than its token.
+    @Test func aPurgedTokenIsNotOpened() async throws {
+        let fixture = try Fixture()
+        let (room, _, token) = try await fixture.create(1, life: 10_000)
+        let database = try Database(path: fixture.path)
+        try database.execute("DELETE FROM token")
+        let now = fixture.clock.now
+        let job = fixture.job(3, token: token, deadline: room.expires)
+        #expect(try await fixture.store.knock(job, throttle: 0, now: now) == .changed)
+        #expect(try await fixture.ops() == ["token.sealed"])
         try await fixture.close()
     }
 

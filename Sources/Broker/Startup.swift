@@ -1,0 +1,42 @@
+public import Ledger
+public import Sealing
+public import Storage
+
+/// What a broker does before it serves, in the order in which the log may learn of it.
+public struct Startup: Sendable {
+    private let store: any Store
+    private let keys: KeyRing
+    private let time: BrokerTime
+
+    public init(store: any Store, keys: KeyRing, time: BrokerTime) {
+        self.store = store
+        self.keys = keys
+        self.time = time
+    }
+
+    /// Takes up the time where the last run left it. Before anything else reads it.
+    /// - Throws: `StaleKeys` when the key file is an old copy.
+    public func resumeTime() async throws {
+        try await KeyKeeper.checkNotStale(keys, store)
+        time.resume(after: try await KeyKeeper.knownTime(keys, store))
+    }
+
+    /// Mends the log's folder, tells the log of the start, and then does what came due while no broker ran.
+    /// - Parameters:
+    ///   - events: what the log is told, `broker.started` first.
+    ///   - marks: what the store remembers of it.
+    ///   - policy: the bytes of the policy in force, which the log is told of.
+    public func catchUp(
+        _ events: [Entry.Op], marks: [StoreMark] = [], policy: [UInt8], folder: LedgerFolder, sequencer: Sequencer,
+        keeper: KeyKeeper, sweeper: Sweeper
+    ) async throws {
+        try await sequencer.recover()
+        folder.tidy()
+        _ = try folder.writePolicy(policy)
+        let untold = try await KeyKeeper.untold(keys, store)
+        try await store.start(events + untold, marks: marks + KeyKeeper.marks(steps: keys.steps, now: time.now))
+        await keeper.step()
+        await keeper.recordAll()
+        _ = try await sweeper.sweep()
+    }
+}
