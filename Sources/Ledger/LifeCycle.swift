@@ -6,10 +6,11 @@
 /// - Once a window later than `d` is in the log, no entry can be added that is still on time: at the head, too, a live ref is overdue when
 ///   the last `at > until + 2 min`.
 /// - The key of epoch `e - 2` dies when epoch `e` begins; a held ratchet may be one epoch behind. So its successor in the ledger,
-///   `keys.ratcheted` of `e - 3` or later, is due at the start of `e`, and is looked for like a purge with that as its `until`. After a
-///   start it has an epoch more: a clock that jumped holds the ratchet that long, and the log then tells of a start.
+///   `keys.ratcheted` of `e - 3` or later, is due at the start of `e` and has 2 minutes. After each start it has 2 minutes and an epoch,
+///   whatever came before: a clock that leapt holds the ratchet for an epoch at most, the log then tells of a start, and the clock may leap
+///   again meanwhile.
 /// - From a `broker.started` to a purge two windows are rounded: 2 minutes can look like 2 minutes rounded up to whole windows, which is
-///   2 minutes for windows of 1 s and 60 s.
+///   2 minutes for windows of 1 s and 60 s; and so with 7 minutes and the ratchet.
 struct LifeCycle {
     /// How long after its due time something may be done.
     static let graceMs: UInt64 = 120_000
@@ -165,7 +166,7 @@ struct LifeCycle {
     private func closeWindow(before index: UInt64) throws(VerificationFailure) {
         guard let destroyed = destroyedBeforeWindow else { return }
         let due = (destroyed + 4) * Self.epochMs
-        if clock.lateness(of: due, holdMs: Self.epochMs) == .late {
+        if clock.isRatchetLate(dueMs: due) {
             throw VerificationFailure(
                 .ratchetLate, "by \(Timestamp.text(report.toMs ?? 0)) the keys of epoch \(destroyed + 1) should be destroyed",
                 index: index - 1)

@@ -140,6 +140,14 @@ import Testing
         History(
             "held after a jump", [start(0), ratchet(300, -1), start(90_000), tick(90_400), ratchet(90_420, 298), tick(90_480)]),
         History("not made up for", .ratchetLate, [start(0), ratchet(300, -1), start(90_000), tick(90_480), tick(90_540)]),
+        History(
+            "leapt again while it was held",
+            [start(0), ratchet(300, -1), start(9000), tick(9200), start(20_000), tick(20_420), ratchet(20_420, 64), tick(20_460)]),
+        History(
+            "leapt again, and not made up for", .ratchetLate,
+            [start(0), ratchet(300, -1), start(9000), tick(9200), start(20_000), tick(20_421)]),
+        History(
+            "late before it leapt again", .ratchetLate, [start(0), ratchet(300, -1), start(9000), tick(9421), start(20_000)]),
         History("fell behind before the silence", .ratchetLate, [start(0), ratchet(300, -1), tick(1000), tick(1100)]),
         History("of the running epoch", .ratchetEarly, [start(0, resolution: 1), ratchet(300, 1)]),
         History("of the epoch before", [start(0, resolution: 1), ratchet(300, 0)]),
