@@ -1,0 +1,259 @@
+import Broker
+import Courier
+import Ledger
+import Linux
+import Policy
+import Sealing
+import Storage
+import Synchronization
+
+@testable import EventLoop
+
+/// A whole broker, but for listeners and courier, in a folder and on clocks of its own: hours of it pass in milliseconds, and it can be
+/// killed at any call of its store. Everything runs on one loop, whose clock is the machine's.
+actor SimulatedBroker: LoopActor {
+    /// What a run of the broker consists of.
+    struct Run: Sendable {
+        let store: FaultyStore
+        let keys: KeyRing
+        let time: BrokerTime
+        let broker: Broker
+        let sweeper: Sweeper
+        let keeper: KeyKeeper
+        let sequencer: Sequencer
+        let courier: ScriptedCourier
+        var tasks: [Task<Void, Never>] = []
+    }
+
+    nonisolated let loop: EventLoop
+    nonisolated let machine: MachineClock
+    nonisolated let folder: String
+    nonisolated let ledger: LedgerFolder
+    nonisolated let key: SigningKey
+    private var resolution: UInt64
+    private(set) var run: Run?
+    /// The store of the run, or of one that is starting.
+    private var store: FaultyStore?
+    /// What a start came to.
+    private var outcome: Result<Run, any Error>?
+    /// What the broker printed, for a failure's report.
+    nonisolated let prints = Prints()
+    nonisolated let kept: KeptCheckpoints
+
+    private let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault
+    private let whenStoreAsksTheTime: @Sendable () -> Void
+    private let script: @Sendable (Push) -> (afterMs: UInt64, Outcome)
+
+    /// - Parameters:
+    ///   - loop: with `machine` as its clock.
+    ///   - fault: asked at each call of the store.
+    ///   - script: how a push ends.
+    init(
+        loop: EventLoop, machine: MachineClock, resolution: UInt64,
+        fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
+        whenStoreAsksTheTime: @escaping @Sendable () -> Void = {},
+        script: @escaping @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (50, .delivered) }
+    ) throws {
+        self.loop = loop
+        self.machine = machine
+        self.resolution = resolution
+        self.fault = fault
+        self.whenStoreAsksTheTime = whenStoreAsksTheTime
+        self.script = script
+        folder = try Self.makeFolder()
+        ledger = LedgerFolder(folder + "/ledger")
+        kept = KeptCheckpoints(ledger)
+        key = try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 1, count: 32).span)
+        try KeyRing.create(path: folder + "/ratchet.key", nowMs: machine.wall)
+    }
+
+    /// In memory where there is such a place: thousands of commits are waited for.
+    private static func makeFolder() throws -> String {
+        try File.makeTemporaryFolder(prefix: File.exists("/dev/shm") ? "../dev/shm/mayfly" : "mayfly")
+    }
+
+    nonisolated func remove() throws { try File.removeTree(folder) }
+
+    var isDead: Bool { store?.isDead ?? false }
+
+    // MARK: Life
+
+    static let policy = try! Policy.builtIn("rooms")!
+    private static func starts(_ resolution: UInt64) -> [Entry.Op] {
+        let (name, version) = (EntryText("rooms")!, EntryText("1.0")!)
+        let bytes = policy.bytes
+        let digest = Ledger.Digest.sha256(bytes.span)
+        return [
+            .brokerStarted(
+                node: EntryText("node-1")!, version: version, policy: digest, resolutionSeconds: UInt32(resolution)),
+            .policyLoaded(name: name, policy: digest),
+        ]
+    }
+
+    /// Starts as `mayfly serve` does, with windows of `resolution` seconds if that is given. When this throws nothing runs.
+    func start(resolution: UInt64? = nil) async throws {
+        precondition(run == nil)
+        self.resolution = resolution ?? self.resolution
+        outcome = nil
+        Task(executorPreference: loop) { await self.tryToStart() }
+        // A start may have to wait: for the disk, say.
+        while true {
+            await settle()
+            if outcome != nil { break }
+            guard let next = loop.nextDeadline else { fatalError("the start waits for nothing") }
+            machine.pass(max(next, machine.monotonic) - machine.monotonic)
+        }
+        guard case .success(var run) = outcome else {
+            if let store {
+                store.kill()
+                await store.shutDown()
+            }
+            store = nil
+            if case .failure(let error) = outcome { throw error }
+            return
+        }
+        run.tasks = [
+            Task(executorPreference: loop) { [run] in await run.keeper.run() },
+            Task(executorPreference: loop) { [run] in await run.sequencer.run() },
+            Task(executorPreference: loop) { [run] in await run.sweeper.run() },
+        ]
+        self.run = run
+    }
+
+    private func tryToStart() async {
+        do { outcome = .success(try await assemble()) } catch { outcome = .failure(error) }
+    }
+
+    private func assemble() async throws -> Run {
+        let keys = try KeyRing.load(path: folder + "/ratchet.key", longestLifeSeconds: 86_400)
+        let time = BrokerTime(
+            persisted: keys.earliestNowMs, wall: { [machine] in machine.wall }, boot: { [machine] in machine.boot })
+        let starts = Self.starts(resolution)
+        let sqlite = try SQLiteStore(
+            path: folder + "/mayfly.sqlite", resolution: resolution, resumption: starts[0],
+            now: { [whenStoreAsksTheTime] in
+                whenStoreAsksTheTime()
+                return time.now
+            })
+        let store = FaultyStore(sqlite, loop: loop) { [kept, fault] call in
+            if call == .published { kept.keep() }
+            return fault(call)
+        }
+        self.store = store
+        let startup = Startup(store: store, keys: keys, time: time)
+        try await startup.resumeTime()
+        let metrics = Metrics()
+        let log: @Sendable (String) -> Void = { [prints] in prints.add($0) }
+        let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: log)
+        let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
+        let courier = ScriptedCourier(loop: loop, script: script)
+        let broker = Broker(
+            loop: loop, store: store, keys: keys, time: time, policy: Self.policy, courier: courier, sweeper: sweeper,
+            settings: Broker.Settings(topic: "com.example.app", environment: .production), metrics: metrics, log: log)
+        let sequencer = Sequencer(
+            loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
+            refusals: { await broker.takeRefusals() })
+        try await startup.catchUp(
+            starts, policy: Self.policy.bytes, folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
+        try await broker.resumeJobs()
+        return Run(
+            store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,
+            courier: courier)
+    }
+
+    /// Stops in order, as `mayfly serve` does after SIGTERM.
+    func stop() async {
+        guard let run else { return }
+        await end(run) {
+            do {
+                try await run.sequencer.flush()
+                try await run.store.record([.brokerStopped(node: EntryText("node-1")!)])
+                try await run.sequencer.flush()
+            } catch { self.prints.add("stop: \(error)") }
+        }
+    }
+
+    /// kill -9: what is in memory is gone, and what is under way is never answered.
+    func kill() async {
+        guard let run else { return }
+        run.store.kill()
+        await end(run) {}
+    }
+
+    private func end(_ run: Run, _ last: () async -> Void) async {
+        run.courier.stop()
+        for task in run.tasks { task.cancel() }
+        await run.sweeper.stop()
+        await settle()
+        for task in run.tasks { await task.value }
+        await last()
+        await settle()
+        await run.store.shutDown()
+        (self.run, store) = (nil, nil)
+    }
+
+    // MARK: Time
+
+    /// Lets time pass; timers fire at their own moments. Returns early when the broker is killed.
+    func advance(_ ms: UInt64) async {
+        let end = machine.monotonic + ms
+        while !isDead {
+            await settle()
+            let now = machine.monotonic
+            guard let next = loop.nextDeadline, next < end else { break }
+            machine.pass(max(next, now) - now)
+        }
+        if isDead { return }
+        machine.pass(end - machine.monotonic)
+        await settle()
+    }
+
+    /// Lets everything end that still waits for its time, so that the loop can be stopped.
+    func runOut() async {
+        await settle()
+        while let next = loop.nextDeadline {
+            machine.pass(max(next, machine.monotonic) - machine.monotonic)
+            await settle()
+        }
+    }
+
+    /// Waits until nothing is left to do before time goes on.
+    func settle() async {
+        await withCheckedContinuation { continuation in watch { continuation.resume() } }
+    }
+
+    private func watch(_ whenQuiet: @escaping @Sendable () -> Void) { loop.atEndOfTurn { self.look(whenQuiet) } }
+
+    private func look(_ whenQuiet: @escaping @Sendable () -> Void) {
+        if let store, !store.isIdle {
+            store.whenIdle { self.assumeIsolated { $0.watch(whenQuiet) } }
+        } else if loop.isQuiet {
+            whenQuiet()
+        } else {
+            watch(whenQuiet)
+        }
+    }
+}
+
+/// Lines that a broker printed.
+final class Prints: Sendable {
+    private let lines = Mutex<[String]>([])
+
+    func add(_ line: String) { lines.withLock { $0.append(line) } }
+    var all: [String] { lines.withLock { $0 } }
+}
+
+/// What an auditor who looks often enough has kept: every checkpoint that was published.
+final class KeptCheckpoints: Sendable {
+    private let ledger: LedgerFolder
+    private let kept = Mutex<[[UInt8]]>([])
+
+    init(_ ledger: LedgerFolder) { self.ledger = ledger }
+
+    func keep() {
+        guard let checkpoint = try? ledger.checkpoint() else { return }
+        kept.withLock { if $0.last != checkpoint { $0.append(checkpoint) } }
+    }
+
+    var all: [[UInt8]] { kept.withLock { $0 } }
+}
