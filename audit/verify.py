@@ -6,9 +6,9 @@
 Exit 0 and a line of figures; 1 and what is wrong, and where; 2 if asked wrongly. Needs PyNaCl, and entry.schema.json beside it.
 Reads from first entry to last, up to the first fault. Files that no checkpoint covers don't matter, unless they contradict the log.
 """
-import argparse, base64, collections, contextlib, datetime, functools, hashlib, http.client, json, os, pathlib, re, sys, urllib.request
+import argparse, base64, collections, contextlib, datetime, functools, hashlib, http.client, json, os, pathlib, re, sys, time, urllib.request
 import nacl.exceptions, nacl.signing
-GRACE, EPOCH = 120, 300  # Seconds: how late a purge or a step of the keys may be; how long one key serves.
+GRACE, EPOCH, SKEW = 120, 300, 600  # Seconds: how late a purge or step of the keys may be; what a key lives; how far clocks may differ.
 LARGEST = 256 * (2 + 65535)  # Bytes: no file of a log holds more.
 class Bad(Exception): pass  # Code word, place, what is wrong there.
 
@@ -48,28 +48,28 @@ def from_base64(text):
     data = base64.b64decode(text, validate=True)
     if base64.b64encode(data).decode() != text: raise ValueError("holds base64 that is not in its one spelling")
     return data
-def signed(vkey, kind, text, found):
-    """Whether the key (kind 1: a log's, 4: a witness's) signed. `found`: (name, ID and signature) of each signature line."""
+def signed(vkey, kind, text, found, last=0):
+    """Whether the key (kind 1: a log's, 4: a witness's) signed. `found`: (name, ID and signature) of each line; a witness not before `last`."""
     name, identity, encoded = (vkey.split("+", 2) + ["", ""])[:3]
     public = from_base64(encoded)
     if (public[:1], len(public), hashlib.sha256(name.encode() + b"\n" + public).hexdigest()[:8]) != (bytes([kind]), 33, identity) or \
             not re.fullmatch(r"\S+", name): raise ValueError(f"{vkey} is no key NAME+ID+KEY of kind {kind}")
     signatures = [data[4:] for signer, data in found if signer == name and data[:4].hex() == identity]
     for signature in signatures:
-        time = b"cosignature/v1\ntime %d\n" % int.from_bytes(signature[:8], "big") if kind == 4 else b""
+        dated = b"cosignature/v1\ntime %d\n" % int.from_bytes(signature[:8], "big") if kind == 4 else b""
         try:
-            nacl.signing.VerifyKey(public[1:]).verify(time + text, signature[8 if time else 0:])
+            nacl.signing.VerifyKey(public[1:]).verify(dated + text, signature[8 if dated else 0:])
         except (nacl.exceptions.CryptoError, ValueError):
             raise ValueError(f"holds a forged signature of {name}") from None
-    return bool(signatures)
-def quorum(policy, text, found):
+    return any(kind == 1 or last - SKEW <= int.from_bytes(signature[:8], "big") <= time.time() + SKEW for signature in signatures)
+def quorum(policy, text, found, last):
     """Whether those signed whom a tlog-policy asks for. ValueError: it is no policy, or a signature is forged."""
     votes, logs, keys, verdict = {"none": True}, [], set(), None
     for words in filter(None, (re.sub(r"^\s*#.*", "", line).split() for line in policy.split("\n"))):
         match words:
             case ["log", key] | ["log", key, _]: logs.append(signed(key, 1, text, found))
             case ["witness", name, key] | ["witness", name, key, _] if not (name in votes or key.split("+", 2)[-1] in keys):
-                votes[name] = signed(key, 4, text, found)
+                votes[name] = signed(key, 4, text, found, last)
                 keys.add(key.split("+", 2)[-1])
             case ["group", name, need, *members] if name not in votes and len(votes.keys() - {"none"} & {*members}) == len(members):
                 wanted = {"any": 1, "all": len(members)} | {str(count + 1): count + 1 for count in range(len(members))}
@@ -77,8 +77,8 @@ def quorum(policy, text, found):
             case ["quorum", name] if name in votes and verdict is None: verdict = votes[name] and (any(logs) or not logs)
             case _: raise ValueError(f"policy: {' '.join(words)}")
     return verdict
-def checkpoint(where, note, vkey, policy=None):
-    """Size and root of a checkpoint that this key signed, and the witnesses whom `policy` asks for."""
+def checkpoint(where, note, vkey, policy=None, last=0):
+    """Size and root of a checkpoint that this key signed, and the witnesses whom `policy` asks for, not before `last`."""
     text, _, lines = note.rpartition(b"\n\n")
     text, code = text + b"\n", "signature"
     try:
@@ -89,7 +89,7 @@ def checkpoint(where, note, vkey, policy=None):
         found = [(line.split(" ")[1], from_base64(line.split(" ")[2])) for line in lines.decode().split("\n")[:-1]]
         if not signed(vkey, 1, text, found): raise ValueError("is not signed with this key")
         code = "cosignatures"
-        if policy is not None and not quorum(policy, text, found): raise ValueError("lacks signatures that the policy asks for")
+        if policy is not None and not quorum(policy, text, found, last): raise ValueError("lacks signatures that the policy asks for")
         return int(head[2]), from_base64(head[3])
     except ValueError as error:
         raise Bad(code, where, error) from None
@@ -120,7 +120,7 @@ def prove(where, proof, vkey, policy=None):
     size, root = checkpoint(where, note, vkey, policy)
     if entry is None: raise Bad("missing", where, "holds no entry, only the place of one")
     if index >= size or climb(leaf_hash(entry), index, size, path) != root: raise Bad("tree", where, f"leads from entry {index} elsewhere")
-    parse(entry, f"{where}, entry {index}")
+    checkpoint(where, note, vkey, policy, parse(entry, f"{where}, entry {index}")["at"])
     return entry.decode(), index, size, root
 
 # 4. Entries: entry.schema.json, each in its one spelling; and the story that they tell.
@@ -192,7 +192,7 @@ class Story:
 
 def verify(log, vkey, since=(), policy=None):
     """The whole log. `since`: (where, size, root) of checkpoints that it must continue. Returns its figures; raises Bad."""
-    size, root = checkpoint(f"{log}/checkpoint", fetch(f"{log}/checkpoint"), vkey, policy)
+    size, root = checkpoint(f"{log}/checkpoint", note := fetch(f"{log}/checkpoint"), vkey, policy)
     story, policies, row = Story(), set(), (leaves := [])
     for first in range(0, size, 256):
         _, hashes, _ = fetch_tile(log, 0, first, size)
@@ -203,8 +203,7 @@ def verify(log, vkey, since=(), policy=None):
             leaves.append(leaf_hash(data[at:end]))
             if len(data) < end: raise Bad("damaged", where, "ends before this entry does")
             if leaves[-1] != hashes[32 * (index - first):][:32]: raise Bad("tree", where, "is not the entry of the hash tile")
-            entry = parse(data[at:end], where)
-            if broken := story.tell(entry): raise Bad(broken, where, data[at:end].decode())
+            if broken := story.tell(entry := parse(data[at:end], where)): raise Bad(broken, where, data[at:end].decode())
             policies |= {entry["policy"]} if "policy" in entry else set()
             ends.append(end)
         if ends[-1] < len(data) and not longer: raise Bad("damaged", place, "goes on after its last entry")
@@ -217,6 +216,7 @@ def verify(log, vkey, since=(), policy=None):
     if root_of(leaves) != root: raise Bad("tree", f"{log}/checkpoint", "signs another root than that of the entries")
     for where, older, old_root in since:
         if older > size or root_of(leaves[:older]) != old_root: raise Bad("rewritten", where, f"signs {older} entries that are not first here")
+    checkpoint(f"{log}/checkpoint", note, vkey, policy, story.now)
     if story.end_window(): raise Bad("ratchet_late", log, "the keys of its last window are late")
     live = story.until.keys() - story.purged
     for ref in (ref for ref in live if story.late(story.until[ref]) == "late"):

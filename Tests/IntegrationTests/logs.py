@@ -157,10 +157,11 @@ def tiles(tree, entries, old, new):
 
 
 class Log:
-    """A folder and what is in it. `publish` adds entries under a new checkpoint and returns that."""
+    """A folder and what is in it. `publish` adds entries under a new checkpoint and returns that. `time`: of all cosignatures."""
 
-    def __init__(self, folder, key=None, policies=(POLICY,), witnesses=(), partials=True):
+    def __init__(self, folder, key=None, policies=(POLICY,), witnesses=(), partials=True, time=START):
         self.folder, self.key, self.witnesses, self.partials = Path(folder), key or Key(), tuple(witnesses), partials
+        self.time = time
         self.entries, self.tree, self.checkpoints, self._folders = [], Tree(), [], set()
         for content in policies:
             self.put(f"policies/{hashlib.sha256(content).hexdigest()}.json", content)
@@ -184,7 +185,7 @@ class Log:
             if last or self.partials or ".p/" not in path:
                 self.put(path, content)
         if last or self.partials:
-            self.checkpoints.append(checkpoint(self.tree, self.key, *self.witnesses))
+            self.checkpoints.append(checkpoint(self.tree, self.key, *self.witnesses, time=self.time))
             self.put("checkpoint", self.checkpoints[-1])
             return self.checkpoints[-1]
 

@@ -70,11 +70,11 @@ class Opinions:
         return (self.swift, self.python, self.go) == (None, None, None)
 
 
-def by_python(folder, vkey, since=()):
-    """(code or None, what it says, its figures)."""
+def by_python(folder, vkey, since=(), policy=None):
+    """(code or None, what it says, its figures); `policy`: the text of a tlog-policy."""
     try:
         older = [(str(path), *verify.checkpoint(str(path), verify.fetch(str(path)), vkey)) for path in since]
-        return None, "", verify.verify(str(folder), vkey, older)
+        return None, "", verify.verify(str(folder), vkey, older, policy)
     except verify.Bad as bad:
         return bad.args[0], ": ".join(map(str, bad.args[1:])), None
 
