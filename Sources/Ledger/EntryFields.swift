@@ -43,9 +43,12 @@ struct EntryFields {
             case .until: untilMs = try scanner.time(in: bytes)
             case .ref: ref = try scanner.id(in: bytes)
             case .job: job = try scanner.id(in: bytes)
-            case .count, .resolution: number = try scanner.number(upTo: UInt64(UInt32.max), in: bytes)
+            case .count: number = try scanner.number(upTo: UInt64(UInt32.max), in: bytes)
             case .generation: number = try scanner.number(upTo: UInt64(UInt32.max), in: bytes)
             case .epoch: number = try scanner.number(upTo: Entry.epochLimit, in: bytes)
+            case .resolution:
+                number = try scanner.number(upTo: Entry.resolutionLimit, in: bytes)
+                guard number > 0 else { throw .value(position: value) }
             case .status: number = try scanner.number(upTo: 999, in: bytes)
             case .name, .next, .node, .template: text = try scanner.text(in: bytes)
             case .version: version = try scanner.text(in: bytes)
@@ -69,6 +72,8 @@ struct EntryFields {
 extension Entry {
     /// Any number up to this is exact in every JSON reader.
     static let epochLimit: UInt64 = 1 << 53 - 1
+    /// The longest window, in seconds. A longer one would excuse for as long what is late.
+    static let resolutionLimit: UInt64 = 3_600
 
     /// Reads canonical bytes, and nothing else: what it accepts encodes to the same bytes.
     public init(canonical bytes: Span<UInt8>) throws(EntryError) {

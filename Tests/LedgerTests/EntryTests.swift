@@ -93,6 +93,7 @@ import Testing
         each[9].1.replacing("room_closed", with: "throttled"), each[4].1.replacing("5891076", with: "9007199254740992"),
         each[0].1.replacing("305df", with: "305dF"), each[0].1.replacing("305df", with: "305d"),
         each[0].1.replacing("\"a1\"", with: "\"a\\\"1\""), each[0].1.replacing("\"a1\"", with: "\"ä\""),
+        each[0].1.replacing(":60,", with: ":0,"), each[0].1.replacing(":60,", with: ":3601,"),
         each[0].1.replacing("\"a1\"", with: "\"\""), each[0].1.replacing("\"a1\"", with: "\"a 1\""),
         each[0].1.replacing("\"a1\"", with: "\"\(String(repeating: "a", count: 129))\""),
         "{\"at\":\"\(atText)\",\"cause\":\"deleted\",\"count\":1,\"op\":\"request.refused\"}",
