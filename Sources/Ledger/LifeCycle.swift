@@ -26,7 +26,7 @@ struct LifeCycle {
     /// By a job's number: its ref's number, or `doneMark`.
     private var refOfJob: [UInt32] = []
     private var clock = LogClock()
-    /// All epochs up to this one have no key any more; nil until the log speaks of a running broker or of keys.
+    /// All epochs up to this one have no key any more; nil before the first entry.
     private var destroyed: UInt64?
     private var destroyedBeforeWindow: UInt64?
     /// The entry that closed the log.
@@ -59,11 +59,10 @@ struct LifeCycle {
             destroyedBeforeWindow = destroyed
         }
         report.size += 1
+        // A broker that keeps the rule begins a log without the keys of two epochs ago.
+        if destroyed == nil { destroyed = max(at / Self.epochMs, 2) - 2 }
         switch entry.op {
-        case .brokerStarted:
-            clock.start(resolutionMs: entry.number * 1000)
-            // A broker that keeps the rule starts without the keys of two epochs ago.
-            if destroyed == nil { destroyed = max(at / Self.epochMs, 2) - 2 }
+        case .brokerStarted: clock.start(resolutionMs: entry.number * 1000)
         case .keysRatcheted:
             try ratchet(entry.number, at: at, index: index)
         case .tokenSealed:

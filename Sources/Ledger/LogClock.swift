@@ -11,7 +11,7 @@ struct LogClock {
 
     private(set) var atMs: UInt64 = 0
     private var beforeMs: UInt64 = 0
-    private var resolutionMs: UInt64 = 60_000
+    private var resolutionMs: UInt64 = 1_000
     /// Those that still excuse something.
     private var starts: [Start] = []
     /// Until when the last start excuses the ratchet.

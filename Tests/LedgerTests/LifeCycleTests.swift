@@ -108,7 +108,7 @@ import Testing
             [seal(0, a, until: 300), tick(300), start(6000), ratchet(6000, 18), purge(6060, a)]),
         History(
             "something in the silence", .purgedLate,
-            [seal(0, a, until: 300), tick(240), tick(3000), start(6000), ratchet(6000, 18), purge(6060, a)]),
+            [seal(0, a, until: 300), tick(240), tick(440), start(6000), ratchet(6000, 18), purge(6060, a)]),
         History("stopped before until", [seal(0, a, until: 300), stop(240), start(6000), ratchet(6000, 18), purge(6060, a)]),
         History("silence, and no start", .purgedLate, [seal(0, a, until: 300), tick(240), purge(6000, a)]),
         History("the purge before the start", .purgedLate, [seal(0, a, until: 300), tick(240), purge(6000, a), start(6000)]),
@@ -124,6 +124,13 @@ import Testing
         History(
             "two starts, the second excuses nothing", .purgedLate,
             [seal(0, a, until: 300), tick(240), start(6000), start(6060), ratchet(6060, 18), purge(6180, a)]),
+        // The start's window began at 6000, and the broker up to 10 minutes later.
+        History(
+            "due in the window of the start",
+            [
+                seal(0, a, until: 6300), tick(240), start(6000, resolution: 600), ratchet(6000, 18), ratchet(6600, 20),
+                purge(6600, a),
+            ]),
     ]
 
     static let keys: [History] = [
@@ -152,7 +159,7 @@ import Testing
         History("of the running epoch", .ratchetEarly, [start(0, resolution: 1), ratchet(300, 1)]),
         History("of the epoch before", [start(0, resolution: 1), ratchet(300, 0)]),
         History("of the far future", .ratchetEarly, [start(0), ratchet(300, 1000), tick(9000)]),
-        History("no broker, no keys: nothing to keep up with", [tick(0), tick(90_000)]),
+        History("no word of a broker or of keys", .ratchetLate, [tick(0), tick(90_000)]),
     ]
 
     static let closings: [History] = [
