@@ -11,11 +11,14 @@ public struct Checkpoint: Sendable, Hashable {
         (self.origin, self.size, self.root) = (origin, size, root)
     }
 
+    /// As far as numbers of entries go in every language that reads logs; ranges of entries are counted in `Int`.
+    private static let sizeLimit = UInt64(Int64.max)
+
     /// Reads the text that a note signs; nil for any other form.
     public init?(text: String) {
         let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
         guard lines.count == 4, lines[3].isEmpty, VerifierKey.isName(lines[0]), let size = UInt64(lines[1]),
-            String(size) == lines[1],
+            String(size) == lines[1], size <= Self.sizeLimit,
             let bytes = Base64.standard.decode(String(lines[2])), let root = Digest(bytes.span)
         else { return nil }
         self.init(origin: String(lines[0]), size: size, root: root)

@@ -52,6 +52,12 @@ import Testing
         #expect(note.checkpoint(signedBy: witness) == nil, "a witness's name is not the log's")
     }
 
+    @Test func sizesThatNoCountHoldsAreRefused() {
+        let root = Digest.emptyRoot.base64
+        #expect(Checkpoint(text: "log.example/a\n\(Int.max)\n\(root)\n") != nil)
+        for size in [UInt64(Int.max) + 1, .max] { #expect(Checkpoint(text: "log.example/a\n\(size)\n\(root)\n") == nil) }
+    }
+
     @Test func everyBitOfALogsLineCounts() {
         let note = Array(bytes(Self.vectors.emptyCheckpoint))
         for index in note.indices {
