@@ -83,8 +83,8 @@ def checkpoint(where, note, vkey, policy=None, last=0):
     text, code = text + b"\n", "signature"
     try:
         head = re.fullmatch("([^\n]+)\n(0|[1-9][0-9]{0,18})\n([A-Za-z0-9+/]{43}=)\n", text.decode())
-        if not head or head[1] != vkey.split("+")[0] or re.search(rb"[\0-\x09\x0b-\x1f]", note) or \
-                not re.fullmatch("(— [^\\s+]+ [A-Za-z0-9+/]{7,}=*\n)+", lines.decode()):
+        if not head or head[1] != vkey.split("+")[0] or int(head[2]) >> 63 or re.search(rb"[\0-\x09\x0b-\x1f\x7f]", note) or \
+                not re.fullmatch("(— [^\\s+]+ [A-Za-z0-9+/]{7,}=*\n){1,64}", lines.decode()):
             raise ValueError("is no checkpoint of this log")
         found = [(line.split(" ")[1], from_base64(line.split(" ")[2])) for line in lines.decode().split("\n")[:-1]]
         if not signed(vkey, 1, text, found): raise ValueError("is not signed with this key")
@@ -137,7 +137,7 @@ def parse(raw, where):
         for name, rule in kind.items():
             value = entry[name]
             good &= rule["minimum"] <= value <= rule["maximum"] if type(value) is int else \
-                bool(re.fullmatch(rule["pattern"], value)) if "pattern" in rule else value in rule.get("enum", [rule.get("const")])
+                bool(re.fullmatch(rule["pattern"], value)) if "pattern" in rule else value in (rule.get("enum") or [rule["const"]])
         entry |= {name: seconds(entry[name]) for name in ("at", "until") if name in entry}
         if good and min(entry["at"], entry.get("until", 0)) >= 0: return entry
     raise Bad("entry", where, f"is no entry of the schema, in its one spelling: {raw[:300]!r}")
@@ -145,7 +145,7 @@ def parse(raw, where):
 class Story:
     def __init__(self):
         self.now = self.before = 0  # This window and the one before. In which order things happened inside a window, a log does not say.
-        self.window, self.gone, self.gone_before, self.closed, self.excused = 60, None, None, False, 0
+        self.window, self.gone, self.gone_before, self.closed, self.excused = 1, None, None, False, 0
         self.starts, self.until, self.purged, self.jobs, self.counts = [], {}, set(), {}, collections.Counter()
     def late(self, due, hold=0):
         """Whether what was due is late; "excused" if no window was written from then to a start just before now."""
@@ -163,13 +163,13 @@ class Story:
             if self.end_window(): return "ratchet_late"
             self.before, self.now, self.gone_before = self.now, at, self.gone
         self.counts[op], self.closed = self.counts[op] + 1, op == "ledger.closed"
+        self.gone = max(at // EPOCH, 2) - 2 if self.gone is None else self.gone
         if op == "broker.started":
-            self.window = entry["resolution"] or 1
+            self.window = entry["resolution"]
             self.starts = [start for start in self.starts if start[1] + EPOCH >= at] + [(self.before, at - -GRACE // self.window * self.window)]
-            self.gone = at // EPOCH - 2 if self.gone is None else self.gone
         elif op == "keys.ratcheted":
             if (entry["epoch"] + 1) * EPOCH >= at + self.window: return "ratchet_early"
-            self.gone = max(self.gone or 0, entry["epoch"])
+            self.gone = max(self.gone, entry["epoch"])
         elif op == "token.sealed":
             if ref in self.until: return "sealed_twice"
             self.until[ref] = entry["until"]
@@ -245,5 +245,5 @@ def main():
             figures = verify(asked.log.rstrip("/"), asked.key, since, policy)
             print(f"good: {asked.key.split('+')[0]}:", ", ".join(f"{count} {name}" for name, count in sorted(figures.items())))
     except ValueError as error: parser.error(str(error))
-    except Bad as bad: sys.exit("bad: " + ": ".join(map(str, bad.args)))
+    except Bad as bad: sys.exit("".join(c if c.isprintable() else "?" for c in "bad: " + ": ".join(map(str, bad.args))))
 if __name__ == "__main__": main()
