@@ -1,0 +1,140 @@
+"""Logs that a dishonest operator would write, and honest ones that look like it, before both verifiers: the same verdict of both."""
+
+import base64
+import os
+import subprocess
+import sys
+
+import pytest
+
+from logs import POLICY_NAME, START, Key, checkpoint, head, leaf_hash, make, moment, node_hash, note, spell
+from processes import REPOSITORY, clean_environment, mayfly
+
+VERIFY = REPOSITORY / "audit/verify.py"
+EPOCH = START // 300
+REF, JOB = "0" * 31 + "1", "0" * 31 + "2"
+
+
+def entry(at, op, **fields):
+    return spell({"at": moment(START + at), "op": op} | fields)
+
+
+def start(at, resolution=60, policy=POLICY_NAME):
+    return entry(at, "broker.started", node="n", policy=policy, resolution=resolution, version="1")
+
+
+def seal(at, until):
+    return entry(at, "token.sealed", kind="alert", ref=REF, until=moment(START + until))
+
+
+def purge(at):
+    return entry(at, "token.purged", cause="expired", ref=REF)
+
+
+def opened(at):
+    return entry(at, "token.opened", job=JOB, ref=REF, template="t")
+
+
+def ratchet(at, epoch):
+    return entry(at, "keys.ratcheted", epoch=EPOCH + epoch)
+
+
+def tick(at, **fields):
+    return entry(at, "request.refused", **{"cause": "other", "count": 5} | fields)
+
+
+def verdicts(*words):
+    """Exit status and complaint of each; a crash or a stall is neither."""
+    swift = mayfly("audit", "verify", *words, timeout=20)
+    python = subprocess.run([sys.executable, VERIFY, *map(str, words)], capture_output=True, text=True, timeout=20, env=clean_environment())
+    for done in (swift, python):
+        assert done.returncode in (0, 1) and "Traceback" not in done.stderr and "Fatal" not in done.stderr, done.stdout + done.stderr
+    return [(done.returncode == 0, done.stderr) for done in (swift, python)]
+
+
+def agreed(expected, *words):
+    found = verdicts(*words)
+    assert [good for good, _ in found] == [expected, expected], found
+
+
+YEARS = 20 * 365 * 86_400
+NULL = spell({"at": moment(START), "generation": None, "op": "keys.generated"})
+STORIES = {
+    # What is late stays late, however long the operator says that a window is.
+    "a window of 136 years, a purge 20 late": (False, [start(0, 2**32 - 1), seal(0, 300), purge(YEARS)]),
+    "a window of 136 years, and no purge": (False, [start(0, 2**32 - 1), seal(0, 300), tick(YEARS)]),
+    "a window of 136 years, keys destroyed ahead": (False, [start(0, 2**32 - 1), ratchet(0, 1000), tick(86_400)]),
+    "a window of no length": (False, [start(0, 0)]),
+    "an hour": (True, [start(0, 3600)]),
+    "an hour and a second": (False, [start(0, 3601)]),
+    # Keys are looked for from the first entry on, whether it is a start or not.
+    "no start, and no step of the keys": (False, [seal(0, 86_400 * 9), tick(86_400)]),
+    "a step into the epoch that runs": (False, [ratchet(290, 0)]),
+    # Edges.
+    "opened in the last second": (True, [start(0, 1), seal(0, 300), opened(299), purge(300)]),
+    "opened at its until": (False, [start(0, 1), seal(0, 300), opened(300), purge(300)]),
+    "purged 2 minutes later": (True, [start(0, 1), seal(0, 300), purge(420)]),
+    "purged a second after that": (False, [start(0, 1), seal(0, 300), purge(421)]),
+    # Honest: a clock that jumped by hours, and keys that keep the old pace for five minutes.
+    "a held ratchet": (True, [start(0), start(7200), tick(7380), ratchet(7500, 22), tick(7560)]),
+    "held for longer": (False, [start(0), start(7200), tick(7680), ratchet(7680, 23), tick(7740)]),
+    # Honest: begun at the end of a window, purged at the beginning of the next.
+    "due in the window of a start": (True, [
+        start(0, 600), seal(0, 6300), start(6000, 600), ratchet(6000, 18), ratchet(6600, 20), purge(6600)]),
+    "a second start in one window": (True, [
+        start(0, 7), seal(0, 33), tick(28), tick(35), start(35, 7), purge(161)]),
+    # Spellings.
+    "null for a number": (False, [start(0), NULL]),
+    "null for an epoch": (False, [start(0), spell({"at": moment(START), "epoch": None, "op": "keys.ratcheted"})]),
+    "a policy that only the start names, and nobody has": (False, [start(0, policy="ab" * 32)]),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_stories(tmp_path, story):
+    expected, entries = STORIES[story]
+    log = make(tmp_path / "log", [entries])
+    agreed(expected, log.folder, "--key", log.vkey)
+
+
+def hold_up(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+FILES = {
+    "a pipe for a checkpoint": (False, lambda folder: hold_up(folder / "checkpoint")),
+    "a pipe for a tile": (False, lambda folder: hold_up(folder / "tile/0/000.p/2")),
+    "a width below zero": (True, lambda folder: (folder / "tile/0/000.p/-5").write_bytes(b"x")),
+    "a bundle's width below zero": (True, lambda folder: (folder / "tile/entries/000.p/-5").write_bytes(b"x")),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files(tmp_path, name):
+    expected, change = FILES[name]
+    log = make(tmp_path / "log", [[start(0), tick(0)]])
+    change(log.folder)
+    agreed(expected, log.folder, "--key", log.vkey)
+
+
+@pytest.mark.parametrize("count", [64, 65])
+def test_signatures_under_a_checkpoint(tmp_path, count):
+    log = make(tmp_path / "log", [[start(0)]])
+    others = [Key(f"other.test/{number}", bytes([number]) * 32) for number in range(count - 1)]
+    (log.folder / "checkpoint").write_bytes(checkpoint(log.tree, log.key, *others))
+    agreed(count == 64, log.folder, "--key", log.vkey)
+
+
+@pytest.mark.parametrize("size", [2**40, 2**63 - 1, 2**63, 2**64 - 1])
+def test_proofs_for_absurd_sizes(tmp_path, size):
+    """The path is right; numbers from 2^63 on are refused, and crash nobody."""
+    key, entry = Key(), start(0)
+    path = [bytes([height]) * 32 for height in range((size - 1).bit_length())]
+    root = leaf_hash(entry)
+    for node in path:
+        root = node_hash(root, node)
+    lines = [f"extra {base64.b64encode(entry).decode()}", "index 0", *(base64.b64encode(node).decode() for node in path)]
+    proof = tmp_path / "proof"
+    proof.write_bytes("\n".join(["c2sp.org/tlog-proof@v1", *lines, "", ""]).encode() + note(head(size, root), key))
+    agreed(size < 2**63, "--proof", proof, "--key", key.vkey)
