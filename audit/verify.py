@@ -144,16 +144,15 @@ def parse(raw, where):
 
 class Story:
     def __init__(self):
-        self.now = self.before = 0  # This window and the one before. In which order things happened inside a window, a log does not say.
+        self.now = self.before = self.held = 0  # This window, the one before. In which order things happened inside one, a log does not say.
         self.window, self.gone, self.gone_before, self.closed, self.excused = 1, None, None, False, 0
         self.starts, self.until, self.purged, self.jobs, self.counts = [], {}, set(), {}, collections.Counter()
-    def late(self, due, hold=0):
+    def late(self, due):
         """Whether what was due is late; "excused" if no window was written from then to a start just before now."""
-        excused = self.now > due + GRACE and any(before < due and self.now <= end + hold for before, end in self.starts)
-        return "excused" if excused else "late" if self.now > due + GRACE else None
+        return self.now > due + GRACE and ("excused" if any(before < due and self.now <= end for before, end in self.starts) else "late")
     def end_window(self):
-        """When epoch e begins, the keys of e - 2 go, and those of e - 3 must be gone. After a start they have an epoch more."""
-        return self.gone_before is not None and self.late((self.gone_before + 4) * EPOCH, EPOCH) == "late"
+        """When epoch e begins, the keys of e - 2 go, and those of e - 3 must be gone. After any start they have an epoch more."""
+        return self.gone_before is not None and self.now > max((self.gone_before + 4) * EPOCH + GRACE, self.held)
     def tell(self, entry):
         """Takes the next entry; returns the rule that it breaks, if it breaks one."""
         op, at, ref, job = entry["op"], entry["at"], entry.get("ref"), entry.get("job")
@@ -166,7 +165,8 @@ class Story:
         self.gone = max(at // EPOCH, 2) - 2 if self.gone is None else self.gone
         if op == "broker.started":
             self.window = entry["resolution"]
-            self.starts = [start for start in self.starts if start[1] + EPOCH >= at] + [(self.before, at - -GRACE // self.window * self.window)]
+            self.starts = [start for start in self.starts if start[1] >= at] + [(self.before, at - -GRACE // self.window * self.window)]
+            self.held = max(self.held, at - -(GRACE + EPOCH) // self.window * self.window)
         elif op == "keys.ratcheted":
             if (entry["epoch"] + 1) * EPOCH >= at + self.window: return "ratchet_early"
             self.gone = max(self.gone, entry["epoch"])

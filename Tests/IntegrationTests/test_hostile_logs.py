@@ -78,6 +78,10 @@ STORIES = {
     # Honest: a clock that jumped by hours, and keys that keep the old pace for five minutes.
     "a held ratchet": (True, [start(0), start(7200), tick(7380), ratchet(7500, 22), tick(7560)]),
     "held for longer": (False, [start(0), start(7200), tick(7680), ratchet(7680, 23), tick(7740)]),
+    "leapt again while it was held": (True, [
+        start(0), ratchet(300, -1), start(90_000), start(90_180), tick(90_480), ratchet(90_480, 298), tick(90_540)]),
+    "7 minutes in windows of 90 seconds": (True, [start(0, 90), start(90_000, 90), ratchet(90_450, 298), tick(90_480)]),
+    "later than those": (False, [start(0, 90), start(90_000, 90), tick(90_460), ratchet(90_480, 298), tick(90_540)]),
     # Honest: begun at the end of a window, purged at the beginning of the next.
     "due in the window of a start": (True, [
         start(0, 600), seal(0, 6300), start(6000, 600), ratchet(6000, 18), ratchet(6600, 20), purge(6600)]),
