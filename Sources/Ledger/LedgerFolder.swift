@@ -46,6 +46,10 @@ public struct LedgerFolder: Sendable {
     public let path: String
     private let source: FolderSource
 
+    /// What of a publication is written. Tests stop it there.
+    enum Stage: CaseIterable { case begun, tiles, checkpoint }
+    var reached: @Sendable (Stage) throws(Errno) -> Void = { (_) throws(Errno) in }
+
     public init(_ path: String) {
         self.path = path
         source = FolderSource(path)
@@ -71,10 +75,13 @@ public struct LedgerFolder: Sendable {
             guard head.size <= plan.newSize else { throw .ahead(folder: head.size, store: plan.newSize) }
             guard head.size < plan.newSize || head.root == plan.root else { throw .different(size: head.size) }
         }
+        do { try reached(.begun) } catch { throw .io(error) }
         try write(plan.files)
         do {
+            try reached(.tiles)
             try File.makeFolder(path, mode: 0o755)
             try File.replaceDurably("\(path)/\(TilePath.checkpoint)", checkpoint.encoded.span, mode: 0o644)
+            try reached(.checkpoint)
         } catch { throw .io(error) }
         removePartials(behind: plan.files)
     }
@@ -123,40 +130,30 @@ extension LedgerFolder {
         }
     }
 
-    /// Writes files durably. One that exists must hold the same bytes, and is made durable all the same: a crash may have come between.
+    /// Writes files durably. One that exists must hold the same bytes, and is written again all the same: what can be read need not have
+    /// reached the disk, and after an error of fsync another one says nothing about what was written before.
     func write(_ files: [LogFile]) throws(Failure) {
-        var old: [String] = []
-        var new: [LogFile] = []
         for file in files {
-            guard let bytes = try read(file.path) else {
-                new.append(file)
-                continue
-            }
-            guard bytes == file.bytes else { throw .conflict(path: file.path) }
-            old.append("\(path)/\(file.path)")
+            if let bytes = try read(file.path), bytes != file.bytes { throw .conflict(path: file.path) }
         }
-        do { try write(new, andSync: old) } catch { throw .io(error) }
+        do { try replace(files) } catch { throw .io(error) }
     }
 
     /// Above this many files, one flush of the whole file system takes less time than one a file.
     private static let manyFiles = 8
 
-    private func write(_ new: [LogFile], andSync old: [String]) throws(Errno) {
-        let folders = try makeFolders(for: new.map { "\(path)/\($0.path)" } + old)
-        let isMany = new.count + old.count > Self.manyFiles
+    private func replace(_ files: [LogFile]) throws(Errno) {
+        let folders = try makeFolders(for: files.map { "\(path)/\($0.path)" })
+        let isMany = files.count > Self.manyFiles
         let system = try FileSystem(path)
-        for file in new {
+        for file in files {
             let beside = try OpenFile("\(path)/\(file.path).new", .create(mode: 0o644))
             try beside.truncate(to: 0)
             try beside.write(file.bytes.span, at: 0)
             if !isMany { try beside.sync() }
         }
-        if isMany {
-            try system.sync()
-        } else {
-            for place in old { try OpenFile(place, .read).sync() }
-        }
-        for file in new { try File.rename("\(path)/\(file.path).new", to: "\(path)/\(file.path)") }
+        if isMany { try system.sync() }
+        for file in files { try File.rename("\(path)/\(file.path).new", to: "\(path)/\(file.path)") }
         for folder in folders { try File.syncFolder(folder) }
     }
 

@@ -1,6 +1,5 @@
 import Broker
 import Courier
-import Ledger
 import Linux
 import Policy
 import Sealing
@@ -8,6 +7,7 @@ import Storage
 import Synchronization
 
 @testable import EventLoop
+@testable import Ledger
 
 /// A whole broker, but for listeners and courier, in a folder and on clocks of its own: hours of it pass in milliseconds, and it can be
 /// killed at any call of its store. Everything runs on one loop, whose clock is the machine's.
@@ -47,10 +47,12 @@ actor SimulatedBroker: LoopActor {
     /// - Parameters:
     ///   - loop: with `machine` as its clock.
     ///   - fault: asked at each call of the store.
+    ///   - folderFault: asked at each stage of a publication.
     ///   - script: how a push ends.
     init(
         loop: EventLoop, machine: MachineClock, resolution: UInt64,
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
+        folderFault: @escaping @Sendable (LedgerFolder.Stage) throws(Errno) -> Void = { (_) throws(Errno) in },
         whenStoreAsksTheTime: @escaping @Sendable () -> Void = {},
         script: @escaping @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (50, .delivered) }
     ) throws {
@@ -61,7 +63,9 @@ actor SimulatedBroker: LoopActor {
         self.whenStoreAsksTheTime = whenStoreAsksTheTime
         self.script = script
         folder = try Self.makeFolder()
-        ledger = LedgerFolder(folder + "/ledger")
+        var ledger = LedgerFolder(folder + "/ledger")
+        ledger.reached = folderFault
+        self.ledger = ledger
         kept = KeptCheckpoints(ledger)
         key = try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 1, count: 32).span)
         try KeyRing.create(path: folder + "/ratchet.key", nowMs: machine.wall)

@@ -99,6 +99,18 @@ import Testing
         }
     }
 
+    /// What can be read need not have reached the disk: after an error of fsync another one says nothing about it.
+    @Test func whatIsPublishedAgainIsWrittenAgain() throws {
+        let plan = TileLog().append((0..<300).map(leaf))
+        try publish(plan)
+        let places = ["/checkpoint"] + plan.files.map { "/\($0.path)" }
+        let before = try places.map { try File.status(folder.path + $0)?.identity }
+        let files = try tree()
+        try publish(plan)
+        #expect(try tree() == files)
+        for (place, old) in zip(places, before) { #expect(try File.status(folder.path + place)?.identity != old, "\(place)") }
+    }
+
     @Test func aFolderBeforeItsFirstPublicationIsBehind() throws {
         guard case .behind(let log) = try standing(TileLog().append([leaf(0)])) else {
             Issue.record("not behind")

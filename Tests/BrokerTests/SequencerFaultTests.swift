@@ -1,0 +1,173 @@
+import Broker
+import EventLoop
+import Linux
+import Sealing
+import Synchronization
+import Testing
+
+@testable import Ledger
+
+/// Each write of a publication fails: not done, or done and reported failed, or the broker is killed before or after it. Then it recovers,
+/// the log verifies, and nothing that was acknowledged is missing.
+@Suite struct SequencerFaultTests {
+    /// Where a publication is hit.
+    enum Place: Sendable, CaseIterable, CustomStringConvertible {
+        case refusals, closedEntries, commit, tiles, checkpoint, published
+
+        /// The store's call, nil for the folder's.
+        var call: FaultyStore.Call? {
+            switch self {
+            case .refusals: .record
+            case .closedEntries: .closedEntries
+            case .commit: .commit
+            case .published: .published
+            case .tiles, .checkpoint: nil
+            }
+        }
+
+        /// What of the folder's part is done when it is hit.
+        func stage(_ isDone: Bool) -> LedgerFolder.Stage? {
+            switch self {
+            case .tiles: isDone ? .tiles : .begun
+            case .checkpoint: isDone ? .checkpoint : .tiles
+            default: nil
+            }
+        }
+
+        var description: String { "\(self.call.map(\.rawValue) ?? (self == .tiles ? "tiles" : "checkpoint"))" }
+    }
+
+    struct Case: Sendable, CustomStringConvertible {
+        var place: Place
+        var fault: FaultyStore.Fault
+        /// How often in a row.
+        var times: Int
+
+        var description: String { "\(place) \(fault) \(times) times" }
+        var isDone: Bool { fault == .doneAndFailed || fault == .doneAndKilled }
+        var kills: Bool { fault == .killed || fault == .doneAndKilled }
+
+        static let all = Place.allCases.flatMap { place in
+            FaultyStore.Fault.allCases.filter { $0 != .none }.flatMap { fault in
+                (fault == .failed || fault == .doneAndFailed ? [1, 2, 5] : [1]).map {
+                    Case(place: place, fault: fault, times: $0)
+                }
+            }
+        }
+    }
+
+    @Test(arguments: Case.all) func recovers(story: Case) async throws {
+        let machine = MachineClock(wall: 1_800_000_000_000)
+        let loop = try EventLoop(name: "faults") { machine.monotonic }
+        try loop.start()
+        try await Task(executorPreference: loop) { try await Story(story, loop, machine).play() }.value
+        loop.stop()
+        loop.join()
+    }
+
+    /// Strikes the chosen place so often as it is armed for.
+    final class Fate: Sendable {
+        private let story: Case
+        private let left = Mutex(0)
+
+        init(_ story: Case) { self.story = story }
+
+        var isPending: Bool { left.withLock { $0 > 0 } }
+        func arm() { left.withLock { $0 = story.times } }
+
+        private func strikes() -> Bool {
+            left.withLock { left in
+                if left == 0 { return false }
+                left -= 1
+                return true
+            }
+        }
+
+        func fault(at call: FaultyStore.Call) -> FaultyStore.Fault {
+            call == story.place.call && strikes() ? story.fault : .none
+        }
+
+        func fault(at stage: LedgerFolder.Stage) throws(Errno) {
+            if stage == story.place.stage(story.isDone), strikes() { throw Errno(code: 5, call: "a write") }
+        }
+    }
+
+    actor Story: LoopActor {
+        nonisolated let loop: EventLoop
+        private nonisolated let machine: MachineClock
+        private nonisolated let story: Case
+        private nonisolated let broker: SimulatedBroker
+        private nonisolated let fate: Fate
+        private nonisolated let facts = Facts()
+
+        init(_ story: Case, _ loop: EventLoop, _ machine: MachineClock) throws {
+            let fate = Fate(story)
+            (self.story, self.loop, self.machine, self.fate) = (story, loop, machine, fate)
+            broker = try SimulatedBroker(
+                loop: loop, machine: machine, resolution: 1, fault: { fate.fault(at: $0) },
+                folderFault: { (stage) throws(Errno) in try fate.fault(at: stage) })
+        }
+
+        func play() async throws {
+            try await broker.start()
+            try await makeRooms(3)
+            await broker.advance(2_500)
+            let before = try size()
+            #expect(before >= 6)
+
+            fate.arm()
+            try await makeRooms(3)
+            if story.kills, story.place.call == nil {
+                // The folder's failure, and then the end: nothing more is heard of the store.
+                while fate.isPending { await broker.advance(100) }
+                await broker.kill()
+            } else {
+                // Something new for each window: what was done needs no second time.
+                for _ in 0..<12 where await !broker.isDead {
+                    await broker.advance(1_000)
+                    if fate.isPending, await !broker.isDead { try await makeRooms(1) }
+                }
+            }
+            #expect(!fate.isPending, "the fault never came")
+            if await broker.isDead { await broker.kill() }
+            if await broker.run == nil {
+                _ = try? await LogCheck(broker, facts).run(isOver: false)
+                try await broker.start()
+            } else {
+                let told = broker.prints.all
+                #expect(told.filter { $0.contains("can't publish") }.count == 1, "\(told)")
+                #expect(told.last?.contains("publishing again") == true, "\(told)")
+            }
+            try await makeRooms(3)
+            await broker.advance(2_500)
+            #expect(try size() >= before + 6)
+            await broker.stop()
+            _ = try await LogCheck(broker, facts).run(isOver: false)
+            // A start finds all in order.
+            try await broker.start()
+            await broker.stop()
+            _ = try await LogCheck(broker, facts).run(isOver: false)
+            await broker.runOut()
+            try broker.remove()
+        }
+
+        /// Rooms whose creation is acknowledged, and a refusal.
+        private func makeRooms(_ count: Int) async throws {
+            let running = try #require(await broker.run?.broker)
+            await running.noteRefusal(.notAMember)
+            for _ in 0..<count {
+                let code = Array("code-\(facts.nextNumber())".utf8)
+                let token = try Secret(copying: [UInt8](repeating: 7, count: 32).span)
+                let request = CreateRoom(
+                    joinid: code, lifeSeconds: 3_600, codeLifeSeconds: 600, client: Facts.creator, token: token, environment: nil)
+                let membership = try await running.create(request, from: .v4(0xc633_6401, port: 9))
+                facts.made(Facts.Room(id: membership.room, code: code), membership.ref)
+            }
+        }
+
+        private func size() throws -> UInt64 {
+            let note = try broker.ledger.checkpoint().flatMap { SignedNote($0) }
+            return note?.checkpoint(signedBy: broker.key.verifierKey)?.size ?? 0
+        }
+    }
+}
