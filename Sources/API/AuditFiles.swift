@@ -1,25 +1,44 @@
+import AuditPage
 import Broker
 import HTTPServer
 public import Ledger
 
-/// The ledger's folder under `/audit/`, read-only: the very files that any static server could publish.
+/// Under `/audit/`, read-only: the ledger's folder, the very files that any static server could publish, and the auditor's page.
 public struct AuditFiles: Sendable {
     private let folder: LedgerFolder
+    private let key: VerifierKey
 
-    public init(_ folder: LedgerFolder) { self.folder = folder }
+    /// `key`: what the log is signed with, for the page.
+    public init(_ folder: LedgerFolder, key: VerifierKey) { (self.folder, self.key) = (folder, key) }
 
     func respond(path: String) throws -> HTTPResponse {
-        let name = String(path.dropFirst("/audit/".count))
-        guard Self.isLogPath(name), let bytes = try folder.read(name) else { throw BrokerError.notFound }
-        if name == "checkpoint" {
+        // The page's own names are relative. So is this, since a proxy may have put the path elsewhere.
+        if path == "/audit" { return HTTPResponse(status: 308, headers: [.init("Location", "audit/")]) }
+        var answer = try found(String(path.dropFirst("/audit/".count)))
+        answer.headers.append(.init("X-Content-Type-Options", "nosniff"))
+        return answer
+    }
+
+    private func found(_ name: String) throws -> HTTPResponse {
+        if let file = AuditPage.file(at: name) {
             return HTTPResponse(
-                status: 200, contentType: .other("text/plain; charset=utf-8"),
-                headers: [.init("Cache-Control", "no-cache")], body: bytes)
+                status: 200, contentType: .other(file.contentType),
+                headers: [
+                    .init("Cache-Control", "no-cache"), .init("Content-Security-Policy", AuditPage.contentSecurityPolicy),
+                    .init("Referrer-Policy", "no-referrer"),
+                ], body: file.bytes)
         }
+        if name == "ledger.vkey" { return text(Array("\(key)\n".utf8)) }
+        guard Self.isLogPath(name), let bytes = try folder.read(name) else { throw BrokerError.notFound }
+        if name == "checkpoint" { return text(bytes) }
         let isPolicy = name.hasPrefix("policies/")
         return HTTPResponse(
             status: 200, contentType: isPolicy ? .json : .other("application/octet-stream"),
             headers: [.init("Cache-Control", "public, max-age=31536000, immutable")], body: bytes)
+    }
+
+    private func text(_ bytes: [UInt8]) -> HTTPResponse {
+        HTTPResponse(status: 200, contentType: .text, headers: [.init("Cache-Control", "no-cache")], body: bytes)
     }
 
     /// Whether a path can name a file of the log (C2SP tlog-tiles): nothing else of the disk is ever looked at.

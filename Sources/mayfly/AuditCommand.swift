@@ -13,9 +13,13 @@ enum AuditCommand {
                        mayfly audit prove DIR|URL REF|INDEX --key VKEY [--out FILE]
                        mayfly audit verify --proof FILE --key VKEY [--ref REF] [--json]
                        mayfly audit show DIR|URL --key VKEY
+                       mayfly audit report DIR|URL --html FILE [--key VKEY]
+                       mayfly audit page DIR [--key VKEY]
                   verify   exit 0 and one line of figures, or exit 1 and what is wrong, and where
                   prove    write a proof that an entry is in the log; of a ref: its purge or, while there is none, its latest entry
                   show     the entries under the checkpoint, one a line, as they lie in the log
+                  report   write one HTML file with the log in it (64 MiB at most), which checks it in any browser that opens it
+                  page     write the auditor's page into a folder, for any static server that publishes the log's files there
                   --key    the log's public key: the line in ledger.vkey, or a file that holds it
                   --since  a checkpoint kept from earlier, which the log must continue
                   --policy a C2SP tlog-policy file: its quorum of witnesses must have cosigned the checkpoint
@@ -24,6 +28,7 @@ enum AuditCommand {
                   --ref    the ref that the proved entry must be about
                 """)
         }
+        if ["report", "page"].contains(words.first) { return try await ReportCommand.run(words) }
         let configuration = try Configuration(
             words, environment: Environment.all, keys: [], switches: ["json"],
             options: ["key", "since", "policy", "out", "proof", "ref"])

@@ -62,6 +62,8 @@ struct Mayfly {
           audit prove DIR|URL REF   write a proof of a token's purge, or of any entry by its number
           audit verify --proof FILE check such a proof
           audit show DIR|URL        print a log's entries
+          audit report DIR|URL      write one HTML file that checks a log in the browser
+          audit page DIR            write the auditor's page beside a published log
           policy lint FILE...       explain what a policy may not say
           policy show [FILE|NAME]   a policy's limits, pushes, and the odds of guessing a join code
           apns jwt                  print a provider token

@@ -33,6 +33,7 @@ final class Service: Sendable {
         let courier: Courier
         let broker: Broker
         let node: EntryText
+        let verifierKey: VerifierKey
     }
 
     /// Starts everything; purges and ratchets what is late first, and listens last.
@@ -129,7 +130,7 @@ final class Service: Sendable {
             witnessFailure: settings.witnesses?.failureMode ?? .closed, refusals: { await broker.takeRefusals() })
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
-            broker: broker, node: node)
+            broker: broker, node: node, verifierKey: ledgerKey.verifierKey)
         try await Startup(store: store, keys: keys, time: time).catchUp(
             starts, marks: [StoreMark(RotationMark.startMark, Entry(atMs: 0, starts[0]).encoded)], policy: settings.policy.bytes,
             folder: folder, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
@@ -151,7 +152,7 @@ final class Service: Sendable {
         let operatorServer = HTTPServer(loop: main, configuration: operatorConfiguration, handler: operatorHandler)
         let edge = SocketEdge(loop: main, broker: broker)
         await broker.setEdge(edge)
-        let api = API(broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger)), proxies: settings.proxies)
+        let api = API(broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.verifierKey), proxies: settings.proxies)
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = try settings.certificate?.load()
         // Apps must not take the descriptors that the log, the database and pushes need.

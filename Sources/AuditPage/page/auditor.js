@@ -1,0 +1,244 @@
+// The whole check of a log, in a thread of its own: quick answers first, then every entry. Tells the page of each step.
+
+import { equal, hex, utf8 } from './bytes.js';
+import { checkBundle } from './bundles.js';
+import { Figures, mostPolicies } from './figures.js';
+import { Finding, told, Unable } from './findings.js';
+import { count, counted } from './format.js';
+import { checkContinues, checkEdge, readCosignatures, readHead } from './head.js';
+import { Lives } from './lives.js';
+import { openCheckpoint, readKey } from './note.js';
+import { failureOf, Pool } from './pool.js';
+import { sourceOf } from './source.js';
+import { retentionCodes, Story } from './story.js';
+import { policyPath, Tiles } from './tiles.js';
+import { rootOf, sha256, treeHash } from './tree.js';
+
+/** Beyond this the page would need more memory than a tab has. */
+export const mostEntries = 20_000_000;
+const mostFindings = 20;
+const longestPolicy = 1_048_576;
+const tellEveryMs = 250;
+
+export class Auditor {
+    #findings = [];
+    #count = 0;
+    #unable = null;
+    #earlier = [];
+
+    /**
+     * `order`: `{place, program, threads, vkey, kept, others, witnesses}`: where the log is, this program's address, the key, the
+     * note that this browser kept or null, notes to compare with, witnesses' keys. `tell`: takes messages for the page.
+     */
+    constructor(order, tell) {
+        this.order = order;
+        this.tell = tell;
+        this.source = sourceOf(order.place);
+    }
+
+    /** Runs to the end; a log that grows while it is read may need a second look at its edge. */
+    async run() {
+        for (let attempt = 0; ; attempt++) {
+            this.#findings = [];
+            this.#count = 0;
+            this.#unable = null;
+            this.#renew();
+            try {
+                await this.#all();
+                break;
+            } catch (error) {
+                if (attempt < 3 && error.code === 'missing' && await this.#hasGrown()) {
+                    this.#earlier.push(this.head.note.whole);
+                    continue;
+                }
+                this.#fault(this.step, error);
+                this.#tellFigures(false, true);
+                break;
+            } finally {
+                this.pool?.end();
+                this.pool = null;
+            }
+        }
+        this.tell({ kind: 'end', findings: this.#findings, count: this.#count, unable: this.#unable });
+    }
+
+    #renew() {
+        this.head = null;
+        this.figures = new Figures();
+        this.lives = new Lives();
+        this.story = new Story((code, detail, index, ref = null) => this.#found(code, detail, index, ref), this.figures);
+        this.failing = new Set();
+        this.tell({ kind: 'begin' });
+    }
+
+    /** Why a missing file may be no fault: a newer head, whose files have replaced it. */
+    async #hasGrown() {
+        const head = await readHead(this.source, this.key).catch(() => null);
+        return head !== null && this.head !== null && head.size > this.head.size;
+    }
+
+    #found(code, detail, index, ref) {
+        this.failing.add(retentionCodes.has(code) ? 'retention' : code === 'time' || code === 'after_closed' ? 'entries' : 'lives');
+        this.#keep({ code, detail, index, ref, file: null });
+    }
+
+    #keep(finding) {
+        this.#count += 1;
+        if (this.#findings.length < mostFindings) this.#findings.push(finding);
+    }
+
+    /** Notes what ended a step early. */
+    #fault(step, error) {
+        const message = told(error);
+        if (message.unable) this.#unable ??= message.detail; else this.#keep(message);
+        this.#step(step, message.unable ? 'unable' : 'bad', message.detail);
+    }
+
+    #step(step, state, words = '') {
+        this.step = step;
+        this.tell({ kind: 'step', step, state, words });
+    }
+
+    async #all() {
+        this.#step('signature', 'running');
+        this.key = await readKey(this.order.vkey);
+        if (!this.key) throw new Unable('The key is malformed, or its id is not its own.');
+        this.head = await readHead(this.source, this.key);
+        const { head } = this;
+        this.tell({ kind: 'head', origin: head.origin, size: head.size, root: hex(head.root), note: head.note.whole });
+        this.#step('signature', 'good', `${head.origin} signed ${counted(head.size, 'entry', 'entries')} with this key.`);
+        this.tell({ kind: 'cosignatures', list: await readCosignatures(head, this.key, this.order.witnesses) });
+
+        const tiles = new Tiles(this.source, head.size);
+        this.#step('edge', 'running');
+        await checkEdge(tiles, head);
+        this.#step('edge', 'good', 'The tiles that every new entry builds on give the signed root.');
+        await this.#compare(tiles);
+
+        if (head.size > mostEntries) {
+            throw new Unable(`This log has ${head.size} entries; this page checks ${mostEntries} at most. mayfly audit verify checks any number.`);
+        }
+        await this.#entries(tiles);
+        this.#conclude();
+        await this.#policies();
+    }
+
+    /** Holds the head against the one that this browser kept, and against those that the visitor brought. */
+    async #compare(tiles) {
+        const { kept, others } = this.order;
+        this.#step('memory', 'running');
+        let old = null;
+        try {
+            for (const note of [...others, ...this.#earlier, ...(kept ? [kept] : [])]) {
+                old = await openCheckpoint(utf8(note), this.key);
+                if (!old) throw new Unable('The checkpoint to compare with is not one that this key has signed.');
+                await checkContinues(tiles, this.head, old);
+            }
+        } catch (error) {
+            if (error.code === 'rewritten') this.tell({ kind: 'evidence', old: old.note.whole, now: this.head.note.whole });
+            // The rest can be checked all the same: it hangs on the signed root alone.
+            this.#fault('memory', error);
+            return;
+        }
+        this.tell({ kind: 'keep', note: this.head.note.whole });
+        const sizes = kept ? `The ${counted(old.size, 'entry', 'entries')} of your last visit are the first of these ${count(this.head.size)}.` : '';
+        const first = 'Nothing to compare with yet: this is the first visit with this key. The head is kept in this browser now.';
+        const brought = others.length > 0 ? ' So are those of the checkpoints that you brought.' : '';
+        this.#step('memory', 'good', (sizes || first) + brought);
+    }
+
+    async #entries(tiles) {
+        const { size } = this.head, full = Math.floor(size / 256), levels = [[]];
+        for (const step of ['lives', 'retention', 'entries']) this.#step(step, 'running');
+        // The last files first: a log that grows may drop them.
+        const tail = size % 256 === 0 ? null : checkBundle(tiles, full).catch((error) => ({ failure: told(error) }));
+        this.pool = new Pool(Math.min(this.order.threads, Math.ceil(full / 16)), this.order.program, this.order.place);
+        let toldAt = 0;
+        for await (const result of this.pool.results(size, full)) {
+            this.#admit(result);
+            await this.#grow(tiles, levels, 1, result.hash);
+            if (performance.now() - toldAt < tellEveryMs) continue;
+            toldAt = performance.now();
+            this.#tellFigures(false, false);
+        }
+        if (tail) {
+            const result = await tail;
+            this.#admit(result);
+            levels[0] = result.hashes;
+        }
+        await this.#partials(tiles, levels);
+        if (!equal(await rootOf(levels), this.head.root)) {
+            throw new Finding('tree', 'signs another root than the entries give', { file: 'checkpoint' });
+        }
+        this.story.finish();
+        this.#tellFigures(true, true);
+    }
+
+    #tellFigures(isEnd, isFinal) {
+        this.tell({ kind: 'figures', figures: this.figures.told(this.story, isEnd), isFinal });
+    }
+
+    /** Takes the entries of a bundle in, up to the first that is wrong, which ends the check. */
+    #admit(result) {
+        const { columns } = result;
+        for (let place = 0; place < (columns?.count ?? 0); place++) {
+            const ref = this.story.admit(columns, place);
+            this.figures.admit(columns, place, ref);
+            this.lives.admit(columns, place, ref);
+        }
+        const failure = failureOf(result);
+        if (failure) throw failure;
+    }
+
+    /** Adds a full tile's hash to the level above it, and checks the tile there once it is full. */
+    async #grow(tiles, levels, level, hash) {
+        levels[level] ??= [];
+        levels[level].push(hash);
+        if (levels[level].length < 256) return;
+        const hashes = levels[level];
+        levels[level] = [];
+        const index = Math.floor(this.story.size / 256 ** (level + 1)) - 1;
+        this.#same(await tiles.hashes(level, index), hashes, tiles.path(level, index));
+        await this.#grow(tiles, levels, level + 1, await treeHash(hashes));
+    }
+
+    async #partials(tiles, levels) {
+        for (let level = 1; level < levels.length; level++) {
+            if (levels[level].length === 0) continue;
+            const index = Math.floor(this.head.size / 256 ** (level + 1));
+            this.#same(await tiles.tile(level, index), levels[level], tiles.path(level, index));
+        }
+    }
+
+    #same(tile, hashes, file) {
+        const place = hashes.findIndex((hash, number) => !equal(hash, tile[number]));
+        if (place >= 0) throw new Finding('tree', `holds a hash, number ${place}, that the entries do not give`, { file });
+    }
+
+    async #policies() {
+        this.#step('policies', 'running');
+        const { digests } = this.figures;
+        if (digests.size > mostPolicies) throw new Unable(`This log names more than ${mostPolicies} policies, too many for this page.`);
+        for (const digest of digests) {
+            const file = policyPath(digest), bytes = await this.source.read(file, longestPolicy);
+            if (!bytes) throw new Finding('missing', 'is missing', { file });
+            if (hex(await sha256(bytes)) !== digest) throw new Finding('damaged', 'is not the policy that it is named after', { file });
+            this.tell({ kind: 'policy', digest, text: new TextDecoder().decode(bytes) });
+        }
+        this.#step('policies', 'good', `${counted(digests.size, 'policy', 'policies')}, each what its name says.`);
+    }
+
+    /** Every entry has been read: what each of the steps came to that judge them. */
+    #conclude() {
+        const { counts, refs } = this.story, size = this.head.size;
+        const good = {
+            entries: `All ${counted(size, 'entry', 'entries')}, in their one spelling and in order of time, give every tile and the signed root.`,
+            lives: `${counted(refs.count, 'token')}: each sealed once, opened only while it lived, each push with at most one outcome, purged at most once.`,
+            retention: `${count(counts.purged)} purged on time${counts.excused ? `, ${count(counts.excused)} of them late and excused because no broker ran` : ''}; keys destroyed on time.`,
+        };
+        for (const [step, words] of Object.entries(good)) {
+            const isBad = this.failing.has(step);
+            this.#step(step, isBad ? 'bad' : 'good', isBad ? 'See below what is wrong, and where.' : words);
+        }
+    }
+}

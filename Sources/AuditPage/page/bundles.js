@@ -1,0 +1,54 @@
+// Checks one bundle of entries by itself: framing, each entry's hash against the hash tile, each entry's spelling.
+
+import { equal } from './bytes.js';
+import { Columns } from './columns.js';
+import { EntryReader } from './entry.js';
+import { Finding, told } from './findings.js';
+import { bundlePath } from './tiles.js';
+import { sha256All, treeHash } from './tree.js';
+
+/**
+ * The entries of a bundle that are whole, fewer than `width` when the bytes end before, each with a zero byte before it: the very
+ * input of its hash. That byte was the second of its length, so `bytes` can be read only once.
+ */
+function framed(bytes, width) {
+    const leaves = [];
+    let at = 0;
+    while (leaves.length < width && at + 2 <= bytes.length) {
+        const end = at + 2 + (bytes[at] << 8 | bytes[at + 1]);
+        if (end > bytes.length) break;
+        bytes[at + 1] = 0;
+        leaves.push(bytes.subarray(at + 1, end));
+        at = end;
+    }
+    return { leaves, end: at };
+}
+
+/**
+ * Bundle `index` as `{columns, hash, hashes, failure}`: the entries before the first one that is wrong, and what is wrong with it.
+ * `hash`: of the whole bundle's tree; `hashes`: those of a partial one's entries.
+ * @throws Finding for a file that is missing or cut short, Unable for one that can't be read.
+ */
+export async function checkBundle(tiles, index) {
+    const first = index * 256, width = tiles.width(0, index), path = bundlePath(index, width);
+    const [expected, [bytes, isLonger]] = await Promise.all([tiles.hashes(0, index), tiles.bundle(index)]);
+    const { leaves, end } = framed(bytes, width);
+    const hashes = await sha256All(leaves);
+    const columns = new Columns(first, width), reader = new EntryReader();
+    let failure = null;
+    try {
+        for (let place = 0; place < width; place++) {
+            const where = { index: first + place, file: path };
+            if (place >= leaves.length) throw new Finding('damaged', 'ends before this entry does', where);
+            if (!equal(hashes[place], expected[place])) throw new Finding('tree', 'is not the entry that the hash tile holds', where);
+            columns.push(reader.read(leaves[place].subarray(1), first + place));
+        }
+        if (end < bytes.length && !isLonger) throw new Finding('damaged', 'goes on after its last entry', { file: path });
+    } catch (error) {
+        if (!(error instanceof Finding)) throw error;
+        error.file = path;
+        failure = told(error);
+    }
+    const isWhole = failure === null && width === 256;
+    return { columns, failure, hash: isWhole ? await treeHash(hashes) : null, hashes: isWhole ? null : hashes };
+}

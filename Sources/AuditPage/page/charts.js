@@ -1,0 +1,48 @@
+// Charts as SVG, each with the same figures as a table for who can't see it.
+
+import { drawn, element, table } from './dom.js';
+import { count, span, time } from './format.js';
+
+const chartWidth = 640, stripHeight = 64, gap = 22;
+
+/** What was counted over time, one strip below the other. `timeline`: what Timeline.told() says. */
+export function timelineChart({ width, from, series }) {
+    const buckets = Math.max(1, ...series.map(([, counts]) => counts.length));
+    const step = chartWidth / buckets, height = series.length * (stripHeight + gap) + 6;
+    const strips = series.flatMap(([name, counts], row) => {
+        const top = row * (stripHeight + gap) + gap - 4, most = Math.max(1, ...counts);
+        const bars = counts.map((number, bucket) => number === 0 ? null : drawn('rect', {
+            class: name, x: (bucket * step).toFixed(2), width: Math.max(1, step * 0.86).toFixed(2),
+            y: (top + stripHeight * (1 - number / most)).toFixed(2), height: (stripHeight * number / most).toFixed(2),
+        }));
+        return [
+            drawn('text', { x: 0, y: top - 5 }, `${name}, at most ${count(most)} in ${span(width)}`), ...bars,
+            drawn('line', { class: 'axis', x1: 0, x2: chartWidth, y1: top + stripHeight, y2: top + stripHeight }),
+        ];
+    });
+    const total = (counts) => counts.reduce((sum, number) => sum + number, 0);
+    const label = `Tokens over time from ${time(from)} to ${time(from + buckets * width)}: `
+        + series.map(([name, counts]) => `${count(total(counts))} ${name}`).join(', ');
+    const rows = Array.from({ length: buckets }, (_, bucket) => [time(from + bucket * width), ...series.map(([, counts]) => count(counts[bucket] ?? 0))]);
+    return [
+        element('h3', {}, 'Tokens sealed, opened and purged'),
+        drawn('svg', { viewBox: `0 0 ${chartWidth} ${height}`, role: 'img', 'aria-label': label }, strips),
+        element('p', { class: 'quiet' }, `From ${time(from)} to ${time(from + buckets * width)}; each bar is ${span(width)}.`),
+        element('details', {}, element('summary', {}, 'As a table'),
+            table(`Each row is ${span(width)}`, [['from'], ...series.map(([name]) => [name, true])], rows)),
+    ];
+}
+
+/** Names with their counts, longest bar first as they come. */
+export function barTable(title, caption, rows, none) {
+    const heading = element('h3', {}, title);
+    if (rows.length === 0) return [heading, element('p', { class: 'quiet' }, none)];
+    const most = Math.max(...rows.map(([, number]) => number), 1);
+    return [heading, table(caption, [['what'], ['how many', true], ['']], rows.map(([name, number]) => [name, count(number), bar(number / most)]))];
+}
+
+/** A bar as long as a part of its cell; the number beside it says the same. */
+export function bar(part, kind = 'bar') {
+    return drawn('svg', { viewBox: '0 0 100 8', preserveAspectRatio: 'none', 'aria-hidden': 'true', height: 8 },
+        drawn('rect', { class: kind, width: (100 * Math.min(1, Math.max(0, part))).toFixed(2), height: 8 }));
+}

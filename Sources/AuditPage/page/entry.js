@@ -1,0 +1,165 @@
+// Reads an entry from its canonical bytes, and from no others: each key in its place, each value in its one spelling.
+
+import { Finding } from './findings.js';
+import { holds, utf8 } from './bytes.js';
+import { keyNames, ops } from './vocabulary.js';
+
+const keySpellings = keyNames.map((name) => utf8(`"${name}":`));
+const Key = Object.freeze(Object.fromEntries(keyNames.map((name, number) => [name, number])));
+const opNumbers = new Map(ops.map((one, number) => [one.name, number]));
+const choiceNumbers = ops.map((one) => one.choices && new Map(one.choices.map((choice, number) => [choice, number])));
+const longestText = 128;
+const hexValues = new Int8Array(256).fill(-1);
+for (let digit = 0; digit < 16; digit++) hexValues['0123456789abcdef'.charCodeAt(digit)] = digit;
+
+const isTextByte = (byte) => byte > 0x20 && byte < 0x7f && byte !== 0x22 && byte !== 0x5c;
+const timeMarks = [[4, 0x2d], [7, 0x2d], [10, 0x54], [13, 0x3a], [16, 0x3a], [19, 0x5a]];
+const daysOfMonths = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+
+/**
+ * One entry at a time; what it read stands in its properties until the next: `at` and `until` in unix seconds, `op` as a number,
+ * `ref` and `job` as four 32-bit words, `number` (count, epoch, generation, resolution or status), `text` (name, next, node or
+ * template), `version`, `policy` (64 digits), `choice` (place of cause, kind or reason in the op's list).
+ */
+export class EntryReader {
+    at = 0;
+    op = 0;
+    until = 0;
+    number = 0;
+    choice = 0;
+    text = '';
+    version = '';
+    policy = '';
+    ref = new Uint32Array(4);
+    job = new Uint32Array(4);
+    #bytes;
+    #start = 0;
+    #position = 0;
+
+    /** Reads `bytes`; `index` is for the Finding that this throws when they are no entry. */
+    read(bytes, index) {
+        this.#bytes = bytes;
+        this.#position = 0;
+        this.index = index;
+        let first = 0, present = 0, opText = null, choiceText = null;
+        this.#expect(0x7b);
+        do {
+            this.#start = this.#position;
+            const key = this.#key(first);
+            first = key + 1;
+            present |= 1 << key;
+            this.#start = this.#position;
+            switch (key) {
+                case Key.at: this.at = this.#time(); break;
+                case Key.until: this.until = this.#time(); break;
+                case Key.ref: this.#id(this.ref); break;
+                case Key.job: this.#id(this.job); break;
+                case Key.count: case Key.resolution: case Key.generation: this.number = this.#number(0xffffffff); break;
+                case Key.epoch: this.number = this.#number(Number.MAX_SAFE_INTEGER); break;
+                case Key.status: this.number = this.#number(999); break;
+                case Key.name: case Key.next: case Key.node: case Key.template: this.text = this.#text(); break;
+                case Key.version: this.version = this.#text(); break;
+                case Key.cause: case Key.kind: case Key.reason: choiceText = this.#text(); break;
+                case Key.op: opText = this.#text(); break;
+                case Key.policy:
+                    this.policy = this.#text();
+                    if (!/^[0-9a-f]{64}$/.test(this.policy)) this.#wrong();
+            }
+        } while (this.#skip(0x2c));
+        this.#expect(0x7d);
+        if (this.#position !== bytes.length) this.#wrong();
+        this.op = opNumbers.get(opText) ?? this.#fail('is no entry: its op is unknown');
+        if (present !== ops[this.op].keys) this.#fail(`is no entry: ${opText} without all of its keys, or with another's`);
+        const choices = choiceNumbers[this.op];
+        if (choices) this.choice = choices.get(choiceText) ?? this.#fail('is no entry: it has a cause, kind or reason of its own');
+        return this;
+    }
+
+    #fail(detail) {
+        throw new Finding('entry', detail, { index: this.index });
+    }
+
+    #wrong() {
+        this.#fail(`is no entry: not in the one spelling that is allowed, at byte ${this.#start}`);
+    }
+
+    #skip(byte) {
+        if (this.#bytes[this.#position] !== byte) return false;
+        this.#position += 1;
+        return true;
+    }
+
+    #expect(byte) {
+        this.#start = this.#position;
+        if (!this.#skip(byte)) this.#wrong();
+    }
+
+    #key(first) {
+        for (let key = first; key < keySpellings.length; key++) {
+            if (holds(this.#bytes, this.#position, keySpellings[key])) {
+                this.#position += keySpellings[key].length;
+                return key;
+            }
+        }
+        return this.#wrong();
+    }
+
+    #text() {
+        this.#expect(0x22);
+        const from = this.#position;
+        while (isTextByte(this.#bytes[this.#position])) this.#position += 1;
+        const length = this.#position - from;
+        if (length < 1 || length > longestText) this.#wrong();
+        this.#expect(0x22);
+        return String.fromCharCode.apply(null, this.#bytes.subarray(from, from + length));
+    }
+
+    /** Four 32-bit words from 32 digits. */
+    #id(words) {
+        this.#expect(0x22);
+        for (let word = 0; word < 4; word++) {
+            let value = 0;
+            for (let i = 0; i < 8; i++) {
+                const digit = hexValues[this.#bytes[this.#position++]];
+                // Beyond the end there is no byte and no digit.
+                if (!(digit >= 0)) this.#wrong();
+                value = value << 4 | digit;
+            }
+            words[word] = value;
+        }
+        this.#expect(0x22);
+    }
+
+    #number(limit) {
+        const from = this.#position;
+        let value = 0;
+        for (let digit; (digit = this.#bytes[this.#position] - 0x30) >= 0 && digit < 10; this.#position++) {
+            if (value === 0 && this.#position > from) this.#wrong();
+            // Beyond 2^53 sums are rounded, and still too large.
+            value = value * 10 + digit;
+            if (value > limit) this.#wrong();
+        }
+        if (this.#position === from) this.#wrong();
+        return value;
+    }
+
+    /** Unix seconds of `"2026-01-02T03:04:05Z"`. */
+    #time() {
+        this.#expect(0x22);
+        for (const [place, mark] of timeMarks) if (this.#bytes[this.#position + place] !== mark) this.#wrong();
+        const year = this.#pair(0) * 100 + this.#pair(2), month = this.#pair(5), day = this.#pair(8);
+        const hour = this.#pair(11), minute = this.#pair(14), second = this.#pair(17);
+        if (year < 1970 || month < 1 || month > 12 || hour > 23 || minute > 59 || second > 59) this.#wrong();
+        const isLeap = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
+        if (day < 1 || day > daysOfMonths[month - 1] + (month === 2 && isLeap ? 1 : 0)) this.#wrong();
+        this.#position += 20;
+        this.#expect(0x22);
+        return Date.UTC(year, month - 1, day, hour, minute, second) / 1000;
+    }
+
+    #pair(offset) {
+        const tens = this.#bytes[this.#position + offset] - 0x30, ones = this.#bytes[this.#position + offset + 1] - 0x30;
+        if (!(tens >= 0 && tens < 10 && ones >= 0 && ones < 10)) this.#wrong();
+        return tens * 10 + ones;
+    }
+}

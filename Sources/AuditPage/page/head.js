@@ -1,0 +1,57 @@
+// What can be said of a log from its head alone: signature, cosignatures, right edge, and that it continues an earlier head.
+
+import { equal, hex } from './bytes.js';
+import { Finding, Unable } from './findings.js';
+import { cosignedAt, longestNote, openCheckpoint, standing } from './note.js';
+import { rootOf, rootsOfProof } from './tree.js';
+
+/** Reads and opens the checkpoint. */
+export async function readHead(source, key) {
+    const bytes = await source.read('checkpoint', longestNote);
+    if (!bytes) throw new Finding('missing', 'is missing', { file: 'checkpoint' });
+    const head = await openCheckpoint(bytes, key);
+    if (!head) throw new Finding('signature', `is no checkpoint that ${key.name} has signed with this key`, { file: 'checkpoint' });
+    return head;
+}
+
+/** The other signatures under a head as `{name, at, state}`; state is 'good' or 'unknown'. `witnesses`: the keys that the visitor gave. */
+export async function readCosignatures(head, key, witnesses) {
+    const list = [];
+    for (const signature of head.note.signatures) {
+        if (signature.name === key.name && equal(signature.id, key.id)) continue;
+        const witness = witnesses.find((one) => one.name === signature.name && equal(one.id, signature.id));
+        const verdict = witness ? await standing(head.note, witness) : 'unknown';
+        if (verdict === 'bad') {
+            throw new Finding('signature', `holds a signature of the witness ${witness.name} that is not its own`, { file: 'checkpoint' });
+        }
+        list.push({ name: signature.name, id: hex(signature.id), at: cosignedAt(signature.bytes), state: verdict });
+    }
+    return list;
+}
+
+/** Throws unless the tiles on the right edge give the signed root. */
+export async function checkEdge(tiles, head) {
+    if (!equal(await rootOf(await tiles.edge()), head.root)) {
+        throw new Finding('tree', 'signs another root than the tiles on the right edge give', { file: 'checkpoint' });
+    }
+}
+
+/** Throws unless the log under `head` begins with all that the earlier head `old` signs. */
+export async function checkContinues(tiles, head, old) {
+    if (old.size > head.size) {
+        throw new Finding('rewritten', `signs ${head.size} entries, where an earlier one has ${old.size}: the log was cut back, `
+            + 'or an old copy is shown', { file: 'checkpoint' });
+    }
+    const differs = new Finding('rewritten', `the first ${old.size} entries are not those that an earlier checkpoint signs: history was rewritten`);
+    if (old.size === head.size || old.size === 0) {
+        const root = old.size === 0 ? await rootOf([]) : head.root;
+        if (!equal(root, old.root)) throw differs;
+        return;
+    }
+    const proof = await tiles.consistencyProof(old.size);
+    const roots = await rootsOfProof(old.size, head.size, old.root, proof);
+    if (!roots) throw new Unable('the proof of consistency that was made has the wrong length');
+    // Both are checked: hashes of another tree would prove nothing about this one.
+    if (!equal(roots.root, head.root)) throw new Finding('tree', 'signs another root than the hash tiles give', { file: 'checkpoint' });
+    if (!equal(roots.old, old.root)) throw differs;
+}

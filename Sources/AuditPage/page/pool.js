@@ -1,0 +1,90 @@
+// Bundles checked by several threads at once, handed out in the log's order.
+
+import { checkBundle } from './bundles.js';
+import { told, Unable, untold } from './findings.js';
+import { sourceOf } from './source.js';
+import { Tiles } from './tiles.js';
+
+const batch = 16;
+const waitingFor = 2;
+
+/** A thread that runs this page's own program. `address`: of that program. */
+export function startThread(address, name) {
+    const policy = globalThis.trustedTypes?.createPolicy('threads', { createScriptURL: (url) => url });
+    startThread.policy ??= policy;
+    return new Worker(startThread.policy?.createScriptURL(address) ?? address, { type: 'module', name });
+}
+
+/** The thread's side: answers each message `{number, size, from, to}` with its bundles. The first message says where the log is. */
+export function serveBundles(scope) {
+    let source = null;
+    scope.onmessage = async ({ data }) => {
+        if (data.place) {
+            source = sourceOf(data.place);
+            return;
+        }
+        const tiles = new Tiles(source, data.size), indexes = [];
+        for (let index = data.from; index < data.to; index++) indexes.push(index);
+        const results = await Promise.all(indexes.map((index) => checkBundle(tiles, index).catch((error) => ({ failure: told(error) }))));
+        const transfer = [];
+        for (const result of results) {
+            if (!result.columns) continue;
+            const sent = result.columns.sent();
+            result.columns = sent.message;
+            transfer.push(...sent.transfer);
+        }
+        scope.postMessage({ number: data.number, results }, transfer);
+    };
+}
+
+export class Pool {
+    #workers = [];
+    #waiting = new Map();
+
+    /** `threads`: how many; `program`: the address of the page's own program; `place`: where the log is. */
+    constructor(threads, program, place) {
+        for (let i = 0; i < threads; i++) {
+            const worker = startThread(program, 'bundles');
+            worker.onmessage = ({ data }) => this.#waiting.get(data.number)?.resolve(data.results);
+            worker.onerror = () => this.#fail('A checking thread ended. It may have run out of memory.');
+            worker.postMessage({ place });
+            this.#workers.push(worker);
+        }
+    }
+
+    #fail(words) {
+        for (const { reject } of this.#waiting.values()) reject(new Unable(words));
+    }
+
+    /** The results of the full bundles 0 ..< count, in order; what a thread could not check is thrown in its turn. */
+    async *results(size, count) {
+        const batches = Math.ceil(count / batch), ahead = waitingFor * this.#workers.length;
+        const started = [];
+        for (let number = 0; number < batches; number++) {
+            for (let next = started.length; next < Math.min(batches, number + ahead); next++) started.push(this.#start(next, size, count));
+            const results = await started[number];
+            started[number] = null;
+            this.#waiting.delete(number);
+            yield* results;
+        }
+    }
+
+    #start(number, size, count) {
+        const answer = new Promise((resolve, reject) => this.#waiting.set(number, { resolve, reject }));
+        // Its failure may come before its turn.
+        answer.catch(() => {});
+        const from = number * batch, to = Math.min(count, from + batch);
+        this.#workers[number % this.#workers.length].postMessage({ number, size, from, to });
+        return answer;
+    }
+
+    end() {
+        for (const worker of this.#workers) worker.terminate();
+        this.#fail('stopped');
+    }
+}
+
+/** What a result says is wrong, as the error that it was. */
+export function failureOf(result) {
+    return result.failure ? untold(result.failure) : null;
+}

@@ -1,0 +1,82 @@
+// Where a log's files come from: the server that this page came from, or the page itself. Nothing is read beyond its bound.
+
+import { Finding, Unable } from './findings.js';
+
+const pausesMs = [500, 2_000];
+const timeoutMs = 60_000;
+
+/** Files beside the page on a static server, or on the broker. */
+export class WebSource {
+    constructor(base) {
+        this.base = base;
+    }
+
+    /**
+     * The file's bytes, null if there is none. Of a file of more than `limit` bytes: its beginning if `isCut`, else a Finding.
+     */
+    async read(path, limit, isCut = false) {
+        for (const pause of [...pausesMs, null]) {
+            try {
+                return await this.#once(path, limit, isCut);
+            } catch (error) {
+                if (error instanceof Finding) throw error;
+                if (pause === null) throw new Unable(`${path} could not be read: ${error.message}`);
+                await new Promise((resolve) => setTimeout(resolve, pause));
+            }
+        }
+    }
+
+    async #once(path, limit, isCut) {
+        const abort = new AbortController();
+        const timer = setTimeout(() => abort.abort(new Error('it took longer than a minute')), timeoutMs);
+        try {
+            // Files never change, but this is about what the server shows now.
+            const answer = await fetch(new URL(path, this.base), { cache: 'no-store', redirect: 'error', signal: abort.signal });
+            if (answer.status === 404 || answer.status === 410) return null;
+            if (answer.status !== 200) throw new Error(`the server answered ${answer.status}`);
+            return await bounded(answer.body.getReader(), path, limit, isCut);
+        } finally {
+            clearTimeout(timer);
+            abort.abort();
+        }
+    }
+}
+
+async function bounded(reader, path, limit, isCut) {
+    const parts = [];
+    let count = 0;
+    while (count <= limit) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        parts.push(value);
+        count += value.length;
+    }
+    if (count > limit && !isCut) throw new Finding('damaged', `is longer than ${limit} bytes`, { file: path });
+    if (parts.length === 1) return parts[0].subarray(0, limit);
+    const all = new Uint8Array(Math.min(count, limit));
+    let at = 0;
+    for (const part of parts) {
+        all.set(part.subarray(0, all.length - at), at);
+        at += part.length;
+    }
+    return all;
+}
+
+/** Files that lie end to end in a Blob; `places` maps each path to its first byte and its length. */
+export class BlobSource {
+    constructor(blob, places) {
+        this.blob = blob;
+        this.places = places;
+    }
+
+    async read(path, limit, isCut = false) {
+        const place = this.places.get(path);
+        if (!place) return null;
+        const [start, count] = place;
+        if (count > limit && !isCut) throw new Finding('damaged', `is longer than ${limit} bytes`, { file: path });
+        return new Uint8Array(await this.blob.slice(start, start + Math.min(count, limit)).arrayBuffer());
+    }
+}
+
+/** A source from what can be sent to another thread. */
+export const sourceOf = (place) => place.blob ? new BlobSource(place.blob, place.places) : new WebSource(place.base);

@@ -1,0 +1,55 @@
+// The list of steps: what is checked, and what came of it so far.
+
+import { byID, element, fill } from './dom.js';
+import { time } from './format.js';
+
+const titles = new Map([
+    ['signature', 'The head of the log is signed by its key'],
+    ['edge', 'The newest tiles lead to the signed root'],
+    ['memory', 'Nothing was changed or removed since your last visit'],
+    ['entries', 'Every entry is what the tiles and the root say'],
+    ['lives', 'Every token has a complete and orderly life'],
+    ['retention', 'Every token and key was destroyed on time'],
+    ['policies', 'Every policy is what its name says'],
+]);
+const states = new Map([
+    ['waiting', '· waiting'], ['running', '… checking'], ['good', '✓ good'], ['bad', '✗ wrong'], ['unable', '? not checked'],
+]);
+
+export class Steps {
+    #states = new Map();
+
+    clear() {
+        fill('cosignatures');
+        byID('steps').replaceChildren(...Array.from(titles, ([step, title]) => element('li', { id: `step-${step}` },
+            element('span', { class: 'state' }), element('div', {}, element('p', {}, title), element('p', { class: 'quiet' })))));
+        this.#states.clear();
+        for (const step of titles.keys()) this.set(step, 'waiting');
+    }
+
+    set(step, state, words = '') {
+        this.#states.set(step, state);
+        const [mark, body] = byID(`step-${step}`).children;
+        mark.className = `state ${state}`;
+        mark.textContent = states.get(state);
+        body.lastChild.textContent = words;
+    }
+
+    /** After the end: what was still to do was not done. */
+    end() {
+        for (const [step, state] of this.#states) if (state === 'waiting' || state === 'running') this.set(step, 'unable');
+    }
+
+    get areAllGood() {
+        return this.#states.size === titles.size && [...this.#states.values()].every((state) => state === 'good');
+    }
+
+    /** Who else signed the head. `list`: what readCosignatures() says. */
+    showCosignatures(list) {
+        const items = list.map(({ name, id, at, state }) => element('li', {}, element('span', { class: 'id' }, `${name} (${id})`),
+            at === null ? ': a signature of a kind that this page does not know' : `: saw this head at ${time(at)}; `
+                + (state === 'good' ? 'its signature holds' : 'not checked: give its key below')));
+        fill('cosignatures', element('h3', {}, 'Witnesses'),
+            list.length === 0 ? element('p', { class: 'quiet' }, 'Nobody else has signed this head.') : element('ul', {}, items));
+    }
+}

@@ -1,0 +1,67 @@
+// The verdict's box: one word, its reason, how far the check is, what is wrong and the evidence for it.
+
+import { byID, element, fill } from './dom.js';
+import { count, counted } from './format.js';
+
+const heads = { checking: 'Checking …', good: 'Verified', bad: 'This log is wrong', unsure: 'Not verified' };
+
+export class Verdict {
+    #size = 0;
+
+    constructor(showRef) {
+        this.showRef = showRef;
+    }
+
+    /** `kind`: checking, good, bad or unsure. The text is a live region: it changes a few times in a check, no more. */
+    set(kind, reason) {
+        document.documentElement.dataset.verdict = kind;
+        if (byID('word').textContent !== heads[kind]) byID('word').textContent = heads[kind];
+        if (byID('reason').textContent !== reason) byID('reason').textContent = reason;
+        document.title = `${heads[kind]}: audit log`;
+        this.kind = kind;
+    }
+
+    clear() {
+        fill('findings');
+        fill('evidence');
+        this.progress(0, 0);
+    }
+
+    progress(done, size = this.#size) {
+        this.#size = size;
+        byID('progress').max = Math.max(1, size);
+        byID('progress').value = done;
+        byID('progress-text').textContent = size > 0 ? `${count(done)} of ${count(size)}` : '';
+    }
+
+    /** `findings`: the first ones of `total`, as told() tells them. */
+    showFindings(findings, total) {
+        if (findings.length === 0) return fill('findings');
+        const items = findings.map(({ code, detail, index, ref, file }) => element('li', {}, element('p', {}, element('code', {}, code), ' ',
+            ref ? 'reference ' : null, ref ? element('button', { type: 'button', class: 'id', click: () => this.showRef(ref) }, ref) : null, ref ? ' ' : null,
+            index === null ? null : `entry ${count(index)} `, file ? element('code', {}, file) : null, ` ${detail}.`)));
+        fill('findings', element('h3', {}, total > items.length ? `The first ${items.length} of ${counted(total, 'finding')}` : 'What is wrong'),
+            element('ol', {}, items));
+    }
+
+    /** Two heads that one key signed and that can't both be true. */
+    showEvidence(old, now, vkey) {
+        const text = `${vkey}\n\n${old}\n${now}`;
+        const area = element('textarea', { id: 'proof', rows: 14, readonly: true, 'aria-describedby': 'proof-note' });
+        area.value = text;
+        const copied = element('span', { role: 'status' });
+        const copy = async () => {
+            area.select();
+            try {
+                await navigator.clipboard.writeText(text);
+                copied.textContent = ' copied';
+            } catch {
+                copied.textContent = ' selected: copy it from the box';
+            }
+        };
+        fill('evidence', element('label', { for: 'proof' }, 'The evidence: the key, and the two heads that it signed'), area,
+            element('p', { id: 'proof-note', class: 'quiet' }, 'Publish both heads. Whoever has the key can see that it signed both, and that the log which is '
+                + 'shown now does not begin with what the first one signs.'),
+            element('p', {}, element('button', { type: 'button', click: copy }, 'Copy'), copied));
+    }
+}

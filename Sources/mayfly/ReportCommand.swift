@@ -1,0 +1,69 @@
+import AuditPage
+import Ledger
+import Linux
+
+/// `mayfly audit report DIR|URL --html FILE` and `mayfly audit page DIR`: the auditor's page with a log inside it, or to lie beside one.
+enum ReportCommand {
+    /// A browser reads the file whole: with base64 a third more than this, and the page's own copy of it.
+    static let limit = 64 << 20
+
+    static func run(_ words: [String]) async throws {
+        let configuration = try Configuration(words, environment: Environment.all, keys: [], options: ["key", "html"])
+        let (operands, key) = (configuration.operands, configuration.repeated["key"]?.last)
+        switch (operands.first, operands.count, configuration.repeated["html"]?.last) {
+        case ("report", 2, let html?): try await report(operands[1], html, key: key)
+        case ("report", 2, nil): throw UsageError("--html is missing: the file to write")
+        case ("page", 2, nil): try writePage(operands[1], key: key)
+        default: throw UsageError("audit takes report and one DIR or URL, or page and one DIR: see --help")
+        }
+    }
+
+    private static func report(_ place: String, _ file: String, key text: String?) async throws {
+        let source = try AuditCommand.source(place)
+        var key = try text.map { try AuditCommand.verifierKey($0).description }
+        if key == nil { key = foundKey(try await source.read("ledger.vkey")) }
+        let files = try await LogCopy(source, limit: limit).files()
+        let about = "This file holds the log as it was read at \(timestamp()): what came after is not in it."
+        let beside = file + ".new"
+        do {
+            let out = try OpenFile(beside, .create(mode: 0o644))
+            try out.truncate(to: 0)
+            var end = 0
+            try AuditReport(files: files, vkey: key, about: about).write { bytes throws(Errno) in
+                try out.write(bytes.span, at: end)
+                end += bytes.count
+            }
+            try File.rename(beside, to: file)
+        } catch {
+            throw CheckFailed("\(file) can't be written: \(error)")
+        }
+        Terminal.out("\(file): open it in a browser, which then checks the log\(key == nil ? "; it will ask for the key" : "")")
+    }
+
+    /// A key that lies with the log. It is only a beginning: whoever wrote the log could have written it.
+    private static func foundKey(_ bytes: [UInt8]?) -> String? {
+        bytes.flatMap { VerifierKey(String(decoding: $0, as: UTF8.self))?.description }
+    }
+
+    private static func timestamp() -> String {
+        let seconds = Clock.wallMs / 1_000
+        let date = CalendarDate(daysSince1970: seconds / 86_400)
+        func two(_ number: UInt64) -> String { number < 10 ? "0\(number)" : "\(number)" }
+        return "\(date.year)-\(two(date.month))-\(two(date.day)) \(two(seconds / 3_600 % 24)):\(two(seconds / 60 % 60)) UTC"
+    }
+
+    private static func writePage(_ folder: String, key text: String?) throws {
+        var files = AuditPage.files.map { ($0.path, $0.bytes) }
+        if let text { files.append(("ledger.vkey", Array("\(try AuditCommand.verifierKey(text))\n".utf8))) }
+        do throws(Errno) {
+            for (name, bytes) in files {
+                let path = "\(folder)/\(name)"
+                try File.makeFolder(File.folder(of: path), mode: 0o755)
+                try File.replaceDurably(path, bytes.span, mode: 0o644)
+            }
+        } catch {
+            throw CheckFailed("\(folder) can't be written: \(error)")
+        }
+        Terminal.out("\(folder)/index.html: the auditor's page, for a log whose checkpoint lies beside it")
+    }
+}
