@@ -27,7 +27,8 @@ func tests(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
 let auditPage: [Resource] =
     [.embedInCode("index.html"), .embedInCode("page/style.css")]
     + [
-        "auditor", "bundles", "bytes", "charts", "clock", "columns", "dom", "entry", "figures", "figuresview", "findings", "format",
+        "auditor", "bundles", "bytes", "charts", "clock", "columns", "dom", "entry", "figures", "figuresview", "findings",
+        "format",
         "head", "idtable", "lifeview", "lives", "memory", "note", "place", "pool", "source", "start", "steps", "story", "tiles",
         "timeline", "tree", "verdict", "vocabulary", "worker",
     ].map { .embedInCode("page/\($0).js") }
@@ -67,7 +68,11 @@ let package = Package(
 
         // The edges.
         room("AuditPage", ["Sodium"], resources: auditPage),
-        room("API", ["AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
+        room(
+            "API",
+            [
+                "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop",
+            ]),
         room("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
         .executableTarget(
             name: "mayfly",

@@ -13,7 +13,11 @@ public struct AuditFiles: Sendable {
 
     func respond(path: String) throws -> HTTPResponse {
         // The page's own names are relative. So is this, since a proxy may have put the path elsewhere.
-        if path == "/audit" { return HTTPResponse(status: 308, headers: [.init("Location", "audit/")]) }
+        if path == "/audit" {
+            return HTTPResponse(
+                status: 308, contentType: .text, headers: [.init("Location", "audit/")],
+                body: Array("The auditor's page is at audit/\n".utf8))
+        }
         var answer = try found(String(path.dropFirst("/audit/".count)))
         answer.headers.append(.init("X-Content-Type-Options", "nosniff"))
         return answer

@@ -55,7 +55,7 @@ struct LogCopy {
 
     private static func policies(named bundle: [UInt8]) -> [Digest] {
         var (found, position): ([Digest], Int) = ([], 0)
-        while position + 2 <= bundle.count {
+        for _ in 0..<TilePath.fullWidth where position + 2 <= bundle.count {
             let end = position + 2 + (Int(bundle[position]) << 8 | Int(bundle[position + 1]))
             guard end <= bundle.count else { break }
             if case .policyLoaded(_, let policy)? = try? Entry(canonical: bundle.span.extracting(position + 2..<end)).op {

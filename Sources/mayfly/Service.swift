@@ -152,7 +152,9 @@ final class Service: Sendable {
         let operatorServer = HTTPServer(loop: main, configuration: operatorConfiguration, handler: operatorHandler)
         let edge = SocketEdge(loop: main, broker: broker)
         await broker.setEdge(edge)
-        let api = API(broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.verifierKey), proxies: settings.proxies)
+        let api = API(
+            broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.verifierKey),
+            proxies: settings.proxies)
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = try settings.certificate?.load()
         // Apps must not take the descriptors that the log, the database and pushes need.

@@ -47,7 +47,9 @@ import Testing
             var words = line.split(separator: " ")[...]
             guard !line.hasPrefix(" "), !line.hasPrefix("/") else { continue }
             if words.first == "async" { words.removeFirst() }
-            guard ["const", "let", "class", "function"].contains(words.first), let name = words.dropFirst().first else { continue }
+            guard ["const", "let", "class", "function"].contains(words.first), let name = words.dropFirst().first else {
+                continue
+            }
             let plain = name.prefix { $0.isLetter || $0.isNumber }
             #expect(names.insert(plain).inserted, "\(plain) twice")
         }
@@ -57,7 +59,9 @@ import Testing
     @Test func nothingFromALogBecomesMarkup() {
         for file in AuditPage.scripts {
             let text = String(decoding: file.bytes, as: UTF8.self)
-            for word in ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "new Function", "http://", "https://"]
+            for word in [
+                "innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "new Function", "http://", "https://",
+            ]
             where file.path != "page/dom.js" || word != "http://" {
                 #expect(!text.contains(word), "\(file.path): \(word)")
             }

@@ -26,7 +26,8 @@ import Testing
     }
 
     @Test(arguments: [
-        ("</script>", "\"\\u003c/script>\""), ("a\"b\\c\n", "\"a\\u0022b\\u005cc\\u000a\""), ("Zürich", "\"Zürich\""), ("", "\"\""),
+        ("</script>", "\"\\u003c/script>\""), ("a\"b\\c\n", "\"a\\u0022b\\u005cc\\u000a\""), ("Zürich", "\"Zürich\""),
+        ("", "\"\""),
     ])
     func textCannotLeaveItsPlace(_ text: String, _ json: String) { #expect(AuditReport.json(text) == json) }
 

@@ -1,6 +1,7 @@
 """A headless Chromium, driven through the DevTools protocol: what a visitor sees and does, and what the browser does for it."""
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -23,7 +24,7 @@ class Browser:
     FLAGS = [
         "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
         "--disable-sync", "--disable-default-apps", "--disable-extensions", "--disable-dev-shm-usage", "--mute-audio",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost", "--remote-debugging-port=0"]
+        "--host-resolver-rules=MAP far.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-port=0"]
 
     def __init__(self):
         self.profile = Path(tempfile.mkdtemp(prefix="mayfly-browser-"))
@@ -31,13 +32,13 @@ class Browser:
         self.process = subprocess.Popen(
             ["chromium", *flags, f"--user-data-dir={self.profile}", "about:blank"], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment(HOME=self.profile))
-        self.pages = []
+        self.stack = contextlib.ExitStack()
         try:
             port = self.profile / "DevToolsActivePort"
             eventually(lambda: port.exists() and port.read_text().count("\n") >= 1, 30, what="the browser's start")
             number, path = port.read_text().split("\n")[:2]
-            self.connection = connect(
-                f"ws://127.0.0.1:{number}{path}", max_size=None, proxy=None, ping_interval=None, compression=None)
+            self.connection = self.stack.enter_context(connect(
+                f"ws://127.0.0.1:{number}{path}", max_size=None, proxy=None, ping_interval=None, compression=None))
         except BaseException:
             self.close()
             raise
@@ -80,14 +81,16 @@ class Browser:
 
     def close(self):
         if hasattr(self, "connection"):
-            self.connection.close()
-        # The launcher is a script that becomes the browser; its children end with it.
-        self.process.terminate()
+            with contextlib.suppress(ConnectionClosed):
+                self.send("Browser.close")
+        else:
+            self.process.terminate()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(10)
+        self.stack.close()
         for _ in range(20):
             shutil.rmtree(self.profile, ignore_errors=True)
             if not self.profile.exists():
@@ -102,7 +105,8 @@ class Browser:
 
 
 class Page:
-    """A tab with its workers: every line in the console and, unless it is not to listen (which takes time), every request."""
+    """A tab with its workers: every line in the console and, unless it is not to listen (which takes time), every request.
+    `storage`: of another page, whose visitor this one is too."""
 
     def __init__(self, browser, width=1000, height=800, dark=False, still=False, storage=None, listens=True):
         self.browser = browser
@@ -149,12 +153,14 @@ class Page:
             self.complaints.append(f"{event['entry']['text']} {event['entry'].get('url', '')}")
 
     def go(self, url):
+        """Loads a page; also the same one anew."""
+        self.value("document.documentElement.dataset.old = true")
         self.call("Page.navigate", url=url)
-        self.wait("document.readyState === 'complete'", 30)
+        self.wait("document.readyState === 'complete' && !document.documentElement.dataset.old", 30)
 
     def value(self, expression):
         """The value of a JavaScript expression on the page; a promise is waited for."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True, userGesture=True)
         assert "exceptionDetails" not in answer, f"{expression}: {answer['exceptionDetails']}"
         return answer["result"].get("value")
 

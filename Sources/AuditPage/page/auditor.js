@@ -17,7 +17,7 @@ import { rootOf, sha256, treeHash } from './tree.js';
 /** Beyond this the page would need more memory than a tab has. */
 export const mostEntries = 20_000_000;
 const mostFindings = 20;
-const longestPolicy = 1_048_576;
+const longestPolicy = 1_048_576, mostPolicyText = 8_388_608;
 const tellEveryMs = 250;
 
 export class Auditor {
@@ -52,7 +52,7 @@ export class Auditor {
                     continue;
                 }
                 this.#fault(this.step, error);
-                this.#tellFigures(false, true);
+                this.#tellFigures(this.isRead, true);
                 break;
             } finally {
                 this.pool?.end();
@@ -64,6 +64,7 @@ export class Auditor {
 
     #renew() {
         this.head = null;
+        this.isRead = false;
         this.figures = new Figures();
         this.lives = new Lives();
         this.story = new Story((code, detail, index, ref = null) => this.#found(code, detail, index, ref), this.figures);
@@ -171,6 +172,7 @@ export class Auditor {
             throw new Finding('tree', 'signs another root than the entries give', { file: 'checkpoint' });
         }
         this.story.finish();
+        this.isRead = true;
         this.#tellFigures(true, true);
     }
 
@@ -218,12 +220,15 @@ export class Auditor {
     async #policies() {
         this.#step('policies', 'running');
         const { digests } = this.figures;
+        let shown = 0;
         if (digests.size > mostPolicies) throw new Unable(`This log names more than ${mostPolicies} policies, too many for this page.`);
         for (const digest of digests) {
             const file = policyPath(digest), bytes = await this.source.read(file, longestPolicy);
             if (!bytes) throw new Finding('missing', 'is missing', { file });
             if (hex(await sha256(bytes)) !== digest) throw new Finding('damaged', 'is not the policy that it is named after', { file });
-            this.tell({ kind: 'policy', digest, text: new TextDecoder().decode(bytes) });
+            shown += bytes.length;
+            const text = shown > mostPolicyText ? 'Too long to be shown with all the others.' : new TextDecoder().decode(bytes);
+            this.tell({ kind: 'policy', digest, text });
         }
         this.#step('policies', 'good', `${counted(digests.size, 'policy', 'policies')}, each what its name says.`);
     }

@@ -14,6 +14,8 @@ export class Figures {
     #refused = new Map();
     #slowest = [];
     #starts = 0;
+    /** Origin of the log that follows this one, once it is closed. */
+    #next = null;
     /** In the log's order: `{digest, name, from, index}`, each time another policy came into force. */
     policies = [];
     digests = new Set();
@@ -25,6 +27,7 @@ export class Figures {
         if (series) this.#timeline.add(series, at);
         const add = (map, name, count) => map.set(name, (map.get(name) ?? 0) + count);
         if (op === Op.started) this.#starts += 1;
+        if (op === Op.closed) this.#next ??= columns.rare.get(place).text;
         if (op === Op.delivered) add(this.#outcomes, `delivered (${columns.number[place]})`, 1);
         if (op === Op.failed) add(this.#outcomes, `${reasons[choice]} (${columns.number[place] || 'no answer'})`, 1);
         if (op === Op.refused) add(this.#refused, refusalCauses[choice], columns.number[place]);
@@ -50,7 +53,7 @@ export class Figures {
     told(story, isEnd) {
         const sorted = (map) => [...map].sort((left, right) => right[1] - left[1]).slice(0, 60);
         return {
-            size: story.size, from: story.from, to: story.clock.at, counts: { ...story.counts }, starts: this.#starts,
+            size: story.size, from: story.from, to: story.clock.at, counts: { ...story.counts }, starts: this.#starts, next: this.#next,
             timeline: this.#timeline.told(), outcomes: sorted(this.#outcomes), refused: sorted(this.#refused),
             policies: this.policies,
             slowest: this.#slowest.map((slow) => ({ ...slow, ref: story.refs.text(slow.ref), cause: purgeCauses[slow.choice] })),

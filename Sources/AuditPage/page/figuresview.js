@@ -22,12 +22,13 @@ export class FiguresView {
     /** `figures`: what Figures.told() says. Lists, which a visitor may be in, are built once, at the end. */
     show(figures, isFinal) {
         this.#figures = figures;
-        const { counts, size, from, to, starts } = figures;
+        const { counts, size, from, to, starts, next } = figures;
         const facts = [
             ['entries', count(size)], ['from', size > 0 ? time(from) : 'none'], ['to', size > 0 ? time(to) : 'none'],
             ['tokens sealed', count(counts.sealed)], ['live at the end', count(counts.sealed - counts.purged)],
             ['purged', count(counts.purged)], ['late and excused', count(counts.excused)], ['opened', count(counts.opened)],
             ['delivered', count(counts.delivered)], ['failed', count(counts.failed)], ['starts of a broker', count(starts)],
+            ...(next === null ? [] : [['closed; goes on as', next]]),
         ];
         fill('facts', element('dl', { class: 'facts' }, facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value)))));
         if (!isFinal) return;

@@ -11,6 +11,7 @@ export async function readHead(source, key) {
     if (!bytes) throw new Finding('missing', 'is missing', { file: 'checkpoint' });
     const head = await openCheckpoint(bytes, key);
     if (!head) throw new Finding('signature', `is no checkpoint that ${key.name} has signed with this key`, { file: 'checkpoint' });
+    if (head.size > Number.MAX_SAFE_INTEGER) throw new Unable(`This log claims ${head.size} entries, more than this page can count.`);
     return head;
 }
 

@@ -32,7 +32,8 @@ function inFile() {
     });
     let start = 0;
     const places = new Map(files.map(([path, length]) => [path, [(start += length) - length, length]]));
-    const program = new Blob([byID('program').textContent], { type: 'text/javascript' });
+    // From a file a browser starts threads of classic scripts only. Modules are strict, and so is this.
+    const program = new Blob([`'use strict';\n${byID('program').textContent}`], { type: 'text/javascript' });
     return {
         place: { blob: new Blob(parts), places }, program: URL.createObjectURL(program), isFile: true, about,
         key: async () => vkey,

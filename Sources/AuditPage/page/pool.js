@@ -8,11 +8,19 @@ import { Tiles } from './tiles.js';
 const batch = 16;
 const waitingFor = 2;
 
-/** A thread that runs this page's own program. `address`: of that program. */
+const trusted = globalThis.trustedTypes?.createPolicy('threads', { createScriptURL: (url) => url });
+
+/** A thread that runs this page's own program. `address`: of that program, which in a file is one classic script. */
 export function startThread(address, name) {
-    const policy = globalThis.trustedTypes?.createPolicy('threads', { createScriptURL: (url) => url });
-    startThread.policy ??= policy;
-    return new Worker(startThread.policy?.createScriptURL(address) ?? address, { type: 'module', name });
+    const type = address.startsWith('blob:') ? 'classic' : 'module';
+    return new Worker(trusted?.createScriptURL(address) ?? address, { type, name });
+}
+
+/** The results of the bundles from ..< to; what could not be read is told in its place. */
+async function checkBatch(source, { size, from, to }) {
+    const tiles = new Tiles(source, size), results = [];
+    for (let index = from; index < to; index++) results.push(checkBundle(tiles, index).catch((error) => ({ failure: told(error) })));
+    return Promise.all(results);
 }
 
 /** The thread's side: answers each message `{number, size, from, to}` with its bundles. The first message says where the log is. */
@@ -23,10 +31,7 @@ export function serveBundles(scope) {
             source = sourceOf(data.place);
             return;
         }
-        const tiles = new Tiles(source, data.size), indexes = [];
-        for (let index = data.from; index < data.to; index++) indexes.push(index);
-        const results = await Promise.all(indexes.map((index) => checkBundle(tiles, index).catch((error) => ({ failure: told(error) }))));
-        const transfer = [];
+        const results = await checkBatch(source, data), transfer = [];
         for (const result of results) {
             if (!result.columns) continue;
             const sent = result.columns.sent();
@@ -41,8 +46,9 @@ export class Pool {
     #workers = [];
     #waiting = new Map();
 
-    /** `threads`: how many; `program`: the address of the page's own program; `place`: where the log is. */
+    /** `threads`: how many beside this one, which does it alone if there are none; `program`: this program's address; `place`: the log's. */
     constructor(threads, program, place) {
+        this.source = sourceOf(place);
         for (let i = 0; i < threads; i++) {
             const worker = startThread(program, 'bundles');
             worker.onmessage = ({ data }) => this.#waiting.get(data.number)?.resolve(data.results);
@@ -58,7 +64,7 @@ export class Pool {
 
     /** The results of the full bundles 0 ..< count, in order; what a thread could not check is thrown in its turn. */
     async *results(size, count) {
-        const batches = Math.ceil(count / batch), ahead = waitingFor * this.#workers.length;
+        const batches = Math.ceil(count / batch), ahead = waitingFor * Math.max(1, this.#workers.length);
         const started = [];
         for (let number = 0; number < batches; number++) {
             for (let next = started.length; next < Math.min(batches, number + ahead); next++) started.push(this.#start(next, size, count));
@@ -70,10 +76,11 @@ export class Pool {
     }
 
     #start(number, size, count) {
+        const from = number * batch, to = Math.min(count, from + batch);
+        if (this.#workers.length === 0) return checkBatch(this.source, { size, from, to });
         const answer = new Promise((resolve, reject) => this.#waiting.set(number, { resolve, reject }));
         // Its failure may come before its turn.
         answer.catch(() => {});
-        const from = number * batch, to = Math.min(count, from + batch);
         this.#workers[number % this.#workers.length].postMessage({ number, size, from, to });
         return answer;
     }

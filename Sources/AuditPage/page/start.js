@@ -25,6 +25,7 @@ class AuditPage {
 
     async begin() {
         this.listen();
+        byID('about').textContent = this.log.about;
         byID('witnesses').value = this.memory.witnesses;
         this.steps.clear();
         this.verdict.set('checking', '');
@@ -54,10 +55,11 @@ class AuditPage {
         if (!await readKey(this.key)) return this.giveUp('The key is malformed, or its id is not its own. Paste the one that the operator published, below.');
         const witnesses = (await Promise.all(this.memory.witnesses.split('\n').map(readKey))).filter(Boolean);
         this.verdict.set('checking', 'Reading the log.');
-        Object.assign(this, { size: 0, read: 0, isDone: false, to: null });
+        Object.assign(this, { size: 0, read: 0, isDone: false, to: null, next: null });
         byID('stop').hidden = false;
         byID('again').hidden = true;
-        const threads = Math.min(4, Math.max(1, navigator.hardwareConcurrency ?? 2));
+        // A file's threads may not start others.
+        const threads = this.log.isFile ? 0 : Math.min(4, Math.max(1, navigator.hardwareConcurrency ?? 2));
         const kept = this.memory.head(this.key)?.note ?? null;
         this.worker = startThread(this.log.program, 'auditor');
         this.worker.onmessage = ({ data }) => this.hear(data);
@@ -84,6 +86,7 @@ class AuditPage {
             case 'figures':
                 this.read = message.figures.size;
                 this.to = message.figures.to;
+                this.next = message.figures.next;
                 this.verdict.progress(this.read);
                 this.figures.show(message.figures, message.isFinal);
                 break;
@@ -119,8 +122,9 @@ class AuditPage {
 
     good() {
         const silence = Date.now() / 1000 - this.to;
-        const old = this.size > 0 && silence > silentAfter && !this.log.isFile
-            ? ` The last entry is ${span(silence)} old, though a running broker adds one every five minutes.` : '';
+        const isSilent = this.size > 0 && silence > silentAfter && !this.log.isFile;
+        const old = this.next !== null ? ` The log is closed and goes on as ${this.next}.`
+            : isSilent ? ` The last entry is ${span(silence)} old, though a running broker adds one every five minutes.` : '';
         const key = this.memory.isOwnKey ? '' : ` The key came ${this.log.isFile ? 'with this file' : 'from the server'}: compare it with the one that the operator published.`;
         return `${counted(this.size, 'entry', 'entries')}${this.size > 0 ? `, to ${time(this.to)}` : ''}: every step below was checked here.${old}${key}`;
     }
