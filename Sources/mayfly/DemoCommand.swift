@@ -76,7 +76,7 @@ enum DemoCommand {
               apps       http://\(service.address)/api/rooms    ws://\(service.address)/ws
               pushes     http://\(control)/pushes
               operator   http://\(service.operatorAddress)/metrics
-              audit log  http://\(service.address)/audit/checkpoint    mayfly audit verify \(state.ledger) --key \(state.verifierKey)
+              audit log  http://\(service.address)/audit/    mayfly audit verify \(state.ledger) --key \(state.verifierKey)
             Ctrl-C ends it.
             """)
         await StopSignal.wait(on: service.loop)

@@ -661,14 +661,18 @@ def test_one_bit_among_a_million_entries(million, browser):
 
 
 def test_the_picture_in_the_documents(site, browser):
-    """AUDITOR_PAGE_PICTURE=docs/auditors-page.png renews it."""
-    start = int(time.time()) // 300 * 300 - 7200 * 3
-    shutil.rmtree(site.folder / "picture", ignore_errors=True)
-    log = logs.make(site.folder / "picture", logs.story(9_000, seed=12, start=start, seconds=7200 * 3 - 600, outages=2))
-    site.add_page("picture", log.vkey)
+    """AUDITOR_PAGE_PICTURE=docs/auditors-page.png renews it: a second visit, to a log that has grown."""
+    now = int(time.time())
+    publications = [window for window in logs.story(9_000, seed=12, start=now // 300 * 300 - 16_200, seconds=21_000, outages=2)
+                    if json.loads(window[0])["at"] <= logs.moment(now)]
+    site.make("picture", publications[:len(publications) // 2])
     page, checked = visit(browser, site.url("picture"), height=1900)
     with page:
         assert checked.verdict == "good", checked
+        site.make("picture", publications)
+        page.go(site.url("picture"))
+        checked = Checked(page)
+        assert checked.verdict == "good" and "of your last visit" in checked.said["memory"] and "old" not in checked.reason, checked
         if "AUDITOR_PAGE_PICTURE" in os.environ:
             page.screenshot(REPOSITORY / os.environ["AUDITOR_PAGE_PICTURE"])
     assert (REPOSITORY / "docs/auditors-page.png").stat().st_size < 400_000

@@ -226,7 +226,7 @@ def test_ledger_is_served_as_it_lies(world, client):
 
 @pytest.mark.parametrize("path", [
     "/audit/../keys/ratchet.key", "/audit/%2e%2e/keys/ratchet.key", "/audit/..%2fkeys%2fratchet.key",
-    "/audit/tile/../../keys/ledger.key", "/audit//etc/passwd", "/audit/tile", "/audit/", "/audit/.tmp",
+    "/audit/tile/../../keys/ledger.key", "/audit//etc/passwd", "/audit/tile", "/audit/page/", "/audit/.tmp",
     "/audit/tile/0/000.p/0", "/audit/policies/../checkpoint.json", "/audit/checkpoint%00"])
 def test_only_the_ledger_is_served(world, client, path):
     answer = client.send("GET", path)

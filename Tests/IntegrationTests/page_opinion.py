@@ -1,0 +1,28 @@
+"""What the auditor's page says of logs, many in one page: its own modules, asked without its view."""
+
+import json
+
+ASK = """(async () => {
+    const { Auditor } = await import('/page/auditor.js');
+    let end = null, figures = null;
+    const order = { place: { base: %(base)s }, threads: 0, vkey: %(vkey)s, kept: %(kept)s, others: [], witnesses: [] };
+    const auditor = new Auditor(order, (message) => {
+        if (message.kind === 'end') end = message;
+        if (message.kind === 'figures' && message.isFinal) figures = message.figures;
+    });
+    await auditor.run();
+    return { ...end, figures };
+})()"""
+
+
+class PageOpinion:
+    """`page`: an open page of a server that has the page at its root and logs below it."""
+
+    def __init__(self, page, url):
+        self.page, self.url = page, url
+
+    def __call__(self, path, vkey, kept=None):
+        """(code of the first finding, None for a good log, `unable` for none; the whole answer)."""
+        values = {"base": f"{self.url}/{path}/", "vkey": vkey, "kept": kept}
+        said = self.page.value(ASK % {name: json.dumps(value) for name, value in values.items()})
+        return said["findings"][0]["code"] if said["findings"] else "unable" if said["unable"] else None, said

@@ -1,0 +1,127 @@
+"""The auditor's page says of every log, good or damaged, what the other verifiers say: the same code word."""
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import damages
+import logs
+import stories
+from browser import Browser
+from log_server import LogServer
+from page_opinion import PageOpinion
+from processes import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "audit"))
+import verify  # noqa: E402
+
+SEED = int(os.environ.get("MAYFLY_TEST_SEED", 4))
+
+
+@pytest.fixture(scope="module")
+def folder():
+    shared = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="mayfly-page-", dir=shared if os.access(shared, os.W_OK) else None))
+    shutil.copy(REPOSITORY / "Sources/AuditPage/index.html", path)
+    shutil.copytree(REPOSITORY / "Sources/AuditPage/page", path / "page")
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def opinion(folder):
+    server = LogServer(folder)
+    with Browser() as browser, browser.open(f"{server.url}/index.html", listens=False) as page:
+        yield PageOpinion(page, server.url)
+    server.close()
+
+
+def python(folder, vkey, since=()):
+    try:
+        older = [(str(path), *verify.checkpoint(str(path), verify.fetch(str(path)), vkey)) for path in since]
+        return None, verify.verify(str(folder), vkey, older)
+    except verify.Bad as bad:
+        return bad.args[0], bad.args[1:]
+
+
+def brief(said):
+    return said["findings"][:2], said["unable"]
+
+
+def chances(name, count):
+    print(f"seed {SEED}")
+    return [(number, random.Random(f"{SEED} page {name} {number}")) for number in range(count)]
+
+
+def signed(folder, entries, **more):
+    place = folder / "signed"
+    shutil.rmtree(place, ignore_errors=True)
+    return place, logs.write(place, stories.spelled(entries), **more)
+
+
+def test_honest_stories(folder, opinion):
+    for number, chance in chances("honest", 15):
+        count = chance.choice((12, 30, 100, 255, 256, 257, 512, 700))
+        place = folder / "honest"
+        shutil.rmtree(place, ignore_errors=True)
+        log = logs.make(place, logs.story(count, chance.getrandbits(32), resolution=chance.choice((60, 30, 10, 1))))
+        kept = chance.choice(log.checkpoints).decode()
+        code, said = opinion("honest", log.vkey, kept)
+        _, counted = python(place, log.vkey)
+        assert code is None, f"seed {SEED}, number {number}: {brief(said)}"
+        counts = said["figures"]["counts"]
+        assert (counts["excused"], counts["sealed"] - counts["purged"]) == (counted["excused"], counted["live"])
+        for name, op in (("sealed", "token.sealed"), ("purged", "token.purged"), ("opened", "token.opened"),
+                         ("delivered", "push.delivered"), ("failed", "push.failed")):
+            assert counts[name] == counted.get(op, 0), name
+
+
+def test_random_damage_to_files(folder, opinion):
+    codes, bases = {}, [damages.Base(folder / f"base-{count}", count, SEED + count, outages=1) for count in (40, 257, 1100)]
+    for number, chance in chances("files", 90):
+        base = chance.choice(bases)
+        damage = chance.choice(damages.DAMAGES)(chance, base)
+        if any(isinstance(new, str) for new in damage.changes.values()):
+            continue  # What a server makes of pipes and loops is its own affair.
+        with damage:
+            code, said = opinion(base.folder.name, base.vkey)
+            wanted, words = python(base.folder, base.vkey)
+        # The page looks at the right edge first, and so at what is above an entry before the entry itself.
+        edge = [finding["file"] for finding in said["findings"]] == ["checkpoint"] and code == "tree" and "entry" in damage.what
+        assert wanted and (code == wanted or edge), f"seed {SEED}, number {number}: {damage}: {brief(said)}, Python: {wanted} {words}"
+        codes[code] = codes.get(code, 0) + 1
+    assert {"signature", "tree", "damaged", "missing"} <= codes.keys(), codes
+
+
+@pytest.mark.parametrize("rule", stories.RULES, ids=lambda rule: rule.__name__)
+def test_each_rule(folder, opinion, rule):
+    for number, chance in chances(rule.__name__, 3):
+        entries, wanted = stories.breaking(chance, rule)
+        _, vkey = signed(folder, entries, partials=False)
+        code, said = opinion("signed", vkey)
+        assert code == wanted, f"seed {SEED}, {rule.__name__}, number {number}: {brief(said)}"
+
+
+def test_what_is_no_entry(folder, opinion):
+    for number, chance in chances("no entry", len(stories.NO_ENTRIES)):
+        what, change = stories.NO_ENTRIES[number]
+        entries, place = stories.with_no_entry(chance, change)
+        _, vkey = signed(folder, entries, partials=False)
+        code, said = opinion("signed", vkey)
+        assert code == "entry", f"seed {SEED}, {what} at {place}: {entries[place][:200]}: {brief(said)}"
+
+
+def test_random_stories(folder, opinion):
+    codes = {}
+    for number, chance in chances("random", 70):
+        place, vkey = signed(folder, stories.perhaps_honest(chance), partials=False)
+        code, said = opinion("signed", vkey)
+        wanted, words = python(place, vkey)
+        assert code == wanted, f"seed {SEED}, number {number}: {brief(said)}, Python: {wanted} {words}"
+        codes[code] = codes.get(code, 0) + 1
+    assert codes[None] > 10 and len(codes) > 4, codes
