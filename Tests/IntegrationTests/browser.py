@@ -165,7 +165,7 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, expression, seconds=15):
-        return eventually(lambda: self.value(expression), seconds, 0.03, f"{expression!r}")
+        return eventually(lambda: self.value(expression), seconds, 0.05, f"{expression!r}")
 
     def text(self, selector="body"):
         return self.value(f"document.querySelector({json.dumps(selector)})?.innerText")

@@ -22,11 +22,18 @@ http {{
 """
 
 
+def roomy_folder(prefix):
+    """A new folder for very many files: in memory if there is a gigabyte of it, since a disk takes its time to forget them."""
+    memory = Path("/dev/shm")
+    free = shutil.disk_usage(memory).free if os.access(memory, os.W_OK) else 0
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=memory if free > 1 << 30 else None))
+
+
 class FileServer:
     """Serves the folder `files`, which goes away with it."""
 
     def __init__(self):
-        self.port, self.folder = free_port(), Path(tempfile.mkdtemp(prefix="mayfly-nginx-"))
+        self.port, self.folder = free_port(), roomy_folder("mayfly-nginx-")
         self.files = self.folder / "files"
         self.files.mkdir()
         (self.folder / "nginx.conf").write_text(CONFIGURATION.format(

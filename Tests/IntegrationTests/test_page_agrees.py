@@ -4,8 +4,6 @@ import os
 import random
 import shutil
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -16,6 +14,7 @@ from browser import Browser
 from log_server import LogServer
 from page_opinion import PageOpinion
 from processes import REPOSITORY
+from file_server import roomy_folder
 
 sys.path.insert(0, str(REPOSITORY / "audit"))
 import verify  # noqa: E402
@@ -25,8 +24,7 @@ SEED = int(os.environ.get("MAYFLY_TEST_SEED", 4))
 
 @pytest.fixture(scope="module")
 def folder():
-    shared = Path("/dev/shm")
-    path = Path(tempfile.mkdtemp(prefix="mayfly-page-", dir=shared if os.access(shared, os.W_OK) else None))
+    path = roomy_folder("mayfly-page-")
     shutil.copy(REPOSITORY / "Sources/AuditPage/index.html", path)
     shutil.copytree(REPOSITORY / "Sources/AuditPage/page", path / "page")
     yield path

@@ -132,6 +132,11 @@ export class Auditor {
         try {
             for (const note of [...others, ...this.#earlier, ...(kept ? [kept] : [])]) {
                 old = await openCheckpoint(utf8(note), this.key);
+                // A file may well be older than what its reader has seen since.
+                if (note === kept && this.order.place.blob && old?.size > this.head.size) {
+                    this.#step('memory', 'none', `This browser has proved a later head, of ${counted(old.size, 'entry', 'entries')}: this file is older.`);
+                    return;
+                }
                 if (!old) throw new Unable('The checkpoint to compare with is not one that this key has signed.');
                 await checkContinues(tiles, this.head, old);
             }
@@ -142,10 +147,10 @@ export class Auditor {
             return;
         }
         this.tell({ kind: 'keep', note: this.head.note.whole });
-        const sizes = kept ? `The ${counted(old.size, 'entry', 'entries')} of your last visit are the first of these ${count(this.head.size)}.` : '';
-        const first = 'Nothing to compare with yet: this is the first visit with this key. The head is kept in this browser now.';
-        const brought = others.length > 0 ? ' So are those of the checkpoints that you brought.' : '';
-        this.#step('memory', 'good', (sizes || first) + brought);
+        const seen = kept ? `The ${counted(old.size, 'entry', 'entries')} of your last visit are the first of these ${count(this.head.size)}.` : '';
+        const first = 'Nothing to compare with: this is the first visit with this key. The head is kept in this browser now.';
+        const brought = others.length > 0 ? ' The log begins with all that the checkpoint signs that you brought.' : '';
+        this.#step('memory', kept || others.length > 0 ? 'good' : 'none', (seen || first) + brought);
     }
 
     async #entries(tiles) {

@@ -3,21 +3,21 @@
 import { drawn, element, table } from './dom.js';
 import { count, span, time } from './format.js';
 
-const chartWidth = 640, stripHeight = 64, gap = 22;
+const chartWidth = 640, stripHeight = 64;
 
 /** What was counted over time, one strip below the other. `timeline`: what Timeline.told() says. */
 export function timelineChart({ width, from, series }) {
     const buckets = Math.max(1, ...series.map(([, counts]) => counts.length));
-    const step = chartWidth / buckets, height = series.length * (stripHeight + gap) + 6;
-    const strips = series.flatMap(([name, counts], row) => {
-        const top = row * (stripHeight + gap) + gap - 4, most = Math.max(1, ...counts);
+    const step = chartWidth / buckets;
+    const strips = series.flatMap(([name, counts]) => {
+        const most = Math.max(1, ...counts);
         const bars = counts.map((number, bucket) => number === 0 ? null : drawn('rect', {
             class: name, x: (bucket * step).toFixed(2), width: Math.max(1, step * 0.86).toFixed(2),
-            y: (top + stripHeight * (1 - number / most)).toFixed(2), height: (stripHeight * number / most).toFixed(2),
+            y: (stripHeight * (1 - number / most)).toFixed(2), height: (stripHeight * number / most).toFixed(2),
         }));
         return [
-            drawn('text', { x: 0, y: top - 5 }, `${name}, at most ${count(most)} in ${span(width)}`), ...bars,
-            drawn('line', { class: 'axis', x1: 0, x2: chartWidth, y1: top + stripHeight, y2: top + stripHeight }),
+            element('p', { class: 'quiet' }, `${name}, at most ${count(most)} in ${span(width)}`),
+            drawn('svg', { class: 'strip', viewBox: `0 0 ${chartWidth} ${stripHeight}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }, bars),
         ];
     });
     const total = (counts) => counts.reduce((sum, number) => sum + number, 0);
@@ -26,7 +26,7 @@ export function timelineChart({ width, from, series }) {
     const rows = Array.from({ length: buckets }, (_, bucket) => [time(from + bucket * width), ...series.map(([, counts]) => count(counts[bucket] ?? 0))]);
     return [
         element('h3', {}, 'Tokens sealed, opened and purged'),
-        drawn('svg', { viewBox: `0 0 ${chartWidth} ${height}`, role: 'img', 'aria-label': label }, strips),
+        element('div', { role: 'img', 'aria-label': label }, strips),
         element('p', { class: 'quiet' }, `From ${time(from)} to ${time(from + buckets * width)}; each bar is ${span(width)}.`),
         element('details', {}, element('summary', {}, 'As a table'),
             table(`Each row is ${span(width)}`, [['from'], ...series.map(([name]) => [name, true])], rows)),

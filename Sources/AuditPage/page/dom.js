@@ -21,9 +21,13 @@ export const fill = (id, ...children) => byID(id).replaceChildren(...children.fl
 /** A table with a caption; `columns`: `[title, isNumber]`. On a narrow screen each row becomes a card. */
 export function table(caption, columns, rows) {
     const kind = (isNumber) => isNumber ? 'number' : null;
-    return element('div', { class: 'wide' }, element('table', { class: 'cards' },
+    // The roles are those that the elements have, unless a style makes cards of them.
+    const row = (...cells) => element('tr', { role: 'row' }, ...cells);
+    const title = ([text, isNumber]) => element('th', { scope: 'col', role: 'columnheader', class: kind(isNumber) }, text);
+    const cell = (content, [text, isNumber]) =>
+        element('td', { 'role': 'cell', 'class': kind(isNumber), 'data-label': text }, element('span', {}, content));
+    return element('div', { class: 'wide' }, element('table', { class: 'cards', role: 'table' },
         element('caption', {}, caption),
-        element('thead', {}, element('tr', {}, columns.map(([title, isNumber]) => element('th', { scope: 'col', class: kind(isNumber) }, title)))),
-        element('tbody', {}, rows.map((row) => element('tr', {}, row.map((cell, place) =>
-            element('td', { 'class': kind(columns[place][1]), 'data-label': columns[place][0] }, element('span', {}, cell))))))));
+        element('thead', { role: 'rowgroup' }, row(columns.map(title))),
+        element('tbody', { role: 'rowgroup' }, rows.map((cells) => row(cells.map((content, place) => cell(content, columns[place])))))));
 }

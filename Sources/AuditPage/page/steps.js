@@ -14,6 +14,8 @@ const titles = new Map([
 ]);
 const states = new Map([
     ['waiting', '· waiting'], ['running', '… checking'], ['good', '✓ good'], ['bad', '✗ wrong'], ['unable', '? not checked'],
+    // There is nothing that could be checked.
+    ['none', '– nothing yet'],
 ]);
 
 export class Steps {
@@ -41,7 +43,7 @@ export class Steps {
     }
 
     get areAllGood() {
-        return this.#states.size === titles.size && [...this.#states.values()].every((state) => state === 'good');
+        return this.#states.size === titles.size && [...this.#states.values()].every((state) => state === 'good' || state === 'none');
     }
 
     /** Who else signed the head. `list`: what readCosignatures() says. */
