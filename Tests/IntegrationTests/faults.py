@@ -1,0 +1,59 @@
+"""Faults of the file system, one at a time: a library that is preloaded into a broker, and what tells it which call to strike."""
+
+import errno
+import mmap
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+_library = None
+
+
+def library():
+    """Builds `file_faults.c` once."""
+    global _library
+    if _library is None:
+        folder = Path(tempfile.mkdtemp(prefix="mayfly-faults-"))
+        source = Path(__file__).with_name("file_faults.c")
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", folder / "faults.so", source, "-ldl"], check=True)
+        _library = folder / "faults.so"
+    return _library
+
+
+class Faults:
+    """Which call on files below a folder fails in the processes that got `environment`. As `struct control` in file_faults.c has it."""
+
+    FAILS, WRITES_HALF, WRITES_HALF_AND_FAILS, DIES, DONE_AND_FAILS = range(1, 6)
+    SIZE = 40 + 32 + 32 + 256
+
+    def __init__(self, state, below="ledger"):
+        self.path = state.prints / "faults"
+        self.path.write_bytes(bytes(self.SIZE))
+        with open(self.path, "r+b") as file:
+            self.map = mmap.mmap(file.fileno(), self.SIZE)
+        self.environment = {"LD_PRELOAD": library(), "TEST_FAULTS": self.path, "TEST_FAULTS_BELOW": state / below}
+
+    def arm(self, call, kind=FAILS, error=errno.EIO, only=""):
+        """The call-th from now on is struck, each one if that is -1; of those of one name, if `only` is given."""
+        self.map[0:8] = bytes(8)
+        self.map[72:104] = only.encode().ljust(32, b"\0")
+        self.map[8:24] = struct.pack("qq", kind, error)
+        self.map[0:8] = struct.pack("q", call)
+
+    def disarm(self):
+        self.arm(0)
+
+    @property
+    def calls(self):
+        return struct.unpack("q", self.map[24:32])[0]
+
+    @property
+    def struck(self):
+        return struct.unpack("q", self.map[32:40])[0]
+
+    @property
+    def last(self):
+        """Name and path of the call that was struck last."""
+        return tuple(self.map[start:end].split(b"\0")[0].decode() for start, end in ((40, 72), (104, 360)))
