@@ -176,7 +176,14 @@ extension LogRotation {
         for folder in ["ledger", "keys"] where archive == "\(own)/\(folder)" || archive.hasPrefix("\(own)/\(folder)/") {
             throw CheckFailed("mayfly: the archive can't lie in \(own)/\(folder)")
         }
+        guard try File.status(state.ledger, followLinks: false)?.kind == .folder else {
+            throw CheckFailed(
+                "mayfly: \(state.ledger) is no folder, or a link to one, which can't be moved: put the folder in its place")
+        }
         let probe = "\(state.ledger).new"
+        guard try !File.exists(probe) || File.list(probe).isEmpty else {
+            throw CheckFailed("mayfly: \(probe) is in the way: move it elsewhere")
+        }
         do {
             guard try File.status(state.ledger)?.identity.device == File.status(state.path)?.identity.device else {
                 throw CheckFailed("mayfly: \(state.ledger) is a file system of its own, and can't be moved")

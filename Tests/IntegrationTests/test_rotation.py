@@ -236,6 +236,19 @@ def test_archives_that_are_refused(stopped, place):
     assert (full / "x").read_text() == "x"
 
 
+def test_a_ledger_that_is_a_link(stopped):
+    (stopped / "ledger").rename(stopped.parent / "elsewhere")
+    (stopped / "ledger").symlink_to(stopped.parent / "elsewhere")
+    assert refused(stopped, "a link") == set()
+
+
+def test_something_in_the_way_of_the_trial(stopped):
+    (stopped / "ledger.new").mkdir()
+    (stopped / "ledger.new/x").write_text("x")
+    assert refused(stopped, "in the way") == set()
+    assert (stopped / "ledger.new/x").read_text() == "x"
+
+
 def test_an_archive_on_another_file_system(stopped):
     other = Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == stopped.folder.stat().st_dev:
