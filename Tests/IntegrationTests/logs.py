@@ -259,7 +259,7 @@ def story(count, seed=0, start=START, resolution=60, seconds=None, outages=None,
         runs.append((begin, stop))
         begin = stop + chance.choice((1, 20, 400, 1500))
     runs.append((begin, end + EPOCH))
-    owner, starts = 0, [run[0] for run in runs]
+    starts = [run[0] for run in runs]
 
     def run_of(time):
         """The run that does what falls due now, and when it can."""
@@ -299,7 +299,8 @@ def story(count, seed=0, start=START, resolution=60, seconds=None, outages=None,
     # Lives, spread evenly, a few more than needed: the story is cut where it has `count` entries.
     lives = int(count / 2.4) + 20
     randbytes, uniform = chance.randbytes, chance.random
-    for number in range(lives):
+    while lives > 0 or len(events) < count:
+        lives -= 1
         sealed = int(start + 7 + seconds * uniform())
         run, now = run_of(sealed)
         if now != sealed or run == len(runs):
@@ -335,7 +336,6 @@ def story(count, seed=0, start=START, resolution=60, seconds=None, outages=None,
     # A ref's own entries in their order, in time: sorted by window, then ref, then the order of adding (outcomes of one
     # window stand after their opening; an outcome may follow the purge).
     events.sort()
-    assert len(events) >= count, f"a story of {len(events)} entries, {count} wanted"
     publications, last = [], None
     for run, window, _, _, text in events[:count]:
         if (run, window) != last:

@@ -321,7 +321,7 @@ def shift_something(chance, entries, window):
 
 def drop_something(chance, entries, window):
     place = chance.randrange(len(entries))
-    return entries[:place] + entries[place + 1:]
+    return entries[:place] + entries[place + 1:] or entries
 
 
 def repeat_something(chance, entries, window):
@@ -351,11 +351,14 @@ def be_silent(chance, entries, window):
             again[0] = again[0] | {"resolution": chance.choice((0, 1, 7, 60, 90, 300))}
         if chance.random() < 0.2:
             again.append(again[0] | {"at": moment(end + chance.choice((0, window, 120, 180)))})
-    return resorted(again + due + kept)
+    return resorted(again + due + kept) or entries
 
 
 def change_until(chance, entries, window):
-    place = chance.choice(places(entries, "token.sealed"))
+    possible = places(entries, "token.sealed")
+    if not possible:
+        return entries
+    place = chance.choice(possible)
     until = int(seconds(entries[place]["until"])) + chance.choice((-1, 1, -EPOCH, EPOCH, -GRACE, -GRACE - 1, window, 7))
     entries[place] = entries[place] | {"until": moment(until)}
     return entries
@@ -370,7 +373,7 @@ def change_epoch(chance, entries, window):
 
 
 def cut_off(chance, entries, window):
-    return entries[:chance.randrange(1, len(entries))]
+    return entries[:chance.randrange(len(entries)) + 1]
 
 
 def begin_later(chance, entries, window):
