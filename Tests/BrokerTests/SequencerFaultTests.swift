@@ -153,16 +153,8 @@ import Testing
 
         /// Rooms whose creation is acknowledged, and a refusal.
         private func makeRooms(_ count: Int) async throws {
-            let running = try #require(await broker.run?.broker)
-            await running.noteRefusal(.notAMember)
-            for _ in 0..<count {
-                let code = Array("code-\(facts.nextNumber())".utf8)
-                let token = try Secret(copying: [UInt8](repeating: 7, count: 32).span)
-                let request = CreateRoom(
-                    joinid: code, lifeSeconds: 3_600, codeLifeSeconds: 600, client: Facts.creator, token: token, environment: nil)
-                let membership = try await running.create(request, from: .v4(0xc633_6401, port: 9))
-                facts.made(Facts.Room(id: membership.room, code: code), membership.ref)
-            }
+            await broker.run?.broker.noteRefusal(.notAMember)
+            for _ in 0..<count { try await broker.makeRoom(facts) }
         }
 
         private func size() throws -> UInt64 {

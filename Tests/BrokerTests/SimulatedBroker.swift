@@ -196,6 +196,20 @@ actor SimulatedBroker: LoopActor {
         (self.run, store) = (nil, nil)
     }
 
+    // MARK: Calls
+
+    /// A room with a token, whose making is acknowledged.
+    func makeRoom(_ facts: Facts, lifeSeconds: Int = 7_200) async throws {
+        guard let running = run?.broker else { throw StoreError.closed }
+        let code = Array("code-\(facts.nextNumber())".utf8)
+        let token = try Secret(copying: [UInt8](repeating: 7, count: 32).span)
+        let membership = try await running.create(
+            CreateRoom(
+                joinid: code, lifeSeconds: lifeSeconds, codeLifeSeconds: lifeSeconds, client: Facts.creator, token: token,
+                environment: nil), from: .v4(0xc633_6401, port: 9))
+        facts.made(Facts.Room(id: membership.room, code: code), membership.ref)
+    }
+
     // MARK: Time
 
     /// Lets time pass; timers fire at their own moments. Returns early when the broker is killed.
@@ -260,4 +274,12 @@ final class KeptCheckpoints: Sendable {
     }
 
     var all: [[UInt8]] { kept.withLock { $0 } }
+}
+
+/// Something that is so or not, for all threads.
+final class Flag: Sendable {
+    private let value = Mutex(false)
+
+    var isSet: Bool { value.withLock { $0 } }
+    func set(_ new: Bool) { value.withLock { $0 = new } }
 }
