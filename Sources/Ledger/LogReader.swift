@@ -5,7 +5,10 @@ struct LogReader: Sendable {
     init(_ source: any LogSource) { self.source = source }
 
     func file(_ path: String) async throws(VerificationFailure) -> [UInt8] {
-        guard let bytes = try await fileIfThere(path) else { throw VerificationFailure(.missing, "is missing", file: path) }
+        guard let bytes = try await fileIfThere(path) else {
+            let more = path == TilePath.checkpoint ? ": there is no log here. A broker's own lies under /audit/" : ""
+            throw VerificationFailure(.missing, "is missing\(more)", file: path)
+        }
         return bytes
     }
 

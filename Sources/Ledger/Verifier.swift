@@ -11,19 +11,11 @@ public struct Verifier: Sendable {
         public init(name: String, bytes: [UInt8]) { (self.name, self.bytes) = (name, bytes) }
     }
 
-    /// Witnesses that must have cosigned, and the auditor's own time, unix seconds, which no cosignature may be ahead of.
-    public struct Demand: Sendable {
-        public var policy: WitnessPolicy
-        public var now: UInt64
-
-        public init(_ policy: WitnessPolicy, now: UInt64) { (self.policy, self.now) = (policy, now) }
-    }
-
     private let reader: LogReader
     private let key: VerifierKey
-    private let demand: Demand?
+    private let demand: WitnessDemand?
 
-    public init(_ source: any LogSource, key: VerifierKey, demand: Demand? = nil) {
+    public init(_ source: any LogSource, key: VerifierKey, demand: WitnessDemand? = nil) {
         (self.reader, self.key, self.demand) = (LogReader(source), key, demand)
     }
 
@@ -42,7 +34,7 @@ public struct Verifier: Sendable {
         let note = try await reader.file(TilePath.checkpoint)
         let head = try open(note, name: TilePath.checkpoint)
         // Before anything is read for it; and once more when the last entry's date is known.
-        if let demand { _ = try cosignatures(under: note, demand, lastEntryMs: 0) }
+        if let demand { _ = try demand.check(note, of: key, lastEntryMs: 0) }
         var tree = TreeCheck(
             older: try older.map { checkpoint throws(VerificationFailure) in try old(checkpoint, upTo: head.size) })
         try tree.compareOlder()
@@ -68,33 +60,8 @@ public struct Verifier: Sendable {
         for policy in policies { try await check(policy) }
         var report = try life.finish()
         (report.origin, report.compared) = (head.origin, older.count)
-        if let demand { report.cosignatures = try cosignatures(under: note, demand, lastEntryMs: report.toMs ?? 0) }
+        if let demand { report.cosignatures = try demand.check(note, of: key, lastEntryMs: report.toMs ?? 0) }
         return report
-    }
-
-    private func cosignatures(
-        under bytes: [UInt8], _ demand: Demand, lastEntryMs: UInt64
-    ) throws(VerificationFailure) -> Int {
-        guard demand.policy.admits(key) else {
-            throw VerificationFailure(.cosignatures, "is of a log that the policy does not list", file: TilePath.checkpoint)
-        }
-        guard let note = SignedNote(bytes) else { throw VerificationFailure(.signature, "is no note", file: TilePath.checkpoint) }
-        let dates = WitnessPolicy.dates(lastEntry: lastEntryMs / 1000, now: demand.now)
-        let cosigners: Set<Int>
-        do throws(WitnessPolicy.ForgedCosignature) {
-            cosigners = try demand.policy.cosigners(of: note, dated: dates)
-        } catch {
-            throw VerificationFailure(
-                .cosignatures, "holds a cosignature in the name of \(error.witness) that it did not make",
-                file: TilePath.checkpoint)
-        }
-        guard demand.policy.isSatisfied(by: cosigners) else {
-            throw VerificationFailure(
-                .cosignatures,
-                "the policy's quorum has not cosigned: of its \(demand.policy.witnesses.count) witnesses, "
-                    + "\(cosigners.count) did, dated between the last entry and now", file: TilePath.checkpoint)
-        }
-        return cosigners.count
     }
 
     private func open(_ note: [UInt8], name: String) throws(VerificationFailure) -> Checkpoint {
@@ -108,7 +75,8 @@ public struct Verifier: Sendable {
         let head = try open(checkpoint.bytes, name: checkpoint.name)
         guard head.size <= size else {
             throw VerificationFailure(
-                .rewritten, "signs \(head.size) entries where the log now has \(size): it was cut back", file: checkpoint.name)
+                .rewritten,
+                "signs \(head.size) entries where this copy of the log has \(size): it was cut back, or the copy lags", file: checkpoint.name)
         }
         return TreeCheck.Older(name: checkpoint.name, size: head.size, root: head.root)
     }

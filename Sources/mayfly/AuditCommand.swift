@@ -11,7 +11,7 @@ enum AuditCommand {
                 """
                 usage: mayfly audit verify DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--json]
                        mayfly audit prove DIR|URL REF|INDEX --key VKEY [--out FILE]
-                       mayfly audit verify --proof FILE --key VKEY [--ref REF] [--json]
+                       mayfly audit verify --proof FILE --key VKEY [--ref REF] [--policy FILE] [--json]
                        mayfly audit show DIR|URL --key VKEY
                        mayfly audit report DIR|URL --html FILE [--key VKEY]
                        mayfly audit page DIR [--key VKEY]
@@ -28,7 +28,10 @@ enum AuditCommand {
                   --ref    the ref that the proved entry must be about
                 """)
         }
-        if ["report", "page"].contains(words.first) { return try await ReportCommand.run(words) }
+        guard let first = words.first, !first.hasPrefix("--") else {
+            throw UsageError("audit takes verify, prove, show, report or page: see --help")
+        }
+        if ["report", "page"].contains(first) { return try await ReportCommand.run(words) }
         let configuration = try Configuration(
             words, environment: Environment.all, keys: [], switches: ["json"],
             options: ["key", "since", "policy", "out", "proof", "ref"])
@@ -40,7 +43,8 @@ enum AuditCommand {
         switch (words.first, words.count) {
         case ("verify", 1) where proof != nil:
             try ProofCommand.verify(
-                proof!, key, ref: try configuration.repeated["ref"]?.last.map(ref), json: configuration.switches.contains("json"))
+                proof!, key, ref: try configuration.repeated["ref"]?.last.map(ref), demand: try demand(configuration),
+                json: configuration.switches.contains("json"))
         case ("verify", 2) where proof == nil: try await verify(try source(words[1]), key, configuration)
         case ("prove", 3):
             let subject = try ProofCommand.Subject(words[2])
@@ -66,7 +70,9 @@ enum AuditCommand {
 
     static func source(_ place: String) throws -> any LogSource {
         guard place.hasPrefix("http://") || place.hasPrefix("https://") else {
-            guard try File.status(place)?.kind == .folder else { throw CheckFailed("\(place) is no folder") }
+            guard try File.status(place)?.kind == .folder else {
+                throw CheckFailed("\(place) is no folder; a URL begins with http:// or https://")
+            }
             return FolderSource(place)
         }
         return try WebSource(place)
@@ -77,18 +83,22 @@ enum AuditCommand {
             do {
                 return Verifier.OlderCheckpoint(name: path, bytes: try File.read(path, limit: 65_536))
             } catch {
-                throw CheckFailed("\(path) can't be read: \(error)")
+                throw CheckFailed("--since \(path) can't be read: \(error)")
             }
         }
-        let demand = try configuration.repeated["policy"]?.last.map { path in
-            Verifier.Demand(try WitnessSettings.policy(path), now: Clock.wallMs / 1_000)
-        }
+        let demand = try demand(configuration)
         do throws(VerificationFailure) {
             let report = try await Verifier(source, key: key, demand: demand).verify(since: older)
             Terminal.out(configuration.switches.contains("json") ? json(report) : "good: \(report)")
         } catch {
             if configuration.switches.contains("json") { Terminal.out(json(error)) }
             throw CheckFailed("bad: \(error)")
+        }
+    }
+
+    private static func demand(_ configuration: Configuration) throws -> WitnessDemand? {
+        try configuration.repeated["policy"]?.last.map { path in
+            WitnessDemand(try WitnessSettings.policy(path), now: Clock.wallMs / 1_000)
         }
     }
 

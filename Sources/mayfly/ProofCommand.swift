@@ -45,11 +45,14 @@ enum ProofCommand {
         Terminal.out("wrote \(path)\n\(told)")
     }
 
-    /// - Parameter ref: whom the entry must be about, if given.
-    static func verify(_ path: String, _ key: VerifierKey, ref: OpaqueID?, json: Bool) throws {
+    /// - Parameters:
+    ///   - ref: whom the entry must be about, if given.
+    ///   - demand: witnesses that must have cosigned the proof's checkpoint, if given.
+    static func verify(_ path: String, _ key: VerifierKey, ref: OpaqueID?, demand: WitnessDemand?, json: Bool) throws {
         do throws(VerificationFailure) {
             let proof = try read(path)
             let (entry, head) = try proof.entry(signedBy: key)
+            _ = try demand?.check(proof.checkpoint, of: key, lastEntryMs: entry.atMs)
             if let ref, entry.ref != ref {
                 throw VerificationFailure(
                     .entry, "the proof is about \(entry.ref.map { "token \($0)" } ?? "no token"), not about \(ref)",

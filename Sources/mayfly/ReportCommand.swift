@@ -14,7 +14,8 @@ enum ReportCommand {
         case ("report", 2, let html?): try await report(operands[1], html, key: key)
         case ("report", 2, nil): throw UsageError("--html is missing: the file to write")
         case ("page", 2, nil): try writePage(operands[1], key: key)
-        default: throw UsageError("audit takes report and one DIR or URL, or page and one DIR: see --help")
+        case ("page", _, nil): throw UsageError("audit page takes one DIR")
+        default: throw UsageError("audit report takes one DIR or URL, and --html FILE")
         }
     }
 
@@ -64,6 +65,8 @@ enum ReportCommand {
         } catch {
             throw CheckFailed("\(folder) can't be written: \(error)")
         }
-        Terminal.out("\(folder)/index.html: the auditor's page, for a log whose checkpoint lies beside it")
+        let hasKey = File.exists("\(folder)/ledger.vkey")
+        let noKey = hasKey ? "" : ". No ledger.vkey is there: visitors must bring the key; give --key"
+        Terminal.out("\(folder)/index.html: the auditor's page, for a log whose checkpoint lies beside it\(noKey)")
     }
 }

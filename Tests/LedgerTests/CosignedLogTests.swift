@@ -25,7 +25,7 @@ import Testing
         var note = SignedNote(source.files[TilePath.checkpoint]!)!
         for signature in cosignatures(note.text) { note.append(signature) }
         source.files[TilePath.checkpoint] = note.encoded
-        let demand = Verifier.Demand(try WitnessPolicyTests.policy(WitnessPolicyTests.definitions + policy), now: now)
+        let demand = WitnessDemand(try WitnessPolicyTests.policy(WitnessPolicyTests.definitions + policy), now: now)
         return try await Verifier(source, key: PublishedLog.key.verifierKey, demand: demand).verify()
     }
 
@@ -64,7 +64,7 @@ import Testing
         for (quorum, code) in [("w0", VerificationFailure.Code.cosignatures), ("none", .missing)] {
             let policy = try WitnessPolicyTests.policy(WitnessPolicyTests.definitions + "quorum \(quorum)\n")
             let verifier = Verifier(
-                source, key: PublishedLog.key.verifierKey, demand: Verifier.Demand(policy, now: Self.last))
+                source, key: PublishedLog.key.verifierKey, demand: WitnessDemand(policy, now: Self.last))
             let failure = await #expect(throws: VerificationFailure.self) { try await verifier.verify() }
             #expect(failure?.code == code)
         }
