@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Checks a Mayfly log from outside: an opinion that shares no code with Mayfly's own `mayfly audit verify`.
 
-    verify.py [DIR|URL] --key VKEY [--since CHECKPOINT]... [--policy TLOG-POLICY] [--proof FILE]
+    verify.py [DIR|URL] --key VKEY|FILE [--since CHECKPOINT]... [--policy TLOG-POLICY] [--proof FILE [--ref REF]]
 
 Exit 0 and a line of figures; 1 and what is wrong, and where; 2 if asked wrongly. Needs PyNaCl, and entry.schema.json beside it.
 Reads from first entry to last, up to the first fault. Files that no checkpoint covers don't matter, unless they contradict the log.
 """
 import argparse, base64, collections, contextlib, datetime, functools, hashlib, http.client, json, os, pathlib, re, sys, time, urllib.request
-import nacl.exceptions, nacl.signing
+try: import nacl.exceptions, nacl.signing
+except ImportError: sys.exit("verify.py needs PyNaCl: apt install python3-nacl, or pip install pynacl in a virtual environment")
 GRACE, EPOCH, SKEW = 120, 300, 600  # Seconds: how late a purge or step of the keys may be; what a key lives; how far clocks may differ.
 LARGEST = 256 * (2 + 65535)  # Bytes: no file of a log holds more.
 class Bad(Exception): pass  # Code word, place, what is wrong there.
@@ -57,10 +58,8 @@ def signed(vkey, kind, text, found, last=0):
     signatures = [data[4:] for signer, data in found if signer == name and data[:4].hex() == identity]
     for signature in signatures:
         dated = b"cosignature/v1\ntime %d\n" % int.from_bytes(signature[:8], "big") if kind == 4 else b""
-        try:
-            nacl.signing.VerifyKey(public[1:]).verify(dated + text, signature[8 if dated else 0:])
-        except (nacl.exceptions.CryptoError, ValueError):
-            raise ValueError(f"holds a forged signature of {name}") from None
+        try: nacl.signing.VerifyKey(public[1:]).verify(dated + text, signature[8 if dated else 0:])
+        except (nacl.exceptions.CryptoError, ValueError): raise ValueError(f"holds a forged signature of {name}") from None
     return any(kind == 1 or last - SKEW <= int.from_bytes(signature[:8], "big") <= time.time() + SKEW for signature in signatures)
 def quorum(policy, text, found, last):
     """Whether those signed whom a tlog-policy asks for. ValueError: it is no policy, or a signature is forged."""
@@ -91,8 +90,7 @@ def checkpoint(where, note, vkey, policy=None, last=0):
         code = "cosignatures"
         if policy is not None and not quorum(policy, text, found, last): raise ValueError("lacks signatures that the policy asks for")
         return int(head[2]), from_base64(head[3])
-    except ValueError as error:
-        raise Bad(code, where, error) from None
+    except ValueError as error: raise Bad(code, where, error) from None
 
 # 3. The Merkle tree: RFC 9162, C2SP tlog-tiles, tlog-proof.
 def leaf_hash(entry): return hashlib.sha256(b"\0" + entry).digest()
@@ -115,8 +113,7 @@ def prove(where, proof, vkey, policy=None):
     try:
         entry, index, path = re.fullmatch(form, lines.decode()).groups()
         entry, index, path = None if entry is None else from_base64(entry), int(index), [from_base64(line) for line in path.split()]
-    except (ValueError, AttributeError):
-        raise Bad("damaged", where, "is no tlog-proof") from None
+    except (ValueError, AttributeError): raise Bad("damaged", where, "is no tlog-proof") from None
     size, root = checkpoint(where, note, vkey, policy)
     if entry is None: raise Bad("missing", where, "holds no entry, only the place of one")
     if index >= size or climb(leaf_hash(entry), index, size, path) != root: raise Bad("tree", where, f"leads from entry {index} elsewhere")
@@ -215,7 +212,7 @@ def verify(log, vkey, since=(), policy=None):
             if not data.startswith(b"".join(row[first:first + 256])): raise Bad("tree", place, "holds other hashes than the entries give")
     if root_of(leaves) != root: raise Bad("tree", f"{log}/checkpoint", "signs another root than that of the entries")
     for where, older, old_root in since:
-        if older > size or root_of(leaves[:older]) != old_root: raise Bad("rewritten", where, f"signs {older} entries that are not first here")
+        if older > size or root_of(leaves[:older]) != old_root: raise Bad("rewritten", where, f"signs {older} entries that are not the first of these {size}")
     checkpoint(f"{log}/checkpoint", note, vkey, policy, story.now)
     if story.end_window(): raise Bad("ratchet_late", log, "the keys of its last window are late")
     live = story.until.keys() - story.purged
@@ -225,25 +222,28 @@ def verify(log, vkey, since=(), policy=None):
         place = f"{log}/policies/{digest}.json"
         if hashlib.sha256(fetch(place)).hexdigest() != digest: raise Bad("damaged", place, "is not the policy of its name")
     return dict(story.counts, entries=size, live=len(live), excused=story.excused)
-
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("log", nargs="?")
     parser.add_argument("--since", action="append", default=[])
-    for flag in ("--key", "--policy", "--proof"): parser.add_argument(flag, required=flag == "--key")
+    for flag in ("--key", "--policy", "--proof", "--ref"): parser.add_argument(flag, required=flag == "--key")
     asked = parser.parse_args()
     try:
+        if os.path.isfile(asked.key): asked.key = fetch(asked.key).decode().split("\n")[0]
         signed(asked.key, 1, b"", [])
         if not asked.log and not asked.proof: raise ValueError("a log or a proof is wanted")
         policy = fetch(asked.policy).decode() if asked.policy else None
+        if policy is not None: quorum(policy, b"", [], 0)  # Whether it is a policy at all.
         since = [(where, *checkpoint(where, fetch(where), asked.key)) for where in asked.since]
         if asked.proof:
             entry, index, size, root = prove(asked.proof, fetch(asked.proof), asked.key, policy)
             since.append((asked.proof, size, root))
-            print(f"good: {asked.proof}: entry {index} of {size}: {entry}")
+            told = json.loads(entry)
+            if asked.ref not in (None, told.get("ref")): raise Bad("entry", asked.proof, f"is not about {asked.ref}: {entry}")
+            print(f"good: {asked.proof}: entry {index} of {size}: {entry}", "" if told["op"] == "token.purged" else " (this proves no purge)", sep="")
         if asked.log:
-            figures = verify(asked.log.rstrip("/"), asked.key, since, policy)
-            print(f"good: {asked.key.split('+')[0]}:", ", ".join(f"{count} {name}" for name, count in sorted(figures.items())))
+            told = ", ".join(f"{count} {name}" for name, count in sorted(verify(asked.log.rstrip("/"), asked.key, since, policy).items()))
+            print(f"good: {asked.key.split('+')[0]}: {told}; {len(since)} older checkpoints hold", *["the witnesses too"] if policy else [], sep="; ")
     except ValueError as error: parser.error(str(error))
     except Bad as bad: sys.exit("".join(c if c.isprintable() else "?" for c in "bad: " + ": ".join(map(str, bad.args))))
 if __name__ == "__main__": main()

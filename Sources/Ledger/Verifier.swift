@@ -76,7 +76,8 @@ public struct Verifier: Sendable {
         guard head.size <= size else {
             throw VerificationFailure(
                 .rewritten,
-                "signs \(head.size) entries where this copy of the log has \(size): it was cut back, or the copy lags", file: checkpoint.name)
+                "signs \(head.size) entries where this copy of the log has \(size): it was cut back, or the copy lags",
+                file: checkpoint.name)
         }
         return TreeCheck.Older(name: checkpoint.name, size: head.size, root: head.root)
     }
