@@ -116,8 +116,9 @@ export class Auditor {
         this.#step('edge', 'good', 'The tiles that every new entry builds on give the signed root.');
         await this.#compare(tiles);
 
+        this.#step('entries', 'running');
         if (head.size > mostEntries) {
-            throw new Unable(`This log has ${head.size} entries; this page checks ${mostEntries} at most. mayfly audit verify checks any number.`);
+            throw new Unable(`This log has ${count(head.size)} entries; this page checks ${count(mostEntries)} at most. mayfly audit verify checks any number.`);
         }
         await this.#entries(tiles);
         this.#conclude();

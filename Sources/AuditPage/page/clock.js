@@ -11,6 +11,8 @@ export class Clock {
     #resolution = 60;
     // Those that may still excuse something, by both of their times. A start that a former one outdoes is not kept.
     #starts = [];
+    /** Those before it excuse nothing any more. */
+    #past = 0;
 
     /** The latest second at which an entry of this window can have happened. */
     get latest() {
@@ -21,16 +23,18 @@ export class Clock {
     advance(at) {
         this.#before = this.at;
         this.at = at;
-        let past = 0;
-        while (past < this.#starts.length && this.#starts[past].excusesTo + epochLength < at) past += 1;
-        if (past > 0) this.#starts.splice(0, past);
+        while (this.#past < this.#starts.length && this.#starts[this.#past].excusesTo + epochLength < at) this.#past += 1;
+        if (2 * this.#past > this.#starts.length) {
+            this.#starts.splice(0, this.#past);
+            this.#past = 0;
+        }
     }
 
     /** A broker has started in this window; its windows are that long from now on. */
     start(resolution) {
         this.#resolution = Math.max(resolution, 1);
         const excusesTo = this.at + Math.ceil(grace / this.#resolution) * this.#resolution;
-        const last = this.#starts.at(-1);
+        const last = this.#past < this.#starts.length ? this.#starts.at(-1) : undefined;
         if (last && last.excusesTo >= excusesTo) return;
         if (last?.silentFrom === this.#before) this.#starts.pop();
         this.#starts.push({ silentFrom: this.#before, excusesTo });
@@ -42,11 +46,11 @@ export class Clock {
      */
     lateness(due, hold = 0) {
         if (this.at <= due + grace) return 'ontime';
-        let low = 0, high = this.#starts.length;
+        let low = this.#past, high = this.#starts.length;
         while (low < high) {
             const middle = low + high >> 1;
             if (this.#starts[middle].silentFrom < due) low = middle + 1; else high = middle;
         }
-        return low > 0 && this.at <= this.#starts[low - 1].excusesTo + hold ? 'excused' : 'late';
+        return low > this.#past && this.at <= this.#starts[low - 1].excusesTo + hold ? 'excused' : 'late';
     }
 }

@@ -7,7 +7,7 @@ import { rootOf, rootsOfProof } from './tree.js';
 
 /** Reads and opens the checkpoint. */
 export async function readHead(source, key) {
-    const bytes = await source.read('checkpoint', longestNote);
+    const bytes = await source.read('checkpoint', longestNote + 1, true);
     if (!bytes) throw new Finding('missing', 'is missing', { file: 'checkpoint' });
     const head = await openCheckpoint(bytes, key);
     if (!head) throw new Finding('signature', `is no checkpoint that ${key.name} has signed with this key`, { file: 'checkpoint' });

@@ -56,8 +56,10 @@ class AuditPage {
         const witnesses = (await Promise.all(this.memory.witnesses.split('\n').map(readKey))).filter(Boolean);
         this.verdict.set('checking', 'Reading the log.');
         Object.assign(this, { size: 0, read: 0, isDone: false, to: null, next: null });
+        const hadFocus = document.activeElement === byID('again');
         byID('stop').hidden = false;
         byID('again').hidden = true;
+        if (hadFocus) byID('stop').focus();
         // A file's threads may not start others.
         const threads = this.log.isFile ? 0 : Math.min(4, Math.max(1, navigator.hardwareConcurrency ?? 2));
         const kept = this.memory.head(this.key)?.note ?? null;
