@@ -58,8 +58,9 @@ struct LogCopy {
         for _ in 0..<TilePath.fullWidth where position + 2 <= bundle.count {
             let end = position + 2 + (Int(bundle[position]) << 8 | Int(bundle[position + 1]))
             guard end <= bundle.count else { break }
-            if case .policyLoaded(_, let policy)? = try? Entry(canonical: bundle.span.extracting(position + 2..<end)).op {
-                found.append(policy)
+            switch try? Entry(canonical: bundle.span.extracting(position + 2..<end)).op {
+            case .policyLoaded(_, let policy), .brokerStarted(_, _, let policy, _): found.append(policy)
+            default: break
             }
             position = end
         }

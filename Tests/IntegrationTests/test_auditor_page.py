@@ -295,13 +295,15 @@ def test_keys_and_heads_that_the_visitor_brings(site, browser):
     witness, stranger = logs.Key("witness.test/w1", bytes(range(1, 33)), 4), logs.Key("witness.test/w2", bytes(range(2, 34)), 4)
     shutil.rmtree(site.folder / "brought", ignore_errors=True)
     log = logs.make(site.folder / "brought", logs.story(300, seed=3), witnesses=(witness, stranger))
+    head, end = logs.head(300, log.tree.root()), logs.START + 7200 * 3
+    (site.folder / "brought/checkpoint").write_bytes(logs.note(head, log.key, witness, stranger, time=end))
     site.add_page("brought", log.vkey)
     (site.folder / "brought/ledger.vkey").unlink()
 
     def give(form, text):
+        page.value("document.documentElement.dataset.verdict = 'checking'")  # It was another check's.
         page.value(f"document.querySelector('#{form} textarea').value = {json.dumps(text)}")
         page.value(f"document.querySelector('#{form} button').click()")
-        page.wait("document.getElementById('stop').hidden")
         return Checked(page)
 
     page, checked = visit(browser, site.url("brought"))
@@ -315,7 +317,11 @@ def test_keys_and_heads_that_the_visitor_brings(site, browser):
         checked = give("witness-form", f"{witness.vkey}\n")
         text = page.text("#cosignatures")
         assert checked.verdict == "good" and text.count("holds") == 1 and text.count("not checked") == 1, text
-        assert "2026-01-01 00:00:00 UTC" in text
+        assert logs.moment(end).replace("T", " ").replace("Z", " UTC") in text
+        # A date before the last entry: one of the two clocks lied.
+        (site.folder / "brought/checkpoint").write_bytes(logs.note(head, log.key, witness, stranger, time=logs.START))
+        page.value("document.getElementById('again').click()")
+        assert Checked(page).verdict == "good" and "date does not fit" in page.text("#cosignatures")
         # An older head of this log, a head of another history, and no head at all.
         assert give("other-form", log.checkpoints[1].decode()).verdict == "good"
         lie = logs.checkpoint(logs.Tree(rewritten(log.entries)), log.key).decode()
@@ -325,13 +331,13 @@ def test_keys_and_heads_that_the_visitor_brings(site, browser):
         assert give("other-form", "hello").verdict == "unsure"
         assert give("other-form", "").verdict == "good"
         # A witness whose signature does not hold.
-        note = (site.folder / "brought/checkpoint").read_text().splitlines(keepends=True)
-        swapped = note[-2].replace("w1", "w2").split(" ")[2], note[-1].split(" ")[2]
-        broken = log.checkpoints[0].decode().splitlines(keepends=True)[-2]
-        (site.folder / "brought/checkpoint").write_text("".join(note[:-2]) + broken + note[-1])
+        key, first, second = logs.note(head, log.key, witness, stranger, time=end).split(b"\n\n")[1].splitlines(keepends=True)
+        broken = logs.note(logs.head(299, bytes(32)), witness, time=end).splitlines(keepends=True)[-1]
+        assert broken != first
+        (site.folder / "brought/checkpoint").write_bytes(head + b"\n" + key + broken + second)
         page.value("document.getElementById('again').click()")
         checked = Checked(page)
-        assert swapped and checked.verdict == "bad" and "witness.test/w1" in checked.findings, checked
+        assert checked.verdict == "bad" and "signature" in checked.findings and "witness.test/w1" in checked.findings, checked
 
 
 # No verdict

@@ -8,7 +8,7 @@ const keySpellings = keyNames.map((name) => utf8(`"${name}":`));
 const Key = Object.freeze(Object.fromEntries(keyNames.map((name, number) => [name, number])));
 const opNumbers = new Map(ops.map((one, number) => [one.name, number]));
 const choiceNumbers = ops.map((one) => one.choices && new Map(one.choices.map((choice, number) => [choice, number])));
-const longestText = 128;
+const longestText = 128, longestWindow = 3_600;
 const hexValues = new Int8Array(256).fill(-1);
 for (let digit = 0; digit < 16; digit++) hexValues['0123456789abcdef'.charCodeAt(digit)] = digit;
 
@@ -54,7 +54,8 @@ export class EntryReader {
                 case Key.until: this.until = this.#time(); break;
                 case Key.ref: this.#id(this.ref); break;
                 case Key.job: this.#id(this.job); break;
-                case Key.count: case Key.resolution: case Key.generation: this.number = this.#number(0xffffffff); break;
+                case Key.count: case Key.generation: this.number = this.#number(0xffffffff); break;
+                case Key.resolution: if ((this.number = this.#number(longestWindow)) === 0) this.#wrong(); break;
                 case Key.epoch: this.number = this.#number(Number.MAX_SAFE_INTEGER); break;
                 case Key.status: this.number = this.#number(999); break;
                 case Key.name: case Key.next: case Key.node: case Key.template: this.text = this.#text(); break;

@@ -27,6 +27,7 @@ export class Figures {
         if (series) this.#timeline.add(series, at);
         const add = (map, name, count) => map.set(name, (map.get(name) ?? 0) + count);
         if (op === Op.started) this.#starts += 1;
+        if (op === Op.started || op === Op.policyLoaded) this.#name(columns.rare.get(place).policy);
         if (op === Op.closed) this.#next ??= columns.rare.get(place).text;
         if (op === Op.delivered) add(this.#outcomes, `delivered (${columns.number[place]})`, 1);
         if (op === Op.failed) add(this.#outcomes, `${reasons[choice]} (${columns.number[place] || 'no answer'})`, 1);
@@ -34,8 +35,12 @@ export class Figures {
         if (op === Op.policyLoaded) this.#loaded(columns.rare.get(place), at, columns.first + place);
     }
 
-    #loaded({ text: name, policy: digest }, from, index) {
+    /** A policy that the log must have. */
+    #name(digest) {
         if (this.digests.size <= mostPolicies) this.digests.add(digest);
+    }
+
+    #loaded({ text: name, policy: digest }, from, index) {
         const last = this.policies.at(-1);
         if ((last?.digest !== digest || last.name !== name) && this.policies.length < mostPolicies) this.policies.push({ digest, name, from, index });
     }

@@ -25,7 +25,8 @@ export async function readCosignatures(head, key, witnesses) {
         if (verdict === 'bad') {
             throw new Finding('signature', `holds a signature of the witness ${witness.name} that is not its own`, { file: 'checkpoint' });
         }
-        list.push({ name: signature.name, id: hex(signature.id), at: cosignedAt(signature.bytes), state: verdict });
+        const at = cosignedAt(signature.bytes);
+        list.push({ name: signature.name, id: hex(signature.id), at: at === null ? null : Number(at), state: verdict });
     }
     return list;
 }

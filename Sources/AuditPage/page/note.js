@@ -7,6 +7,8 @@ import { sha256 } from './tree.js';
 export const longestNote = 65_536;
 const mostSignatures = 64;
 const ed25519 = 1, cosignature = 4;
+/** Sizes and times go as far as numbers go in every language that reads logs. */
+const tooLarge = 2n ** 63n;
 
 // Not empty, no white space, no control character, no plus sign.
 const isName = (text) => text.length > 0 && !/[\p{White_Space}\u0000-\u001f\u007f+]/u.test(text);
@@ -45,21 +47,22 @@ export function readCheckpoint(text) {
     const [origin, size, root, end, ...more] = text.split('\n');
     const hash = root === undefined ? null : fromBase64(root);
     if (end !== '' || more.length > 0 || !isName(origin) || !/^(0|[1-9][0-9]{0,19})$/.test(size) || hash?.length !== 32) return null;
-    if (BigInt(size) >= 2n ** 64n) return null;
+    if (BigInt(size) >= tooLarge) return null;
     return { origin, size: Number(size), root: hash };
 }
 
-/** Unix seconds at which a witness says it signed; null if these bytes are no cosignature. */
+/** Unix seconds at which a witness says it signed, as a BigInt; null if these bytes are no cosignature. */
 export function cosignedAt(signature) {
     if (signature.length !== 72) return null;
-    return Number(new DataView(signature.buffer, signature.byteOffset).getBigUint64(0));
+    const seconds = new DataView(signature.buffer, signature.byteOffset).getBigUint64(0);
+    return seconds < tooLarge ? seconds : null;
 }
 
 async function isValid(key, signature, text) {
     let message = utf8(text), bytes = signature;
     if (key.type === cosignature) {
-        if (signature.length !== 72) return false;
-        const seconds = new DataView(signature.buffer, signature.byteOffset).getBigUint64(0);
+        const seconds = cosignedAt(signature);
+        if (seconds === null) return false;
         message = utf8(`cosignature/v1\ntime ${seconds}\n${text}`);
         bytes = signature.subarray(8);
     }

@@ -45,6 +45,7 @@ class AuditPage {
     async check() {
         this.worker?.terminate();
         this.worker = null;
+        this.verdict.set('checking', 'Reading the log.');
         this.steps.clear();
         this.verdict.clear();
         this.figures.clear();
@@ -54,8 +55,7 @@ class AuditPage {
         if (!this.key) return this.giveUp('No key came with this log. Paste the one that its operator published, below.');
         if (!await readKey(this.key)) return this.giveUp('The key is malformed, or its id is not its own. Paste the one that the operator published, below.');
         const witnesses = (await Promise.all(this.memory.witnesses.split('\n').map(readKey))).filter(Boolean);
-        this.verdict.set('checking', 'Reading the log.');
-        Object.assign(this, { size: 0, read: 0, isDone: false, to: null, next: null });
+        Object.assign(this, { size: 0, read: 0, isDone: false, to: null, next: null, cosignatures: null });
         const hadFocus = document.activeElement === byID('again');
         byID('stop').hidden = false;
         byID('again').hidden = true;
@@ -78,7 +78,10 @@ class AuditPage {
                 this.verdict.progress(0, message.size);
                 break;
             case 'step': this.step(message); break;
-            case 'cosignatures': this.steps.showCosignatures(message.list); break;
+            case 'cosignatures':
+                this.cosignatures = message.list;
+                this.steps.showCosignatures(message.list);
+                break;
             case 'evidence': this.verdict.showEvidence(message.old, message.now, this.key); break;
             case 'keep':
                 this.memory.keep(this.key, message.note);
@@ -107,6 +110,7 @@ class AuditPage {
         this.isDone = true;
         this.steps.end();
         this.figures.showPolicies();
+        if (this.cosignatures) this.steps.showCosignatures(this.cosignatures, this.to ?? 0);
         this.verdict.showFindings(findings, count);
         this.idle();
         if (findings.length > 0) return this.verdict.set('bad', this.wrong(findings[0], count));

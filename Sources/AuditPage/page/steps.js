@@ -18,6 +18,9 @@ const states = new Map([
     ['none', '– nothing yet'],
 ]);
 
+/** A cosignature is dated from this much before the last entry to this much ahead of now. */
+const dateSlack = 600;
+
 export class Steps {
     #states = new Map();
 
@@ -46,11 +49,13 @@ export class Steps {
         return this.#states.size === titles.size && [...this.#states.values()].every((state) => state === 'good' || state === 'none');
     }
 
-    /** Who else signed the head. `list`: what readCosignatures() says. */
-    showCosignatures(list) {
+    /** Who else signed the head. `list`: what readCosignatures() says; `last`: the last entry's time, once it is known. */
+    showCosignatures(list, last = 0) {
+        const now = Date.now() / 1000, fits = (at) => at >= last - dateSlack && at <= now + dateSlack;
         const items = list.map(({ name, id, at, state }) => element('li', {}, element('span', { class: 'id' }, `${name} (${id})`),
             at === null ? ': a signature of a kind that this page does not know' : `: saw this head at ${time(at)}; `
-                + (state === 'good' ? 'its signature holds' : 'not checked: give its key below')));
+                + (state !== 'good' ? 'not checked: give its key below' : fits(at) ? 'its signature holds'
+                    : 'its signature holds, but its date does not fit: before the last entry, or in the future')));
         fill('cosignatures', element('h3', {}, 'Witnesses'),
             list.length === 0 ? element('p', { class: 'quiet' }, 'Nobody else has signed this head.') : element('ul', {}, items));
     }

@@ -21,7 +21,7 @@ export class Story {
     sealedIn = new Growing(Float64Array);
     #jobs = new IDTable();
     #refOfJob = new Growing(Int32Array);
-    /** All epochs up to this one have no key any more; null until the log speaks of a running broker or of keys. */
+    /** All epochs up to this one have no key any more; null before the first entry. */
     #destroyed = null;
     #destroyedBefore = null;
     #toldOfRatchet = false;
@@ -48,12 +48,10 @@ export class Story {
             this.#destroyedBefore = this.#destroyed;
         }
         this.size += 1;
+        // A broker that keeps the rule begins a log without the keys of two epochs ago.
+        this.#destroyed ??= Math.max(Math.floor(at / epochLength), 2) - 2;
         switch (op) {
-            case Op.started:
-                this.clock.start(number);
-                // A broker that keeps the rule starts without the keys of two epochs ago.
-                this.#destroyed ??= Math.max(Math.floor(at / epochLength), 2) - 2;
-                break;
+            case Op.started: this.clock.start(number); break;
             case Op.ratcheted: this.#ratchet(number, index); break;
             case Op.closed: this.#isClosed = true; break;
             case Op.sealed: return this.#seal(columns, place, index);
@@ -151,7 +149,7 @@ export class Story {
             this.found('ratchet_early', 'claims that the keys of an epoch are destroyed that is not over', index);
             return;
         }
-        this.#destroyed = Math.max(this.#destroyed ?? 0, epoch);
+        this.#destroyed = Math.max(this.#destroyed, epoch);
         this.#toldOfRatchet = false;
     }
 
@@ -159,7 +157,7 @@ export class Story {
     #closeWindow(index) {
         if (this.#destroyedBefore === null || this.#toldOfRatchet) return;
         const due = (this.#destroyedBefore + 4) * epochLength;
-        if (this.clock.lateness(due, epochLength) !== 'late') return;
+        if (!this.clock.isRatchetLate(due)) return;
         this.found('ratchet_late', `by ${time(this.clock.at)} the keys of epoch ${this.#destroyedBefore + 1} should be destroyed`, index);
         this.#toldOfRatchet = true;
     }
