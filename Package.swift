@@ -28,9 +28,8 @@ let auditPage: [Resource] =
     [.embedInCode("index.html"), .embedInCode("page/style.css")]
     + [
         "auditor", "bundles", "bytes", "charts", "clock", "columns", "dom", "entry", "figures", "figuresview", "findings",
-        "format",
-        "head", "idtable", "lifeview", "lives", "memory", "note", "place", "pool", "source", "start", "steps", "story", "tiles",
-        "timeline", "tree", "verdict", "vocabulary", "worker",
+        "format", "growth", "head", "idtable", "lifeview", "lives", "memory", "note", "place", "pool", "source", "start",
+        "steps", "story", "tiles", "timeline", "tree", "trust", "verdict", "vocabulary", "worker",
     ].map { .embedInCode("page/\($0).js") }
 
 let package = Package(

@@ -30,10 +30,12 @@ public enum AuditPage {
         ("idtable", PackageResources.idtable_js), ("clock", PackageResources.clock_js), ("format", PackageResources.format_js),
         ("story", PackageResources.story_js), ("timeline", PackageResources.timeline_js),
         ("figures", PackageResources.figures_js), ("lives", PackageResources.lives_js), ("head", PackageResources.head_js),
+        ("growth", PackageResources.growth_js),
         ("auditor", PackageResources.auditor_js), ("worker", PackageResources.worker_js), ("dom", PackageResources.dom_js),
         ("charts", PackageResources.charts_js), ("figuresview", PackageResources.figuresview_js),
         ("lifeview", PackageResources.lifeview_js), ("steps", PackageResources.steps_js),
         ("verdict", PackageResources.verdict_js), ("memory", PackageResources.memory_js), ("place", PackageResources.place_js),
+        ("trust", PackageResources.trust_js),
         ("start", PackageResources.start_js),
     ].map { File(path: "page/\($0).js", bytes: $1) }
 

@@ -1,10 +1,11 @@
 // The whole check of a log, in a thread of its own: quick answers first, then every entry. Tells the page of each step.
 
-import { equal, hex, utf8 } from './bytes.js';
+import { hex, utf8 } from './bytes.js';
 import { checkBundle } from './bundles.js';
 import { Figures, mostPolicies } from './figures.js';
 import { Finding, told, Unable } from './findings.js';
 import { count, counted } from './format.js';
+import { Growth } from './growth.js';
 import { checkContinues, checkEdge, readCosignatures, readHead } from './head.js';
 import { Lives } from './lives.js';
 import { openCheckpoint, readKey } from './note.js';
@@ -12,7 +13,7 @@ import { failureOf, Pool } from './pool.js';
 import { sourceOf } from './source.js';
 import { retentionCodes, Story } from './story.js';
 import { policyPath, Tiles } from './tiles.js';
-import { rootOf, sha256, treeHash } from './tree.js';
+import { sha256 } from './tree.js';
 
 /** Beyond this the page would need more memory than a tab has. */
 export const mostEntries = 20_000_000;
@@ -155,7 +156,7 @@ export class Auditor {
     }
 
     async #entries(tiles) {
-        const { size } = this.head, full = Math.floor(size / 256), levels = [[]];
+        const { size, root } = this.head, full = Math.floor(size / 256), growth = new Growth(tiles);
         for (const step of ['lives', 'retention', 'entries']) this.#step(step, 'running');
         // The last files first: a log that grows may drop them.
         const tail = size % 256 === 0 ? null : checkBundle(tiles, full).catch((error) => ({ failure: told(error) }));
@@ -163,20 +164,14 @@ export class Auditor {
         let toldAt = 0;
         for await (const result of this.pool.results(size, full)) {
             this.#admit(result);
-            await this.#grow(tiles, levels, 1, result.hash);
+            await growth.add(result.hash);
             if (performance.now() - toldAt < tellEveryMs) continue;
             toldAt = performance.now();
             this.#tellFigures(false, false);
         }
-        if (tail) {
-            const result = await tail;
-            this.#admit(result);
-            levels[0] = result.hashes;
-        }
-        await this.#partials(tiles, levels);
-        if (!equal(await rootOf(levels), this.head.root)) {
-            throw new Finding('tree', 'signs another root than the entries give', { file: 'checkpoint' });
-        }
+        const last = await tail;
+        if (last) this.#admit(last);
+        await growth.finish(last?.hashes ?? [], root);
         this.story.finish();
         this.isRead = true;
         this.#tellFigures(true, true);
@@ -198,31 +193,6 @@ export class Auditor {
         if (failure) throw failure;
     }
 
-    /** Adds a full tile's hash to the level above it, and checks the tile there once it is full. */
-    async #grow(tiles, levels, level, hash) {
-        levels[level] ??= [];
-        levels[level].push(hash);
-        if (levels[level].length < 256) return;
-        const hashes = levels[level];
-        levels[level] = [];
-        const index = Math.floor(this.story.size / 256 ** (level + 1)) - 1;
-        this.#same(await tiles.hashes(level, index), hashes, tiles.path(level, index));
-        await this.#grow(tiles, levels, level + 1, await treeHash(hashes));
-    }
-
-    async #partials(tiles, levels) {
-        for (let level = 1; level < levels.length; level++) {
-            if (levels[level].length === 0) continue;
-            const index = Math.floor(this.head.size / 256 ** (level + 1));
-            this.#same(await tiles.tile(level, index), levels[level], tiles.path(level, index));
-        }
-    }
-
-    #same(tile, hashes, file) {
-        const place = hashes.findIndex((hash, number) => !equal(hash, tile[number]));
-        if (place >= 0) throw new Finding('tree', `holds a hash, number ${place}, that the entries do not give`, { file });
-    }
-
     async #policies() {
         this.#step('policies', 'running');
         const { digests } = this.figures;
@@ -242,10 +212,11 @@ export class Auditor {
     /** Every entry has been read: what each of the steps came to that judge them. */
     #conclude() {
         const { counts, refs } = this.story, size = this.head.size;
+        const excused = counts.excused ? `, ${count(counts.excused)} of them late and excused because no broker ran` : '';
         const good = {
             entries: `All ${counted(size, 'entry', 'entries')}, in their one spelling and in order of time, give every tile and the signed root.`,
             lives: `${counted(refs.count, 'token')}: each sealed once, opened only while it lived, each push with at most one outcome, purged at most once.`,
-            retention: `${count(counts.purged)} purged on time${counts.excused ? `, ${count(counts.excused)} of them late and excused because no broker ran` : ''}; keys destroyed on time.`,
+            retention: `${count(counts.purged)} purged on time${excused}; keys destroyed on time.`,
         };
         for (const [step, words] of Object.entries(good)) {
             const isBad = this.failing.has(step);

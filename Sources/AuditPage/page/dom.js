@@ -15,6 +15,14 @@ function filled(node, attributes, children) {
 export const element = (name, attributes = {}, ...children) => filled(document.createElement(name), attributes, children);
 export const drawn = (name, attributes = {}, ...children) => filled(document.createElementNS(SVG, name), attributes, children);
 
+/** Takes over an event of the element with that id. */
+export function on(id, event, action) {
+    byID(id).addEventListener(event, (happening) => {
+        happening.preventDefault();
+        action();
+    });
+}
+
 export const byID = (id) => document.getElementById(id);
 export const fill = (id, ...children) => byID(id).replaceChildren(...children.flat().filter(Boolean));
 

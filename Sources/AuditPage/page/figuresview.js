@@ -30,7 +30,8 @@ export class FiguresView {
             ['delivered', count(counts.delivered)], ['failed', count(counts.failed)], ['starts of a broker', count(starts)],
             ...(next === null ? [] : [['closed; goes on as', next]]),
         ];
-        fill('facts', element('dl', { class: 'facts' }, facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value)))));
+        const fact = ([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value));
+        fill('facts', element('dl', { class: 'facts' }, facts.map(fact)));
         if (!isFinal) return;
         fill('timeline', size > 0 ? timelineChart(figures.timeline) : null);
         fill('live', figures.live ? this.#live(figures.live, to) : null);
@@ -53,7 +54,8 @@ export class FiguresView {
             bar((now - sealed) / Math.max(1, until - sealed)),
         ]);
         return [
-            ...barTable('Live tokens and their deadlines', `By the time left at the log's last entry, ${time(now)}`, left.filter(([, number]) => number > 0), 'No token is live.'),
+            ...barTable('Live tokens and their deadlines', `By the time left at the log's last entry, ${time(now)}`,
+                left.filter(([, number]) => number > 0), 'No token is live.'),
             rows.length === 0 ? null : element('details', {}, element('summary', {}, `The ${rows.length} whose time is up first`),
                 table('Soonest first; the bar shows how much of its life has passed', [['reference'], ['sealed'], ['must end by'], ['that is'], ['']], rows)),
         ];
@@ -62,9 +64,9 @@ export class FiguresView {
     #slowest(slowest) {
         const heading = element('h3', {}, 'Slowest purges');
         if (slowest.length === 0) return [heading, element('p', { class: 'quiet' }, 'No token was purged later than at its end.')];
-        const rows = slowest.map(({ ref, until, delay, lateness, cause }) => [
-            this.#ref(ref), time(until), `${span(delay)} later${lateness === 'excused' ? ', excused' : lateness === 'late' ? ', too late' : ''}`, cause, bar(delay / grace),
-        ]);
+        const judged = { ontime: '', excused: ', excused', late: ', too late' };
+        const rows = slowest.map(({ ref, until, delay, lateness, cause }) =>
+            [this.#ref(ref), time(until), `${span(delay)} later${judged[lateness]}`, cause, bar(delay / grace)]);
         return [heading, table(`How long after its end a token was purged; ${span(grace)} is the bound, unless no broker ran`,
             [['reference'], ['end'], ['purged'], ['cause'], ['']], rows)];
     }

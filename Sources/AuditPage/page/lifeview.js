@@ -20,7 +20,8 @@ export function showLife(ref, life, readSoFar, isAll) {
     }
     const rows = life.rows.map((row) => [time(row.at), words.get(row.op)?.(row) ?? row.op, String(row.index)]);
     const purged = life.rows.find((row) => row.op === 'token.purged');
-    const end = purged ? (purged.at > life.until ? `It was destroyed ${span(purged.at - life.until)} after its end.` : `It was destroyed ${span(life.until - purged.at)} before its end.`)
+    const late = purged ? purged.at - life.until : 0;
+    const end = purged ? `It was destroyed ${span(Math.abs(late))} ${late > 0 ? 'after' : 'before'} its end.`
         : `It has not been destroyed${isAll ? '' : ', as far as the log is read'}.`;
     fill('life', element('p', {}, element('code', {}, ref)), element('p', {}, `Must end by ${time(life.until)}. ${end}`),
         table('Times are starts of windows', [['time'], ['what'], ['entry', true]], rows));

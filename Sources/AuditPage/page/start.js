@@ -1,6 +1,6 @@
 // The page: starts a check, shows what it says, and takes the visitor's wishes.
 
-import { byID, element, fill } from './dom.js';
+import { byID, element, fill, on } from './dom.js';
 import { FiguresView } from './figuresview.js';
 import { counted, span, time } from './format.js';
 import { showLife } from './lifeview.js';
@@ -9,6 +9,7 @@ import { readKey } from './note.js';
 import { findLog } from './place.js';
 import { startThread } from './pool.js';
 import { Steps } from './steps.js';
+import { Trust } from './trust.js';
 import { Verdict } from './verdict.js';
 
 const silentAfter = 900;
@@ -18,55 +19,66 @@ class AuditPage {
     steps = new Steps();
     verdict = new Verdict((ref) => this.search(ref));
     figures = new FiguresView((ref) => this.search(ref));
-    memory = new Memory(this.log.isFile ? `file ${location.pathname}` : this.log.place.base);
-    others = [];
+    trust = new Trust(this.log, new Memory(this.log.isFile ? `file ${location.pathname}` : this.log.place.base), () => this.check());
     worker = null;
-    serverKey = null;
+    turn = 0;
 
-    async begin() {
-        this.listen();
+    begin() {
+        on('again', 'click', () => this.check());
+        on('stop', 'click', () => this.giveUp(`Stopped after ${counted(this.read, 'entry', 'entries')}. This is no verdict on the log.`));
+        on('search', 'submit', () => this.search(byID('ref').value));
         byID('about').textContent = this.log.about;
-        byID('witnesses').value = this.memory.witnesses;
-        this.steps.clear();
-        this.verdict.set('checking', '');
-        if (!globalThis.isSecureContext || !globalThis.crypto?.subtle) {
-            return this.giveUp('Browsers check signatures only on pages that came over https or from this machine. Open this page over https.');
-        }
-        try {
-            this.serverKey = await this.log.key();
-        } catch (error) {
-            return this.giveUp(`${error.message}. Nothing was checked; try again.`);
-        }
-        this.key = this.log.isFile && !this.memory.isOwnKey ? this.serverKey : this.memory.key ?? this.serverKey;
-        await this.check();
+        this.check();
     }
 
-    /** One whole check, from the head on. */
+    /** One whole check, from the key on. */
     async check() {
-        this.worker?.terminate();
-        this.worker = null;
-        this.verdict.set('checking', 'Reading the log.');
-        this.steps.clear();
-        this.verdict.clear();
-        this.figures.clear();
-        fill('origin');
-        fill('life');
-        this.showKey();
-        if (!this.key) return this.giveUp('No key came with this log. Paste the one that its operator published, below.');
-        if (!await readKey(this.key)) return this.giveUp('The key is malformed, or its id is not its own. Paste the one that the operator published, below.');
-        const witnesses = (await Promise.all(this.memory.witnesses.split('\n').map(readKey))).filter(Boolean);
-        Object.assign(this, { size: 0, read: 0, isDone: false, to: null, next: null, cosignatures: null });
+        const turn = ++this.turn;
+        this.reset();
+        const trouble = await this.prepare();
+        // Meanwhile the visitor may have asked for another.
+        if (turn !== this.turn) return;
+        if (trouble) return this.giveUp(trouble);
+        const witnesses = await this.trust.witnesses();
+        if (turn !== this.turn) return;
         const hadFocus = document.activeElement === byID('again');
         byID('stop').hidden = false;
         byID('again').hidden = true;
         if (hadFocus) byID('stop').focus();
         // A file's threads may not start others.
         const threads = this.log.isFile ? 0 : Math.min(4, Math.max(1, navigator.hardwareConcurrency ?? 2));
-        const kept = this.memory.head(this.key)?.note ?? null;
-        this.worker = startThread(this.log.program, 'auditor');
-        this.worker.onmessage = ({ data }) => this.hear(data);
-        this.worker.onerror = () => this.giveUp('The checking thread ended. It may have run out of memory, or not have been loaded.');
-        this.worker.postMessage({ order: { place: this.log.place, program: this.log.program, threads, vkey: this.key, kept, others: this.others, witnesses } });
+        const worker = startThread(this.log.program, 'auditor');
+        this.worker = worker;
+        worker.onmessage = ({ data }) => this.worker === worker && this.hear(data);
+        worker.onerror = () => this.giveUp('The checking thread ended. It may have run out of memory, or not have been loaded.');
+        const { log: { place, program }, trust: { key: vkey, kept, others } } = this;
+        worker.postMessage({ order: { place, program, threads, vkey, kept, others, witnesses } });
+    }
+
+    reset() {
+        this.worker?.terminate();
+        Object.assign(this, { worker: null, size: 0, read: 0, isDone: false, to: null, next: null, cosignatures: null });
+        this.verdict.set('checking', 'Reading the log.');
+        this.steps.clear();
+        this.verdict.clear();
+        this.figures.clear();
+        fill('origin');
+        fill('life');
+    }
+
+    /** Finds the key; returns why there can be no check, or null. */
+    async prepare() {
+        if (!globalThis.isSecureContext || !globalThis.crypto?.subtle) {
+            return 'Browsers check signatures only on pages that came over https or from this machine. Open this page over https.';
+        }
+        try {
+            await this.trust.find();
+        } catch (error) {
+            return `${error.message}. Nothing was checked; try again.`;
+        }
+        if (!this.trust.key) return 'No key came with this log. Paste the one that its operator published, below.';
+        if (await readKey(this.trust.key)) return null;
+        return 'The key is malformed, or its id is not its own. Paste the one that the operator published, below.';
     }
 
     hear(message) {
@@ -82,12 +94,8 @@ class AuditPage {
                 this.cosignatures = message.list;
                 this.steps.showCosignatures(message.list);
                 break;
-            case 'evidence': this.verdict.showEvidence(message.old, message.now, this.key); break;
-            case 'keep':
-                this.memory.keep(this.key, message.note);
-                this.memory.setKey(this.key, this.memory.isOwnKey);
-                this.showKept();
-                break;
+            case 'evidence': this.verdict.showEvidence(message.old, message.now, this.trust.key); break;
+            case 'keep': this.trust.keep(message.note); break;
             case 'figures':
                 this.read = message.figures.size;
                 this.to = message.figures.to;
@@ -121,7 +129,7 @@ class AuditPage {
     wrong({ code, detail, index }, count) {
         const place = index === null ? '' : ` at entry ${index}`;
         const more = count > 1 ? ` ${counted(count - 1, 'more finding')} below.` : '';
-        const other = code === 'signature' && this.serverKey && this.serverKey !== this.key
+        const other = code === 'signature' && this.trust.differs
             ? " The server now names another key than the one used here; if its operator announced a new log, use the server's key, below." : '';
         return `${code}${place}: ${detail}.${more}${other}`;
     }
@@ -131,15 +139,18 @@ class AuditPage {
         const isSilent = this.size > 0 && silence > silentAfter && !this.log.isFile;
         const old = this.next !== null ? ` The log is closed and goes on as ${this.next}.`
             : isSilent ? ` The last entry is ${span(silence)} old, though a running broker adds one every five minutes.` : '';
-        const key = this.memory.isOwnKey ? '' : ` The key came ${this.log.isFile ? 'with this file' : 'from the server'}: compare it with the one that the operator published.`;
-        return `${counted(this.size, 'entry', 'entries')}${this.size > 0 ? `, to ${time(this.to)}` : ''}: every step below was checked here.${old}${key}`;
+        const until = this.size > 0 ? `, to ${time(this.to)}` : '';
+        return `${counted(this.size, 'entry', 'entries')}${until}: every step below was checked here.${old} ${this.trust.caveat}`;
     }
 
     /** No verdict, and why. What was found wrong before stays. */
     giveUp(words) {
         this.steps.end();
         this.idle();
-        this.worker = this.isDone ? this.worker : null;
+        if (!this.isDone) {
+            this.worker?.terminate();
+            this.worker = null;
+        }
         if (this.verdict.kind !== 'bad') this.verdict.set('unsure', words);
     }
 
@@ -157,67 +168,6 @@ class AuditPage {
         if (!this.worker) return fill('life', element('p', {}, 'The log has not been read.'));
         this.worker.postMessage({ ref: digits });
         byID('life').scrollIntoView({ block: 'nearest' });
-    }
-
-    showKey() {
-        const differs = this.serverKey !== null && this.serverKey !== this.key;
-        byID('vkey').value = this.key ?? '';
-        byID('server-key').hidden = !differs;
-        const origin = this.memory.isOwnKey ? 'You gave this key.'
-            : `This key came ${this.log.isFile ? 'with this file' : 'from the server'}: compare it with the one that the operator published elsewhere.`;
-        byID('key-from').textContent = (this.key ? origin : 'No key came along.') + (differs && this.key ? ` The server now names another one: ${this.serverKey}` : '');
-        this.showKept();
-    }
-
-    showKept() {
-        const head = this.key ? this.memory.head(this.key) : null;
-        if (!this.memory.isThere) return fill('kept', element('p', {}, 'Nothing: this browser forbids it, so every visit is the first.'));
-        fill('kept', head ? [element('p', {}, `The head that it proved last, at ${head.at}, and the keys above.`), element('pre', { tabindex: 0 }, head.note)]
-            : element('p', {}, 'No head of this log yet.'));
-    }
-
-    async useKey(text, isOwn) {
-        const key = await readKey(text);
-        byID('key-trouble').textContent = key ? '' : 'This is no key NAME+ID+KEY, or its id is not its own.';
-        if (!key) return;
-        this.memory.setKey(key.text, isOwn);
-        this.key = key.text;
-        await this.check();
-    }
-
-    listen() {
-        const on = (id, event, action) => byID(id).addEventListener(event, (happening) => {
-            happening.preventDefault();
-            action();
-        });
-        on('again', 'click', () => this.check());
-        on('stop', 'click', () => {
-            this.worker?.terminate();
-            this.worker = null;
-            this.giveUp(`Stopped after ${counted(this.read, 'entry', 'entries')}. This is no verdict on the log.`);
-        });
-        on('search', 'submit', () => this.search(byID('ref').value));
-        on('key-form', 'submit', () => this.useKey(byID('vkey').value, true));
-        on('server-key', 'click', () => this.useKey(this.serverKey, false));
-        on('other-form', 'submit', () => {
-            // A text box drops the last newline, which is signed.
-            const note = `${byID('other').value.replaceAll('\r', '').trim()}\n`;
-            this.others = note === '\n' ? [] : [note];
-            return this.check();
-        });
-        on('witness-form', 'submit', async () => {
-            const lines = byID('witnesses').value.split('\n').map((line) => line.trim()).filter(Boolean);
-            const wrong = (await Promise.all(lines.map(async (line) => await readKey(line) ? null : line))).find(Boolean);
-            byID('witness-trouble').textContent = wrong ? `This is no key NAME+ID+KEY: ${wrong}` : '';
-            if (wrong) return;
-            this.memory.setWitnesses(lines.join('\n'));
-            await this.check();
-        });
-        on('forget', 'click', () => {
-            if (this.key) this.memory.forget(this.key);
-            byID('witnesses').value = '';
-            this.showKey();
-        });
     }
 }
 

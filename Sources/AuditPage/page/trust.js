@@ -1,0 +1,96 @@
+// What a check rests on: the key, a checkpoint from elsewhere, witnesses' keys, and what this browser keeps.
+
+import { byID, element, fill, on } from './dom.js';
+import { readKey } from './note.js';
+
+export class Trust {
+    key = null;
+    /** The key that came with the log: from its server or in its file. */
+    foundKey = null;
+    /** Notes that the visitor brought to compare with. */
+    others = [];
+
+    /** `check`: called when the visitor wants another check on other grounds. */
+    constructor(log, memory, check) {
+        Object.assign(this, { log, memory, check });
+        byID('witnesses').value = memory.witnesses;
+        on('key-form', 'submit', () => this.#use(byID('vkey').value, true));
+        on('server-key', 'click', () => this.#use(this.foundKey, false));
+        on('other-form', 'submit', () => {
+            // A text box drops the last newline, which is signed.
+            const note = `${byID('other').value.replaceAll('\r', '').trim()}\n`;
+            this.others = note === '\n' ? [] : [note];
+            check();
+        });
+        on('witness-form', 'submit', () => this.#useWitnesses(byID('witnesses').value));
+        on('forget', 'click', () => {
+            if (this.key) memory.forget(this.key);
+            byID('witnesses').value = '';
+            this.show();
+        });
+    }
+
+    /** Finds the key: the visitor's own, else the one of the last visit, else the one that comes with the log. */
+    async find() {
+        this.foundKey = await this.log.key();
+        const known = this.log.isFile && !this.memory.isOwnKey ? null : this.memory.key;
+        this.key = known ?? this.foundKey;
+        this.show();
+    }
+
+    /** Whether the log now comes with another key than the one in use. */
+    get differs() {
+        return this.foundKey !== null && this.foundKey !== this.key;
+    }
+
+    /** What to know about the key, empty if the visitor brought it. */
+    get caveat() {
+        if (this.memory.isOwnKey) return '';
+        return `The key came ${this.log.isFile ? 'with this file' : 'from the server'}: compare it with the one that the operator published.`;
+    }
+
+    async witnesses() {
+        return (await Promise.all(this.memory.witnesses.split('\n').map(readKey))).filter(Boolean);
+    }
+
+    /** The last head that this browser proved, or null. */
+    get kept() {
+        return this.key ? this.memory.head(this.key)?.note ?? null : null;
+    }
+
+    /** Keeps a head that continues the last one, and the key with it. */
+    keep(note) {
+        this.memory.keep(this.key, note);
+        this.memory.setKey(this.key, this.memory.isOwnKey);
+        this.show();
+    }
+
+    show() {
+        const field = byID('vkey');
+        if (document.activeElement !== field) field.value = this.key ?? '';
+        byID('server-key').hidden = !this.differs;
+        const origin = this.key ? this.caveat || 'You gave this key.' : 'No key came along.';
+        byID('key-from').textContent = this.differs && this.key ? `${origin} The server now names another one: ${this.foundKey}` : origin;
+        const head = this.key ? this.memory.head(this.key) : null;
+        if (!this.memory.isThere) fill('kept', element('p', {}, 'Nothing: this browser forbids it, so every visit is the first.'));
+        else if (!head) fill('kept', element('p', {}, 'No head of this log yet.'));
+        else fill('kept', element('p', {}, `The head that it proved last, at ${head.at}, and the keys above.`), element('pre', { tabindex: 0 }, head.note));
+    }
+
+    async #use(text, isOwn) {
+        const key = await readKey(text);
+        byID('key-trouble').textContent = key ? '' : 'This is no key NAME+ID+KEY, or its id is not its own.';
+        if (!key) return;
+        this.memory.setKey(key.text, isOwn);
+        this.check();
+    }
+
+    async #useWitnesses(text) {
+        const lines = text.split('\n').map((line) => line.trim()).filter(Boolean);
+        const wrong = (await Promise.all(lines.map(async (line) => await readKey(line) ? null : line))).find(Boolean);
+        byID('witness-trouble').textContent = wrong ? `This is no key NAME+ID+KEY: ${wrong}` : '';
+        if (wrong) return;
+        this.memory.setWitnesses(lines.join('\n'));
+        this.check();
+    }
+}
