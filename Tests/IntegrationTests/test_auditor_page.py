@@ -274,6 +274,31 @@ def test_a_visitor_is_a_witness(site, browser, what):
         assert page.complaints == []
 
 
+def test_the_sample_and_its_twin(site, browser):
+    """A real log, and the same after its operator dated a purge back and signed everything anew (audit/README.md)."""
+    def show(name):
+        shutil.rmtree(site.folder / "sample", ignore_errors=True)
+        shutil.copytree(REPOSITORY / "audit" / name, site.folder / "sample")
+        site.add_page("sample", (REPOSITORY / "audit/sample/ledger.vkey").read_text().strip())
+
+    show("sample-tampered")
+    page, checked = visit(browser, site.url("sample"))
+    with page:
+        assert checked.verdict == "good", "a rewritten log is right in itself"
+        kept = (REPOSITORY / "audit/sample/kept/2").read_text()
+        page.value(f"document.getElementById('other').value = {json.dumps(kept)}; document.querySelector('#other-form button').click()")
+        checked = Checked(page)
+        assert checked.verdict == "bad" and "rewritten" in checked.findings, checked
+    show("sample")
+    page, checked = visit(browser, site.url("sample"))
+    with page:
+        assert checked.verdict == "good", checked
+        show("sample-tampered")
+        page.go(site.url("sample"))
+        checked = Checked(page)
+        assert checked.verdict == "bad" and checked.bad_steps == ["memory"] and "rewritten" in checked.findings, checked
+
+
 def test_a_server_that_names_another_key(site, browser):
     log = site.make("key", 100)
     page, checked = visit(browser, site.url("key"))
