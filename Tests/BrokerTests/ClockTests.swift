@@ -70,7 +70,7 @@ import Testing
 
     @Test func aStepThatTheLogWasNotToldOfIsToldByTheNextStart() async throws {
         let kills = Kills()
-        try await play(fault: { kills.fault(at: $0) }) { broker, facts in
+        try await play(fault: kills.fault(at:)) { broker, facts in
             try await broker.start()
             try await broker.makeRoom(facts)
             await broker.advance(2_000)
