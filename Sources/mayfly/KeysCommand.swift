@@ -16,7 +16,7 @@ enum KeysCommand {
                            mayfly keys rotate --origin NEW --archive DIR [--state DIR] [--witness-policy FILE]
                       init        make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything
                       throwaway   the same, and an APNs key and certificate for the simulator: for development only
-                      rotate      close the log, move it to DIR (which must not exist) with its ledger.vkey, destroy its private key, and
+                      rotate      close the log, move it to DIR (which must not exist, or be empty) with its ledger.vkey, destroy its private key, and
                                   begin another log under NEW with another key. The broker must be stopped. After a crash run it again.
                                   The closed log's last checkpoint is cosigned as `serve` has it cosigned
                       show        what is there; nothing secret

@@ -212,11 +212,11 @@ export class Auditor {
     /** Every entry has been read: what each of the steps came to that judge them. */
     #conclude() {
         const { counts, refs } = this.story, size = this.head.size;
-        const excused = counts.excused ? `, ${count(counts.excused)} of them late and excused because no broker ran` : '';
+        const excused = counts.excused ? `, ${count(counts.excused)} late and excused because no broker ran` : '';
         const good = {
             entries: `All ${counted(size, 'entry', 'entries')}, in their one spelling and in order of time, give every tile and the signed root.`,
             lives: `${counted(refs.count, 'token')}: each sealed once, opened only while it lived, each push with at most one outcome, purged at most once.`,
-            retention: `${count(counts.purged)} purged on time${excused}; keys destroyed on time.`,
+            retention: `${count(counts.purged - counts.excused)} purged on time${excused}; keys destroyed on time.`,
         };
         for (const [step, words] of Object.entries(good)) {
             const isBad = this.failing.has(step);

@@ -10,13 +10,13 @@ export function timelineChart({ width, from, series }) {
     const buckets = Math.max(1, ...series.map(([, counts]) => counts.length));
     const step = chartWidth / buckets;
     const strips = series.flatMap(([name, counts]) => {
-        const most = Math.max(1, ...counts);
+        const most = Math.max(0, ...counts);
         const bars = counts.map((number, bucket) => number === 0 ? null : drawn('rect', {
             class: name, x: (bucket * step).toFixed(2), width: Math.max(1, step * 0.86).toFixed(2),
             y: (stripHeight * (1 - number / most)).toFixed(2), height: (stripHeight * number / most).toFixed(2),
         }));
         return [
-            element('p', { class: 'quiet' }, `${name}, at most ${count(most)} in ${span(width)}`),
+            element('p', { class: 'quiet' }, most === 0 ? `${name}: none` : `${name}, at most ${count(most)} in ${span(width)}`),
             drawn('svg', { class: 'strip', viewBox: `0 0 ${chartWidth} ${stripHeight}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }, bars),
         ];
     });

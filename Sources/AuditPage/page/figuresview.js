@@ -56,7 +56,7 @@ export class FiguresView {
         return [
             ...barTable('Live tokens and their deadlines', `By the time left at the log's last entry, ${time(now)}`,
                 left.filter(([, number]) => number > 0), 'No token is live.'),
-            rows.length === 0 ? null : element('details', {}, element('summary', {}, `The ${rows.length} whose time is up first`),
+            rows.length === 0 ? null : element('details', {}, element('summary', {}, rows.length === 1 ? 'The one whose time is up first' : `The ${rows.length} whose time is up first`),
                 table('Soonest first; the bar shows how much of its life has passed', [['reference'], ['sealed'], ['must end by'], ['that is'], ['']], rows)),
         ];
     }

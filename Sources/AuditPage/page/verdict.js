@@ -60,7 +60,8 @@ export class Verdict {
             }
         };
         fill('evidence', element('label', { for: 'proof' }, 'The evidence: the key, and the two heads that it signed'), area,
-            element('p', { id: 'proof-note', class: 'quiet' }, 'Publish both heads. Whoever has the key can see that it signed both, and that the log which is '
+            element('p', { id: 'proof-note', class: 'quiet' }, 'A log that is only shorter may be a copy that lags: look again, at the address that its operator '
+                + 'names. If it stays so, publish both heads. Whoever has the key can see that it signed both, and that the log which is '
                 + 'shown now does not begin with what the first one signs.'),
             element('p', {}, element('button', { type: 'button', click: copy }, 'Copy'), copied));
     }
