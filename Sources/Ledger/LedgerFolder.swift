@@ -98,7 +98,16 @@ public struct LedgerFolder: Sendable {
     /// Keeps a policy under its digest, durably, before the entry that names it is recorded.
     public func writePolicy(_ bytes: [UInt8]) throws(Failure) -> Digest {
         let digest = Digest.sha256(bytes.span)
-        try write([LogFile(path: TilePath.policy(digest), bytes: bytes)])
+        let file = LogFile(path: TilePath.policy(digest), bytes: bytes)
+        // Every start needs it. One that finds it there must not fail because the folder can't be written just now.
+        guard try read(file.path) == bytes else {
+            try write([file])
+            return digest
+        }
+        do {
+            try OpenFile("\(path)/\(file.path)", .read).sync()
+            try File.syncFolder(File.folder(of: "\(path)/\(file.path)"))
+        } catch { throw .io(error) }
         return digest
     }
 

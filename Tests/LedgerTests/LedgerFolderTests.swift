@@ -83,7 +83,7 @@ import Testing
             for file in second.files.dropFirst(written) {
                 let beside = "\(folder.path)/\(file.path).new"
                 try File.makeFolder(File.folder(of: beside), mode: 0o755)
-                let part = Array(file.bytes.prefix(7))
+                let part = written % 2 == 0 ? Array(file.bytes.prefix(7)) : file.bytes + file.bytes
                 try File.write(beside, part.span, mode: 0o644)
             }
             guard case .behind(let log) = try standing(second) else {
