@@ -106,8 +106,9 @@ def test_each_rule(folder, opinion, rule):
 
 
 def test_what_is_no_entry(folder, opinion):
-    for number, chance in chances("no entry", len(stories.NO_ENTRIES)):
-        what, change = stories.NO_ENTRIES[number]
+    kinds = random.Random(SEED).sample(stories.NO_ENTRIES, min(60, len(stories.NO_ENTRIES)))
+    for number, chance in chances("no entry", len(kinds)):
+        what, change = kinds[number]
         entries, place = stories.with_no_entry(chance, change)
         _, vkey = signed(folder, entries, partials=False)
         code, said = opinion("signed", vkey)
