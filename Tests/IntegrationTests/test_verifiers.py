@@ -1,16 +1,10 @@
 """Three verifiers that share no code agree on every log, good or damaged: `mayfly audit verify`, audit/verify.py, Go's sumdb."""
 
 import base64
-import gzip
 import json
 import os
-import random
 import shutil
-import tempfile
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -19,127 +13,9 @@ import ledger
 import logs
 import stories
 from mayfly import new_token
-from processes import REPOSITORY, eventually, mayfly
-from verifiers import Go, by_python, opinions, run_python, swift_can, verify
-
-SEED = int(os.environ.get("MAYFLY_TEST_SEED", 4))
-VECTORS = Path(__file__).parents[1] / "Vectors"
-
-
-@pytest.fixture(scope="module")
-def go():
-    go = Go()
-    yield go
-    go.close()
-
-
-@pytest.fixture(scope="module")
-def folder():
-    """A folder for many small files, in memory where there is such a place."""
-    shared = Path("/dev/shm")
-    path = Path(tempfile.mkdtemp(prefix="mayfly-logs-", dir=shared if os.access(shared, os.W_OK) else None))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def bases(folder):
-    return [damages.Base(folder / f"base-{count}", count, SEED + count, outages=1) for count in (40, 256, 257, 530, 1100)]
-
-
-def chances(name, count):
-    """A source of chance for each of `count` cases; a case says its own number when it fails."""
-    print(f"seed {SEED}")
-    return [(number, random.Random(f"{SEED} {name} {number}")) for number in range(count)]
-
-
-def signed(folder, entries, **more):
-    """The entries as a log of their own; returns folder and key."""
-    place = folder / "signed"
-    shutil.rmtree(place, ignore_errors=True)
-    return place, logs.write(place, stories.spelled(entries), **more)
-
-
-# What is published of the formats: every value of the vector file, for Python and Go. Swift's own tests read the same file.
-
-
-@pytest.fixture(scope="module")
-def vector():
-    return json.loads((VECTORS / "ledger.json").read_text())
-
-
-def hashes(texts):
-    return [bytes.fromhex(text) for text in texts]
-
-
-def in_base64(data):
-    return base64.b64encode(data).decode()
-
-
-def test_vectors_of_the_tree(vector, go):
-    leaves = [b"leaf-%d" % number for number in range(3)]
-    tree = logs.Tree(leaves)
-    assert [verify.leaf_hash(leaf) for leaf in leaves] == hashes(vector["leaves"])
-    roots = [bytes.fromhex(root["hex"]) for root in vector["roots"]]
-    for size, root in enumerate(roots, 1):
-        assert verify.root_of(hashes(vector["leaves"])[:size]) == tree.root(size) == root
-        assert go("root", size) == (str(size), vector["roots"][size - 1]["base64"])
-    for index, path in enumerate(map(hashes, vector["inclusion"])):
-        assert tree.inclusion(index) == path
-        assert verify.climb(verify.leaf_hash(leaves[index]), index, 3, path) == roots[2]
-    for old, path in vector["consistency"].items():
-        assert tree.consistency(int(old)) == hashes(path)
-        words = [in_base64(part) for part in hashes(path)]
-        assert go("consist", old, in_base64(roots[int(old) - 1]), 3, in_base64(roots[2]), *words) == ("3", in_base64(roots[2]))
-    assert verify.root_of([]) == tree.root(0)
-
-
-def test_vectors_of_the_files(vector, go, tmp_path):
-    key = logs.Key("audit.example/log1", bytes.fromhex(vector["seed"]))
-    witness = logs.Key("witness.example/w1", bytes.fromhex(vector["witness"]["seed"]), 4)
-    assert (key.vkey, witness.vkey) == (vector["vkey"], vector["witness"]["vkey"])
-    assert logs.checkpoint(logs.Tree(), key).decode() == vector["emptyCheckpoint"]
-    log = logs.make(tmp_path, [[b"leaf-0", b"leaf-1", b"leaf-2"]], key=key, policies=())
-    note = logs.checkpoint(log.tree, key, witness, time=vector["witness"]["time"])
-    assert note.decode() == vector["checkpoint"]
-    assert logs.proof(log.tree, 1, b"leaf-1", note).decode().replace("extra bGVhZi0x\n", "") == vector["proof"]
-    assert (tmp_path / "tile/entries/000.p/3").read_bytes().hex() == vector["bundle"]
-    (tmp_path / "checkpoint").write_bytes(note)
-    root = bytes.fromhex(vector["roots"][2]["hex"])
-    policy = f"log {key.vkey}\nwitness w1 {witness.vkey}\nquorum w1\n"
-    for asked in (None, policy, "quorum none\n"):
-        assert verify.checkpoint("vector", note, key.vkey, asked) == (3, root)
-    assert verify.checkpoint("vector", vector["emptyCheckpoint"].encode(), key.vkey) == (0, verify.root_of([]))
-    assert go("verify", tmp_path, key.vkey) == ("3", vector["roots"][2]["base64"])
-    for index, path in enumerate(vector["inclusion"]):
-        assert go("include", tmp_path, key.vkey, index, *map(in_base64, hashes(path))) == ("3", in_base64(root))
-
-
-def test_the_root_of_70000_leaves(vector, go):
-    leaves = [verify.leaf_hash(b"leaf-%d" % number) for number in range(70_000)]
-    root = bytes.fromhex(vector["root70000"])
-    assert verify.root_of(leaves) == root
-    assert go("root", 70_000) == ("70000", in_base64(root))
-
-
-def test_every_proof_of_small_trees(go, tmp_path):
-    """Python's and Go's checks take each right proof, and none with a step left out, changed or too much."""
-    for size in (1, 2, 3, 4, 5, 7, 8, 9, 31, 33):
-        tree = logs.Tree([b"%d" % number for number in range(size)])
-        root = tree.root()
-        for index in range(size):
-            leaf, path = logs.leaf_hash(b"%d" % index), tree.inclusion(index)
-            assert verify.climb(leaf, index, size, path) == root
-            wrong = [path[:step] + path[step + 1:] for step in range(len(path))] + [path + [root], [root] + path]
-            wrong += [path[:step] + [bytes(32)] + path[step + 1:] for step in range(len(path))]
-            for other in wrong:
-                assert verify.climb(leaf, index, size, other) != root
-        for old in range(1, size):
-            path = [in_base64(part) for part in tree.consistency(old)]
-            heads = old, in_base64(tree.root(old)), size, in_base64(root)
-            assert go("consist", *heads, *path) == (str(size), in_base64(root))
-            for step in range(len(path)):
-                assert isinstance(go("consist", *heads, *path[:step], *path[step + 1:]), str)
+from processes import eventually, mayfly
+from verifiers import by_python, opinions, run_python, swift_can, verify
+from log_fixtures import SEED, WITNESSES, bases, chances, folder, go, in_base64, signed  # noqa: F401
 
 
 # Logs as they should be.
@@ -485,9 +361,6 @@ def test_a_proof_and_a_log(bases, tmp_path):
     assert done.returncode == 1 and done.stderr.startswith("bad: rewritten: ") and "entry 7 of 40" in done.stdout
 
 
-WITNESSES = [logs.Key(f"witness.test/{number}", bytes([number]) * 32, 4) for number in range(4)]
-
-
 def policies(key):
     """(a tlog-policy, whether witnesses 0 and 1 satisfy it: None if it is no policy)."""
     names = "".join(f"witness w{number} {witness.vkey}\n" for number, witness in enumerate(WITNESSES))
@@ -547,121 +420,3 @@ def test_witnesses(folder, tmp_path):
             assert told.returncode == (0 if good else 1) and (good or '"code":"cosignatures"' in told.stdout), f"{new}: {told.stdout}"
     done = run_python(place, "--key", log.vkey, "--policy", file)
     assert done.returncode == 1 and done.stderr.startswith("bad: cosignatures: ") and len(done.stderr.splitlines()) == 1, done.stderr
-
-
-# Over HTTP, from servers that are not what they should be; and asked wrongly.
-
-
-class Server(ThreadingHTTPServer):
-    """Serves a folder; `odd` answers some paths in its own way."""
-    daemon_threads = True
-
-    def __init__(self, folder):
-        self.folder, self.odd, self.asked = Path(folder), {}, []
-        super().__init__(("127.0.0.1", 0), Answer)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/log"
-
-    def handle_error(self, *_):
-        pass
-
-
-class Answer(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def give(self, content, status=200, length=None, **headers):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(content) if length is None else length))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def do_GET(self):
-        path = self.path.removeprefix("/log/")
-        self.server.asked.append(path)
-        if path in self.server.odd:
-            return self.server.odd[path](self)
-        file = self.server.folder / path
-        return self.give(file.read_bytes()) if file.is_file() else self.give(b"no", 404)
-
-
-def endless(answer):
-    answer.send_response(200)
-    answer.end_headers()
-    while True:
-        answer.wfile.write(bytes(65536))
-
-
-def test_odd_servers(go, bases):
-    base = bases[3]
-    server = Server(base.folder)
-    tile, bundle = "tile/0/000", "tile/entries/001"
-    content = base.content(bundle)
-    answers = [
-        ("endless", endless, ("unreadable",)),
-        ("an error", lambda answer: answer.give(b"", 500), ("unreadable",)),
-        ("gone", lambda answer: answer.give(b"", 410), ("missing",)),
-        ("forbidden", lambda answer: answer.give(b"", 403), ("unreadable",)),
-        ("cut short", lambda answer: answer.give(content[:100], length=len(content)), ("damaged", "unreadable", "tree")),
-        ("half a gzip", lambda answer: answer.give(gzip.compress(content)[:60], Content_Encoding="gzip"), ("damaged", "unreadable", "tree")),
-        ("no length", lambda answer: answer.give(content, length="x"), ("damaged", "unreadable", "tree")),
-        ("no HTTP", lambda answer: answer.wfile.write(b"\x00\xffhello\r\n\r\n"), ("unreadable",)),
-        ("nothing", lambda answer: None, ("unreadable",)),
-        ("in a circle", lambda answer: answer.give(b"", 302, Location=answer.path), ("unreadable",)),
-        ("to a file", lambda answer: answer.give(b"", 302, Location="file:///etc/passwd"), ("unreadable",)),
-        ("nowhere", lambda answer: answer.give(b"", 302, Location="http://["), ("unreadable",)),
-    ]
-    try:
-        done = run_python(server.url, "--key", base.vkey)
-        assert done.returncode == 0, done.stderr
-        assert sorted(set(server.asked)) == sorted(set(base.paths)), "it asks for what the checkpoint covers, and nothing else"
-        for path in ("checkpoint", tile, bundle):
-            for what, answer, codes in answers:
-                server.odd = {path: answer}
-                code, words, _ = by_python(server.url, base.vkey)
-                codes = (*codes, "signature") if path == "checkpoint" else codes
-                if what == "no length" and code is None:
-                    assert path == bundle, "read to the end of the connection, which is what it should be"
-                    continue
-                assert code in codes and words, f"{what} for {path}: {code}: {words}"
-        # The same by the other program, for a few.
-        for what, answer, _ in answers[:2] + answers[4:6]:
-            server.odd = {bundle: answer}
-            done = mayfly("audit", "verify", server.url, "--key", base.vkey)
-            assert done.returncode == 1 and done.stderr.startswith("bad: ") and "crashed" not in done.stderr, f"{what}: {done.stderr}"
-        server.odd = {tile: endless}
-        done = run_python(server.url, "--key", base.vkey, memory=256 << 20)
-        assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert by_python(server.url, base.vkey)[0] == "unreadable", "nobody listens"
-
-
-def test_asked_wrongly(bases, tmp_path):
-    base = bases[0]
-    empty = tmp_path / "empty"
-    empty.write_bytes(b"")
-    for arguments, status in (
-            ((base.folder, "--key", base.vkey), 0), ((f"{base.folder}/", "--key", base.vkey, "--since", base.folder / "checkpoint"), 0),
-            ((), 2), ((base.folder,), 2), (("--key", base.vkey), 2), ((base.folder, "--key", ""), 2), ((base.folder, "--key", "a+b"), 2),
-            ((base.folder, "--key", base.vkey[:-1]), 2), ((base.folder, "--key", base.vkey.replace("mayfly", "Mayfly")), 2),
-            ((base.folder, "--key", WITNESSES[0].vkey), 2), ((base.folder, "--key", base.vkey, "--what"), 2),
-            ((tmp_path / "nowhere", "--key", base.vkey), 1), ((empty, "--key", base.vkey), 1), (("http://127.0.0.1:1/", "--key", base.vkey), 1),
-            ((base.folder, "--key", base.vkey, "--since", tmp_path / "nothing"), 1), ((base.folder, "--key", base.vkey, "--since", empty), 1),
-            (("--key", base.vkey, "--proof", empty), 1), (("--key", base.vkey, "--proof", tmp_path), 1),
-            ((base.folder, "--key", base.vkey, "--policy", tmp_path / "nothing"), 1)):
-        done = run_python(*arguments)
-        assert done.returncode == status and "Traceback" not in done.stderr, f"{arguments}: {done.returncode}: {done.stderr}"
-        assert status or len(done.stdout.splitlines()) == 1
-        assert status != 1 or done.stderr.startswith("bad: ") and len(done.stderr.splitlines()) == 1, done.stderr
-
-
-def test_it_is_short():
-    """An auditor reads it in a quarter of an hour."""
-    assert len((REPOSITORY / "audit/verify.py").read_text().splitlines()) < 250

@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import http.client
 import json
 import shutil
 import sqlite3
@@ -11,86 +10,14 @@ import threading
 import time
 
 import pytest
-from nacl.signing import SigningKey
 
 import ledger
 from certificates import Certificate
-from mayfly import Client, new_token
+from mayfly import new_token
 from processes import ORIGIN, Broker, State, audit_verify, eventually, mayfly
 from test_startup_errors import start_fails
-from witness import (
-    LOG_KEY, ML_DSA_KEY, Refusal, Witness, close_at_once, cosigners, faults, key_id, old_protocol, policy, read_vkey,
-    signature_line, split_note, stall, vkey)
-
-
-class Watched:
-    """A state folder, its broker (not started) and witnesses that know its log."""
-
-    def __init__(self, count=1, quorum="w0", *lines, mode=None, **broker):
-        self.state = State()
-        self.witnesses = []
-        for number in range(count):
-            self.add_witness(f"witness.test/{number}")
-        self.file = policy(self.state.prints / "witnesses", self.witnesses, quorum, *lines, logs=[self.state.vkey])
-        self.broker = Broker(self.state, witness_policy=self.file, witness_failure=mode, **broker)
-
-    def add_witness(self, name):
-        self.witnesses.append(Witness(self.state.prints / f"witness-{len(self.witnesses)}", name, [self.state.vkey]))
-        return self.witnesses[-1]
-
-    def __enter__(self):
-        for witness in self.witnesses:
-            witness.start()
-        return self
-
-    def __exit__(self, *_):
-        self.broker.kill()
-        for witness in self.witnesses:
-            witness.stop()
-        self.state.remove()
-
-    def client(self):
-        return Client(self.broker.port)
-
-    def note(self):
-        try:
-            return (self.state / "ledger/checkpoint").read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def size(self):
-        note = self.note()
-        return -1 if note is None else ledger.Checkpoint(note, self.state.vkey).size
-
-    def cosigners(self):
-        return cosigners(self.note(), self.witnesses)
-
-    def committed(self):
-        with self.state.database() as database:
-            return database.execute("SELECT size, checkpoint FROM log").fetchone()
-
-    def metric(self, name):
-        connection = http.client.HTTPConnection("127.0.0.1", self.broker.operator_port, timeout=5)
-        connection.request("GET", "/metrics")
-        for line in connection.getresponse().read().decode().splitlines():
-            if line.startswith(f"mayfly_{name} "):
-                return int(line.split()[1])
-        raise AssertionError(f"no metric {name}")
-
-    def grows(self, seconds=8):
-        """Makes a room and waits until its seal is published; returns its ref."""
-        client = self.client()
-        ref = client.create(token=new_token()).expect(201).json["ref"]
-        client.close()
-        eventually(lambda: self.note() and ledger.read(self.state).of(ref), seconds, what="the seal in the ledger")
-        return ref
-
-    def verify(self, *more, demand=None):
-        return mayfly("audit", "verify", self.state / "ledger", "--key", self.state.vkey,
-                      "--policy", demand or self.file, *more)
-
-    def lines(self, word):
-        return [line for line in self.broker.printed().splitlines() if word in line]
+from witness import Refusal, close_at_once, cosigners, faults, old_protocol, policy, read_vkey, split_note, stall
+from watched import Watched, head
 
 
 @pytest.mark.background
@@ -409,18 +336,6 @@ def test_restored_backup_is_refused(mode):
         assert watched.cosigners() == watched.witnesses[1:]
 
 
-def log_signature(state, text):
-    seed = base64.b64decode((state / "keys/ledger.key").read_text().splitlines()[2])
-    key = SigningKey(seed)
-    return signature_line(ORIGIN, key_id(ORIGIN, LOG_KEY, bytes(key.verify_key)), key.sign(text.encode()).signature)
-
-
-def head(state, size, root):
-    """A checkpoint of this log, signed with its key: what an operator can always make."""
-    text = f"{ORIGIN}\n{size}\n{base64.b64encode(root).decode()}\n"
-    return f"{text}\n{log_signature(state, text)}"
-
-
 def rewrite(state):
     """Changes one entry of a log of fewer than 256, and everything that follows from it: what the key's owner can do."""
     log = ledger.read(state)
@@ -533,142 +448,3 @@ def test_no_witness_ever_cosigns_two_heads_of_one_size():
             note_head(watched.committed()[1])
             note_head(split_note(watched.note())[0])
         assert len(seen) > 4
-
-
-# The witness itself: it is a measure only if it is strict.
-
-@pytest.fixture
-def judge(state, tmp_path):
-    with Witness(tmp_path / "witness", logs=[state.vkey]) as witness:
-        yield witness
-
-
-def ask(witness, body, path="/prefix/add-checkpoint"):
-    connection = http.client.HTTPConnection("127.0.0.1", witness.port, timeout=5)
-    connection.request("POST", path, body)
-    answer = connection.getresponse()
-    return answer.status, answer.getheader("Content-Type"), answer.read()
-
-
-def leaves(count):
-    return [ledger.leaf_hash(b"leaf-%d" % number) for number in range(count)]
-
-
-def subproof(old, hashes, whole=True):
-    if old == len(hashes):
-        return [] if whole else [ledger.root_of(hashes)]
-    split = 1 << (len(hashes) - 1).bit_length() - 1
-    if old <= split:
-        return subproof(old, hashes[:split], whole) + [ledger.root_of(hashes[split:])]
-    return subproof(old - split, hashes[split:], False) + [ledger.root_of(hashes[:split])]
-
-
-def request(state, old, hashes, proof=None):
-    proof = (subproof(old, hashes) if 0 < old < len(hashes) else []) if proof is None else proof
-    lines = "".join(base64.b64encode(node).decode() + "\n" for node in proof)
-    return f"old {old}\n{lines}\n{head(state, len(hashes), ledger.root_of(hashes))}".encode()
-
-
-def test_the_witness_cosigns_what_continues(state, judge):
-    known = 0
-    for size in (0, 1, 1, 2, 3, 7, 8, 8, 100):
-        status, _, body = ask(judge, request(state, known, leaves(size)))
-        assert status == 200
-        note = head(state, size, ledger.root_of(leaves(size))).encode()
-        assert cosigners(note + body, [judge]) == [judge]
-        known = size
-        assert judge.latest(ORIGIN)[0] == size, "answered before it persisted"
-
-
-def test_the_witness_refuses(state, judge):
-    other = State()
-    try:
-        good = request(state, 0, leaves(5))
-        for body in (b"", good[4:], good.replace(b"old 0", b"old 00"), good.replace(b"old 0", b"old -1"), good[:-1],
-                     good.replace(b"\n\n", b"\n", 1), b"old 0\n" + b"AAAA\n" * 64 + good[6:],
-                     request(state, 6, leaves(5), [])):
-            assert ask(judge, body)[0] == 400, body
-        assert ask(judge, good, "/prefix/other")[0] == 404
-        assert ask(judge, good.replace(ORIGIN.encode(), b"unknown.test/log"))[0] == 404
-        assert ask(judge, request(other, 0, leaves(5)))[0] == 403
-        assert ask(judge, request(state, 3, leaves(5)))[:2] == (409, "text/x.tlog.size")
-        assert judge.latest(ORIGIN) == (0, None)
-        assert ask(judge, good)[0] == 200
-        rollback = ask(judge, request(state, 0, leaves(3)))
-        assert rollback == (409, "text/x.tlog.size", b"5\n")
-        forked = leaves(4) + [b"\0" * 32]
-        assert ask(judge, request(state, 5, forked))[0] == 409, "a fork of the same size"
-        assert ask(judge, request(state, 5, forked + leaves(3)))[0] == 422, "a longer fork"
-        right = subproof(5, leaves(9))
-        for wrong in ([], right[:-1], right[1:], right + right[:1], right[::-1], [b"\1" * 32] + right[1:]):
-            assert ask(judge, request(state, 5, leaves(9), wrong))[0] == 422
-        assert judge.latest(ORIGIN)[0] == 5
-        assert ask(judge, request(state, 5, leaves(9)))[0] == 200
-    finally:
-        other.remove()
-
-
-def test_the_witness_refuses_one_of_two_at_once(state, judge):
-    """Two continuations of one head, at the same time: one is cosigned and the other is stale."""
-    assert ask(judge, request(state, 0, leaves(4)))[0] == 200
-    forks = [leaves(4) + [bytes([number]) * 32] * (number + 1) for number in range(6)]
-    answers = []
-    threads = [threading.Thread(target=lambda fork=fork: answers.append(ask(judge, request(state, 4, fork))[0])) for fork in forks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(answers) == [200] + [409] * 5
-
-
-# What a policy file must be for a broker to start.
-
-@pytest.fixture(scope="module")
-def asked():
-    watched = Watched(2)
-    yield watched
-    watched.__exit__()
-
-
-def test_witness_failure_without_witnesses(asked):
-    broker = Broker(asked.state, witness_failure="open")
-    start_fails(broker, "--witness-failure", "--witness-policy", status=2)
-
-
-def test_witness_failure_of_another_kind(asked):
-    start_fails(Broker(asked.state, witness_policy=asked.file, witness_failure="maybe"), "open or closed", status=2)
-
-
-def test_no_policy_file(asked):
-    start_fails(Broker(asked.state, witness_policy="/nowhere/witnesses"), "/nowhere/witnesses", "can't be read")
-
-
-BAD_POLICIES = {
-    "empty": ("", "quorum"),
-    "no witness": ("quorum none\n", "names no witness"),
-    "no url": ("witness a {vkey}\nquorum a\n", "no URL"),
-    "cleartext": ("witness a {vkey} http://witness.example/\nquorum a\n", "https://"),
-    "cleartext that looks like loopback": ("witness a {vkey} http://127.0.0.1.example/\nquorum a\n", "https://"),
-    "another scheme": ("witness a {vkey} ftp://127.0.0.1/\nquorum a\n", "https://"),
-    "a user name": ("witness a {vkey} https://u@witness.example/\nquorum a\n", "@"),
-    "another log": ("log {stranger}\nwitness a {vkey} https://witness.example\nquorum a\n", "other logs"),
-    "ML-DSA": ("witness a {mldsa} https://witness.example\nquorum a\n", "line 1: keys of type 0x06 (ML-DSA-44) are not supported"),
-    "the log's key": ("witness a {log} https://witness.example\nquorum a\n", "line 1: the key has type 0x01"),
-    "not defined": ("witness a {vkey} https://witness.example\nquorum b\n", "line 2: b is not defined"),
-    "cut short": ("witness a {vkey} https://witness.example\nquorum a", "newline"),
-    "two lines": ("witness a {vkey} https://witness.example\nwitness b {vkey} https://w.example\nquorum a\n", "line 2"),
-    "carriage returns": ("witness a {vkey} https://witness.example\r\nquorum a\r\n", "line 1"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD_POLICIES)
-def test_bad_policy(asked, tmp_path, kind):
-    text, word = BAD_POLICIES[kind]
-    public = bytes(SigningKey.generate().verify_key)
-    path = tmp_path / "witnesses"
-    path.write_text(text.format(
-        vkey=asked.witnesses[0].vkey, log=asked.state.vkey, stranger=vkey(ORIGIN, LOG_KEY, public),
-        mldsa=vkey("witness.test/pq", ML_DSA_KEY, bytes(1312))), newline="")
-    before = sorted(entry.name for entry in asked.state.folder.iterdir())
-    start_fails(Broker(asked.state, witness_policy=path), word, path)
-    assert sorted(entry.name for entry in asked.state.folder.iterdir()) == before, "something was made"

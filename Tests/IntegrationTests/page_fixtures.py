@@ -1,0 +1,101 @@
+"""A browser, a server of logs with the page beside each, and what a page says: fixtures for those that import them."""
+
+import shutil
+
+import pytest
+
+import logs
+from browser import Browser
+from log_server import LogServer
+from processes import REPOSITORY
+from file_server import roomy_folder
+
+PAGE = REPOSITORY / "Sources/AuditPage"
+STEPS = ("signature", "edge", "memory", "entries", "lives", "retention", "policies")
+WORDS = {"good": "Verified", "bad": "This log is wrong", "unsure": "Not verified"}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+class Site:
+    """A server of logs, each with the page beside it."""
+
+    def __init__(self, folder):
+        self.folder, self.server = folder, LogServer(folder)
+
+    def url(self, name):
+        return f"{self.server.url}/{name}/"
+
+    def add_page(self, name, vkey):
+        place = self.folder / name
+        place.mkdir(exist_ok=True)
+        shutil.copy(PAGE / "index.html", place)
+        shutil.copytree(PAGE / "page", place / "page", dirs_exist_ok=True)
+        (place / "ledger.vkey").write_text(f"{vkey}\n")
+
+    def make(self, name, entries, **more):
+        """A log of these publications or this many entries; whatever stood there before has gone."""
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        publications = logs.story(entries, seed=1, **more) if isinstance(entries, int) else entries
+        log = logs.make(self.folder / name, publications)
+        self.add_page(name, log.vkey)
+        return log
+
+
+@pytest.fixture(scope="module")
+def site():
+    folder = roomy_folder("mayfly-page-")
+    site = Site(folder)
+    yield site
+    site.server.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class Checked:
+    """A page after its check has ended."""
+
+    def __init__(self, page, seconds=30):
+        page.wait("document.documentElement.dataset.verdict !== 'checking' && !document.getElementById('again').hidden", seconds)
+        self.verdict = page.value("document.documentElement.dataset.verdict")
+        self.word, self.reason, self.findings = page.text("#word"), page.text("#reason"), page.text("#findings")
+        self.steps = {step: page.value(f"document.querySelector('#step-{step} .state').className.split(' ')[1]") for step in STEPS}
+        self.said = {step: page.value(f"document.querySelector('#step-{step} .quiet').innerText") for step in STEPS}
+        assert self.word == WORDS[self.verdict]
+        # Green is said of nothing less than everything.
+        assert (self.verdict == "good") == all(
+            state == "good" or (step, state) == ("memory", "none") for step, state in self.steps.items()), self
+
+    def __repr__(self):
+        return f"{self.verdict}: {self.reason} {self.steps}"
+
+    @property
+    def bad_steps(self):
+        return [step for step in STEPS if self.steps[step] == "bad"]
+
+
+def visit(browser, url, **more):
+    page = browser.open(url, **more)
+    return page, Checked(page)
+
+
+def hosts(page):
+    return {url.split("/")[2] for url in page.requests if not url.startswith(("data:", "blob:"))}
+
+
+def change(place, path, how):
+    file = place / path
+    file.write_bytes(how(file.read_bytes()))
+
+
+def flipped(content, place, bit=0):
+    return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1:]
+
+
+def rewritten(entries):
+    """One kind of token instead of another, long ago."""
+    place = next(place for place, entry in enumerate(entries) if b'"kind":"alert"' in entry)
+    return entries[:place] + [entries[place].replace(b'"alert"', b'"voip"')] + entries[place + 1:]
