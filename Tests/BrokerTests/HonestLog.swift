@@ -29,7 +29,7 @@ actor HonestLog: LoopActor {
         let chance = Chance(seed: seed)
         self.chance = chance
         let resolution = chance.pick([1, 1, 1, 60, 60, 60, 60, 5, 7, 90, 300, 3_600] as [UInt64])
-        running = (resolution < 60 ? 100_000 : 300_000) + chance.upTo(resolution < 60 ? 300_000 : 900_000)
+        running = (resolution < 60 ? 80_000 : 240_000) + chance.upTo(resolution < 60 ? 220_000 : 660_000)
         broker = try SimulatedBroker(
             loop: loop, machine: machine, resolution: resolution,
             fault: { [trouble] call in trouble.fault(at: call, chance, machine) },
