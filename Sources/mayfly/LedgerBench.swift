@@ -104,7 +104,7 @@ struct LedgerBench {
     }
 }
 
-/// Tokens' lives of four entries each, window after window, in the order of a log. Few enough a window that each is whole.
+/// Tokens' lives of four entries each, window after window, in the order of a log: `count` entries at most, each life whole.
 private struct Lives {
     private var random = FastRandom(state: 1)
     private var atMs: UInt64 = 1_767_225_600_000
@@ -112,15 +112,16 @@ private struct Lives {
     mutating func window(of count: Int) -> [Entry] {
         let untilMs = (atMs / 300_000 + 3) * 300_000
         let template = EntryText("rooms.waiting")!
-        var entries: [Entry] = []
+        // Keys keep up, as in any log.
+        var entries = [Entry(atMs: atMs, .keysRatcheted(epoch: atMs / 300_000 - 2))]
         entries.reserveCapacity(count)
-        for ref in (0..<(count + 3) / 4).map({ _ in id() }).sorted() {
+        for ref in (0..<(count - 1) / 4).map({ _ in id() }).sorted() {
             let job = id()
             let ops: [Entry.Op] = [
                 .tokenSealed(ref: ref, kind: .alert, untilMs: untilMs), .tokenOpened(ref: ref, job: job, template: template),
                 .pushDelivered(ref: ref, job: job, status: 200), .tokenPurged(ref: ref, cause: .roomClosed),
             ]
-            for op in ops.prefix(count - entries.count) { entries.append(Entry(atMs: atMs, op)) }
+            for op in ops { entries.append(Entry(atMs: atMs, op)) }
         }
         atMs += 60_000
         return entries
