@@ -1,5 +1,7 @@
 """Fixtures: a broker with its simulator, on free loopback ports, with throw-away keys in a folder that goes away."""
 
+import os
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -89,3 +91,15 @@ def processes():
     yield started
     for process in started:
         process.kill()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 3 MiB, to be filled or made read-only."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a full and a read-only disk need root, for a tmpfs of their own")
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", mount], check=True)
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)

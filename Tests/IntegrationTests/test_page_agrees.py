@@ -1,6 +1,5 @@
 """The auditor's page says of every log, good or damaged, what the other verifiers say: the same code word."""
 
-import os
 import random
 import shutil
 import sys
@@ -14,12 +13,12 @@ from browser import Browser
 from log_server import LogServer
 from page_opinion import PageOpinion
 from processes import REPOSITORY
+from log_fixtures import SEED, chances, signed
 from file_server import roomy_folder
 
 sys.path.insert(0, str(REPOSITORY / "audit"))
 import verify  # noqa: E402
 
-SEED = int(os.environ.get("MAYFLY_TEST_SEED", 4))
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +50,8 @@ def brief(said):
     return said["findings"][:2], said["unable"]
 
 
-def chances(name, count):
-    print(f"seed {SEED}")
-    return [(number, random.Random(f"{SEED} page {name} {number}")) for number in range(count)]
-
-
-def signed(folder, entries, **more):
-    place = folder / "signed"
-    shutil.rmtree(place, ignore_errors=True)
-    return place, logs.write(place, stories.spelled(entries), **more)
-
-
 def test_honest_stories(folder, opinion):
-    for number, chance in chances("honest", 15):
+    for number, chance in chances("page honest", 15):
         count = chance.choice((12, 30, 100, 255, 256, 257, 512, 700))
         place = folder / "honest"
         shutil.rmtree(place, ignore_errors=True)
@@ -81,7 +69,7 @@ def test_honest_stories(folder, opinion):
 
 def test_random_damage_to_files(folder, opinion):
     codes, bases = {}, [damages.Base(folder / f"base-{count}", count, SEED + count, outages=1) for count in (40, 257, 1100)]
-    for number, chance in chances("files", 90):
+    for number, chance in chances("page files", 90):
         base = chance.choice(bases)
         damage = chance.choice(damages.DAMAGES)(chance, base)
         if any(isinstance(new, str) for new in damage.changes.values()):
@@ -107,7 +95,7 @@ def test_each_rule(folder, opinion, rule):
 
 def test_what_is_no_entry(folder, opinion):
     kinds = random.Random(SEED).sample(stories.NO_ENTRIES, min(60, len(stories.NO_ENTRIES)))
-    for number, chance in chances("no entry", len(kinds)):
+    for number, chance in chances("page no entry", len(kinds)):
         what, change = kinds[number]
         entries, place = stories.with_no_entry(chance, change)
         _, vkey = signed(folder, entries, partials=False)
@@ -117,7 +105,7 @@ def test_what_is_no_entry(folder, opinion):
 
 def test_random_stories(folder, opinion):
     codes = {}
-    for number, chance in chances("random", 70):
+    for number, chance in chances("page random", 70):
         place, vkey = signed(folder, stories.perhaps_honest(chance), partials=False)
         code, said = opinion("signed", vkey)
         wanted, words = python(place, vkey)

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -411,17 +410,6 @@ def test_finished_hours_later(template, disturbed, stopped, processes, wanted):
 
 
 # A disk that is full.
-
-@pytest.fixture
-def small_disk(tmp_path):
-    if os.geteuid() != 0:
-        pytest.skip("NOT TESTED: a full disk needs root, for a tmpfs of its own")
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", mount], check=True)
-    yield mount
-    subprocess.run(["umount", "-l", mount], check=True)
-
 
 @pytest.mark.parametrize("left", [0, 40, 80, 100, 120, 160])
 def test_disk_full(template, small_disk, left):

@@ -327,17 +327,6 @@ def test_policy_that_is_none(tmp_path, policy):
 
 # A disk that is full, and one that can't be written.
 
-@pytest.fixture
-def small_disk(tmp_path):
-    if os.geteuid() != 0:
-        pytest.skip("NOT TESTED: a full and a read-only disk need root, for a tmpfs of their own")
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", mount], check=True)
-    yield mount
-    subprocess.run(["umount", "-l", mount], check=True)
-
-
 def test_disk_full(small_disk, processes):
     """Refused with 503 and Retry-After, nothing kept, still answering; as before once there is room again."""
     state = State(parent=small_disk)
