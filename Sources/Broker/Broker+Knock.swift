@@ -46,18 +46,14 @@ extension Broker {
 
     /// Opens the token with the member's room id and seals it into a job that the broker alone can open until its deadline.
     private func queueable(_ token: TokenRecord, room: RoomID, now: UInt64) throws(BrokerError) -> JobRecord? {
-        guard let ref = Ref(bytes: token.ref.span), let kind = TokenKind(rawValue: token.kind),
-            let environment = PushEnvironment(rawValue: token.environment), now < token.expires
-        else { return nil }
-        let context = TokenContext(
-            generation: token.generation, kind: kind, environment: environment, slot: token.slot, expiryMs: token.expires,
-            ref: ref, topic: token.topic)
+        guard let context = token.context, now < token.expires else { return nil }
         guard let opened = try? keys.openToken(token.sealed.span, context: context, room: room) else { return nil }
         guard let template = policy.templates[Self.template] else { return nil }
         let deadline = times(template).deadline(now: now, tokenExpires: token.expires)
         let job = JobContext(
-            generation: keys.currentGeneration, job: JobID.random(), ref: ref, kind: kind, environment: environment,
-            topic: token.topic, template: Self.template, deadlineMs: deadline, expiryMs: token.expires)
+            generation: keys.currentGeneration, job: JobID.random(), ref: context.ref, kind: context.kind,
+            environment: context.environment, topic: token.topic, template: Self.template, deadlineMs: deadline,
+            expiryMs: token.expires)
         let handle = keys.handle(room, kind: "room", slot: token.slot)
         let sealed = try secret { () throws(SealingError) in
             try keys.sealJob(JobContent(token: opened.token, sealedAtMs: opened.sealedAtMs, handle: handle), context: job)
@@ -146,21 +142,16 @@ extension Broker {
     }
 
     private func push(for job: JobRecord) -> Push? {
-        guard let id = JobID(bytes: job.job.span), let ref = Ref(bytes: job.ref.span), let kind = TokenKind(rawValue: job.kind),
-            let environment = PushEnvironment(rawValue: job.environment), let template = policy.templates[job.template]
-        else { return nil }
-        let context = JobContext(
-            generation: job.generation, job: id, ref: ref, kind: kind, environment: environment, topic: job.topic,
-            template: job.template, deadlineMs: job.deadline, expiryMs: job.expires)
-        guard let content = try? keys.openJob(job.sealed.span, context: context),
-            let apnsID = try? keys.apnsID(id, deadlineMs: job.deadline, generation: job.generation),
+        guard let template = policy.templates[job.template], let context = job.context,
+            let content = try? keys.openJob(job.sealed.span, context: context),
+            let apnsID = try? keys.apnsID(context.job, deadlineMs: job.deadline, generation: job.generation),
             let rendered = try? template.render(handle: content.handle, nowMs: time.now),
             let pushKind = Push.Kind(rawValue: rendered.pushType.rawValue)
         else { return nil }
         let knocked = times(template).knocked(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
             apnsID: apnsID, token: content.token,
-            environment: environment == .sandbox ? .sandbox : .production, topic: job.topic + rendered.topicSuffix,
+            environment: context.environment == .sandbox ? .sandbox : .production, topic: job.topic + rendered.topicSuffix,
             kind: pushKind,
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: knocked, tokenExpiryMs: job.expires),

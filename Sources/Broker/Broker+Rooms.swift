@@ -287,8 +287,7 @@ extension Broker {
     }
 
     private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Sealing.Digest] {
-        let limits = policy.limits
-        let stands = UInt64(limits.codeLifeSeconds.upperBound) * 1_000 + limits.codeKeptAfterAcceptMs
+        let stands = policy.limits.codeStandsMs
         return try secret { () throws(SealingError) in try keys.codeIndexes(joinid.span, nowMs: now, standsMs: stands) }
     }
 

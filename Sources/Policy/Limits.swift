@@ -48,6 +48,9 @@ public struct Limits: Sendable, Equatable {
         min(asked ?? codeLifeDefaultSeconds, roomSeconds)
     }
 
+    /// How long a join code stands at most, pending and used.
+    public var codeStandsMs: UInt64 { UInt64(codeLifeSeconds.upperBound) * 1_000 + codeKeptAfterAcceptMs }
+
     /// Whether a join code of `count` characters is short.
     public func isShort(codeOf count: Int) -> Bool { count < shortCodeBelow }
 }
