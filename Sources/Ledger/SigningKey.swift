@@ -99,6 +99,12 @@ public struct SigningKey: Sendable {
         sign(Checkpoint(origin: verifierKey.name, size: size, root: root).text)
     }
 
+    /// Signs what the log's operator states beside the log: a text that ends with a newline and that no verifier can take for a head.
+    public func sign(statement text: String) -> SignedNote {
+        precondition(Checkpoint(text: text) == nil, "a statement that reads as a checkpoint")
+        return sign(text)
+    }
+
     /// Signs a text that ends with a newline.
     func sign(_ text: String) -> SignedNote {
         let signature = key.sign(Array(text.utf8).span)

@@ -5,6 +5,25 @@ public enum Standard {
     public static func output(_ text: String) { write(text, to: 1) }
     public static func error(_ text: String) { write(text, to: 2) }
 
+    /// The next line of standard input without its newline; nil at the end, or when it has more than `limit` bytes. Not buffered, so
+    /// that no other copy of it stays in memory.
+    public static func inputLine(limit: Int) -> [UInt8]? {
+        var line: [UInt8] = []
+        line.reserveCapacity(limit)
+        var byte: UInt8 = 0
+        while true {
+            let count = unsafe Glibc.read(0, &byte, 1)
+            if count < 0 && errno == EINTR { continue }
+            guard count == 1 else { return line.isEmpty ? nil : line }
+            if byte == UInt8(ascii: "\n") { return line }
+            guard line.count < limit else {
+                wipe(&line)
+                return nil
+            }
+            line.append(byte)
+        }
+    }
+
     private static func write(_ text: String, to descriptor: Int32) {
         var text = text
         text.withUTF8 { bytes in

@@ -44,6 +44,7 @@ struct Mayfly {
         case "policy": try PolicyCommand.run(rest)
         case "apns": try APNsCommand.run(rest)
         case "apns-simulator": try await SimulatorCommand.run(rest)
+        case "drill": try await DrillCommand.run(rest)
         case "bench": try await BenchCommand.run(rest)
         case "--version", "version": Terminal.out("mayfly \(version)")
         case "--help", "help": Terminal.out(usage)
@@ -68,6 +69,7 @@ struct Mayfly {
           policy show [FILE|NAME]   a policy's limits, pushes, and the odds of guessing a join code
           apns jwt                  print a provider token
           apns-simulator            an APNs for tests and development
+          drill                     what you could hand over now, and why no more
           bench engine|rows         what `make bench` holds the broker against
         Each command has --help.
         """

@@ -1,0 +1,194 @@
+import Linux
+public import Policy
+public import Sealing
+public import Storage
+
+/// What the operator of a broker could hand over at this moment, found out by trying: it has what the operator has on disk
+/// (database, write-ahead log, key file), and opens whatever opens.
+///
+/// Of a secret that opens it says that it does, never the secret.
+public struct Drill {
+    /// One kind of thing.
+    public struct Finding: Sendable, Equatable {
+        public enum Subject: String, Sendable, CaseIterable {
+            case roomTokens = "room_tokens"
+            case queuedTokens = "queued_tokens"
+            case audienceTokens = "audience_tokens"
+            case roomIDs = "room_ids"
+            case joinCodes = "join_codes"
+            case shortCodes = "short_join_codes"
+            case acceptAnswers = "accept_answers"
+            case members
+            case pairs
+            case ends = "ends_of_rooms"
+            case knocks = "last_knocks"
+            case addresses
+            case users
+            case entries = "waiting_entries"
+            case sockets = "open_sockets"
+            case room
+            case creatorToken = "creator_token"
+            case joinerToken = "joiner_token"
+            case refs
+        }
+
+        public let subject: Subject
+        /// How many there are; nil where that can't be known from here.
+        public let held: Int?
+        /// How many of them can be handed over in the clear.
+        public let opens: Int
+        /// Why so many and no more: one line.
+        public let because: String
+        /// When that ends by itself, unix ms, if a broker runs.
+        public let until: UInt64?
+
+        public init(_ subject: Subject, held: Int?, opens: Int, _ because: String, until: UInt64? = nil) {
+            self.subject = subject
+            self.held = held
+            self.opens = opens
+            self.because = because
+            self.until = until
+        }
+    }
+
+    private let keys: KeyRing
+    private let store: StoreSnapshot
+    private let limits: Limits
+    private let now: UInt64
+
+    /// `now`: unix ms.
+    public init(keys: KeyRing, store: StoreSnapshot, limits: Limits, now: UInt64) {
+        self.keys = keys
+        self.store = store
+        self.limits = limits
+        self.now = max(now, keys.earliestNowMs)
+    }
+
+    /// All there is, without knowing anything of it.
+    public func everything() throws(StoreError) -> [Finding] {
+        let holdings = try store.holdings()
+        let jobs = try store.jobs()
+        let opened = jobs.filter { open($0) != nil }
+        return [
+            Finding(
+                .roomTokens, held: holdings.tokens, opens: 0, "each needs the id of its room",
+                until: holdings.latestExpiry.map(Self.keysGone)),
+            Finding(
+                .queuedTokens, held: jobs.count, opens: opened.count, "open by themselves",
+                until: opened.map(\.deadline).max().map(Self.keysGone)),
+            Finding(.audienceTokens, held: 0, opens: 0, "this version serves no audiences"),
+            Finding(.roomIDs, held: holdings.pendingCodes, opens: 0, "each needs its join code"),
+            Finding(
+                .joinCodes, held: holdings.pendingCodes + holdings.usedCodes, opens: 0, "keyed hashes: can be tried, see below"),
+            Finding(.shortCodes, held: holdings.shortCodes, opens: 0, "of those, short and not used yet"),
+            Finding(.acceptAnswers, held: holdings.retries, opens: 0, "each needs code and client id, for 2 min"),
+            Finding(.members, held: holdings.rooms + holdings.acceptedRooms, opens: 0, "hashes that need the room's id"),
+            Finding(.pairs, held: holdings.pairs, opens: holdings.pairs, "by their refs, which are random"),
+            Finding(.ends, held: holdings.rooms, opens: holdings.rooms, "to the millisecond"),
+            Finding(.knocks, held: holdings.knockedRooms, opens: holdings.knockedRooms, "rooms with the last one's time"),
+            Finding(.addresses, held: 0, opens: 0, "never stored, never logged"),
+            Finding(.users, held: 0, opens: 0, "rooms know no accounts"),
+            Finding(
+                .entries, held: holdings.waitingEntries, opens: holdings.waitingEntries, "public soon, but for their order"),
+        ]
+    }
+
+    /// What is known of a token that someone names.
+    public func token(_ token: Secret) throws(StoreError) -> [Finding] {
+        let jobs = try store.jobs()
+        var matches: [JobRecord] = []
+        for job in jobs where open(job)?.token == token { matches.append(job) }
+        let holdings = try store.holdings()
+        return [
+            Finding(
+                .roomTokens, held: holdings.tokens, opens: 0, "which is this one can't be told"),
+            Finding(
+                .queuedTokens, held: jobs.count, opens: matches.count,
+                matches.isEmpty ? "none is this one" : "its ref and row",
+                until: matches.map(\.deadline).max().map(Self.keysGone)),
+        ]
+    }
+
+    /// What someone who brings a room's id lets the operator find.
+    public func room(_ room: RoomID) throws(StoreError) -> [Finding] {
+        guard let record = try store.room(keys.roomIndex(room).bytes) else {
+            return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
+        }
+        var refs = 0
+        var findings = [
+            Finding(
+                .room, held: 1, opens: 1, record.joiner == nil ? "awaits its joiner" : "has both sides", until: record.ends)
+        ]
+        for (slot, subject) in [(UInt8(1), Finding.Subject.creatorToken), (2, .joinerToken)] {
+            guard let ref = record[slot]?.ref, let token = try store.token(ref, expires: record.expires) else {
+                findings.append(Finding(subject, held: 0, opens: 0, "this side has none"))
+                continue
+            }
+            refs += 1
+            let opens = token.context.flatMap { try? keys.openToken(token.sealed.span, context: $0, room: room) } != nil
+            findings.append(
+                Finding(
+                    subject, held: 1, opens: opens ? 1 : 0,
+                    opens ? "opens with the id" : "its key is gone, or its row was edited",
+                    until: opens ? Self.keysGone(token.expires) : nil))
+        }
+        findings.append(Finding(.refs, held: refs, opens: refs, "the log has the life of each"))
+        findings.append(
+            Finding(
+                .members, held: record.joiner == nil ? 1 : 2, opens: 0, "client ids can be tried",
+                until: Self.keysGone(record.expires)))
+        let knocked = [record.creator.knocked, record.joiner?.knocked ?? 0].filter { $0 > 0 }.count
+        findings.append(Finding(.knocks, held: knocked, opens: knocked, "when a side was last knocked at"))
+        return findings
+    }
+
+    /// What someone who brings a join code lets the operator find.
+    public func code(_ code: [UInt8]) throws(StoreError) -> [Finding] {
+        let indexes = (try? keys.codeIndexes(code.span, nowMs: now, standsMs: limits.codeStandsMs)) ?? []
+        guard let found = try store.joinable(indexes.map(\.bytes)) else {
+            return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
+        }
+        switch found.code {
+        case .pending(let pending):
+            guard let index = Digest(bytes: pending.code.span),
+                let id = try? keys.openPending(
+                    pending.pending.span, joinID: code.span, expiryMs: pending.expires, generation: pending.generation,
+                    codeIndex: index)
+            else { return [Finding(.roomIDs, held: 1, opens: 0, "its key is gone, or its row was edited")] }
+            let opened = Finding(
+                .roomIDs, held: 1, opens: 1, "the code opens it", until: Self.keysGone(pending.expires))
+            return [opened] + (try room(id))
+        case .used(let used):
+            return [
+                Finding(
+                    .roomIDs, held: used.retry == nil ? 0 : 1, opens: 0,
+                    used.retry == nil ? "used: nothing is left that it opens" : "needs the joiner's client id as well",
+                    until: used.retry == nil ? nil : Self.keysGone(used.retryUntil)),
+                Finding(.ends, held: 1, opens: 1, "the room's", until: used.expires),
+            ]
+        }
+    }
+
+    /// The log as it was signed last.
+    public func head() throws(StoreError) -> LogHead? { try store.logHead() }
+
+    /// How often a join code can be tried in a second here, on one core.
+    public func codesTriedPerSecond() -> Int {
+        let start = Clock.monotonicNs
+        var tries = 0
+        while Clock.monotonicNs - start < 50_000_000 {
+            for _ in 0..<200 {
+                tries += 1
+                _ = try? keys.codeIndexes(Array(String(tries).utf8).span, nowMs: now, standsMs: 0)
+            }
+        }
+        return Int(Double(tries) * 1e9 / Double(Clock.monotonicNs - start))
+    }
+
+    /// When nothing of a thing that ends at `time` can be opened any more, if the ratchet steps: its epoch's key goes two epochs on.
+    static func keysGone(_ time: UInt64) -> UInt64 { Epoch(Epoch(atMs: time).number + 2).startMs }
+
+    private func open(_ job: JobRecord) -> JobContent? {
+        job.context.flatMap { try? keys.openJob(job.sealed.span, context: $0) }
+    }
+}

@@ -1,0 +1,88 @@
+import SQLite
+
+/// How much lies in a database, by what it is. Times are unix milliseconds.
+public struct Holdings: Sendable, Equatable {
+    public var rooms = 0
+    public var acceptedRooms = 0
+    /// Rooms whose row says when a side was last knocked at.
+    public var knockedRooms = 0
+    public var pendingCodes = 0
+    public var shortCodes = 0
+    public var usedCodes = 0
+    /// Answers to accepts that may still be asked for again.
+    public var retries = 0
+    public var tokens = 0
+    /// Rooms in which both sides have a token.
+    public var pairs = 0
+    public var waitingEntries = 0
+    public var latestExpiry: UInt64?
+
+    public init() {}
+}
+
+/// One look at a broker's database from beside the broker: it reads in one transaction, changes nothing and makes nobody wait.
+///
+/// While it is open the write-ahead log can't be emptied: look, and let go.
+public final class StoreSnapshot {
+    private let tables: Tables
+
+    /// - Throws: `damaged` for another version's file, `unavailable` when there is none.
+    public init(path: String) throws(StoreError) {
+        do {
+            tables = try Tables(path: path, access: .readOnly, journal: Journal(resolution: 1, limit: 0, now: { 0 }))
+            try tables.checkVersion()
+            try tables.beginReading()
+        } catch { throw StoreError(any: error) }
+    }
+
+    deinit { tables.endReading() }
+
+    public func holdings() throws(StoreError) -> Holdings { try read { try $0.holdings() } }
+    public func room(_ room: [UInt8]) throws(StoreError) -> RoomRecord? { try read { try $0.room(room) } }
+    /// The room whose code stands under one of the indexes, expired or not.
+    public func joinable(_ code: [[UInt8]]) throws(StoreError) -> JoinableRoom? { try read { try $0.joinable(code, now: 0) } }
+    public func token(_ ref: [UInt8], expires: UInt64) throws(StoreError) -> TokenRecord? {
+        try read { try $0.token(ref, expires: expires) }
+    }
+    public func jobs() throws(StoreError) -> [JobRecord] { try read { try $0.jobs() } }
+    public func logHead() throws(StoreError) -> LogHead? { try read { try $0.logHead() } }
+    public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try read { try $0.mark(name) } }
+
+    private func read<Value>(_ body: (Tables) throws -> Value) throws(StoreError) -> Value {
+        do { return try body(tables) } catch { throw StoreError(any: error) }
+    }
+}
+
+extension Tables {
+    func checkVersion() throws {
+        let found = try rows("PRAGMA user_version") { $0.int(0) }[0]
+        guard found == Schema.version else { throw StoreError.damaged("schema version \(found), expected \(Schema.version)") }
+    }
+
+    func holdings() throws -> Holdings {
+        var holdings = try rows(
+            """
+            SELECT count(*), count(joiner_client), sum(creator_knocked > 0 OR ifnull(joiner_knocked, 0) > 0), count(pending),
+            count(CASE WHEN pending IS NOT NULL THEN short END), sum(code IS NOT NULL AND pending IS NULL), count(retry),
+            sum(creator_ref IS NOT NULL AND joiner_ref IS NOT NULL), max(expires) FROM room
+            """
+        ) { row in
+            var holdings = Holdings()
+            holdings.rooms = Int(row.int(0))
+            holdings.acceptedRooms = Int(row.int(1))
+            holdings.knockedRooms = Int(row.int(2))
+            holdings.pendingCodes = Int(row.int(3))
+            holdings.shortCodes = Int(row.int(4))
+            holdings.usedCodes = Int(row.int(5))
+            holdings.retries = Int(row.int(6))
+            holdings.pairs = Int(row.int(7))
+            holdings.latestExpiry = row.isNull(8) ? nil : row.time(8)
+            return holdings
+        }[0]
+        let tokens = try rows("SELECT count(*), max(expires) FROM token") { ($0.int(0), $0.isNull(1) ? nil : $0.time(1)) }[0]
+        holdings.tokens = Int(tokens.0)
+        holdings.latestExpiry = [holdings.latestExpiry, tokens.1].compactMap(\.self).max()
+        holdings.waitingEntries = try rows("SELECT count(*) FROM entry") { Int($0.int(0)) }[0]
+        return holdings
+    }
+}

@@ -1,0 +1,96 @@
+import Broker
+import Ledger
+import Linux
+import Storage
+
+/// What `mayfly drill` found: for people, for programs, and to be published.
+struct DrillReport {
+    let question: String
+    /// Unix ms.
+    let now: UInt64
+    var findings: [Drill.Finding] = []
+    /// The log as it was signed last.
+    var head: LogHead?
+    /// Join codes that can be tried in a second.
+    var triesPerSecond: Int?
+
+    /// At most 24 lines of 79 columns.
+    var text: String {
+        var lines = ["What could be handed over at \(Self.second(now)) (question: \(question)):"]
+        lines.append(Self.row("", "held", "opens", "because"))
+        for finding in findings {
+            let until = finding.opens > 0 ? finding.until.map { "; until \(Self.minute($0))" } ?? "" : ""
+            lines.append(
+                Self.row(
+                    Self.words(finding.subject), finding.held.map { String($0) } ?? "?", String(finding.opens),
+                    finding.because + until))
+        }
+        if let triesPerSecond {
+            let sixDigits = (1_000_000 + triesPerSecond - 1) / triesPerSecond
+            lines.append("A join code: \(triesPerSecond) tries a second here; six digits fall in \(sixDigits) s.")
+        }
+        if let until = findings.compactMap(\.until).max() {
+            lines.append("Nothing of this opens after \(Self.minute(until)), if a broker runs until then.")
+        }
+        lines.append("Not seen from here: the broker's memory, Apple's records, a proxy's logs.")
+        return lines.joined(separator: "\n")
+    }
+
+    /// One object; `until` in RFC 3339.
+    var json: String {
+        let list = findings.map { finding in
+            let (held, until) = (finding.held.map { "\($0)" } ?? "null", finding.until.map { "\"\(Self.second($0))\"" } ?? "null")
+            return #"{"subject":"\#(finding.subject.rawValue)","held":\#(held),"opens":\#(finding.opens),"#
+                + #""because":"\#(finding.because)","until":\#(until)}"#
+        }
+        let tries = triesPerSecond.map { ",\"codesTriedPerSecond\":\($0)" } ?? ""
+        return #"{"at":"\#(Self.second(now))","question":"\#(question)"\#(tries),"findings":[\#(list.joined(separator: ","))]}"#
+    }
+
+    /// What is signed to be published: counts rounded as metrics are. The first two lines are none of a checkpoint, whatever
+    /// the origin.
+    func statement(origin: String) -> String {
+        var text = "mayfly drill\n\(Self.second(now))\n\(origin)\nsize \(head?.size ?? 0)\n"
+        for finding in findings {
+            let held = finding.held.map { String(Metrics.rounded($0)) } ?? "?"
+            text += "\(finding.subject.rawValue) \(held) \(Metrics.rounded(finding.opens)) \(finding.because)\n"
+        }
+        return text
+    }
+
+    private static func row(_ name: String, _ held: String, _ opens: String, _ because: String) -> String {
+        func padding(_ text: String, _ width: Int) -> String { String(repeating: " ", count: max(1, width - text.count)) }
+        return name + padding(name + held, 27) + held + padding(opens, 8) + opens + "  " + because
+    }
+
+    private static func words(_ subject: Drill.Finding.Subject) -> String {
+        switch subject {
+        case .roomTokens: "tokens of rooms"
+        case .queuedTokens: "tokens under way"
+        case .audienceTokens: "tokens of audiences"
+        case .roomIDs: "room ids"
+        case .joinCodes: "join codes"
+        case .shortCodes: "short join codes"
+        case .acceptAnswers: "answers to accepts"
+        case .members: "members of rooms"
+        case .pairs: "who shared a room"
+        case .ends: "ends of rooms"
+        case .knocks: "last knocks"
+        case .addresses: "addresses"
+        case .users: "users"
+        case .entries: "waiting entries"
+        case .sockets: "open sockets"
+        case .room: "the room"
+        case .creatorToken: "creator's token"
+        case .joinerToken: "joiner's token"
+        case .refs: "refs in the log"
+        }
+    }
+
+    /// `2026-01-02T03:04:05Z`.
+    private static func second(_ ms: UInt64) -> String { String(CalendarDate.timestamp(ms: ms).prefix(19)) + "Z" }
+    /// `2026-01-02 03:04`, in UTC.
+    private static func minute(_ ms: UInt64) -> String {
+        String(CalendarDate.timestamp(ms: ms).prefix(16).map { $0 == "T" ? " " : $0 })
+    }
+}
