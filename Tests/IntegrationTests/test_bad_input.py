@@ -9,7 +9,7 @@ import pytest
 
 from mayfly import new_client, new_code, new_token
 
-ABSENT = object()
+ABSENT = type("Absent", (), {"__repr__": lambda self: "absent"})()
 
 
 @pytest.fixture
