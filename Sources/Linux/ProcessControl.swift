@@ -57,5 +57,6 @@ public enum ProcessControl {
     }
 
     /// Ends the process with a status.
-    public static func exit(_ status: Int32) -> Never { Glibc.exit(status) }
+    /// Ends the process at once. Nothing runs any more: what libraries tidy up at an exit, other threads may still be using.
+    public static func exit(_ status: Int32) -> Never { _exit(status) }
 }

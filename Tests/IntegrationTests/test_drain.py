@@ -186,6 +186,25 @@ def test_nobody_can_hold_up_the_end(hold, secure):
                 socket.create_connection(("127.0.0.1", world.broker.port), 2)
 
 
+@pytest.mark.parametrize("signals", [1, 2])
+def test_the_end_is_the_end(tmp_path, signals):
+    """No library tidies up while other threads still use it: that ended a broker with SIGABRT, after its last word."""
+    source = Path(__file__).with_name("late.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", tmp_path / "late.so", source], check=True)
+    shown = subprocess.run(["true"], env={"LD_PRELOAD": str(tmp_path / "late.so")}, capture_output=True)
+    assert shown.stderr == b"tidied up\n", "the library says nothing when a process tidies up"
+    with World(apns=False) as world:
+        assert world.broker.stop() == 0
+        world.broker.start(LD_PRELOAD=tmp_path / "late.so")
+        with never_reads(world, None):
+            time.sleep(0.3)
+            for _ in range(signals):
+                world.broker.child.send_signal(signal.SIGTERM)
+                time.sleep(0.2)
+            assert world.broker.child.wait(20) == signals - 1
+        assert "stopp" in world.broker.printed() and "tidied up" not in world.broker.printed()
+
+
 @pytest.mark.parametrize("load", ["wrk", "wrk over TLS", "h2load"])
 def test_loads_of_others(certificate, load, tmp_path):
     """wrk's errors of connecting and writing are its tries after nobody listens; what it had sent, it would miss as a read or a time-out.
