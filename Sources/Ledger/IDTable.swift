@@ -5,8 +5,8 @@ struct IDTable {
     private(set) var ids: [UInt128] = []
     private var slots: [UInt32]
     private var mask: Int
-    // The log's writer chooses the ids; a secret start keeps it from choosing ones that collide.
-    private let seed = UInt64.random(in: .min ... .max) | 1
+    // The log's writer chooses the ids; secrets on both sides keep it from choosing ones that collide.
+    private let seeds = (high: UInt64.random(in: .min ... .max), low: UInt64.random(in: .min ... .max))
 
     init() {
         slots = Array(repeating: 0, count: 1024)
@@ -46,9 +46,10 @@ struct IDTable {
         }
     }
 
+    /// Where the search for an id begins.
     @inline(__always)
-    private func start(_ id: UInt128) -> Int {
-        let (high, low) = (UInt64(truncatingIfNeeded: id >> 64) ^ seed, UInt64(truncatingIfNeeded: id) ^ 0x9e37_79b9_7f4a_7c15)
+    func start(_ id: UInt128) -> Int {
+        let (high, low) = (UInt64(truncatingIfNeeded: id >> 64) ^ seeds.high, UInt64(truncatingIfNeeded: id) ^ seeds.low)
         let product = high.multipliedFullWidth(by: low)
         return Int(truncatingIfNeeded: product.high ^ product.low) & mask
     }
