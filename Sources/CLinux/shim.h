@@ -1,5 +1,6 @@
 // Only what Swift's Glibc module lacks. Not _GNU_SOURCE: it would define some of Glibc's types a second time, otherwise.
 #include <linux/filter.h>
+#include <linux/stat.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -9,11 +10,13 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 // Declared by glibc under _GNU_SOURCE only.
 extern int accept4(int socket, struct sockaddr *address, socklen_t *length, int flags);
+extern long syscall(long number, ...);
 extern int syncfs(int descriptor);
 extern int renameat2(int folder, const char *path, int target_folder, const char *target, unsigned int flags);
 
@@ -26,3 +29,9 @@ static inline char **mayfly_environment(void) { return __environ; }
 static inline void mayfly_name_thread(const char *name) { prctl(PR_SET_NAME, name, 0, 0, 0); }
 static inline void mayfly_ignore_signal(int number) { signal(number, SIG_IGN); }
 static inline int mayfly_exchange(const char *path, const char *other) { return renameat2(AT_FDCWD, path, AT_FDCWD, other, 2 /* RENAME_EXCHANGE */); }
+// glibc's `statx` and the kernel's `struct statx` can't both be declared. -1: errno tells why.
+static inline int mayfly_is_mount_point(const char *path) {
+    struct statx found;
+    if (syscall(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &found) != 0) return -1;
+    return (found.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}

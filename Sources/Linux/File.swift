@@ -42,6 +42,13 @@ public enum File {
         }
     }
 
+    /// Whether another file system, or a part of one, is mounted on the path: it can't be renamed then.
+    public static func isMountPoint(_ path: String) throws(Errno) -> Bool {
+        let result = unsafe mayfly_is_mount_point(path)
+        guard result >= 0 else { throw .last("statx \(path)") }
+        return result > 0
+    }
+
     /// What lies at a path, or nil if nothing does. The target of a symbolic link, unless `followLinks` is false.
     public static func status(_ path: String, followLinks: Bool = true) throws(Errno) -> Status? {
         var raw = stat()
@@ -91,7 +98,7 @@ public enum File {
 
     /// Zeroes a file, makes that durable, and removes it.
     public static func removeAndErase(_ path: String) throws(Errno) {
-        let old = try OpenFile(path, .readWrite)
+        let old = try OpenFile(path, .readWriteNoLink)
         try old.erase()
         try remove(path)
         try syncFolder(folder(of: path))
@@ -205,8 +212,10 @@ public enum File {
 
     private static func writeBeside(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
         let beside = temporary(path)
-        // Left by a crash in the middle of an earlier replace; it may hold keys.
-        if exists(beside) { try removeAndErase(beside) }
+        // Left by a crash in the middle of an earlier replace; it may hold keys. What a link leads to is not ours to zero.
+        if let left = try status(beside, followLinks: false) {
+            if left.kind == .file { try removeAndErase(beside) } else { try remove(beside) }
+        }
         let file = try OpenFile(beside, .createNew(mode: mode & 0o600))
         do throws(Errno) {
             try file.write(bytes, at: 0)

@@ -41,6 +41,7 @@ enum KeysCommand {
     }
 
     static func make(_ state: StateFolder, origin: String) throws {
+        _ = try checked(origin: origin)
         try File.makeFolder(state.path, mode: 0o700)
         try File.makeFolder(state.keys, mode: 0o700)
         for path in [state.ratchetKey, state.ledgerKey] where File.exists(path) {
@@ -53,6 +54,16 @@ enum KeysCommand {
         Terminal.out("made \(state.ratchetKey), \(state.ledgerKey) and \(state.verifierKey)")
         Terminal.out("Auditors need: \(key.verifierKey.description)")
         Terminal.out("Never back up \(state.keys): forgetting is destroying keys.")
+    }
+
+    /// A log's name: one that its entries can hold, and its key.
+    static func checked(origin: String) throws -> EntryText {
+        guard let text = EntryText(origin), VerifierKey(name: origin, publicKey: Array(repeating: 0, count: 32)) != nil else {
+            throw UsageError(
+                "--origin: \(SigningKey.Failure.badOrigin); at most \(EntryText.limit) visible ASCII characters, no quotes or backslashes"
+            )
+        }
+        return text
     }
 
     /// Keys that protect nothing: anyone may make the same pushes at the simulator.

@@ -185,8 +185,8 @@ extension LogRotation {
             throw CheckFailed("mayfly: \(probe) is in the way: move it elsewhere")
         }
         do {
-            guard try File.status(state.ledger)?.identity.device == File.status(state.path)?.identity.device else {
-                throw CheckFailed("mayfly: \(state.ledger) is a file system of its own, and can't be moved")
+            guard try !File.isMountPoint(state.ledger) else {
+                throw CheckFailed("mayfly: something is mounted on \(state.ledger), which can't be moved: unmount it first")
             }
             try File.makeFolder(probe, mode: 0o755)
             try File.rename(probe, to: archive)

@@ -32,11 +32,7 @@ struct LogRotation {
 
     /// Takes the state folder's lock; changes nothing.
     init(_ state: StateFolder, origin: String, archive: String, witnesses: WitnessSettings?) throws {
-        guard let next = EntryText(origin), VerifierKey(name: origin, publicKey: Array(repeating: 0, count: 32)) != nil else {
-            throw UsageError(
-                "--origin: \(SigningKey.Failure.badOrigin); at most \(EntryText.limit) visible ASCII characters, no quotes or backslashes"
-            )
-        }
+        let next = try KeysCommand.checked(origin: origin)
         guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
             throw CheckFailed("mayfly: no broker has run on \(state.path) yet, so there is no log to close")
         }

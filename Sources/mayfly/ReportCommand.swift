@@ -27,8 +27,8 @@ enum ReportCommand {
         let about = "This file holds the log as it was read at \(timestamp()): what came after is not in it."
         let beside = file + ".new"
         do {
-            let out = try OpenFile(beside, .create(mode: 0o644))
-            try out.truncate(to: 0)
+            if try File.status(beside, followLinks: false) != nil { try File.remove(beside) }
+            let out = try OpenFile(beside, .createNew(mode: 0o644))
             var end = 0
             try AuditReport(files: files, vkey: key, about: about).write { bytes throws(Errno) in
                 try out.write(bytes.span, at: end)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -407,6 +408,23 @@ def test_finished_hours_later(template, disturbed, stopped, processes, wanted):
     assert broker.stop() == 0
     log = current(state)
     assert log.counts()["token.purged"] == 2 and not pending(log)
+
+
+def test_mounted(template, tmp_path):
+    """A ledger that something is mounted on can't be moved, even from the same file system: nothing is closed then."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a mount of its own needs root")
+    state = State(parent=tmp_path, keys=None)
+    shutil.copytree(template.state.folder, state.folder)
+    before = live(current(state))
+    subprocess.run(["mount", "--bind", state / "ledger", state / "ledger"], check=True)
+    try:
+        done = rotate(state)
+        assert done.returncode == 1 and "mounted" in done.stderr, done.stderr
+        assert live(current(state)) == before and not current(state).counts().get("ledger.closed")
+    finally:
+        subprocess.run(["umount", state / "ledger"], check=True)
+    rotated(state)
 
 
 # A disk that is full.

@@ -9,6 +9,17 @@ import Testing
     private func path(_ name: String) -> String { "\(folder)/\(name)" }
     private func bytes(_ text: String) -> [UInt8] { Array(text.utf8) }
 
+    @Test func replacingFollowsNoLinkThatLiesBesideTheFile() throws {
+        let (file, other) = (path("published"), path("of someone else"))
+        try File.write(other, bytes("kept").span, mode: 0o600)
+        try File.symbolicLink(file + ".new", to: other)
+        try File.replaceDurably(file, bytes("new").span, mode: 0o644)
+        #expect(try File.read(other, limit: 10) == bytes("kept"))
+        #expect(try File.status(file, followLinks: false)?.kind == .file)
+        #expect(try !File.isMountPoint(file))
+        #expect(try File.isMountPoint("/"))
+    }
+
     @Test func replacesWholeWithTheModeAsked() throws {
         let file = path("a")
         try File.replaceDurably(file, bytes("first").span, mode: 0o640)
