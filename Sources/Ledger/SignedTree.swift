@@ -2,15 +2,15 @@
 ///
 /// The tiles at the right edge together give the root; every other tile's hash stands in the tile above it. Of each level one full tile
 /// stays in memory, so that reading on in one direction reads each of them once.
-struct SignedTree {
-    let head: Checkpoint
+public struct SignedTree {
+    public let head: Checkpoint
     private let reader: LogReader
     /// By level, the hashes that fill no tile yet.
     private let edge: [[Digest]]
     private var recent: [Int: (index: UInt64, hashes: [Digest])] = [:]
 
     /// - Throws: `tree` when the source's tiles do not give the head's root.
-    init(_ source: any LogSource, head: Checkpoint) async throws(VerificationFailure) {
+    public init(_ source: any LogSource, head: Checkpoint) async throws(VerificationFailure) {
         let reader = LogReader(source)
         var edge: [[Digest]] = []
         for level in 0..<8 where head.size >> UInt64(8 * level) > 0 {
@@ -26,7 +26,7 @@ struct SignedTree {
     }
 
     /// How many bundles of entries there are.
-    var bundles: UInt64 { head.size / 256 + (head.size % 256 == 0 ? 0 : 1) }
+    public var bundles: UInt64 { head.size / 256 + (head.size % 256 == 0 ? 0 : 1) }
 
     /// The bytes of a bundle's entries, those from `256 * index` on.
     /// - Precondition: `index < bundles`.
@@ -49,6 +49,18 @@ struct SignedTree {
         }
         guard bundle.isAtEnd || isLonger else { throw VerificationFailure(.damaged, "goes on after its last entry", file: path) }
         return entries
+    }
+
+    /// The same as text, each of which is an entry in its one spelling.
+    public mutating func canonicalEntries(bundle index: UInt64) async throws(VerificationFailure) -> [String] {
+        var texts: [String] = []
+        for (offset, bytes) in try await entries(bundle: index).enumerated() {
+            do { _ = try EntryFields(bytes.span) } catch {
+                throw VerificationFailure(.entry, "is no entry: \(error)", index: index * 256 + UInt64(offset))
+            }
+            texts.append(String(decoding: bytes, as: UTF8.self))
+        }
+        return texts
     }
 
     /// The latest entry about `ref`, or its purge if there is one; nil if the log does not speak of it. Reads from the log's end back to

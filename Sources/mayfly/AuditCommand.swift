@@ -106,21 +106,38 @@ enum AuditCommand {
         guard let bytes = try await source.read("checkpoint"), let head = SignedNote(bytes)?.checkpoint(signedBy: key) else {
             throw CheckFailed("bad: there is no checkpoint signed by this key")
         }
-        let reader = TileReader(source, size: head.size)
-        for bundle in 0..<(head.size + 255) / 256 {
-            for entry in try await reader.entries(bundle: bundle) { Terminal.out(String(decoding: entry, as: UTF8.self)) }
-        }
+        do throws(VerificationFailure) {
+            var tree = try await SignedTree(source, head: head)
+            for bundle in 0..<tree.bundles {
+                // Canonical, so that no entry can pass for several lines.
+                for entry in try await tree.canonicalEntries(bundle: bundle) { Terminal.out(entry) }
+            }
+        } catch { throw CheckFailed("bad: \(error)") }
     }
 
     private static func json(_ report: Report) -> String {
-        "{\"good\":true,\"origin\":\"\(report.origin)\",\"size\":\(report.size),\"sealed\":\(report.sealed),\"live\":\(report.live),"
+        "{\"good\":true,\"origin\":\(quoted(report.origin)),\"size\":\(report.size),\"sealed\":\(report.sealed),\"live\":\(report.live),"
             + "\"purged\":\(report.purged),\"excused\":\(report.excused),\"opened\":\(report.opened),"
             + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"compared\":\(report.compared),"
             + "\"cosignatures\":\(report.cosignatures.map { "\($0)" } ?? "null")}"
     }
 
     static func json(_ failure: VerificationFailure) -> String {
-        let detail = failure.description.map { $0 == "\"" || $0 == "\\" || $0.isNewline ? "'" : $0 }
-        return "{\"good\":false,\"code\":\"\(failure.code.rawValue)\",\"detail\":\"\(String(detail))\"}"
+        "{\"good\":false,\"code\":\"\(failure.code.rawValue)\",\"detail\":\(quoted(failure.description))}"
+    }
+
+    /// A JSON string. What a terminal could take for a command is escaped too.
+    static func quoted(_ text: String) -> String {
+        var quoted = "\""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\"", "\\": quoted += "\\\(scalar)"
+            case ..."\u{1f}", "\u{7f}"..."\u{9f}":
+                let digits = String(scalar.value, radix: 16)
+                quoted += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            default: quoted.unicodeScalars.append(scalar)
+            }
+        }
+        return quoted + "\""
     }
 }

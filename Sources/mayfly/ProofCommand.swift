@@ -61,8 +61,8 @@ enum ProofCommand {
             let text = String(decoding: entry.encoded, as: UTF8.self)
             Terminal.out(
                 json
-                    ? "{\"good\":true,\"origin\":\"\(head.origin)\",\"size\":\(head.size),\"index\":\(proof.index),"
-                        + "\"entry\":\(text),\"proves\":\"\(entry.sentence)\"}"
+                    ? "{\"good\":true,\"origin\":\(AuditCommand.quoted(head.origin)),\"size\":\(head.size),\"index\":\(proof.index),"
+                        + "\"entry\":\(text),\"proves\":\(AuditCommand.quoted(entry.sentence))}"
                     : "good: entry \(proof.index) of \(head.origin), which had \(head.size) entries when this was signed\n"
                         + "\(text)\n\(entry.sentence)")
         } catch {

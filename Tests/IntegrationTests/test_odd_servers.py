@@ -1,10 +1,14 @@
 """Logs over HTTP from servers that are not what they should be; and verifiers asked wrongly."""
 
 import gzip
+import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
+from logs import START, moment, spell, write
 from processes import REPOSITORY, mayfly
 from verifiers import by_python, run_python
 from log_fixtures import WITNESSES, bases, folder, go  # noqa: F401
@@ -118,6 +122,24 @@ def test_asked_wrongly(bases, tmp_path):
         assert done.returncode == status and "Traceback" not in done.stderr, f"{arguments}: {done.returncode}: {done.stderr}"
         assert status or len(done.stdout.splitlines()) == 1
         assert status != 1 or done.stderr.startswith("bad: ") and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_shown_as_it_is(tmp_path):
+    """`audit show` prints entries and nothing else: none can pass for several lines, or tell a terminal what to do."""
+    start = {"at": moment(START), "node": "n", "op": "broker.started", "policy": 64 * "0", "resolution": 60, "version": "1"}
+    forged = b'{"x":"\x1b]0;owned\x07"}\n' + spell({"at": moment(START), "cause": "expired", "op": "token.purged", "ref": 32 * "a"})
+    vkey = write(tmp_path / "log", [[spell(start), forged]])
+    shown = mayfly("audit", "show", tmp_path / "log", "--key", vkey)
+    assert shown.returncode == 1 and "purged" not in shown.stdout and "\x1b" not in shown.stdout + shown.stderr
+    assert shown.stderr.startswith("bad: ") and "entry 1" in shown.stderr
+
+
+@pytest.mark.parametrize("origin", ['o","cosignatures":9,"x":"\\', 'o"', "o\u009b31mX", "o\\"])
+def test_json_whatever_the_origin(tmp_path, origin):
+    start = {"at": moment(START), "node": "n", "op": "broker.started", "policy": 64 * "0", "resolution": 60, "version": "1"}
+    vkey = write(tmp_path / "log", [[spell(start)]], origin=origin)
+    told = mayfly("audit", "verify", tmp_path / "log", "--key", vkey, "--json").stdout
+    assert json.loads(told).get("origin", origin) == origin and json.loads(told).get("cosignatures") is None and "\u009b" not in told
 
 
 def test_it_is_short():
