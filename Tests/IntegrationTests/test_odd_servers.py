@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logs import START, moment, spell, write
+from logs import START, moment, spell, story, write
 from processes import REPOSITORY, mayfly
 from verifiers import by_python, run_python
 from log_fixtures import WITNESSES, bases, folder, go  # noqa: F401
@@ -136,10 +136,10 @@ def test_shown_as_it_is(tmp_path):
 
 @pytest.mark.parametrize("origin", ['o","cosignatures":9,"x":"\\', 'o"', "o\u009b31mX", "o\\"])
 def test_json_whatever_the_origin(tmp_path, origin):
-    start = {"at": moment(START), "node": "n", "op": "broker.started", "policy": 64 * "0", "resolution": 60, "version": "1"}
-    vkey = write(tmp_path / "log", [[spell(start)]], origin=origin)
+    vkey = write(tmp_path / "log", story(30), origin=origin)
     told = mayfly("audit", "verify", tmp_path / "log", "--key", vkey, "--json").stdout
-    assert json.loads(told).get("origin", origin) == origin and json.loads(told).get("cosignatures") is None and "\u009b" not in told
+    assert (json.loads(told)["good"], json.loads(told)["origin"], json.loads(told)["cosignatures"]) == (True, origin, None), told
+    assert "\u009b" not in told
 
 
 def test_it_is_short():
