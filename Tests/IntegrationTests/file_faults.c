@@ -24,7 +24,7 @@ struct control {
     _Atomic int64_t calls;   // so many were seen
     _Atomic int64_t struck;  // so many were struck
     char name[32];           // of the last one that was
-    char only[32];           // if set: only calls of this name count
+    char only[32];           // if set: only calls of this name count; "change": only those that change something or make it durable
     char place[256];         // of the last one
 };
 
@@ -54,10 +54,19 @@ static int lies_below(const char *path) {
 
 static int is_watched(int file) { return control && file >= 0 && file < 65536 && watched[file]; }
 
+static int is_meant(const char *name) {
+    static const char *const looks[] = {"open", "close", "pread", "fstat", "stat", "lstat", "access", "opendir", "readdir"};
+    if (control->only[0] == 0) return 1;
+    if (strcmp(control->only, "change") != 0) return strcmp(control->only, name) == 0;
+    for (size_t look = 0; look < sizeof looks / sizeof *looks; look++)
+        if (strcmp(looks[look], name) == 0) return 0;
+    return 1;
+}
+
 // What is to become of this call: 0, or how it is struck.
 static int64_t fate(const char *name, const char *place) {
     control->calls++;
-    if (control->only[0] && strcmp(control->only, name) != 0) return 0;
+    if (!is_meant(name)) return 0;
     if (control->left == 0 || (control->left > 0 && --control->left > 0)) return 0;
     strncpy(control->name, name, sizeof control->name - 1);
     strncpy(control->place, place ? place : "", sizeof control->place - 1);
@@ -199,6 +208,18 @@ int mkdir(const char *path, mode_t mode) {
     }
 ON_PATH(unlink)
 ON_PATH(rmdir)
+
+int fchmodat(int at, const char *path, mode_t mode, int flags) {
+    REAL(int, fchmodat, int, const char *, mode_t, int);
+    if (lies_below(path)) STRIKE("fchmodat", path, -1, real(at, path, mode, flags));
+    return real(at, path, mode, flags);
+}
+
+int renameat2(int at, const char *path, int target_at, const char *target, unsigned flags) {
+    REAL(int, renameat2, int, const char *, int, const char *, unsigned);
+    if (lies_below(path)) STRIKE("renameat2", path, -1, real(at, path, target_at, target, flags));
+    return real(at, path, target_at, target, flags);
+}
 
 int rename(const char *path, const char *target) {
     REAL(int, rename, const char *, const char *);

@@ -1,0 +1,74 @@
+"""Key files as a thief reads them: what docs/sealing.md says of them, through the reader that recomputes the vectors. Nothing of the broker."""
+
+import importlib.util
+import os
+import sqlite3
+import struct
+from pathlib import Path
+
+from nacl.exceptions import CryptoError
+
+from mayfly import base64url_bytes
+from processes import REPOSITORY
+
+_spec = importlib.util.spec_from_file_location("check_sealing", REPOSITORY / "Tests/Vectors/check_sealing.py")
+sealing = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sealing)
+
+
+def keys(file):
+    """What a key file holds, None if it is none."""
+    try:
+        return sealing.Keys(file)
+    except (AssertionError, struct.error):
+        return None
+
+
+def destroyed(earlier, base):
+    """Every chain and epoch key that follows from a key file and is older than the base epoch."""
+    found = []
+    for _, chain in keys(earlier).generations.values():
+        for _ in range(keys(earlier).base, base):
+            found += [chain, sealing.derive(chain, "epoch")]
+            chain = sealing.derive(chain, "chain")
+    return found
+
+
+def held(process, folder):
+    """What a thief finds now: every file below the folder, and what the process still holds of files without a name."""
+    found = {}
+    for path in sorted(Path(folder).rglob("*")):
+        if path.is_file():
+            found[str(path)] = path.read_bytes()
+    for link in Path(f"/proc/{process.pid}/fd").iterdir() if process and process.poll() is None else ():
+        try:
+            target = os.readlink(link)
+            if target.endswith(" (deleted)") and not target.startswith(("/memfd:", "socket:", "anon_inode:")):
+                found[f"descriptor {target}"] = link.read_bytes()
+        except FileNotFoundError:
+            pass
+    return found
+
+
+def token_rows(state):
+    """The sealed tokens, by ref."""
+    with state.database() as database:
+        database.row_factory = sqlite3.Row
+        return {row["ref"].hex(): dict(row) for row in database.execute("SELECT * FROM token")}
+
+
+def opens(file, row, roomid):
+    """The token in a row, in hexadecimal, by a key file and the room id; None if they do not open it."""
+    found = keys(file)
+    if found is None or row["generation"] not in found.generations or row["expires"] // 300_000 < found.base:
+        return None
+    key = found.epoch_key(row["generation"], row["expires"])
+    key = sealing.derive(key, "token", bytes([row["slot"]]), base64url_bytes(roomid))
+    data = struct.pack(
+        ">4sIBBBQ", b"MFT1", row["generation"], row["kind"], row["environment"], row["slot"], row["expires"])
+    data += row["ref"] + sealing.counted(row["topic"])
+    try:
+        plaintext = sealing.aead_open(row["sealed"][24:], data, row["sealed"][:24], key)
+    except CryptoError:
+        return None
+    return plaintext[9:9 + plaintext[8]].hex()
