@@ -15,8 +15,10 @@ public actor Sweeper: LoopActor {
     private static let batch = 500
     /// How long after its deadline a job without an outcome is given up: the courier ends each by its deadline.
     static let jobSlack: UInt64 = 30_000
-    /// Purged bytes leave the write-ahead log this long after they were purged (the rule says 60 s at most).
+    /// Purged bytes leave the write-ahead log this long after they were purged.
     private static let scrubDelay: UInt64 = 10_000
+    /// What the rule allows. Later, someone must look.
+    private static let longestScrub: UInt64 = 60_000
     /// The longest sleep: bounds what a step of the wall clock can delay.
     private static let longestSleep: UInt64 = 30_000
 
@@ -25,7 +27,10 @@ public actor Sweeper: LoopActor {
     private var wakeAt: UInt64 = 0
     private var waiting: CheckedContinuation<Void, Never>?
     private var timer: TimerID?
-    private var scrubAt: UInt64?
+    /// Since when the write-ahead log holds what was purged, and when to empty it. A crash may have left some from before.
+    private var unscrubbedSince: UInt64?
+    private var scrubAt: UInt64? = 0
+    private var isScrubLate = false
 
     public init(
         loop: EventLoop, store: any Store, time: BrokerTime, metrics: Metrics,
@@ -68,12 +73,9 @@ public actor Sweeper: LoopActor {
         repeat {
             result = try await store.sweep(now: time.now, limit: Self.batch, jobSlack: Self.jobSlack)
             metrics.add(.tokensPurged, result.tokens)
-            if result.tokens + result.rooms + result.codes > 0 { noteErasure() }
+            if result.hasErased { noteErasure() }
         } while result.more
-        if let due = scrubAt, time.now >= due {
-            let done = try await store.scrub()
-            scrubAt = done ? nil : time.now + 1_000
-        }
+        try await scrub()
         let next = try await store.nextExpiry(jobSlack: Self.jobSlack)
         return min(next ?? .max, scrubAt ?? .max, time.now + Self.longestSleep)
     }
@@ -87,8 +89,37 @@ public actor Sweeper: LoopActor {
     /// Something was purged or replaced just now.
     public func noteErasure() {
         guard scrubAt == nil else { return }
+        unscrubbedSince = time.now
         scrubAt = time.now + Self.scrubDelay
         expect(scrubAt ?? 0)
+    }
+
+    /// Empties the write-ahead log when that is due, unless a reader stands in the way: then again in a second.
+    private func scrub() async throws(StoreError) {
+        guard let due = scrubAt, time.now >= due else { return }
+        let since = unscrubbedSince ?? time.now
+        // What is purged while this runs may come too late for it, and is noted anew.
+        scrubAt = nil
+        var isDone = false
+        do throws(StoreError) {
+            isDone = try await store.scrub()
+        } catch {
+            (unscrubbedSince, scrubAt) = (since, time.now + 1_000)
+            throw error
+        }
+        guard isDone else {
+            (unscrubbedSince, scrubAt) = (since, time.now + 1_000)
+            if !isScrubLate, time.now - min(time.now, since) >= Self.longestScrub {
+                isScrubLate = true
+                metrics.add(.alarms)
+                log(
+                    "sweeper: the write-ahead log can't be emptied: another process reads the database. What was purged stays in it until that ends; trying every second."
+                )
+            }
+            return
+        }
+        if isScrubLate { log("sweeper: the write-ahead log is emptied again") }
+        isScrubLate = false
     }
 
     public func stop() { wake() }

@@ -62,14 +62,20 @@ internal import CSQLite
     /// Whether a transaction is open. SQLite itself rolls one back on some errors (a full disk, out of memory).
     public var inTransaction: Bool { unsafe sqlite3_get_autocommit(handle) == 0 }
 
+    private var busyTimeoutMs: Int32 = 0
+
     /// Waits this long for a lock that another process holds before `isBusy` is thrown.
     public func setBusyTimeout(milliseconds: Int32) {
+        busyTimeoutMs = milliseconds
         unsafe sqlite3_busy_timeout(handle, milliseconds)
     }
 
     /// Copies the whole WAL into the database and cuts the WAL to zero bytes.
-    /// - Returns: false when a reader or writer stood in the way and something was left.
-    public func checkpointTruncating() throws(SQLiteError) -> Bool {
+    /// - Parameter waitMs: for readers and writers that stand in the way; nobody writes meanwhile.
+    /// - Returns: false when one still did and something was left.
+    public func checkpointTruncating(waitMs: Int32) throws(SQLiteError) -> Bool {
+        unsafe sqlite3_busy_timeout(handle, waitMs)
+        defer { unsafe sqlite3_busy_timeout(handle, busyTimeoutMs) }
         let code = unsafe sqlite3_wal_checkpoint_v2(handle, nil, SQLITE_CHECKPOINT_TRUNCATE, nil, nil)
         if code & 0xff == SQLITE_BUSY || code & 0xff == SQLITE_LOCKED { return false }
         guard code == SQLITE_OK else { throw SQLiteError(code, "checkpoint") }

@@ -207,6 +207,10 @@ public struct SweepResult: Sendable, Equatable {
     public var rooms = 0
     public var codes = 0
     public var jobs = 0
+    /// Answers to accepts that nobody may ask for again.
+    public var retries = 0
+    /// Whether anything that was sealed is gone from its table now, and still lies in the write-ahead log.
+    public var hasErased: Bool { tokens + rooms + codes + jobs + retries > 0 }
     /// Whether the batch was full, so that more may be due already.
     public var more = false
 

@@ -135,8 +135,11 @@ public final class SQLiteStore: Store {
         try await read { try $0.nextExpiry(jobSlack: jobSlack) }
     }
 
+    /// Long enough for our own readers, which come and go; too short to hold up writers for those of someone else.
+    private static let scrubWaitMs: Int32 = 50
+
     public func scrub() async throws(StoreError) -> Bool {
-        try await perform(on: writer, alone: true) { try $0.database.checkpointTruncating() }
+        try await perform(on: writer, alone: true) { try $0.database.checkpointTruncating(waitMs: Self.scrubWaitMs) }
     }
 
     // MARK: Ledger

@@ -15,6 +15,7 @@ extension Tables {
         for joinable in due {
             guard joinable.code.expires <= now else {
                 try forgetRetry(joinable)
+                result.retries += 1
                 continue
             }
             let purged = try end(joinable)

@@ -17,11 +17,13 @@ final class Tables {
         self.journal = journal
         self.resumption = resumption
         database.setBusyTimeout(milliseconds: 5_000)
+        // What does not fit while something is sorted or rolled back goes to no file.
+        try database.execute("PRAGMA temp_store = MEMORY;")
         if access == .readWrite {
             try database.execute(
                 """
                 PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON;
-                PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = OFF; PRAGMA cache_size = -8192;
+                PRAGMA foreign_keys = OFF; PRAGMA cache_size = -8192;
                 PRAGMA wal_autocheckpoint = 4000;
                 """)
             try makeSchema()

@@ -221,6 +221,17 @@ import Testing
         try await fixture.close()
     }
 
+    @Test func theSweepTellsOfAnswersThatItForgets() async throws {
+        let fixture = try Fixture()
+        let (_, code, _) = try await fixture.create(1, life: 600_000, codeLife: 300_000)
+        #expect(try await fixture.accept(code) == .accepted)
+        fixture.clock.advance(120_000)
+        let result = try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0)
+        #expect(result.retries == 1 && result.hasErased && result.codes == 0)
+        #expect(try await !fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0).hasErased)
+        try await fixture.close()
+    }
+
     @Test func aPendingRoomEndsWithItsCode() async throws {
         let fixture = try Fixture()
         let (room, _, _) = try await fixture.create(1, life: 60_000, codeLife: 10_000)

@@ -212,6 +212,39 @@ import Testing
         try await fixture.close()
     }
 
+    @Test func nobodyIsWaitedForWithAScrub() async throws {
+        let fixture = try Fixture()
+        try await fixture.create(1)
+        let reader = try Database(path: fixture.path, access: .readOnly)
+        try reader.execute("BEGIN; SELECT count(*) FROM token")
+        try await fixture.create(20)
+        let begin = Clock.monotonicMs
+        #expect(try await !fixture.store.scrub())
+        #expect(Clock.monotonicMs - begin < 2_000, "it would have waited five seconds")
+        #expect(try File.status(fixture.path + "-wal")?.size != 0)
+        try reader.execute("COMMIT")
+        #expect(try await fixture.store.scrub())
+        #expect(try File.status(fixture.path + "-wal")?.size == 0)
+        try await fixture.close()
+    }
+
+    @Test(arguments: [Database.Access.readWrite, .readOnly])
+    func deletedBytesAreOverwrittenAndNothingGoesToTemporaryFiles(access: Database.Access) throws {
+        let folder = try File.makeTemporaryFolder()
+        let journal = Journal(resolution: 1, limit: 1, now: { 0 })
+        func setting(_ tables: Tables, _ name: String) throws -> Int64 {
+            let statement = try tables.database.prepare("PRAGMA \(name)")
+            #expect(try statement.step())
+            return statement.int(0)
+        }
+        let writer = try Tables(path: folder + "/mayfly.sqlite", access: .readWrite, journal: journal)
+        let tables = access == .readWrite ? writer : try Tables(path: folder + "/mayfly.sqlite", access: access, journal: journal)
+        // 2 is MEMORY.
+        #expect(try setting(tables, "temp_store") == 2)
+        if access == .readWrite { #expect(try setting(tables, "secure_delete") == 1) }
+        try File.removeTree(folder)
+    }
+
     @Test func aDamagedOrForeignFileIsRefused() throws {
         let folder = try File.makeTemporaryFolder()
         try File.write(folder + "/mayfly.sqlite", [UInt8](repeating: 0x41, count: 8192).span, mode: 0o600)
