@@ -376,7 +376,7 @@ def test_cut_off_at_any_step(template, disturbed):
     print(f"from call {call}")
     with ThreadPoolExecutor(4) as threads:
         while None not in stages:
-            stride = 10 if "closing" not in stages else 4
+            stride = 7 if "closing" not in stages else 4
             batch = [call + stride * number for number in range(4)]
             stages += threads.map(lambda number: disturb(template, disturbed("KILL_AT", number)), batch)
             call = batch[-1] + stride
