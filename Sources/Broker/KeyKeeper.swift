@@ -22,6 +22,8 @@ public actor KeyKeeper: LoopActor {
     /// The store's marks: the last recorded step, and the highest time seen.
     public static let stepMark = "ratchet.steps"
     public static let timeMark = "time.highest"
+    /// Set while the store holds what was sealed under a key file that is lost.
+    static let lossMark = "ratchet.lost"
     /// The longest sleep: bounds how late a step can be after the clock was set.
     private static let longestSleep: UInt64 = 10_000
 
@@ -71,6 +73,28 @@ public actor KeyKeeper: LoopActor {
         let since = try await store.mark(timeMark).flatMap { decode($0) } ?? 0
         return [.keysRatcheted(epoch: keys.baseEpoch.number - 1)]
             + keys.generations.filter { $0.born.startMs > since }.map { .keysGenerated(generation: $0.id) }
+    }
+
+    /// The key file is lost for good, and another takes its place: to be called before that is made. The next start forgets what was sealed
+    /// under the lost one.
+    public static func noteLoss(_ store: any Store) async throws(StoreError) {
+        try await store.setMark(lossMark, [1])
+        // The new file has other steps.
+        try await store.setMark(stepMark, [])
+    }
+
+    /// Forgets everything, if that is due: nothing can open it any more.
+    /// - Returns: how many tokens were purged.
+    static func forgetLost(_ store: any Store) async throws(StoreError) -> Int {
+        guard let mark = try await store.mark(lossMark), !mark.isEmpty else { return 0 }
+        var tokens = 0
+        var result: SweepResult
+        repeat {
+            result = try await store.forgetAll(limit: 500)
+            tokens += result.tokens
+        } while result.more
+        try await store.setMark(lossMark, [])
+        return tokens
     }
 
     /// Steps if a step is due.

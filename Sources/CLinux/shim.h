@@ -18,6 +18,7 @@
 extern int accept4(int socket, struct sockaddr *address, socklen_t *length, int flags);
 extern long syscall(long number, ...);
 extern int syncfs(int descriptor);
+extern int pipe2(int descriptors[2], int flags);
 extern int renameat2(int folder, const char *path, int target_folder, const char *target, unsigned int flags);
 
 // Variadic functions and the function-like macros of <sys/wait.h> are not imported; `environ` is shared mutable state.

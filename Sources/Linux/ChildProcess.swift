@@ -27,16 +27,35 @@ public struct ChildProcess: Sendable, Hashable {
         _ path: String, arguments: [String], environment: [String: String] = [:], output: Output = .inherit,
         errors: Output = .inherit
     ) throws(Errno) -> ChildProcess {
+        try spawn(path, arguments, environment, [.output(output), .output(errors)], ownGroup: false)
+    }
+
+    /// Where a child's output or errors go.
+    private enum Target {
+        case output(Output)
+        case descriptor(Int32)
+    }
+
+    /// Starts a program in a process group of its own, whose errors go nowhere. It alone holds `output` then: what was open here
+    /// would keep a pipe from ever ending.
+    static func spawn(_ path: String, _ arguments: [String], output: consuming Descriptor) throws(Errno) -> ChildProcess {
+        try spawn(path, arguments, [:], [.descriptor(output.raw), .output(.discard)], ownGroup: true)
+    }
+
+    private static func spawn(
+        _ path: String, _ arguments: [String], _ environment: [String: String], _ targets: [Target], ownGroup: Bool
+    ) throws(Errno) -> ChildProcess {
         var actions = unsafe posix_spawn_file_actions_t()
         unsafe posix_spawn_file_actions_init(&actions)
         defer { unsafe _ = posix_spawn_file_actions_destroy(&actions) }
         unsafe posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
-        for (descriptor, target) in [(Int32(1), output), (2, errors)] {
+        for (descriptor, target) in zip([1, 2] as [Int32], targets) {
             switch target {
-            case .inherit: break
-            case .discard: unsafe posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
-            case .file(let file):
+            case .output(.inherit): break
+            case .output(.discard): unsafe posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
+            case .output(.file(let file)):
                 unsafe posix_spawn_file_actions_addopen(&actions, descriptor, file, O_WRONLY | O_CREAT | O_APPEND, 0o600)
+            case .descriptor(let source): unsafe posix_spawn_file_actions_adddup2(&actions, source, descriptor)
             }
         }
         var attributes = posix_spawnattr_t()
@@ -47,7 +66,9 @@ public struct ChildProcess: Sendable, Hashable {
         unsafe sigfillset(&all)
         unsafe posix_spawnattr_setsigmask(&attributes, &none)
         unsafe posix_spawnattr_setsigdefault(&attributes, &all)
-        unsafe posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+        // Group 0 is one of the child's own.
+        let flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | (ownGroup ? POSIX_SPAWN_SETPGROUP : 0)
+        unsafe posix_spawnattr_setflags(&attributes, Int16(flags))
 
         var variables = inherited()
         variables.merge(environment) { $1 }

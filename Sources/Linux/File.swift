@@ -24,6 +24,10 @@ public enum File {
         /// Its owner is this process's user, and nobody else may read or write it.
         public var isPrivate: Bool { mode & 0o077 == 0 && owner == geteuid() }
 
+        /// Its owner is root, this process's user is another, and at most its group may read it: so does a systemd credential look, which an
+        /// access list gives to the service's user. The list shows as the group's right.
+        public var isRootsAlone: Bool { mode & 0o037 == 0 && owner == 0 && geteuid() != 0 }
+
         init(_ raw: stat) {
             kind =
                 switch raw.st_mode & Glibc.S_IFMT {

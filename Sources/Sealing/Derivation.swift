@@ -10,6 +10,8 @@ struct Label: Sendable {
     static let epoch = Label("epoch")
     static let day = Label("day")
     static let file = Label("ratchet-file")
+    static let wrapping = Label("wrapping")
+    static let wrappingID = Label("wrapping-id")
     static let token = Label("token")
     static let audience = Label("audience")
     static let pending = Label("pending")

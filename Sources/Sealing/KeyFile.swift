@@ -13,6 +13,8 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
     case notAKeyFile
     case unknownVersion(UInt32)
     case corrupt
+    /// It lies sealed under a wrapping key, and none was given; or the other way round; or another one was.
+    case wrapped, notWrapped, otherWrappingKey
     /// The time given lies further from the file's than any pause of a broker can last.
     case implausibleTime
     case cannotLock
@@ -20,7 +22,8 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .missing: "the key file is missing: make one with `mayfly keys init`"
+        case .missing:
+            "the key file is missing: `mayfly keys init` makes the keys of an empty state folder, `mayfly keys renew` another in the place of one that is lost"
         case .alreadyExists:
             "the key file exists: a new one would make all that is sealed unreadable; remove it first if that is meant"
         case .notAFile: "the key file's path is no regular file: links and devices are refused"
@@ -30,6 +33,10 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
         case .notAKeyFile: "the file is no ratchet key: it was overwritten or is another file"
         case .unknownVersion(let version): "the key file has version \(version): a newer Mayfly wrote it"
         case .corrupt: "the key file was changed or damaged: its checksum or its numbers are wrong"
+        case .wrapped: "the key file is wrapped: name the wrapping key it was made with (--wrapping-key, MAYFLY_WRAPPING_KEY)"
+        case .notWrapped:
+            "the key file is not wrapped, and a wrapping key is named: take it away, or begin with an empty state folder, since old blocks of an unwrapped file can be read"
+        case .otherWrappingKey: "the key file is wrapped under another key than the one given: bring the one it was made with"
         case .implausibleTime: "the clock is decades away from the key file's time: set the clock"
         case .cannotLock: "the system refuses to lock memory for keys: raise the limit (ulimit -l, LimitMEMLOCK=)"
         case .system(let errno): "the key file could not be read or written: \(errno)"
@@ -40,13 +47,29 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
 /// `keys/ratchet.key` on disk, and the spare beside it that a step is written into. Calls block.
 struct KeyFile: Sendable {
     let path: String
+    private let wrapping: WrappingKey?
     private var twin: TwinFile { TwinFile(path) }
 
-    init(path: String) { self.path = path }
+    /// `wrapping`: what the file lies sealed under, nil for a file that does not.
+    init(path: String, wrapping: WrappingKey? = nil) {
+        self.path = path
+        self.wrapping = wrapping
+    }
 
     /// Writes the first image; never over anything.
     func create(_ image: KeyImage) throws(KeyFileError) {
-        try system { () throws(Errno) in try image.withBytes { bytes throws(Errno) in try twin.create(bytes) } }
+        try write(image) { bytes throws(Errno) in try twin.create(bytes) }
+    }
+
+    private func write(_ image: KeyImage, _ body: (Span<UInt8>) throws(Errno) -> Void) throws(KeyFileError) {
+        try system { () throws(Errno) in
+            if let wrapping {
+                let wrapped = WrappedImage.seal(image, under: wrapping)
+                try body(wrapped.span)
+            } else {
+                try image.withBytes(body)
+            }
+        }
     }
 
     func read() throws(KeyFileError) -> KeyImage {
@@ -55,7 +78,7 @@ struct KeyFile: Sendable {
 
         let memory: LockedMemory
         do throws(LockedMemory.Unavailable) {
-            memory = try LockedMemory(count: KeyImage.largestCount + 1)
+            memory = try LockedMemory(count: KeyImage.largestCount + WrappedImage.overhead + 1)
         } catch {
             throw .cannotLock
         }
@@ -68,7 +91,17 @@ struct KeyFile: Sendable {
         guard status.kind == .file else { throw .notAFile }
         guard status.mode & 0o077 == 0 else { throw .looseMode(status.mode) }
         guard status.isPrivate else { throw .wrongOwner(status.owner) }
-        return try KeyImage(checking: memory, count: count)
+        let isWrapped = memory.withBytes(0..<count) { WrappedImage.isOne($0) }
+        guard let wrapping else {
+            guard !isWrapped else { throw .wrapped }
+            return try KeyImage(checking: memory, count: count)
+        }
+        if isWrapped {
+            return try memory.withBytes(0..<count) { bytes throws(KeyFileError) in try WrappedImage.open(bytes, with: wrapping) }
+        }
+        // Said only of a key file: what is none is told as ever.
+        _ = try KeyImage(checking: memory, count: count)
+        throw .notWrapped
     }
 
     /// Zeroes the old keys that a crash left in the spare, and makes a missing one where there is space.
@@ -85,7 +118,7 @@ struct KeyFile: Sendable {
     /// Replaces the file durably: after a crash it is the old or the new one, whole. The old one's bytes are zeroed. It needs no
     /// space but, where that grows the file into another block, for a generation more.
     func replace(_ image: KeyImage) throws(KeyFileError) {
-        try system { () throws(Errno) in try image.withBytes { bytes throws(Errno) in try twin.replace(bytes) } }
+        try write(image) { bytes throws(Errno) in try twin.replace(bytes) }
     }
 
     private func system<Result>(_ body: () throws(Errno) -> Result) throws(KeyFileError) -> Result {

@@ -17,7 +17,7 @@ public final class KeyRing: Sendable {
     let nonce: @Sendable () -> InlineArray<24, UInt8>
 
     init(
-        path: String, image: KeyImage, longestLifeSeconds: UInt64,
+        path: String, wrapping: WrappingKey? = nil, image: KeyImage, longestLifeSeconds: UInt64,
         nonce: @escaping @Sendable () -> InlineArray<24, UInt8> = { .random }
     ) throws(KeyFileError) {
         precondition(longestLifeSeconds <= Self.largestLifeSeconds)
@@ -27,13 +27,13 @@ public final class KeyRing: Sendable {
         } catch {
             throw .cannotLock
         }
-        file = Mutex(KeyFile(path: path))
+        file = Mutex(KeyFile(path: path, wrapping: wrapping))
         self.nonce = nonce
     }
 
-    /// Makes a key file of random keys, mode 0600, with generation 1. `nowMs`: unix ms.
+    /// Makes a key file of random keys, mode 0600, with generation 1. `nowMs`: unix ms; `wrapping`: what it lies sealed under.
     /// - Throws: `alreadyExists` if anything lies at `path`.
-    public static func create(path: String, nowMs: UInt64) throws(KeyFileError) {
+    public static func create(path: String, wrapping: WrappingKey? = nil, nowMs: UInt64) throws(KeyFileError) {
         let now = Epoch(atMs: nowMs)
         guard now.number > Epoch.perDay * (DayChain.daysBack + 1) else { throw .implausibleTime }
         let image = try KeyImage(generations: 1, steps: 1, base: Epoch(now.number - 1))
@@ -42,14 +42,16 @@ public final class KeyRing: Sendable {
         let chain = KeyImage.chain(0)
         image.memory.withMutableBytes(chain..<chain + 32) { Sodium.fillRandom(&$0) }
         image.finish()
-        try KeyFile(path: path).create(image)
+        try KeyFile(path: path, wrapping: wrapping).create(image)
     }
 
     /// Reads a key file and changes nothing: compare `steps` with the last recorded step (`stale_keys`), then call `step`.
     public static func load(
-        path: String, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds
+        path: String, wrapping: WrappingKey? = nil, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds
     ) throws(KeyFileError) -> KeyRing {
-        try KeyRing(path: path, image: KeyFile(path: path).read(), longestLifeSeconds: longestLifeSeconds)
+        try KeyRing(
+            path: path, wrapping: wrapping, image: KeyFile(path: path, wrapping: wrapping).read(),
+            longestLifeSeconds: longestLifeSeconds)
     }
 
     /// Destroys the keys of every epoch before `epoch(nowMs) - 1` on disk and then in memory, and begins a generation when one is

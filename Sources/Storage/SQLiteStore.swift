@@ -131,6 +131,10 @@ public final class SQLiteStore: Store {
         try await write { try $0.sweep(now: now, limit: limit, jobSlack: jobSlack) }
     }
 
+    public func forgetAll(limit: Int) async throws(StoreError) -> SweepResult {
+        try await write { try $0.forgetAll(limit: limit) }
+    }
+
     public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
         try await read { try $0.nextExpiry(jobSlack: jobSlack) }
     }

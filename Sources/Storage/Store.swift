@@ -85,6 +85,8 @@ public protocol Store: Sendable {
     // Forgetting
     /// Purges at most `limit` rows of each kind that are due. Jobs are overdue `jobSlack` after their deadline.
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult
+    /// Purges everything, at most `limit` rows of each kind, as if each room had been closed.
+    func forgetAll(limit: Int) async throws(StoreError) -> SweepResult
     /// The earliest time at which `sweep` will have something to do.
     func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64?
     /// Leaves nothing of purged rows in the write-ahead log.

@@ -42,6 +42,22 @@ extension Tables {
         return result
     }
 
+    /// Purges everything, at most `limit` rows of each kind.
+    func forgetAll(limit: Int) throws -> SweepResult {
+        var result = SweepResult()
+        let jobs = try jobs(due: UInt64(Int64.max), limit: limit)
+        for job in jobs { try finish(job, JobOutcome(status: 0, reason: .roomClosed)) }
+        result.jobs = jobs.count
+        let tokens = try rows("SELECT expires, ref FROM token LIMIT ?", .number(limit)) { ($0.time(0), $0.blob(1)) }
+        for (expires, ref) in tokens where try purge(ref, expires: expires, cause: .roomClosed) { result.tokens += 1 }
+        if jobs.count < limit, tokens.count < limit {
+            result.rooms = try run(
+                "DELETE FROM room WHERE (expires, room) IN (SELECT expires, room FROM room LIMIT ?)", .number(limit))
+        }
+        result.more = jobs.count == limit || tokens.count == limit || result.rooms == limit
+        return result
+    }
+
     /// Purges what must be gone before the log speaks of the present window: tokens whose `until` it has reached.
     ///
     /// The sweeper does so in time. But with one entry of a later time before a purge, and the broker killed between the two, the

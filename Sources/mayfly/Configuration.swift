@@ -4,6 +4,8 @@ import Linux
 /// each key is the manual: `mayfly COMMAND --help` prints it, and `docs/operations.md` names every key.
 enum Key: String, CaseIterable {
     case state
+    case ratchetKey = "ratchet-key"
+    case wrappingKey = "wrapping-key"
     case listen
     case operatorListen = "operator-listen"
     case allowCleartext = "allow-cleartext"
@@ -56,6 +58,10 @@ enum Key: String, CaseIterable {
         switch self {
         case .state:
             "Folder with keys/, mayfly.sqlite, ledger/ and ledger.vkey. Default: var. Never back up keys/."
+        case .ratchetKey:
+            "The key file, if it is to lie elsewhere than in keys/, e.g. on a tmpfs: then a restart of the machine forgets all. Default: keys/ratchet.key in the state folder."
+        case .wrappingKey:
+            "What the key file lies sealed under: a file of 32 bytes or their base64, e.g. a systemd credential; or command:PROGRAM WORDS, whose output they are. Default: it is not wrapped."
         case .listen: "Where apps connect, ADDRESS:PORT or unix:PATH (107 bytes at most). Default: 127.0.0.1:8787."
         case .tlsCertificate:
             "PEM file with the certificate apps are shown, and those between it and its authority. With it the public listener speaks TLS, HTTP/2 too. SIGHUP reads it and the key again."
@@ -167,5 +173,5 @@ struct Configuration {
         return address
     }
 
-    var state: String { self[.state] ?? "var" }
+    var state: StateFolder { StateFolder(path: self[.state] ?? "var", ratchetKey: self[.ratchetKey]) }
 }

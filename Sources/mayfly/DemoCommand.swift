@@ -2,6 +2,7 @@ import EventLoop
 import HTTPServer
 import Ledger
 import Linux
+import Sealing
 
 /// `mayfly demo`: broker and simulator with throw-away keys.
 enum DemoCommand {
@@ -25,8 +26,9 @@ enum DemoCommand {
         if case .unix = try configuration.address(.listen, default: "127.0.0.1:8787") {
             throw UsageError("demo listens on an ADDRESS:PORT only: for a Unix-domain socket use `mayfly serve`")
         }
-        let state = StateFolder(path: configuration.state)
-        try KeysCommand.makeThrowaway(state, origin: configuration[.origin] ?? "mayfly.localhost/audit")
+        let state = configuration.state
+        try KeysCommand.makeThrowaway(
+            state, origin: configuration[.origin] ?? "mayfly.localhost/audit", wrapping: try WrappingKeySource(configuration))
         let simulatorAddress = configuration[.apnsSimulatorListen] ?? "127.0.0.1:8789"
         let control = configuration[.apnsSimulatorControl] ?? "127.0.0.1:8790"
         for (key, value) in [

@@ -12,9 +12,12 @@ enum DrillCommand {
     private static let questions = ["all", "token", "room", "code", "address", "user"]
 
     static func run(_ words: [String]) async throws {
-        if words.asksForHelp { return Terminal.out(Terminal.help(usage, [.state, .policy, .operatorListen])) }
+        if words.asksForHelp {
+            return Terminal.out(Terminal.help(usage, [.state, .ratchetKey, .wrappingKey, .policy, .operatorListen]))
+        }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: [.state, .policy, .operatorListen], switches: ["all", "json"],
+            words, environment: Environment.all, keys: [.state, .ratchetKey, .wrappingKey, .policy, .operatorListen],
+            switches: ["all", "json"],
             options: ["token", "room", "code", "address", "user", "report"])
         guard configuration.operands.isEmpty else { throw UsageError("drill takes flags only: see --help") }
         let asked = questions.filter {
@@ -26,7 +29,7 @@ enum DrillCommand {
         guard file == nil || question == "all" else {
             throw UsageError("--report is for everything: a report on one token or room would name it")
         }
-        let state = StateFolder(path: configuration.state)
+        let state = configuration.state
         var drill = DrillReport(question: question, now: Clock.wallMs)
         try ask(question, configuration, state, into: &drill)
         if question == "all" {
@@ -47,7 +50,9 @@ enum DrillCommand {
         _ question: String, _ configuration: Configuration, _ state: StateFolder, into drill: inout DrillReport
     ) throws {
         let limits = try PolicyCommand.load(configuration[.policy] ?? "rooms").limits
-        let keys = try KeyRing.load(path: state.ratchetKey, longestLifeSeconds: UInt64(limits.longestLifeSeconds))
+        let keys = try KeyRing.load(
+            path: state.ratchetKey, wrapping: try WrappingKeySource(configuration)?.get(),
+            longestLifeSeconds: UInt64(limits.longestLifeSeconds))
         guard File.exists(state.database) else {
             throw CheckFailed("mayfly: \(state.database) is missing: no broker has run on this state folder, and nothing is kept")
         }

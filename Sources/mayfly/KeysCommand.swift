@@ -1,21 +1,26 @@
+import Broker
 import Ledger
 import Linux
 import Sealing
+import Sodium
+import Storage
 import TLS
 
-/// `mayfly keys init|throwaway|rotate|show`.
+/// `mayfly keys init|throwaway|renew|rotate|show`.
 enum KeysCommand {
-    private static let keys: [Key] = [.state, .origin, .witnessPolicy, .witnessFailure]
+    private static let keys: [Key] = [.state, .ratchetKey, .wrappingKey, .origin, .witnessPolicy, .witnessFailure]
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
             return Terminal.out(
                 Terminal.help(
                     """
-                    usage: mayfly keys init|throwaway|show [FLAGS]
+                    usage: mayfly keys init|throwaway|renew|show [FLAGS]
                            mayfly keys rotate --origin NEW --archive DIR [--state DIR] [--witness-policy FILE]
                       init        make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything
                       throwaway   the same, and an APNs key and certificate for the simulator: for development only
+                      renew       make another ratchet key where that file alone is lost, as one in memory is when the machine was restarted. The
+                                  next start forgets all that was sealed: rooms, tokens, pushes. If the file is there, nothing
                       rotate      close the log, move it to DIR (which must not exist, or be empty) with its ledger.vkey, destroy its private key, and
                                   begin another log under NEW with another key. The broker must be stopped. After a crash run it again.
                                   The closed log's last checkpoint is cosigned as `serve` has it cosigned
@@ -23,32 +28,43 @@ enum KeysCommand {
                     """, keys))
         }
         let configuration = try Configuration(words, environment: Environment.all, keys: keys, options: ["archive"])
-        let state = StateFolder(path: configuration.state)
+        let state = configuration.state
+        let wrapping = try WrappingKeySource(configuration)
         switch configuration.operands {
-        case ["init"]: try make(state, origin: try configuration.required(.origin))
-        case ["throwaway"]: try makeThrowaway(state, origin: configuration[.origin] ?? "mayfly.localhost/audit")
-        case ["show"]: try show(state)
+        case ["init"]: try make(state, origin: try configuration.required(.origin), wrapping: wrapping)
+        case ["throwaway"]:
+            try makeThrowaway(state, origin: configuration[.origin] ?? "mayfly.localhost/audit", wrapping: wrapping)
+        case ["renew"]: try await renew(state, wrapping: wrapping)
+        case ["show"]: try show(state, wrapping: wrapping)
         case ["rotate"]:
             guard let archive = configuration.repeated["archive"]?.last else {
                 throw UsageError("--archive is missing: a folder that does not exist yet, for the log that is closed")
             }
             try await LogRotation(
                 state, origin: try configuration.required(.origin), archive: archive,
-                witnesses: try WitnessSettings(configuration)
+                witnesses: try WitnessSettings(configuration), wrapping: wrapping
             ).run()
-        default: throw UsageError("keys takes one of init, throwaway, rotate, show")
+        default: throw UsageError("keys takes one of init, throwaway, renew, rotate, show")
         }
     }
 
-    static func make(_ state: StateFolder, origin: String) throws {
+    static func make(_ state: StateFolder, origin: String, wrapping: WrappingKeySource?) throws {
         _ = try checked(origin: origin)
-        try File.makeFolder(state.path, mode: 0o700)
-        try File.makeFolder(state.keys, mode: 0o700)
         for path in [state.ratchetKey, state.ledgerKey] where File.exists(path) {
             throw CheckFailed("\(path) exists already and is not replaced: what it sealed could never be opened again")
         }
+        let wrapping = try wrapping?.get()
+        try checkPlace(state)
+        try File.makeFolder(state.path, mode: 0o700)
+        try File.makeFolder(state.keys, mode: 0o700)
         let key = try SigningKey.make(origin: origin, at: state.ledgerKey)
-        try KeyRing.create(path: state.ratchetKey, nowMs: Clock.wallMs)
+        do {
+            try KeyRing.create(path: state.ratchetKey, wrapping: wrapping, nowMs: Clock.wallMs)
+        } catch {
+            // One alone would be in the way of the next try.
+            try? File.removeAndErase(state.ledgerKey)
+            throw error
+        }
         let text = Array("\(key.verifierKey)\n".utf8)
         try File.replaceDurably(state.verifierKey, text.span, mode: 0o644)
         Terminal.out("made \(state.ratchetKey), \(state.ledgerKey) and \(state.verifierKey)")
@@ -66,9 +82,44 @@ enum KeysCommand {
         return text
     }
 
+    /// A folder that is missing may be a file system that is not mounted: keys must not go to the disk below it.
+    private static func checkPlace(_ state: StateFolder) throws {
+        let folder = File.folder(of: state.ratchetKey)
+        guard state.hasRatchetKeyElsewhere, try File.status(folder)?.kind != .folder else { return }
+        throw CheckFailed("mayfly: the folder \(folder) of --ratchet-key is missing: mount or make it first")
+    }
+
+    /// Makes a key file in the place of one that is lost. That there is nothing left to open is told to the store first: once the new file is
+    /// there, a broker may start.
+    private static func renew(_ state: StateFolder, wrapping: WrappingKeySource?) async throws {
+        guard File.exists(state.ledgerKey) else {
+            throw CheckFailed(
+                "mayfly: \(state.ledgerKey) is missing, too: make the keys of an empty state folder with `mayfly keys init`")
+        }
+        let lock = try FolderLock(state.path)
+        defer { extendLifetime(lock) }
+        try RotationMark.refuse(state)
+        guard !File.exists(state.ratchetKey) else { return Terminal.out("\(state.ratchetKey) is there: nothing was done") }
+        let wrapping = try wrapping?.get()
+        try checkPlace(state)
+        if File.exists(state.database) {
+            let store = try SQLiteStore(path: state.database, resolution: 1, now: { Clock.wallMs })
+            do {
+                try await RotationMark.refuse(state, store)
+                try await KeyKeeper.noteLoss(store)
+            } catch {
+                await store.shutDown()
+                throw error
+            }
+            await store.shutDown()
+        }
+        try KeyRing.create(path: state.ratchetKey, wrapping: wrapping, nowMs: Clock.wallMs)
+        Terminal.out("made \(state.ratchetKey). What was sealed under the one that is lost is forgotten by the next start.")
+    }
+
     /// Keys that protect nothing: anyone may make the same pushes at the simulator.
-    static func makeThrowaway(_ state: StateFolder, origin: String) throws {
-        if !File.exists(state.ratchetKey) { try make(state, origin: origin) }
+    static func makeThrowaway(_ state: StateFolder, origin: String, wrapping: WrappingKeySource?) throws {
+        if !File.exists(state.ratchetKey) { try make(state, origin: origin, wrapping: wrapping) }
         if !File.exists(state.apnsKey) {
             let key = try ES256.PrivateKey().pem()
             try File.replaceDurably(state.apnsKey, key.span, mode: 0o600)
@@ -82,10 +133,15 @@ enum KeysCommand {
         Terminal.out("Throw-away keys in \(state.keys): for development and tests only.")
     }
 
-    private static func show(_ state: StateFolder) throws {
-        let ring = try KeyRing.load(path: state.ratchetKey)
+    private static func show(_ state: StateFolder, wrapping: WrappingKeySource?) throws {
+        let wrapping = try wrapping?.get()
+        let ring: KeyRing
+        do {
+            ring = try KeyRing.load(path: state.ratchetKey, wrapping: wrapping)
+        } catch { throw CheckFailed("mayfly: \(state.ratchetKey): \(error)") }
         let key = try SigningKey.load(state.ledgerKey)
         Terminal.out("ratchet: generation \(ring.currentGeneration), step \(ring.steps), no key before epoch \(ring.baseEpoch)")
+        if let wrapping { Terminal.out("         wrapped under the key \(Hex.encode(wrapping.id.span))") }
         Terminal.out("ledger:  \(key.verifierKey.description)")
         if File.exists(state.nextLedgerKey) {
             Terminal.out("a change to another log is not finished: run the same `mayfly keys rotate` again")

@@ -137,8 +137,10 @@ extension LogRotation {
                 "mayfly: \(state.ledger)/\(TilePath.policy(start.policy)) is missing or damaged: restore the ledger's folder")
         }
         let policy = try Policy(bytes)
+        let wrapping = try wrapping?.get()
         do {
-            return try KeyRing.load(path: state.ratchetKey, longestLifeSeconds: UInt64(policy.limits.longestLifeSeconds))
+            return try KeyRing.load(
+                path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(policy.limits.longestLifeSeconds))
         } catch { throw CheckFailed("mayfly: \(state.ratchetKey): \(error)") }
     }
 

@@ -20,6 +20,8 @@ struct LogRotation {
     let archive: String
     /// Who cosign the end of the old log. The beginning of the next is cosigned once a broker runs on it, and witnesses know it.
     let witnesses: WitnessSettings?
+    /// What the key file lies sealed under.
+    let wrapping: WrappingKeySource?
     let loop: EventLoop
     private let lock: FolderLock
 
@@ -31,7 +33,9 @@ struct LogRotation {
     }
 
     /// Takes the state folder's lock; changes nothing.
-    init(_ state: StateFolder, origin: String, archive: String, witnesses: WitnessSettings?) throws {
+    init(
+        _ state: StateFolder, origin: String, archive: String, witnesses: WitnessSettings?, wrapping: WrappingKeySource?
+    ) throws {
         let next = try KeysCommand.checked(origin: origin)
         guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
             throw CheckFailed("mayfly: no broker has run on \(state.path) yet, so there is no log to close")
@@ -40,6 +44,7 @@ struct LogRotation {
         self.next = next
         self.archive = try Self.place(archive)
         self.witnesses = witnesses
+        self.wrapping = wrapping
         lock = try FolderLock(state.path)
         loop = try EventLoop(name: "rotation")
         try loop.start()

@@ -4,7 +4,8 @@ import Linux
 /// `mayfly serve`.
 enum ServeCommand {
     static let keys: [Key] = [
-        .state, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA, .trustedProxies, .origin,
+        .state, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA,
+        .trustedProxies, .origin,
         .node, .resolution, .policy, .witnessPolicy, .witnessFailure,
         .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsEnvironment, .apnsProduction, .apnsEndpoint, .apnsCA,
     ]

@@ -60,8 +60,11 @@ final class Service: Sendable {
             )
         }
         let lock = try FolderLock(state.path)
+        let wrapping = try settings.wrapping?.get()
         let keys = try explain(state.ratchetKey) {
-            try KeyRing.load(path: state.ratchetKey, longestLifeSeconds: UInt64(settings.policy.limits.longestLifeSeconds))
+            try KeyRing.load(
+                path: state.ratchetKey, wrapping: wrapping,
+                longestLifeSeconds: UInt64(settings.policy.limits.longestLifeSeconds))
         }
         let ledgerKey = try SigningKey.load(state.ledgerKey)
         if let origin = settings.origin, origin != ledgerKey.verifierKey.name {

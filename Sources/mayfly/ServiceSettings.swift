@@ -9,6 +9,7 @@ import TLS
 /// What `serve` needs, read and checked before anything is opened.
 struct ServiceSettings {
     let state: StateFolder
+    let wrapping: WrappingKeySource?
     let listen: SocketAddress
     let certificate: CertificateFiles?
     let operatorListen: SocketAddress
@@ -27,11 +28,18 @@ struct ServiceSettings {
     let apnsTrust: TLSContext.Trust
 
     init(_ configuration: Configuration) throws {
-        state = StateFolder(path: configuration.state)
+        state = configuration.state
+        wrapping = try WrappingKeySource(configuration)
         try RotationMark.refuse(state)
-        for path in [state.ratchetKey, state.ledgerKey] where !File.exists(path) {
+        guard File.exists(state.ledgerKey) else {
             throw CheckFailed(
-                "mayfly: \(path) is missing: make a state folder's keys with `mayfly keys init --state \(state.path) --origin NAME`"
+                "mayfly: \(state.ledgerKey) is missing: make a state folder's keys with `mayfly keys init --state \(state.path) --origin NAME`"
+            )
+        }
+        guard File.exists(state.ratchetKey) else {
+            throw CheckFailed(
+                "mayfly: \(state.ratchetKey) is missing, and the log's key is not: look whether this is the right place. If it is lost for good, "
+                    + "`mayfly keys renew` makes another and forgets all that was sealed; `mayfly keys init` makes the keys of an empty state folder"
             )
         }
         listen = try configuration.address(.listen, default: "127.0.0.1:8787")

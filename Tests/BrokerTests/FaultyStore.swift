@@ -10,7 +10,7 @@ import Synchronization
 final class FaultyStore: Store {
     enum Call: String, CaseIterable, Sendable {
         case room, joinable, token, jobs, nextExpiry, logHead, unpublished, latestWindow, mark, counts
-        case create, accept, replaceToken, withdrawToken, markProven, close, knock, finish, sweep
+        case create, accept, replaceToken, withdrawToken, markProven, close, knock, finish, sweep, forgetAll
         case start, record, commit, published, setMark, closeLog, beginLog
         case scrub, closedEntries
 
@@ -213,6 +213,10 @@ extension FaultyStore {
     func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
         try await perform(.nextExpiry) { () throws(StoreError) in try await inner.nextExpiry(jobSlack: jobSlack) }
     }
+    func forgetAll(limit: Int) async throws(StoreError) -> SweepResult {
+        try await perform(.forgetAll) { () throws(StoreError) in try await inner.forgetAll(limit: limit) }
+    }
+
     func scrub() async throws(StoreError) -> Bool {
         try await perform(.scrub) { () throws(StoreError) in try await inner.scrub() }
     }

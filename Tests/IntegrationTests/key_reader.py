@@ -24,6 +24,14 @@ def keys(file):
         return None
 
 
+def unwrapped(file, wrapping):
+    """The key file of version 1 that lies in one of version 2."""
+    magic, version, count, name, nonce = struct.unpack(">8sII16s24s", file[:56])
+    assert magic == b"mayflyrk" and version == 2 and len(file) == count + 72
+    assert name == sealing.derive(wrapping, "wrapping-id")[:16]
+    return sealing.aead_open(file[56:], file[:32], nonce, sealing.derive(wrapping, "wrapping"))
+
+
 def destroyed(earlier, base):
     """Every chain and epoch key that follows from a key file and is older than the base epoch."""
     found = []

@@ -14,7 +14,10 @@ import Testing
         struct Stepped: Decodable {
             let base: UInt64, file: String
         }
-        let file: String, stepped: Stepped, derivations: [Derived], cases: [Case]
+        struct Wrapped: Decodable {
+            let key: String, nonce: String, file: String
+        }
+        let file: String, stepped: Stepped, wrapped: Wrapped, derivations: [Derived], cases: [Case]
     }
 
     private struct Case: Decodable {
@@ -61,6 +64,17 @@ import Testing
         let ring = try folder.load()
         #expect(try ring.step(nowMs: Epoch(vectors.stepped.base + 1).startMs)?.steps == ring.steps)
         #expect(try hex(folder.bytes()) == vectors.stepped.file)
+    }
+
+    @Test func aWrappedFileIsTheOneThatIsDescribed() throws {
+        let (key, nonce) = (try bytes(vectors.wrapped.key), try bytes(vectors.wrapped.nonce))
+        let wrapping = try some(WrappingKey(key.span))
+        let image = try KeyFile(path: folder.path).read()
+        #expect(hex(WrappedImage.seal(image, under: wrapping, nonce: InlineArray { nonce[$0] })) == vectors.wrapped.file)
+        let file = try bytes(vectors.wrapped.file)
+        var inside: [UInt8] = []
+        try WrappedImage.open(file.span, with: wrapping).withBytes { for index in $0.indices { inside.append($0[index]) } }
+        #expect(hex(inside) == vectors.file)
     }
 
     @Test func sealsAndNamesAgree() throws {

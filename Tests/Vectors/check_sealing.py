@@ -70,6 +70,12 @@ class Keys:
         return file + derive(KEY_0, "ratchet-file", file)
 
 
+def wrapped(file, wrapping, nonce):
+    """A key file under a wrapping key: version 2."""
+    head = struct.pack(">8sII16s", b"mayflyrk", 2, len(file), derive(wrapping, "wrapping-id")[:16])
+    return head + nonce + aead_seal(file, head, nonce, derive(wrapping, "wrapping"))
+
+
 class Case:
     """One vector's inputs: hexadecimal as bytes, all else as it stands."""
 
@@ -167,10 +173,13 @@ def main():
     keys = Keys(bytes.fromhex(vectors["file"]))
     if keys.stepped(vectors["stepped"]["base"]).hex() != vectors["stepped"]["file"]:
         wrong.append("stepped file")
+    vector = vectors["wrapped"]
+    if wrapped(bytes.fromhex(vectors["file"]), *(bytes.fromhex(vector[name]) for name in ("key", "nonce"))).hex() != vector["file"]:
+        wrong.append("wrapped file")
     for number, vector in enumerate(vectors["cases"]):
         if getattr(Case(keys, vector), vector["op"])() != vector["output"]:
             wrong.append(f"case {number} ({vector['op']})")
-    total = len(vectors["derivations"]) + len(vectors["cases"]) + 2
+    total = len(vectors["derivations"]) + len(vectors["cases"]) + 3
     print(f"sealing: {', '.join(wrong)} differ" if wrong else f"sealing: {total} vectors agree")
     return 1 if wrong else 0
 

@@ -1,0 +1,136 @@
+public import Linux
+import Sodium
+
+/// A key from outside this machine's disk, under which the key file lies sealed there: without it the file, and old blocks and snapshots
+/// of it, are worth nothing.
+public struct WrappingKey: Sendable {
+    /// Names it in the file's head and to the operator; tells nothing of it.
+    public let id: [UInt8]
+    let key: Secret
+
+    static let idCount = 16
+    /// 32 bytes in base64, and a newline.
+    static let largestCount = 45
+
+    /// `text`: 32 bytes, or their base64 with or without a newline behind it. Nil for anything else, and for 32 equal bytes, which are
+    /// what is left of a file or answer that was lost.
+    init?(_ text: Span<UInt8>) throws(SealingError) {
+        guard let given = try Self.decode(text) else { return nil }
+        var isWorthless = true
+        given.withBytes { bytes in
+            for index in bytes.indices where bytes[index] != bytes[0] { isWorthless = false }
+        }
+        guard !isWorthless else { return nil }
+        key = try given.withBytes { bytes throws(SealingError) in
+            let derivation = Derivation(bytes, .wrapping)
+            var derived: Derivation? = derivation
+            return try Secret(count: 32) { derived.take()!.finish(into: &$0) }
+        }
+        id = given.withBytes { Array(Derivation($0, .wrappingID).digest().bytes.prefix(Self.idCount)) }
+    }
+
+    private static func decode(_ text: Span<UInt8>) throws(SealingError) -> Secret? {
+        if text.count == 32 { return try Secret(copying: text) }
+        let digits = Base64.standard.encodedCount(32)
+        guard text.count == digits || text.count == digits + 1 && text[digits] == 0x0a else { return nil }
+        var isWhole = false
+        // One more than there may be, since the decoder asks for room for all its input could hold.
+        let decoded = try Secret(count: 33) { isWhole = Base64.standard.decode(text.extracting(first: digits), into: &$0) == 32 }
+        guard isWhole else { return nil }
+        return try decoded.withBytes { bytes throws(SealingError) in try Secret(copying: bytes.extracting(first: 32)) }
+    }
+}
+
+/// Why no wrapping key was had. It never holds what a file held or a program said.
+public enum WrappingKeyError: Error, Equatable, CustomStringConvertible {
+    case missing(String)
+    case unreadable(Errno)
+    /// Permission bits or owner let others at it.
+    case exposed(String)
+    case noKey(String)
+    case notStarted(Errno)
+    case failed(String, ChildProcess.Exit)
+    case tooSlow(String)
+    case sealing(SealingError)
+
+    public var description: String {
+        switch self {
+        case .missing(let path): "the wrapping key \(path) is missing: nothing is made in its place"
+        case .unreadable(let errno): "the wrapping key can't be read: \(errno)"
+        case .exposed(let path):
+            "others could read or change the wrapping key \(path), or it is no file: make it one of this user or root, mode 0600 or less"
+        case .noKey(let source): "what \(source) holds or says is no wrapping key: 32 random bytes, or their base64"
+        case .notStarted(let errno): "the program that gives the wrapping key can't be started: \(errno)"
+        case .failed(let path, .status(let status)):
+            "\(path), which gives the wrapping key, failed with status \(status): run it by hand to see why"
+        case .failed(let path, .killed(let signal)): "\(path), which gives the wrapping key, was killed (\(signal))"
+        case .tooSlow(let path):
+            "\(path), which gives the wrapping key, did not end within \(WrappingKeySource.deadlineMs / 1_000) s and was killed"
+        case .sealing(let error): error.description
+        }
+    }
+}
+
+/// Where the wrapping key comes from, once at the start. It is never made here.
+public enum WrappingKeySource: Sendable, Equatable {
+    /// A file, e.g. a systemd credential.
+    case file(String)
+    /// The standard output of a program, e.g. one that asks a TPM or a key service.
+    case command(path: String, arguments: [String])
+
+    static let deadlineMs: UInt64 = 30_000
+
+    /// Blocks, for a command up to 30 s.
+    public func read() throws(WrappingKeyError) -> WrappingKey {
+        do {
+            let memory = try LockedMemory(count: WrappingKey.largestCount + 1)
+            let count: Int
+            let source: String
+            switch self {
+            case .file(let path): (count, source) = (try Self.read(path, memory), path)
+            case .command(let path, let arguments): (count, source) = (try Self.run(path, arguments, memory), path)
+            }
+            guard let key = try memory.withBytes(0..<count, { bytes throws(SealingError) in try WrappingKey(bytes) }) else {
+                throw WrappingKeyError.noKey(source)
+            }
+            return key
+        } catch let error as WrappingKeyError {
+            throw error
+        } catch let error as SealingError {
+            throw .sealing(error)
+        } catch {
+            throw .sealing(.cannotLock)
+        }
+    }
+
+    private static func read(_ path: String, _ memory: LockedMemory) throws(WrappingKeyError) -> Int {
+        do throws(Errno) {
+            let file = try OpenFile(path, .read)
+            guard try isKept(file.status()) else { throw Errno(code: 0, call: path) }
+            return try memory.withMutableBytes(0..<memory.count) { bytes throws(Errno) in try file.read(into: &bytes, at: 0) }
+        } catch {
+            if error.code == 0 { throw .exposed(path) }
+            throw error.isMissing ? .missing(path) : .unreadable(error)
+        }
+    }
+
+    private static func isKept(_ status: File.Status) -> Bool {
+        status.kind == .file && (status.isPrivate || status.isRootsAlone)
+    }
+
+    private static func run(_ path: String, _ arguments: [String], _ memory: LockedMemory) throws(WrappingKeyError) -> Int {
+        let outcome: ChildProcess.Outcome
+        do throws(Errno) {
+            outcome = try memory.withMutableBytes(0..<memory.count) { bytes throws(Errno) in
+                try ChildProcess.read(path, arguments: arguments, into: &bytes, deadlineMs: deadlineMs)
+            }
+        } catch {
+            throw .notStarted(error)
+        }
+        switch outcome {
+        case .tooSlow: throw .tooSlow(path)
+        case .ended(.status(0), let count): return count
+        case .ended(let exit, _): throw .failed(path, exit)
+        }
+    }
+}

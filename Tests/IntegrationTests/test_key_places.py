@@ -1,0 +1,339 @@
+"""Where keys may live: wrapped under a key from a file or a command, on a file system in memory, behind a link."""
+
+import base64
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import ledger
+from canary import Canaries
+from clocks import EPOCH, Clocks
+from key_reader import destroyed, keys, opens, sealing, token_rows, unwrapped
+from mayfly import Client
+from processes import ORIGIN, Broker, State, audit_verify, eventually, mayfly
+
+
+class Place:
+    """A state folder whose keys were made with these flags, and its broker."""
+
+    def __init__(self, flags=None, keys="throwaway"):
+        self.flags = flags or {}
+        self.state = State(keys=None)
+        self.state.folder.parent.mkdir(exist_ok=True)
+        self.clocks = Clocks(self.state)
+        made = self.keys(keys, "--origin", ORIGIN)
+        assert made.returncode == 0, made.stderr
+        self.broker = Broker(self.state, **{name.replace("-", "_"): value for name, value in self.flags.items()})
+
+    def __enter__(self):
+        self.clocks.to_next_epoch()
+        return self
+
+    def __exit__(self, *_):
+        self.broker.kill()
+        self.state.remove()
+
+    def keys(self, *words, flags=None):
+        flags = self.flags if flags is None else flags
+        return mayfly("keys", *words, "--state", self.state.folder, *(part for name in flags for part in (f"--{name}", flags[name])))
+
+    def start(self):
+        self.broker.start(**self.clocks.environment)
+
+    def ask(self, question):
+        client = Client(self.broker.port, checked=False)
+        try:
+            return question(client)
+        finally:
+            client.close()
+
+    def refuses(self, *words, **options):
+        """Neither a broker nor `keys show` takes it, and both say why."""
+        before = dict(self.broker.options)
+        self.broker.options.update({name.replace("_", "-"): value for name, value in options.items()})
+        self.broker.start(wait=False, **self.clocks.environment)
+        assert self.broker.child.wait(15) == 1, self.broker.printed()
+        flags = {name: value for name, value in self.broker.options.items() if name in ("wrapping-key", "ratchet-key") and value}
+        shown = self.keys("show", flags=flags)
+        assert shown.returncode == 1, shown.stdout
+        for word in words:
+            assert word in self.broker.printed() and word in shown.stderr, (word, self.broker.printed(), shown.stderr)
+        assert len(self.broker.printed().splitlines()) <= 2, self.broker.printed()
+        self.broker.options = before
+        return self.broker.printed()
+
+
+@pytest.fixture
+def wrapping(tmp_path):
+    path = tmp_path / "wrapping.key"
+    path.write_bytes(os.urandom(32))
+    path.chmod(0o600)
+    return path
+
+
+def test_wrapped_under_a_file(wrapping):
+    """A room's life with a key file that is worth nothing alone; and each way in which file and key do not fit together."""
+    secret, canaries = wrapping.read_bytes(), Canaries()
+    canaries.add("wrapping key", secret)
+    canaries.add("what is made of it", sealing.derive(secret, "wrapping"))
+    with Place({"wrapping-key": wrapping}) as place:
+        path = place.state / "keys/ratchet.key"
+        place.start()
+        room = place.ask(lambda client: client.room())
+        row = token_rows(place.state)[room.creator.ref]
+        seen = [path.read_bytes()]
+        for _ in range(2):
+            place.clocks.go_on(EPOCH)
+            eventually(lambda: path.read_bytes() != seen[-1] and not any((place.state / "keys/ratchet.key.new").read_bytes()),
+                       15, what="a step")
+            seen.append(path.read_bytes())
+        inside = [unwrapped(file, secret) for file in seen]
+        bases = [keys(file).base for file in inside]
+        assert bases == [bases[0], bases[0] + 1, bases[0] + 2]
+        assert len({file[32:56] for file in seen}) == 3, "a nonce came twice"
+        for file, image in zip(seen, inside):
+            assert keys(file) is None and opens(file, row, room.roomid) is None
+            assert opens(image, row, room.roomid) == room.creator.token
+            assert not any(image[at:at + 16] in file for at in range(16, len(image) - 15)), "keys lie in the file"
+        assert place.broker.stop() == 0
+        place.start()
+        assert place.ask(lambda client: client.status(room.roomid).expect(200)).json["creatorHasToken"]
+        assert place.broker.stop() == 0
+        shown = place.keys("show")
+        name = sealing.derive(secret, "wrapping-id")[:16].hex()
+        assert shown.returncode == 0 and f"wrapped under the key {name}" in shown.stdout, shown.stdout
+
+        place.refuses("the key file is wrapped", wrapping_key=None)
+        other = wrapping.with_name("other")
+        other.write_bytes(base64.b64encode(os.urandom(32)) + b"\n")
+        other.chmod(0o600)
+        place.refuses("wrapped under another key", wrapping_key=other)
+        place.refuses("is missing", "nothing is made", wrapping_key=wrapping.with_name("none"))
+        assert not wrapping.with_name("none").exists()
+        other.chmod(0o644)
+        place.refuses("others could read", wrapping_key=other)
+        other.chmod(0o600)
+        other.write_bytes(bytes(32))
+        place.refuses("no wrapping key: 32 random bytes", wrapping_key=other)
+        assert canaries.in_files(place.state.folder, place.state.prints) == []
+        # The same key, as text.
+        other.write_bytes(base64.b64encode(secret) + b"\n")
+        assert place.keys("show", flags={"wrapping-key": other}).returncode == 0
+
+
+def test_an_unwrapped_file_where_a_key_is_named(state, wrapping):
+    shown = mayfly("keys", "show", "--state", state.folder, "--wrapping-key", wrapping)
+    assert shown.returncode == 1 and "not wrapped" in shown.stderr, shown.stderr
+    # Nothing is made where the key can't be had.
+    fresh = State(keys=None)
+    made = mayfly("keys", "init", "--state", fresh.folder, "--origin", ORIGIN, "--wrapping-key", wrapping.with_name("none"))
+    assert made.returncode == 1 and "is missing" in made.stderr and not fresh.folder.exists()
+    fresh.remove()
+
+
+def test_wrapped_behind_a_command(wrapping, tmp_path):
+    """Its output is the key; what it says beside goes nowhere; no shell touches its words."""
+    secret = wrapping.read_bytes()
+    ask = tmp_path / "ask-kms"
+    ask.write_text(f'#!/bin/sh\necho "asked for $1: SECRET-ERROR" >&2\n[ "$1" = "$HOME;x" ] && exit 1\n[ "$1" = good ] && base64 {wrapping}\n')
+    ask.chmod(0o700)
+    with Place({"wrapping-key": f"command:{ask} good"}) as place:
+        assert unwrapped((place.state / "keys/ratchet.key").read_bytes(), secret)
+        place.start()
+        room = place.ask(lambda client: client.room())
+        assert place.broker.stop() == 0
+        printed = place.broker.printed()
+        printed += place.refuses("failed with status 1", str(ask), wrapping_key=f"command:{ask} bad")
+        printed += place.refuses("can't be started", wrapping_key="command:/none/such")
+        printed += place.refuses("no wrapping key: 32 random bytes", wrapping_key=f"command:/bin/echo {ask};cat {wrapping}")
+        printed += place.refuses("no wrapping key: 32 random bytes", wrapping_key=f"command:/bin/echo $(cat {wrapping})")
+        assert "SECRET-ERROR" not in printed
+        for bad in ("command:", "command:cat x", "command: "):
+            shown = place.keys("show", flags={"wrapping-key": bad})
+            assert shown.returncode == 2 and "absolute path" in shown.stderr, shown.stderr
+        # In the environment, as a unit has it; and for all commands.
+        shown = mayfly("keys", "show", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{ask} good")
+        assert shown.returncode == 0, shown.stderr
+        drill = mayfly("drill", "--room", "-", "--state", place.state.folder, MAYFLY_WRAPPING_KEY=f"command:{ask} good")
+        assert "wrapped" not in drill.stderr, drill.stderr
+        rotated = place.keys("rotate", "--origin", "next.test/log", "--archive", place.state.parent / "archive")
+        assert rotated.returncode == 0, rotated.stderr
+        place.broker.options["origin"] = None
+        place.start()
+        place.ask(lambda client: client.status(room.roomid).expect(200))
+
+
+@pytest.fixture
+def memory(tmp_path):
+    """A file system in memory; `memory.forget()` is what a restart of the machine does to it."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a file system in memory needs root")
+
+    class Memory:
+        path = tmp_path / "memory"
+
+        def mount(self):
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", self.path], check=True)
+
+        def forget(self):
+            subprocess.run(["umount", "-l", self.path], check=True)
+            self.mount()
+    memory = Memory()
+    memory.path.mkdir()
+    memory.mount()
+    yield memory
+    subprocess.run(["umount", "-l", memory.path], check=True)
+
+
+def test_key_file_in_memory(memory):
+    """The machine is restarted: the start is refused until someone says that the keys are lost; then everything is purged, and told."""
+    path = memory.path / "ratchet.key"
+    with Place({"ratchet-key": path}) as place:
+        assert {file.name for file in memory.path.iterdir()} == {"ratchet.key", "ratchet.key.new"}
+        assert not list((place.state / "keys").glob("ratchet*"))
+        place.start()
+        lost = place.ask(lambda client: [client.room(expires=3600) for _ in range(20)])
+        pending = place.ask(lambda client: client.create("waits-for-ever", token="ab" * 32).expect(201).json)
+        rows = token_rows(place.state)
+        place.clocks.go_on(EPOCH)
+        eventually(lambda: keys(path.read_bytes()).steps == 2, 15, what="a step")
+        # Whatever the broker was doing: the keys are gone, the disk is not.
+        place.broker.kill()
+        memory.forget()
+        place.refuses(str(path), "keys renew")
+        sealed = {row["sealed"] for row in rows.values()}
+        renewed = place.keys("renew")
+        assert renewed.returncode == 0 and str(path) in renewed.stdout, renewed.stderr
+        place.start()
+        assert token_rows(place.state) == {} and place.state.counts()["room"] == 0
+        content = b"".join(file.read_bytes() for file in place.state.folder.glob("mayfly.sqlite*"))
+        assert not any(value[24:56] in content for value in sealed), "what can't be opened still lies in the database"
+        for room in lost:
+            place.ask(lambda client: client.status(room.roomid).expect(404))
+        room = place.ask(lambda client: client.room(expires=3600))
+        row = token_rows(place.state)[room.creator.ref]
+        assert opens(path.read_bytes(), row, room.roomid) == room.creator.token
+        place.clocks.go_on(EPOCH)
+        eventually(lambda: keys(path.read_bytes()).steps == 2, 15, what="a step")
+
+        def told():
+            log = ledger.read(place.state)
+            purged = [log.of(ref, "token.purged") for ref in [*rows]]
+            return all(purged) and purged
+        for entries in eventually(told, what="the purges in the log"):
+            assert [entry["cause"] for entry in entries] == ["room_closed"]
+        assert pending["ref"] in rows
+        assert place.broker.stop() == 0
+        verified = audit_verify(place.state)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+        # Before every start, as a unit does it: with the file there it does nothing.
+        again = place.keys("renew")
+        assert again.returncode == 0 and "nothing was done" in again.stdout
+        place.start()
+        place.ask(lambda client: client.status(room.roomid).expect(200))
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of one's own in a file, whose blocks can be read: `disk.mount(options)`, `disk.blocks()`."""
+    if os.geteuid() != 0 or not shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin"):
+        pytest.skip("NOT TESTED: the blocks of a disk need root and mkfs.ext4")
+
+    class Disk:
+        path, image, mounted = tmp_path / "disk", tmp_path / "image", False
+
+        def mount(self, options):
+            self.image.write_bytes(b"")
+            os.truncate(self.image, 32 << 20)
+            subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-F", self.image], check=True)
+            self.path.mkdir(exist_ok=True)
+            if subprocess.run(["mount", "-o", f"loop,{options}", self.image, self.path]).returncode != 0:
+                pytest.skip("NOT TESTED: the blocks of a disk need a loop device")
+            self.mounted = True
+
+        def blocks(self):
+            subprocess.run(["umount", self.path], check=True)
+            self.mounted = False
+            return self.image.read_bytes()
+    disk = Disk()
+    yield disk
+    if disk.mounted:
+        subprocess.run(["umount", "-l", disk.path], check=True)
+
+
+@pytest.mark.parametrize("options, wraps, remain", [
+    ("data=ordered", False, False), ("data=journal", False, True), ("data=journal", True, False)])
+def test_destroyed_keys_on_the_blocks_of_a_disk(disk, wrapping, options, wraps, remain):
+    """ext4 as it is usually mounted holds none; with its data in the journal it does, and there wrapping helps."""
+    disk.mount(options)
+    flags = {"ratchet-key": disk.path / "ratchet.key"} | ({"wrapping-key": wrapping} if wraps else {})
+    seen = []
+    with Place(flags) as place:
+        def read():
+            file = flags["ratchet-key"].read_bytes()
+            try:
+                return unwrapped(file, wrapping.read_bytes()) if wraps else file
+            except AssertionError:  # zeros
+                return b""
+        place.start()
+        for _ in range(4):
+            seen.append(read())
+            place.clocks.go_on(EPOCH)
+            eventually(lambda: keys(read()) and keys(read()).steps == len(seen) + 1, 15, what="a step")
+            eventually(lambda: not any((disk.path / "ratchet.key.new").read_bytes()), what="zeros in the spare")
+        last = keys(read())
+        assert place.broker.stop() == 0
+    blocks = disk.blocks()
+    dead = destroyed(seen[0], last.base)[::2]
+    found = sum(chain in blocks for chain in dead)
+    print(f"{options}, {'wrapped' if wraps else 'not wrapped'}: {found} of {len(dead)} destroyed chains lie on the disk")
+    assert (found > 0) == remain
+    assert any(chain in blocks for _, chain in last.generations.values()) != wraps
+
+
+def test_a_folder_that_is_not_mounted(memory):
+    """Keys do not go to the disk below."""
+    with Place() as place:
+        missing = memory.path / "not-mounted/ratchet.key"
+        made = mayfly("keys", "init", "--state", place.state.parent / "new", "--origin", ORIGIN, "--ratchet-key", missing)
+        assert made.returncode == 1 and "mount or make it first" in made.stderr, made.stderr
+        assert not (place.state.parent / "new").exists() and not missing.parent.exists()
+        renewed = place.keys("renew", flags={"ratchet-key": missing})
+        assert renewed.returncode == 1 and "mount or make it first" in renewed.stderr, renewed.stderr
+        # Nothing was noted as lost.
+        place.start()
+
+
+@pytest.mark.parametrize("way", ["mounted", "linked"])
+def test_whole_folder_of_keys_in_memory(memory, way):
+    """A file system mounted at keys/, or a link to it: steps as ever. A restart takes the log's key as well: another state folder, another log."""
+    with Place() as place:
+        folder = place.state / "keys"
+        if way == "linked":
+            for file in folder.iterdir():
+                shutil.copy2(file, memory.path)
+            shutil.rmtree(folder)
+            folder.symlink_to(memory.path)
+        else:
+            kept = {file.name: file.read_bytes() for file in folder.iterdir()}
+            subprocess.run(["mount", "--bind", memory.path, folder], check=True)
+            for name, content in kept.items():
+                (folder / name).write_bytes(content)
+                (folder / name).chmod(0o600)
+        try:
+            place.start()
+            before = (folder / "ratchet.key").read_bytes()
+            place.clocks.go_on(EPOCH)
+            eventually(lambda: (keys((memory.path / "ratchet.key").read_bytes()) or keys(before)).steps == 2, 15, what="a step")
+            eventually(lambda: not any((folder / "ratchet.key.new").read_bytes()), what="zeros in the spare")
+            place.broker.kill()
+            for file in memory.path.iterdir():
+                file.unlink()
+            place.broker.start(wait=False, **place.clocks.environment)
+            assert place.broker.child.wait(15) == 1 and re.search("ledger.key is missing", place.broker.printed())
+        finally:
+            if way == "mounted":
+                subprocess.run(["umount", "-l", folder], check=True)
