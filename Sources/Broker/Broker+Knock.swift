@@ -22,33 +22,50 @@ extension Broker {
             guard let ref = room[slot]?.ref else { return .noToken }
             let expires = room.expires
             let token = try await stored { () throws(StoreError) in try await self.store.token(ref, expires: expires) }
-            if let token, let job = try queueable(token, room: caller.room, now: now) {
-                let outcome = try await stored { () throws(StoreError) in
-                    try await self.store.knock(job, throttle: self.policy.limits.knockThrottleMs, now: now)
-                }
-                switch outcome {
-                case .queued:
-                    metrics.add(.knocksQueued)
-                    await sweeper.expect(job.deadline + Sweeper.jobSlack)
-                    start(job)
-                    return .queued
-                case .throttled:
-                    metrics.add(.knocksThrottled)
-                    return .throttled
-                case .changed: break
-                }
-            }
+            if let token, let delivery = try await queue(token, room: caller.room, now: now) { return delivery }
             guard let again = try await live(keys.roomIndex(caller.room)) else { throw .roomNotFound }
             room = again
         }
         return .noToken
     }
 
-    /// Opens the token with the member's room id and seals it into a job that the broker alone can open until its deadline.
-    private func queueable(_ token: TokenRecord, room: RoomID, now: UInt64) throws(BrokerError) -> JobRecord? {
-        guard let context = token.context, now < token.expires else { return nil }
-        guard let opened = try? keys.openToken(token.sealed.span, context: context, room: room) else { return nil }
-        guard let template = policy.templates[Self.template] else { return nil }
+    /// Stores a job that pushes to this token, if its side and the token itself may be knocked at now.
+    /// - Returns: nil when the token can't be used, or not any more.
+    private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws(BrokerError) -> Delivery? {
+        guard let context = token.context, now < token.expires, let template = policy.templates[Self.template],
+            let opened = try? keys.openToken(token.sealed.span, context: context, room: room)
+        else { return nil }
+        let place = try secret { () throws(SealingError) in try tokenKnocks.take(opened.token, context.environment, now: now) }
+        guard let place else {
+            metrics.add(.knocksThrottled)
+            return .throttled
+        }
+        watchTokenKnocks()
+        // Taken before the wait, so that knocks at the same moment don't all find room; given back unless a push comes of it.
+        var isQueued = false
+        defer { if !isQueued { tokenKnocks.giveBack(place) } }
+        let job = try self.job(opened, token, context, template, room: room, now: now)
+        let outcome = try await stored { () throws(StoreError) in
+            try await self.store.knock(job, throttle: self.policy.limits.knockThrottleMs, now: now)
+        }
+        switch outcome {
+        case .queued:
+            isQueued = true
+            metrics.add(.knocksQueued)
+            await sweeper.expect(job.deadline + Sweeper.jobSlack)
+            start(job, place)
+            return .queued
+        case .throttled:
+            metrics.add(.knocksThrottled)
+            return .throttled
+        case .changed: return nil
+        }
+    }
+
+    /// Seals a token, which the member's room id has opened, into a job that the broker alone can open until its deadline.
+    private func job(
+        _ opened: OpenedToken, _ token: TokenRecord, _ context: TokenContext, _ template: Template, room: RoomID, now: UInt64
+    ) throws(BrokerError) -> JobRecord {
         let deadline = times(template).deadline(now: now, tokenExpires: token.expires)
         let job = JobContext(
             generation: keys.currentGeneration, job: JobID.random(), ref: context.ref, kind: context.kind,
@@ -71,18 +88,23 @@ extension Broker {
     /// Takes up the jobs that a previous run left.
     public func resumeJobs() async throws(BrokerError) {
         let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
-        for job in jobs { start(job) }
+        for job in jobs { start(job, nil) }
         if !jobs.isEmpty { log("courier: \(Metrics.rounded(jobs.count)) pushes taken up from before the start") }
     }
 
-    private func start(_ job: JobRecord) {
+    /// - Parameter place: what the push took of its token's share; nil for one from before the start, which nobody counted.
+    private func start(_ job: JobRecord, _ place: TokenBudget.Place?) {
         deliveries += 1
-        Task(executorPreference: loop) { await self.deliver(job) }
+        Task(executorPreference: loop) { await self.deliver(job, place) }
     }
 
-    private func deliver(_ job: JobRecord) async {
+    private func deliver(_ job: JobRecord, _ place: TokenBudget.Place?) async {
         // Nil: the broker is stopping, and the next start takes the job up.
-        if let outcome = await carryOut(job) { await record(outcome, of: job) }
+        if let outcome = await carryOut(job) {
+            // Or rooms that are closed at once would use the token's share up, and no phone would ring.
+            if let place, outcome.neverLeft { tokenKnocks.giveBack(place) }
+            await record(outcome, of: job)
+        }
         deliveries -= 1
     }
 
@@ -181,5 +203,15 @@ extension Broker {
     public func drainPushes(deadlineMs: UInt64) async {
         let end = loop.now + deadlineMs
         while deliveries > 0, loop.now < end { try? await loop.sleep(20) }
+    }
+}
+
+extension JobOutcome {
+    /// Whether the push certainly never reached Apple.
+    fileprivate var neverLeft: Bool {
+        switch reason {
+        case .peerPresent, .roomClosed, .expired, .unreachable: status == 0
+        default: false
+        }
     }
 }

@@ -38,6 +38,9 @@ public actor Broker: LoopActor {
     var edge: (any RoomSockets)?
     private var creations: AttemptBudget
     private var wrongCodes: AttemptBudget
+    var tokenKnocks: TokenBudget
+    /// Whether a timer stands for the end of a window of `tokenKnocks`.
+    private var watchesTokenKnocks = false
     private var refusals: [Entry.RefusalCause: Int] = [:]
     private let startedAt: UInt64
     /// Rooms made since the start, for as long as it matters: nobody was in them before, so no one can come back to them.
@@ -68,6 +71,7 @@ public actor Broker: LoopActor {
         presence = Presence(graceMs: limits.peerGraceMs, heldMs: limits.presenceMs)
         creations = AttemptBudget(limits.creations, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
+        tokenKnocks = TokenBudget(limits.tokenKnocks)
         startedAt = time.now
     }
 
@@ -92,6 +96,19 @@ public actor Broker: LoopActor {
 
     func spendGuess(_ joinid: [UInt8], _ address: SocketAddress) {
         wrongCodes.spend(address, overall: policy.limits.isShort(codeOf: joinid.count), now: time.now)
+    }
+
+    /// Nothing of a window is kept beyond its end, also if nobody knocks then.
+    func watchTokenKnocks() {
+        guard !watchesTokenKnocks, let end = tokenKnocks.end else { return }
+        watchesTokenKnocks = true
+        loop.after(end - min(time.now, end) + 1) {
+            self.assumeIsolated { broker in
+                broker.watchesTokenKnocks = false
+                broker.tokenKnocks.forget(broker.time.now)
+                broker.watchTokenKnocks()
+            }
+        }
     }
 
     /// A token was destroyed: what is queued for it is not sent any more.

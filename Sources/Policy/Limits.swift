@@ -23,6 +23,8 @@ public struct Limits: Sendable, Equatable {
 
     /// The shortest time between two knocks of one side.
     public let knockThrottleMs: UInt64
+    /// Pushes that one token is taken for, whichever rooms ask for them.
+    public let tokenKnocks: Budget
     /// How long a reported presence counts.
     public let presenceMs: UInt64
     /// How long a peer who is gone still counts as present.
@@ -37,6 +39,9 @@ public struct Limits: Sendable, Equatable {
     public let ipv6Bits: Int
     public let creations: Budgets
     public let wrongCodes: Budgets
+
+    /// `tokenKnocks` of a policy that says nothing of it.
+    static let tokenKnocksDefault = Budget(count: 30, windowMs: 300_000)
 
     /// The longest life of anything that is sealed: how far ahead keys must reach.
     public var longestLifeSeconds: Int { max(roomLifeSeconds.upperBound, registrationLifeSeconds?.upperBound ?? 0) }

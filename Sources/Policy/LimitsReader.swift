@@ -4,9 +4,9 @@ struct LimitsReader {
 
     func read(_ value: JSONValue?, at path: JSONPath) -> Limits? {
         let known = [
-            "roomLifeSeconds", "registrationLifeSeconds", "joinCode", "knockThrottleSeconds", "presenceSeconds",
-            "peerGraceSeconds",
-            "startGraceSeconds", "retryWindowSeconds", "jobDeadlineSeconds", "addressBits", "creations", "wrongCodes",
+            "roomLifeSeconds", "registrationLifeSeconds", "joinCode", "knockThrottleSeconds", "tokenKnocks",
+            "presenceSeconds", "peerGraceSeconds", "startGraceSeconds", "retryWindowSeconds", "jobDeadlineSeconds", "addressBits",
+            "creations", "wrongCodes",
         ]
         guard let object = ObjectReader(value, at: path, known: known, findings) else { return nil }
 
@@ -23,6 +23,7 @@ struct LimitsReader {
         let code = joinCode(object["joinCode"], at: path.member("joinCode"))
         let knock = object.int(
             "knockThrottleSeconds", in: 1...3600, why: "without a pause a side could make the other's phone ring on and on")
+        let tokenKnocks = tokenKnocks(object, knockSeconds: knock)
         let presence = object.int(
             "presenceSeconds", in: 5...600, why: "shorter flickers with every lost packet, longer calls someone present who left")
         let peerGrace = object.int(
@@ -49,15 +50,17 @@ struct LimitsReader {
                 why: "the grace would say more about who is there than the report it follows", do: "make it less than \(presence)"
             )
         }
-        guard let room, let code, let knock, let presence, let peerGrace, let startGrace, let retry, let deadline, let bits,
+        guard let room, let code, let knock, let tokenKnocks, let presence, let peerGrace, let startGrace, let retry,
+            let deadline, let bits,
             let creations, let wrongCodes
         else { return nil }
         return Limits(
             roomLifeSeconds: room, codeLifeSeconds: code.life, codeLifeDefaultSeconds: code.lifeDefault,
             registrationLifeSeconds: registration, shortestCode: code.shortest, shortCodeBelow: code.shortBelow,
             pendingShortCodes: code.pendingShort, codeKeptAfterAcceptMs: ms(code.keptSeconds), retryWindowMs: ms(retry),
-            knockThrottleMs: ms(knock), presenceMs: ms(presence), peerGraceMs: ms(peerGrace), startGraceMs: ms(startGrace),
-            jobDeadlineMs: ms(deadline), ipv4Bits: bits.ipv4, ipv6Bits: bits.ipv6, creations: creations, wrongCodes: wrongCodes)
+            knockThrottleMs: ms(knock), tokenKnocks: tokenKnocks, presenceMs: ms(presence), peerGraceMs: ms(peerGrace),
+            startGraceMs: ms(startGrace), jobDeadlineMs: ms(deadline), ipv4Bits: bits.ipv4, ipv6Bits: bits.ipv6,
+            creations: creations, wrongCodes: wrongCodes)
     }
 
     private func ms(_ seconds: Int) -> UInt64 { UInt64(seconds) * 1000 }
@@ -78,6 +81,22 @@ struct LimitsReader {
             return nil
         }
         return low...high
+    }
+
+    /// Policies that were written before there was this limit go on, and are held to it.
+    private func tokenKnocks(_ object: ObjectReader, knockSeconds: Int?) -> Budget? {
+        guard object.has("tokenKnocks") else { return Limits.tokenKnocksDefault }
+        let path = object.path.member("tokenKnocks")
+        guard let budget = budget(object["tokenKnocks"], at: path), let knockSeconds else { return nil }
+        let ofOneRoom = Int((budget.windowMs + ms(knockSeconds) - 1) / ms(knockSeconds))
+        guard budget.count >= ofOneRoom else {
+            findings.add(
+                path.member("count"), "is less than one room may knock in that time",
+                why: "one room could use up what a phone's other rooms need, without doing anything that it may not",
+                do: "make it at least \(ofOneRoom), better some times that")
+            return nil
+        }
+        return budget
     }
 
     private struct JoinCode {

@@ -36,6 +36,7 @@ extension Limits {
             ("join code kept after its accept", seconds(codeKeptAfterAcceptMs)),
             ("repeat of an accept answered for", seconds(retryWindowMs)),
             ("between two knocks of one side", seconds(knockThrottleMs)),
+            ("knocks at one token, from all rooms", budget(tokenKnocks)),
             ("reported presence counts for", seconds(presenceMs)),
             ("a peer gone counts as present for", seconds(peerGraceMs)),
             ("knocks wait after a start for", seconds(startGraceMs)),

@@ -29,8 +29,9 @@ struct BrokerFixture {
     let broker: Broker
     let sweeper: Sweeper
 
-    init() throws {
-        folder = try File.makeTemporaryFolder()
+    /// - Parameter courier: in place of one that never reaches anyone.
+    init(courier: ((EventLoop) -> any PushSender)? = nil) throws {
+        folder = try SimulatedBroker.makeFolder()
         let clock = TestClock(1_800_000_000_000)
         self.clock = clock
         try KeyRing.create(path: folder + "/ratchet.key", nowMs: clock.now)
@@ -48,7 +49,8 @@ struct BrokerFixture {
         configuration.sandbox = configuration.production
         let policy = try Policy.builtIn("rooms")!
         broker = Broker(
-            loop: loop, store: store, keys: keys, time: time, policy: policy, courier: try Courier(loop: loop, configuration),
+            loop: loop, store: store, keys: keys, time: time, policy: policy,
+            courier: try courier?(loop) ?? Courier(loop: loop, configuration),
             sweeper: sweeper, settings: Broker.Settings(topic: "com.example.app", environment: .production), metrics: metrics,
             log: { _ in })
     }
@@ -65,12 +67,13 @@ struct BrokerFixture {
     func token(_ byte: UInt8 = 7) throws -> Secret { try Secret(copying: [UInt8](repeating: byte, count: 32).span) }
 
     func create(
-        _ code: String = "123456", client: String = "creator", life: Int = 600, codeLife: Int = 300, token: Secret? = nil
+        _ code: String = "123456", client: String = "creator", life: Int = 600, codeLife: Int = 300, token: Secret? = nil,
+        environment: PushEnvironment? = nil
     ) async throws -> Membership {
         try await broker.create(
             CreateRoom(
                 joinid: Array(code.utf8), lifeSeconds: life, codeLifeSeconds: codeLife, client: Array(client.utf8), token: token,
-                environment: nil), from: Self.here)
+                environment: environment), from: Self.here)
     }
 
     func accept(_ code: String = "123456", client: String = "joiner", token: Secret? = nil) async throws -> Membership {

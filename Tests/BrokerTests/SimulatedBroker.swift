@@ -72,7 +72,7 @@ actor SimulatedBroker: LoopActor {
     }
 
     /// In memory where there is such a place: thousands of commits are waited for.
-    private static func makeFolder() throws -> String {
+    static func makeFolder() throws -> String {
         try File.makeTemporaryFolder(prefix: File.exists("/dev/shm") ? "../dev/shm/mayfly" : "mayfly")
     }
 

@@ -25,6 +25,7 @@ import Testing
         #expect(limits.codeKeptAfterAcceptMs == 600_000)
         #expect(limits.retryWindowMs == 120_000)
         #expect(limits.knockThrottleMs == 30_000)
+        #expect(limits.tokenKnocks.count == 30 && limits.tokenKnocks.windowMs == 300_000)
         #expect(limits.presenceMs == 45_000)
         #expect(limits.peerGraceMs == 5000)
         #expect(limits.startGraceMs == 15_000)
@@ -48,6 +49,11 @@ import Testing
         #expect(limits.longestLifeSeconds == 2_592_000)
     }
 
+    @Test func aPolicyWithoutALimitOnKnocksAtATokenHasTheUsualOne() throws {
+        let limits = try Policy(rooms("\"tokenKnocks\": { \"count\": 30, \"seconds\": 300 },", "")).limits
+        #expect(limits.tokenKnocks.count == 30 && limits.tokenKnocks.windowMs == 300_000)
+    }
+
     /// The hash is over the bytes, not over what they mean: a space more is another policy.
     @Test func hashIsOfTheExactBytes() throws {
         let bytes = try #require(Policy.builtInBytes("rooms"))
@@ -62,7 +68,7 @@ import Testing
         let summary = policy.summary()
         for text in [
             policy.sha256, "10 to 604,800 s", "at most 1,000 (short: fewer than 8 characters)",
-            "100 per 600 s an address, 600 per 600 s in all",
+            "100 per 600 s an address, 600 per 600 s in all", "knocks at one token, from all rooms", "30 per 300 s",
             "template peer_waiting", "\"Your chat partner is waiting\"", "120 s, never past the token's expiry",
             "\"roomId\":\"<handle>\"", "4 digits", "8 alphanumerics",
         ] {

@@ -15,7 +15,7 @@ import Testing
     @Test func limitsHaveTheBoundsOfTheSchema() throws {
         let base = try JSONReader.read(try #require(Policy.builtInBytes("rooms")))
         let bounds = integers(in: try #require(schema["properties"]?["limits"]), at: ["limits"])
-        #expect(bounds.count == 27)
+        #expect(bounds.count == 29)
         for (path, range) in bounds {
             for (value, allowed) in [
                 (range.lowerBound, true), (range.upperBound, true), (range.lowerBound - 1, false), (range.upperBound + 1, false),

@@ -1,0 +1,79 @@
+import Policy
+import Sealing
+import Sodium
+
+/// How many pushes one token is taken for in a window of time, whichever rooms ask for them: who knows a token can put it into rooms
+/// of its own, as many as it likes.
+///
+/// Tokens are kept only as keyed hashes, in memory, under a key in locked memory that goes with the window.
+struct TokenBudget {
+    /// What one push took.
+    struct Place: Sendable {
+        let token: UInt64
+        let end: UInt64
+    }
+
+    private let budget: Budget
+    /// When the window ends, unix ms; nil while nothing is counted.
+    private(set) var end: UInt64?
+    private var key: Secret?
+    private var counts: [UInt64: Int] = [:]
+    /// Tokens at a time, so that memory stays bounded.
+    private let most: Int
+
+    init(_ budget: Budget, most: Int = 65_536) {
+        self.budget = budget
+        self.most = most
+    }
+
+    var count: Int { counts.count }
+
+    /// - Returns: nil when this token has had its share.
+    mutating func take(_ token: Secret, _ environment: PushEnvironment, now: UInt64) throws(SealingError) -> Place? {
+        forget(now)
+        let key: Secret
+        if let standing = self.key { key = standing } else { key = try Secret.random(32) }
+        let end = end ?? now + budget.windowMs
+        (self.key, self.end) = (key, end)
+        let name = Self.name(token, environment, key)
+        let taken = counts[name, default: 0]
+        if taken >= budget.count { return nil }
+        if taken == 0, counts.count >= most { forgetLeast() }
+        counts[name] = taken + 1
+        return Place(token: name, end: end)
+    }
+
+    /// Nothing was sent after all.
+    mutating func giveBack(_ place: Place) {
+        guard place.end == end, let taken = counts[place.token] else { return }
+        counts[place.token] = taken > 1 ? taken - 1 : nil
+    }
+
+    /// Forgets everything when the window is over.
+    mutating func forget(_ now: UInt64) {
+        guard let end, now >= end else { return }
+        (self.end, key, counts) = (nil, nil, [:])
+    }
+
+    /// Makes room: at least half, those that were knocked at least. Who wants one token forgotten must knock at half of `most` others as
+    /// often as at it.
+    private mutating func forgetLeast() {
+        let median = counts.values.sorted()[counts.count / 2]
+        counts = counts.filter { $0.value > median }
+    }
+
+    /// The two environments of APNs know different tokens: a push to the wrong one reaches no phone, and must use up nothing of the right
+    /// one's share.
+    private static func name(_ token: Secret, _ environment: PushEnvironment, _ key: Secret) -> UInt64 {
+        let environment = [environment.rawValue]
+        let digest = key.withBytes { key in
+            token.withBytes { token in
+                var hash = GenericHash(key: key)
+                hash.update(environment.span)
+                hash.update(token)
+                return hash.finish()
+            }
+        }
+        return digest.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+    }
+}

@@ -1,0 +1,123 @@
+import Courier
+import Linux
+import Policy
+import Sealing
+import Storage
+import Testing
+
+@testable import Broker
+@testable import EventLoop
+
+/// Who knows a token, and is not the phone that it belongs to.
+@Suite struct PossessionTests {
+    /// A room with the token in its creator's place, and nobody there yet but who will knock.
+    private func room(
+        _ fixture: BrokerFixture, _ number: Int, token: Secret, environment: PushEnvironment? = nil
+    ) async throws -> Caller {
+        let made = try await fixture.create("a-room-\(number)", token: token, environment: environment)
+        _ = try await fixture.accept("a-room-\(number)")
+        return fixture.caller(made.room, "joiner")
+    }
+
+    /// How many of so many knocks, each through a room of its own, were taken.
+    private func knocks(_ fixture: BrokerFixture, _ rooms: Range<Int>, at token: Secret) async throws -> Int {
+        var taken = 0
+        for number in rooms {
+            let delivery = try await fixture.broker.report(
+                try await room(fixture, number, token: token), leaving: false)
+            #expect([.queued, .throttled].contains(delivery))
+            if delivery == .queued { taken += 1 }
+        }
+        return taken
+    }
+
+    @Test func manyRoomsKnockAtATokenNoMoreThanItsShare() async throws {
+        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let share = fixture.broker.policy.limits.tokenKnocks
+        #expect(try await knocks(fixture, 0..<share.count + 10, at: fixture.token()) == share.count)
+        #expect(try await knocks(fixture, 100..<101, at: fixture.token(8)) == 1, "another token")
+        fixture.clock.advance(share.windowMs)
+        #expect(try await knocks(fixture, 200..<201, at: fixture.token()) == 1, "the next window")
+        try await fixture.end()
+    }
+
+    /// All at the same moment: those that wait for the store are counted already.
+    @Test func knocksAtOnceAreCountedAsOneAfterTheOther() async throws {
+        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let share = fixture.broker.policy.limits.tokenKnocks.count
+        var callers: [Caller] = []
+        for number in 0..<share + 10 { callers.append(try await room(fixture, number, token: try fixture.token())) }
+        let taken = try await withThrowingTaskGroup { group in
+            for caller in callers { group.addTask { try await fixture.broker.report(caller, leaving: false) == .queued } }
+            return try await group.reduce(0) { $0 + ($1 ? 1 : 0) }
+        }
+        #expect(taken == share)
+        try await fixture.end()
+    }
+
+    /// Rooms that are closed before their push is sent ring nowhere, and must not silence the phone either.
+    @Test func whatIsNeverSentCountsForNothing() async throws {
+        let fixture = try BrokerFixture()
+        let share = fixture.broker.policy.limits.tokenKnocks.count
+        for number in 0..<share {
+            let caller = try await room(fixture, number, token: try fixture.token())
+            #expect(try await fixture.broker.report(caller, leaving: false) == .queued)
+            #expect(try await fixture.broker.close(caller.room) == 1)
+        }
+        for _ in 0..<400 where try await !fixture.store.jobs().isEmpty { try await Task.sleep(for: .milliseconds(10)) }
+        #expect(try await knocks(fixture, 100..<101, at: fixture.token()) == 1)
+        try await fixture.end()
+    }
+
+    /// Knocks that are refused by the throttle of their side take nothing of the token's share.
+    @Test func aSidesOwnThrottleComesFirst() async throws {
+        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let caller = try await room(fixture, 0, token: try fixture.token())
+        let share = fixture.broker.policy.limits.tokenKnocks.count
+        var taken = 0
+        for _ in 0..<share * 2 where try await fixture.broker.report(caller, leaving: false) == .queued { taken += 1 }
+        #expect(taken == 1)
+        #expect(try await knocks(fixture, 1..<share + 5, at: fixture.token()) == share - 1)
+        try await fixture.end()
+    }
+
+    @Test func theWrongEnvironmentSilencesNobody() async throws {
+        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        for number in 0...fixture.broker.policy.limits.tokenKnocks.count {
+            let caller = try await room(fixture, number, token: try fixture.token(), environment: .sandbox)
+            _ = try await fixture.broker.report(caller, leaving: false)
+        }
+        #expect(try await knocks(fixture, 100..<101, at: fixture.token()) == 1)
+        try await fixture.end()
+    }
+
+    /// Also when nobody knocks any more: a picture of the process from later tells nothing.
+    @Test func whatWasCountedIsForgottenWhenItsWindowEnds() async throws {
+        let machine = MachineClock(wall: 1_800_000_010_000)
+        let loop = try EventLoop(name: "forgets") { machine.monotonic }
+        try loop.start()
+        try await Task(executorPreference: loop) {
+            let simulated = try SimulatedBroker(loop: loop, machine: machine, resolution: 60)
+            try await simulated.start()
+            let facts = Facts()
+            try await simulated.makeRoom(facts)
+            let broker = try #require(await simulated.run?.broker)
+            let room = try #require(facts.room(Chance(seed: 1)))
+            _ = try await broker.accept(
+                AcceptRoom(joinid: room.code, client: Facts.joiner, token: nil, environment: nil), from: BrokerFixture.here)
+            let knock = try await broker.report(Caller(room: room.id, client: Facts.joiner, member: nil), leaving: false)
+            #expect(knock == .queued)
+            let window = broker.policy.limits.tokenKnocks.windowMs
+            await simulated.advance(window - 1_000)
+            let before = await broker.tokenKnocks.count
+            await simulated.advance(2_000)
+            let after = await broker.tokenKnocks.count
+            #expect(before == 1 && after == 0)
+            await simulated.stop()
+            await simulated.runOut()
+            try simulated.remove()
+        }.value
+        loop.stop()
+        loop.join()
+    }
+}
