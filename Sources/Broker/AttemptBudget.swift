@@ -7,19 +7,19 @@ import Sodium
 /// Networks (the policy says how many bits of an address name one) are kept only as keyed hashes, in memory, under a key that
 /// is replaced when the window ends: what was counted can't be looked up afterwards.
 struct AttemptBudget {
-    private let budgets: Budgets
+    private let perAddress: Budget
     private let ipv4Bits: Int
     private let ipv6Bits: Int
     private var networksEnd: UInt64 = 0
     private var key: [UInt8] = []
     private var networks: [UInt128: Int] = [:]
-    private var overallEnd: UInt64 = 0
-    private var overall = 0
+    private var overall: Allowance
     /// Beyond so many networks in one window only the overall budget counts, so that memory stays bounded.
-    private static let mostNetworks = 100_000
+    private static let mostNetworks = Guessing.mostAddresses
 
     init(_ budgets: Budgets, ipv4Bits: Int, ipv6Bits: Int) {
-        self.budgets = budgets
+        perAddress = budgets.perAddress
+        overall = Allowance(budgets.overall)
         self.ipv4Bits = ipv4Bits
         self.ipv6Bits = ipv6Bits
     }
@@ -28,31 +28,24 @@ struct AttemptBudget {
     /// - Returns: nil if another attempt is open to this address, else the seconds until one may be.
     mutating func refusal(_ address: SocketAddress, overall countsOverall: Bool = true, now: UInt64) -> Int? {
         renew(now)
-        if countsOverall, overall >= budgets.overall.count { return Self.seconds(overallEnd - now) }
+        if countsOverall, let wait = overall.refusal(now: now) { return wait }
         if networks.isEmpty { return nil }
-        if networks[network(address), default: 0] >= budgets.perAddress.count { return Self.seconds(networksEnd - now) }
+        if networks[network(address), default: 0] >= perAddress.count { return Int((networksEnd - now + 999) / 1_000) }
         return nil
     }
 
     mutating func spend(_ address: SocketAddress, overall countsOverall: Bool = true, now: UInt64) {
         renew(now)
-        if countsOverall { overall += 1 }
+        if countsOverall { overall.take(now: now) }
         let network = network(address)
         if networks[network] != nil || networks.count < Self.mostNetworks { networks[network, default: 0] += 1 }
     }
 
-    private static func seconds(_ ms: UInt64) -> Int { Int((ms + 999) / 1_000) }
-
     private mutating func renew(_ now: UInt64) {
-        if now >= networksEnd {
-            networksEnd = now + budgets.perAddress.windowMs
-            key = Sodium.randomBytes(32)
-            networks = [:]
-        }
-        if now >= overallEnd {
-            overallEnd = now + budgets.overall.windowMs
-            overall = 0
-        }
+        guard now >= networksEnd else { return }
+        networksEnd = now + perAddress.windowMs
+        key = Sodium.randomBytes(32)
+        networks = [:]
     }
 
     private func network(_ address: SocketAddress) -> UInt128 {

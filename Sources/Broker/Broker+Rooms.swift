@@ -35,16 +35,25 @@ extension Broker {
         }
         let record = RoomRecord(room: index, expires: expires, creator: creator)
 
-        if let refusal = creationRefusal(address) {
-            // A repeat costs nothing of the budget, so that a lost answer can always be asked for again.
+        do {
+            try takeCreation(request.joinid, address)
+        } catch {
+            // A repeat costs nothing of the budget, so that a lost answer can always be asked for again. Nobody else is told that the
+            // code is taken: that would be a guess for nothing.
             let taken = try await stored { () throws(StoreError) in try await self.store.code(codes.map(\.bytes), now: now) }
-            guard let taken else { throw refusal }
-            return try await repeatCreate(request, of: taken, from: address)
+            guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
+            return again
         }
-        let outcome = try await stored { () throws(StoreError) in
-            try await self.store.create(
-                record, code: code, otherIndexes: codes.dropFirst().map(\.bytes), token: token,
-                shortLimit: self.policy.limits.pendingShortCodes, now: now)
+        let outcome: CreateOutcome
+        do {
+            outcome = try await stored { () throws(StoreError) in
+                try await self.store.create(
+                    record, code: code, otherIndexes: codes.dropFirst().map(\.bytes), token: token,
+                    shortLimit: self.policy.limits.pendingShortCodes, now: now)
+            }
+        } catch {
+            giveBackCreation(request.joinid)
+            throw error
         }
         switch outcome {
         case .created:
@@ -55,17 +64,20 @@ extension Broker {
             return Membership(
                 room: room, member: member, expires: expires, ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
         case .taken(let taken):
-            return try await repeatCreate(request, of: taken, from: address)
+            guard let again = try await ownRoom(request, with: taken) else {
+                spendGuess(request.joinid, address)
+                throw .joinCodeInUse
+            }
+            giveBackCreation(request.joinid)
+            return again
         case .tooManyShort:
             throw .tooManyShortCodes
         }
     }
 
-    /// The room that this very client made with this code, while it waits; to anyone else the code is in use.
-    private func repeatCreate(
-        _ request: CreateRoom, of taken: CodeRecord, from address: SocketAddress
-    ) async throws(BrokerError) -> Membership {
-        if case .pending(let code) = taken, let index = Sealing.Digest(bytes: code.code.span),
+    /// The room that this very client made with this code, while it waits; nil for anyone else.
+    private func ownRoom(_ request: CreateRoom, with taken: CodeRecord) async throws(BrokerError) -> Membership? {
+        guard case .pending(let code) = taken, let index = Sealing.Digest(bytes: code.code.span),
             let member = try? keys.openCreator(
                 code.creator.span, joinID: request.joinid.span, client1: request.client.span, expiryMs: code.expires,
                 generation: code.generation, codeIndex: index),
@@ -73,13 +85,10 @@ extension Broker {
                 code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
                 codeIndex: index),
             let record = try await stored({ () throws(StoreError) in try await self.store.room(code.room) })
-        {
-            return Membership(
-                room: room, member: member, expires: record.expires, ref: record.creator.ref.flatMap { Ref(bytes: $0.span) },
-                isNew: false)
-        }
-        spendGuess(request.joinid, address)
-        throw .joinCodeInUse
+        else { return nil }
+        return Membership(
+            room: room, member: member, expires: record.expires, ref: record.creator.ref.flatMap { Ref(bytes: $0.span) },
+            isNew: false)
     }
 
     /// Lets the holder of a join code in, once; answers the same client again for two minutes.
@@ -90,6 +99,8 @@ extension Broker {
             let now = time.now
             let codes = try codeIndexes(request.joinid, now: now)
             let found = try await stored { () throws(StoreError) in try await self.store.joinable(codes.map(\.bytes), now: now) }
+            // Once more: of guesses that came at the same moment, those before this one may have used the budget up.
+            try admitGuess(request.joinid, address)
             guard let found else {
                 spendGuess(request.joinid, address)
                 throw .roomNotFound

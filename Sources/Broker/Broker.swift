@@ -38,6 +38,7 @@ public actor Broker: LoopActor {
     var edge: (any RoomSockets)?
     private var creations: AttemptBudget
     private var wrongCodes: AttemptBudget
+    private var shortCreations: Allowance
     var tokenKnocks: TokenBudget
     /// Whether a timer stands for the end of a window of `tokenKnocks`.
     private var watchesTokenKnocks = false
@@ -71,6 +72,7 @@ public actor Broker: LoopActor {
         presence = Presence(graceMs: limits.peerGraceMs, heldMs: limits.presenceMs)
         creations = AttemptBudget(limits.creations, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
+        shortCreations = Allowance(limits.shortCreations)
         tokenKnocks = TokenBudget(limits.tokenKnocks)
         startedAt = time.now
     }
@@ -79,8 +81,20 @@ public actor Broker: LoopActor {
 
     // MARK: Budgets
 
-    func creationRefusal(_ address: SocketAddress) -> BrokerError? {
-        creations.refusal(address, now: time.now).map { .tooManyRequests(retryAfterSeconds: $0) }
+    /// Making a room tells whether its code is free, so that with a short code it is a guess as well. Taken before the store is asked,
+    /// so that requests at the same moment don't all find room.
+    func takeCreation(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) {
+        let now = time.now
+        let isShort = policy.limits.isShort(codeOf: joinid.count)
+        if let wait = creations.refusal(address, now: now) ?? (isShort ? shortCreations.refusal(now: now) : nil) {
+            throw .tooManyRequests(retryAfterSeconds: wait)
+        }
+        if isShort { shortCreations.take(now: now) }
+    }
+
+    /// The caller has learned nothing of the code.
+    func giveBackCreation(_ joinid: [UInt8]) {
+        if policy.limits.isShort(codeOf: joinid.count) { shortCreations.giveBack(now: time.now) }
     }
 
     func spendCreation(_ address: SocketAddress) { creations.spend(address, now: time.now) }

@@ -15,15 +15,27 @@ public struct Guessing: Sendable {
     public enum Guesser: Sendable, CaseIterable {
         /// One IPv4 address or IPv6 prefix.
         case oneAddress
-        /// As many addresses as it takes to use up the overall budget.
+        /// As many addresses as it takes to use up what all together have; for codes that are not short, which has no limit for all,
+        /// as many as are told apart.
         case everyAddress
     }
 
-    /// Wrong guesses that pass in a day.
-    public func guessesPerDay(_ guesser: Guesser) -> Int {
-        switch guesser {
-        case .oneAddress: limits.wrongCodes.perAddress.perDay
-        case .everyAddress: limits.wrongCodes.overall.perDay
+    /// Addresses that are told apart in one window: beyond, guesses at codes that are not short are not counted.
+    public static let mostAddresses = 100_000
+
+    /// Guesses at codes of so many characters that are answered in a day: wrong codes, and rooms made, which tells whether their code
+    /// was free.
+    public func guessesPerDay(_ guesser: Guesser, characters: Int) -> Int {
+        let (wrong, made) = (limits.wrongCodes, limits.creations)
+        guard limits.isShort(codeOf: characters) else {
+            return switch guesser {
+            case .oneAddress: wrong.perAddress.perDay + made.perAddress.perDay
+            case .everyAddress: wrong.perAddress.perDay * Self.mostAddresses + made.overall.perDay
+            }
+        }
+        return switch guesser {
+        case .oneAddress: wrong.perAddress.perDay + min(made.perAddress.perDay, limits.shortCreations.perDay)
+        case .everyAddress: wrong.overall.perDay + min(made.overall.perDay, limits.shortCreations.perDay)
         }
     }
 
@@ -33,7 +45,7 @@ public struct Guessing: Sendable {
     public func hitsWithinDay(_ alphabet: Alphabet, characters: Int, rooms: Int, guesser: Guesser) -> Double {
         var codes = 1.0
         for _ in 0..<characters { codes *= Double(alphabet.rawValue) }
-        return Self.atLeastOnce(min(1, Double(rooms) / codes), tries: guessesPerDay(guesser))
+        return Self.atLeastOnce(min(1, Double(rooms) / codes), tries: guessesPerDay(guesser, characters: characters))
     }
 
     /// 1 - (1 - p)^tries by doubling, which keeps small probabilities exact: after a and b tries it is h(a) + h(b) - h(a) h(b).

@@ -43,6 +43,9 @@ public struct Limits: Sendable, Equatable {
     /// `tokenKnocks` of a policy that says nothing of it.
     static let tokenKnocksDefault = Budget(count: 30, windowMs: 300_000)
 
+    /// Rooms that may be made with a short code, whoever makes them: each tells its maker whether the code was free.
+    public var shortCreations: Budget { Budget(count: pendingShortCodes, windowMs: wrongCodes.overall.windowMs) }
+
     /// The longest life of anything that is sealed: how far ahead keys must reach.
     public var longestLifeSeconds: Int { max(roomLifeSeconds.upperBound, registrationLifeSeconds?.upperBound ?? 0) }
 

@@ -36,13 +36,14 @@ extension Limits {
             ("join code kept after its accept", seconds(codeKeptAfterAcceptMs)),
             ("repeat of an accept answered for", seconds(retryWindowMs)),
             ("between two knocks of one side", seconds(knockThrottleMs)),
-            ("knocks at one token, from all rooms", budget(tokenKnocks)),
+            ("knocks at one token, by all rooms", budget(tokenKnocks)),
             ("reported presence counts for", seconds(presenceMs)),
             ("a peer gone counts as present for", seconds(peerGraceMs)),
             ("knocks wait after a start for", seconds(startGraceMs)),
             ("a job may try for", seconds(jobDeadlineMs)),
             ("one address is", "an IPv4 /\(ipv4Bits) or an IPv6 /\(ipv6Bits)"),
             ("rooms made", budgets(creations)),
+            ("rooms made with a short code", "\(budget(shortCreations)) in all"),
             ("wrong join codes", budgets(wrongCodes)),
         ]
         return rows
@@ -101,8 +102,11 @@ extension Piece {
 extension Guessing {
     fileprivate var rows: [String] {
         let pending = limits.pendingShortCodes
+        let below = limits.shortCodeBelow
         var lines = [
-            "  by one address (\(perDay(.oneAddress)) guesses) or by as many as use up the budget of all (\(perDay(.everyAddress)) guesses)",
+            "  codes of fewer than \(below) characters: by one address (\(guesses(.oneAddress, below - 1))), or by as many as use up what all",
+            "  together have (\(guesses(.everyAddress, below - 1))); longer ones, for which all together have no limit: by one address",
+            "  (\(guesses(.oneAddress, below))), or by \(Self.mostAddresses.grouped) (\(guesses(.everyAddress, below)))",
             "  of one certain room, or of any of \(pending.grouped) waiting rooms with such a code",
             "  " + columns("code", "one room,", "one room,", "any room,", "any room,"),
             "  " + columns("", "one address", "all addresses", "one address", "all addresses"),
@@ -123,7 +127,9 @@ extension Guessing {
         return lines
     }
 
-    private func perDay(_ guesser: Guesser) -> String { guessesPerDay(guesser).grouped }
+    private func guesses(_ guesser: Guesser, _ characters: Int) -> String {
+        "\(guessesPerDay(guesser, characters: characters).grouped) guesses"
+    }
 
     private func columns(_ cells: String...) -> String {
         cells.enumerated().map { index, cell in cell + String(repeating: " ", count: max(1, (index == 0 ? 18 : 22) - cell.count))

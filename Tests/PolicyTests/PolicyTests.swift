@@ -68,7 +68,8 @@ import Testing
         let summary = policy.summary()
         for text in [
             policy.sha256, "10 to 604,800 s", "at most 1,000 (short: fewer than 8 characters)",
-            "100 per 600 s an address, 600 per 600 s in all", "knocks at one token, from all rooms", "30 per 300 s",
+            "100 per 600 s an address, 600 per 600 s in all", "knocks at one token, by all rooms 30 per 300 s",
+            "1,000 per 600 s in all", "(158,400 guesses)", "(1,584,000,000 guesses)",
             "template peer_waiting", "\"Your chat partner is waiting\"", "120 s, never past the token's expiry",
             "\"roomId\":\"<handle>\"", "4 digits", "8 alphanumerics",
         ] {
@@ -80,21 +81,25 @@ import Testing
 @Suite struct GuessingTests {
     @Test func chances() throws {
         let guessing = Guessing(try #require(try Policy.builtIn("rooms")).limits)
-        #expect(guessing.guessesPerDay(.oneAddress) == 14_400)
-        #expect(guessing.guessesPerDay(.everyAddress) == 86_400)
+        // In each of a day's 144 windows 100 wrong codes an address and 600 in all, and 1,000 rooms made with a short code.
+        #expect(guessing.guessesPerDay(.oneAddress, characters: 7) == 14_400 + 144_000)
+        #expect(guessing.guessesPerDay(.everyAddress, characters: 7) == 86_400 + 144_000)
+        // Codes that are not short: what an address has, so many times, and all rooms that may be made.
+        #expect(guessing.guessesPerDay(.oneAddress, characters: 8) == 14_400 + 1_440_000)
+        #expect(guessing.guessesPerDay(.everyAddress, characters: 8) == 1_440_000_000 + 144_000_000)
         func chance(_ characters: Int, _ rooms: Int, _ guesser: Guessing.Guesser, _ alphabet: Guessing.Alphabet = .digits)
             -> Double
         {
             guessing.hitsWithinDay(alphabet, characters: characters, rooms: rooms, guesser: guesser)
         }
-        // 1 - (1 - 1e-6)^14400 and its like, worked out with other means.
-        #expect(abs(chance(6, 1, .oneAddress) - 0.0142968230) < 1e-9)
-        #expect(abs(chance(6, 1, .everyAddress) - 0.0827727727) < 1e-8)
-        #expect(abs(chance(8, 1, .everyAddress) - 0.000863627) < 1e-9)
-        #expect(abs(chance(6, 1000, .oneAddress) - 0.9999994466) < 1e-8)
+        // 1 - (1 - 1e-6)^158400 and its like, worked out with other means.
+        #expect(abs(chance(6, 1, .oneAddress) - 0.1464917572) < 1e-9)
+        #expect(abs(chance(6, 1, .everyAddress) - 0.2057842388) < 1e-9)
+        #expect(abs(chance(8, 1, .oneAddress) - 0.0144387469) < 1e-9)
+        #expect(chance(6, 1000, .oneAddress) > 1 - 1e-9)
         #expect(chance(4, 10_000, .oneAddress) == 1)
         #expect(chance(4, 20_000, .oneAddress) == 1)
         // Small ones stay exact where 1 - x would not.
-        #expect(abs(chance(8, 1, .oneAddress, .alphanumerics) / (14_400 / 2_821_109_907_456) - 1) < 1e-6)
+        #expect(abs(chance(8, 1, .oneAddress, .alphanumerics) / (1_454_400 / 2_821_109_907_456) - 1) < 1e-6)
     }
 }
