@@ -1,0 +1,68 @@
+"""What a room and its tokens leave behind: rows, entries of the ledger, pushes; and what two of them have in common."""
+
+import sqlite3
+
+import ledger
+from processes import eventually
+
+
+def rows(world, name, **where):
+    """The rows of a table, as dictionaries."""
+    with world.state.database() as database:
+        database.row_factory = sqlite3.Row
+        condition = " AND ".join(f"{column} = ?" for column in where)
+        return [dict(row) for row in database.execute(f"SELECT * FROM {name} WHERE {condition}", tuple(where.values()))]
+
+
+def token_row(world, ref):
+    found = rows(world, "token", ref=bytes.fromhex(ref))
+    return found[0] if found else None
+
+
+def room_row(world, ref):
+    """The room that has this token on one of its sides."""
+    ref = bytes.fromhex(ref)
+    return (rows(world, "room", creator_ref=ref) + rows(world, "room", joiner_ref=ref))[0]
+
+
+def knock(client, roomid, name, **more):
+    return client.presence(roomid, name, **more).expect(202).json["delivery"]
+
+
+def pushed(world, token, count=1):
+    """Waits for exactly so many pushes to a token."""
+    pushes = eventually(lambda: len(found := world.simulator.pushes(token)) >= count and found, what=f"{count} pushes")
+    assert len(pushes) == count, f"{len(pushes)} pushes to one token, not {count}"
+    return pushes
+
+
+def idle(world):
+    """Waits until every push has met its end."""
+    eventually(lambda: world.state.jobs() == 0, what="the end of all pushes")
+
+
+def log(world):
+    """The ledger, once it has everything that has happened until now."""
+    def whole():
+        with world.state.database() as database:
+            if database.execute("SELECT count(*) FROM entry").fetchone()[0]:
+                return None
+            size = database.execute("SELECT size FROM log").fetchone()[0]
+        found = ledger.read(world.state)
+        return found if found.checkpoint.size == size else None
+    return eventually(whole, what="the ledger up to now")
+
+
+def purges(log, ref):
+    return [entry["cause"] for entry in log.of(ref, "token.purged")]
+
+
+def parts(row, size):
+    """All runs of so many bytes in a row's values."""
+    blobs = [value for value in row.values() if isinstance(value, bytes)]
+    return {blob[start:start + size] for blob in blobs for start in range(len(blob) - size + 1)}
+
+
+def same(one, other):
+    """The columns in which two rows agree, but for nothing in both."""
+    return {column for column in one if one[column] == other.get(column) and one[column] not in (None, 0)}
