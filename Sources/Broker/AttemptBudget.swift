@@ -5,7 +5,7 @@ import Sodium
 /// How often a network, and all together, may try something in a window of time.
 ///
 /// Networks (the policy says how many bits of an address name one) are kept only as keyed hashes, in memory, under a key that
-/// is replaced when the window ends: what was counted can't be looked up afterwards.
+/// goes when the window ends: what was counted can't be looked up afterwards.
 struct AttemptBudget {
     private let perAddress: Budget
     private let ipv4Bits: Int
@@ -41,11 +41,21 @@ struct AttemptBudget {
         if networks[network] != nil || networks.count < Self.mostNetworks { networks[network, default: 0] += 1 }
     }
 
+    /// When the networks that were counted are forgotten; nil while there are none.
+    var end: UInt64? { networks.isEmpty ? nil : networksEnd }
+
+    /// Forgets them when the window is over.
+    mutating func forget(_ now: UInt64) {
+        guard now >= networksEnd else { return }
+        for index in key.indices { key[index] = 0 }
+        networks = [:]
+    }
+
     private mutating func renew(_ now: UInt64) {
         guard now >= networksEnd else { return }
+        forget(now)
         networksEnd = now + perAddress.windowMs
         key = Sodium.randomBytes(32)
-        networks = [:]
     }
 
     private func network(_ address: SocketAddress) -> UInt128 {

@@ -40,7 +40,7 @@ extension Broker {
             metrics.add(.knocksThrottled)
             return .throttled
         }
-        watchTokenKnocks()
+        watchWindows()
         // Taken before the wait, so that knocks at the same moment don't all find room; given back unless a push comes of it.
         var isQueued = false
         defer { if !isQueued { tokenKnocks.giveBack(place) } }

@@ -36,12 +36,12 @@ public actor Broker: LoopActor {
     var presence: Presence
     var sockets = SocketRegister()
     var edge: (any RoomSockets)?
-    private var creations: AttemptBudget
+    private(set) var creations: AttemptBudget
     private var wrongCodes: AttemptBudget
     private var shortCreations: Allowance
     var tokenKnocks: TokenBudget
-    /// Whether a timer stands for the end of a window of `tokenKnocks`.
-    private var watchesTokenKnocks = false
+    /// The timer for the next end of a window of these, and when that is.
+    private var windowsEnd: (at: UInt64, timer: TimerID)?
     private var refusals: [Entry.RefusalCause: Int] = [:]
     private let startedAt: UInt64
     /// Rooms made since the start, for as long as it matters: nobody was in them before, so no one can come back to them.
@@ -97,7 +97,10 @@ public actor Broker: LoopActor {
         if policy.limits.isShort(codeOf: joinid.count) { shortCreations.giveBack(now: time.now) }
     }
 
-    func spendCreation(_ address: SocketAddress) { creations.spend(address, now: time.now) }
+    func spendCreation(_ address: SocketAddress) {
+        creations.spend(address, now: time.now)
+        watchWindows()
+    }
 
     /// Codes that are not short can't be guessed: the budget of all together holds for short ones only, so that whoever uses it up
     /// shuts out no others.
@@ -110,19 +113,28 @@ public actor Broker: LoopActor {
 
     func spendGuess(_ joinid: [UInt8], _ address: SocketAddress) {
         wrongCodes.spend(address, overall: policy.limits.isShort(codeOf: joinid.count), now: time.now)
+        watchWindows()
     }
 
-    /// Nothing of a window is kept beyond its end, also if nobody knocks then.
-    func watchTokenKnocks() {
-        guard !watchesTokenKnocks, let end = tokenKnocks.end else { return }
-        watchesTokenKnocks = true
-        loop.after(end - min(time.now, end) + 1) {
-            self.assumeIsolated { broker in
-                broker.watchesTokenKnocks = false
-                broker.tokenKnocks.forget(broker.time.now)
-                broker.watchTokenKnocks()
-            }
+    /// Whom and what was counted in a window is forgotten when it ends, also if nobody asks then.
+    func watchWindows() {
+        let end = min(creations.end ?? .max, wrongCodes.end ?? .max, tokenKnocks.end ?? .max)
+        guard end < .max else { return }
+        if let windowsEnd {
+            if windowsEnd.at <= end { return }
+            loop.cancel(windowsEnd.timer)
         }
+        let timer = loop.after(end - min(time.now, end) + 1) { self.assumeIsolated { $0.forgetWindows() } }
+        windowsEnd = (end, timer)
+    }
+
+    private func forgetWindows() {
+        windowsEnd = nil
+        let now = time.now
+        creations.forget(now)
+        wrongCodes.forget(now)
+        tokenKnocks.forget(now)
+        watchWindows()
     }
 
     /// A token was destroyed: what is queued for it is not sent any more.

@@ -44,6 +44,19 @@ import Testing
         #expect(wait8 != nil)
     }
 
+    @Test func aWindowLeavesNoNetwork() {
+        var budget = budget(2, 100)
+        #expect(budget.end == nil)
+        for _ in 0..<2 { budget.spend(v4(1), now: 1_000) }
+        let end = budget.end
+        #expect(end == 601_000)
+        budget.forget(600_999)
+        let held = budget.refusal(v4(1), now: 600_999)
+        #expect(held == 1 && budget.end != nil)
+        budget.forget(601_000)
+        #expect(budget.end == nil)
+    }
+
     @Test func networksAreOneCaller() {
         let share = { (a: SocketAddress, b: SocketAddress) in
             a.network(ipv4Bits: 32, ipv6Bits: 56) == b.network(ipv4Bits: 32, ipv6Bits: 56)

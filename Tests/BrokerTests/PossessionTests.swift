@@ -113,6 +113,11 @@ import Testing
             await simulated.advance(2_000)
             let after = await broker.tokenKnocks.count
             #expect(before == 1 && after == 0)
+            // Addresses: those of who made rooms, for ten minutes.
+            let addresses = await broker.creations.end
+            await simulated.advance(window)
+            let none = await broker.creations.end
+            #expect(addresses != nil && none == nil)
             await simulated.stop()
             await simulated.runOut()
             try simulated.remove()
