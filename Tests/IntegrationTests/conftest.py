@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import table
 from processes import BINARY, State
 from world import World
 
@@ -13,6 +14,32 @@ from world import World
 def pytest_sessionstart(session):
     if not BINARY.exists():
         pytest.exit(f"no binary at {BINARY}: run `swift build` first, or set MAYFLY_BINARY", returncode=2)
+
+
+# Tests run in two processes (pytest-xdist). A file's tests stay together, and all that look at one long story.
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("story" if "story" in item.fixturenames else item.path.name))
+
+
+# The table of adversaries is printed at the end, however quiet that is asked to be; each process brings its rows.
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["adversaries"] = table.rows()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    for row in getattr(node, "workeroutput", {}).get("adversaries", ()):
+        table.record(*row)
+
+
+def pytest_terminal_summary(terminalreporter):
+    lines = list(table.lines())
+    if lines:
+        terminalreporter.section("adversaries")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 # Tests marked `background` wait for most of their time. They begin together with the first test of their file, each in a thread,

@@ -11,6 +11,11 @@ def record(adversary, tried, recovered, allowed):
     _rows[adversary, tried] = (recovered, allowed)
 
 
+def rows():
+    """What was recorded, as `record` takes it."""
+    return [(adversary, tried, recovered, allowed) for (adversary, tried), (recovered, allowed) in _rows.items()]
+
+
 def lines():
     """The table as text, or nothing if nobody tried anything."""
     if not _rows:
