@@ -98,16 +98,13 @@ def node_hash(left, right): return hashlib.sha256(b"\1" + left + right).digest()
 def split(size): return 1 << (size - 1).bit_length() - 1  # The largest power of two below: as many leaves lie to the left.
 def root_of(leaves):
     if len(leaves) < 2: return leaves[0] if leaves else hashlib.sha256().digest()
-    left = split(len(leaves))
-    return node_hash(root_of(leaves[:left]), root_of(leaves[left:]))
-def climb(leaf, index, size, path):
-    """The root that an inclusion proof leads to; None if it has a step too few or too many."""
+    return node_hash(root_of(leaves[:split(len(leaves))]), root_of(leaves[split(len(leaves)):]))
+def climb(leaf, index, size, path):  # The root that an inclusion proof leads to; None if it has a step too few or too many.
     if size < 2 or not path: return leaf if size == 1 and not path else None
     left, last = split(size), path[-1]
     below = climb(leaf, index, left, path[:-1]) if index < left else climb(leaf, index - left, size - left, path[:-1])
     return below and (node_hash(below, last) if index < left else node_hash(last, below))
-def prove(where, proof, vkey, policy=None):
-    """The entry that a .tlog-proof proves, its index, and size and root of the proof's checkpoint."""
+def prove(where, proof, vkey, policy=None):  # The entry that a .tlog-proof proves, its index, and size and root of the proof's checkpoint.
     lines, _, note = proof.partition(b"\n\n")
     form = "c2sp.org/tlog-proof@v1(?:\nextra ([A-Za-z0-9+/=]*))?\nindex (0|[1-9][0-9]{0,18})((?:\n[A-Za-z0-9+/]{43}=){0,63})"
     try:
@@ -125,8 +122,7 @@ SCHEMA = json.loads(pathlib.Path(__file__).with_name("entry.schema.json").read_b
 KINDS = {kind["properties"]["op"]["const"]: {name: SCHEMA["$defs"].get(rule.get("$ref", "")[8:], rule)
                                              for name, rule in kind["properties"].items()} for kind in SCHEMA["oneOf"]}
 seconds = functools.lru_cache(4096)(lambda time: int(datetime.datetime.strptime(time + "+0000", "%Y-%m-%dT%H:%M:%SZ%z").timestamp()))
-def parse(raw, where):
-    """Keys and values of an entry, times in unix seconds."""
+def parse(raw, where):  # Keys and values of an entry, times in unix seconds.
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         entry = json.loads(raw)
         kind = KINDS[entry["op"]]
@@ -136,36 +132,36 @@ def parse(raw, where):
             good &= rule["minimum"] <= value <= rule["maximum"] if type(value) is int else \
                 bool(re.fullmatch(rule["pattern"], value)) if "pattern" in rule else value in (rule.get("enum") or [rule["const"]])
         entry |= {name: seconds(entry[name]) for name in ("at", "until") if name in entry}
-        if good and min(entry["at"], entry.get("until", 0)) >= 0: return entry
+        if good and 0 <= entry["at"] < entry.get("until", 1 << 60): return entry  # No token ends before it is taken in.
     raise Bad("entry", where, f"is no entry of the schema, in its one spelling: {raw[:300]!r}")
-
 class Story:
     def __init__(self):
         self.now = self.before = self.held = 0  # This window, the one before. In which order things happened inside one, a log does not say.
-        self.window, self.gone, self.gone_before, self.closed, self.excused = 1, None, None, False, 0
-        self.starts, self.until, self.purged, self.jobs, self.counts = [], {}, set(), {}, collections.Counter()
-    def late(self, due):
-        """Whether what was due is late; "excused" if no window was written from then to a start just before now."""
+        self.window, self.ref, self.gone, self.gone_before, self.closed, self.excused = None, "", None, None, False, 0
+        self.starts, self.until, self.purged, self.jobs, self.counts = set(), {}, set(), {}, collections.Counter()
+    def late(self, due):  # Whether what was due is late; "excused" if no window was written from then to a start just before now.
         return self.now > due + GRACE and ("excused" if any(before < due and self.now <= end for before, end in self.starts) else "late")
-    def end_window(self):
-        """When epoch e begins, the keys of e - 2 go, and those of e - 3 must be gone. After any start they have an epoch more."""
+    def end_window(self):  # When epoch e begins, the keys of e - 2 go, and those of e - 3 must be gone. After any start they have an epoch more.
         return self.gone_before is not None and self.now > max((self.gone_before + 4) * EPOCH + GRACE, self.held)
-    def tell(self, entry):
-        """Takes the next entry; returns the rule that it breaks, if it breaks one."""
-        op, at, ref, job = entry["op"], entry["at"], entry.get("ref"), entry.get("job")
+    def tell(self, entry):  # Takes the next entry; returns the rule that it breaks, if it breaks one.
+        op, at, ref, job = entry["op"], entry["at"], entry.get("ref", ""), entry.get("job")
         if self.closed: return "after_closed"
         if at < self.now: return "time"
         if at > self.now:
             if self.end_window(): return "ratchet_late"
-            self.before, self.now, self.gone_before = self.now, at, self.gone
+            # Windows begin at multiples of the length in force, or of that of the start they begin with; but the first, of lives carried over.
+            lengths = filter(None, (self.window, entry.get("resolution")))
+            if all(at % length for length in lengths) and (self.counts or op == "broker.started"): return "time"
+            self.before, self.now, self.gone_before, self.ref = self.now, at, self.gone, ""
+        if not self.window and op not in ("broker.started", "token.sealed", "token.opened"): return "entry"
         self.counts[op], self.closed = self.counts[op] + 1, op == "ledger.closed"
         self.gone = max(at // EPOCH, 2) - 2 if self.gone is None else self.gone
         if op == "broker.started":
-            self.window = entry["resolution"]
-            self.starts = [start for start in self.starts if start[1] >= at] + [(self.before, at - -GRACE // self.window * self.window)]
-            self.held = max(self.held, at - -(GRACE + EPOCH) // self.window * self.window)
+            window = self.window = entry["resolution"]
+            end, self.held = ((at // window - -span // window) * window for span in (GRACE, GRACE + EPOCH))
+            self.starts = {(before, min(old, end)) for before, old in self.starts if old >= at} | {(self.before, end)}  # None outlasts this one.
         elif op == "keys.ratcheted":
-            if (entry["epoch"] + 1) * EPOCH >= at + self.window: return "ratchet_early"
+            if (entry["epoch"] + 1) * EPOCH >= at - at % self.window + self.window: return "ratchet_early"
             self.gone = max(self.gone, entry["epoch"])
         elif op == "token.sealed":
             if ref in self.until: return "sealed_twice"
@@ -181,12 +177,12 @@ class Story:
             if job in self.jobs: return "job_twice"
             self.jobs[job] = ref
         elif op == "token.purged":
-            late = self.late(self.until[ref])
             if ref in self.purged: return "purged_twice"
-            if late == "late": return "purged_late"
+            if (late := self.late(self.until[ref])) == "late": return "purged_late"
             self.excused += late == "excused"
             self.purged.add(ref)
-
+        if ref and ref < self.ref: return "entry"  # Sorted, so that neighbours say nothing; anew after what has no ref.
+        self.ref = ref
 def verify(log, vkey, since=(), policy=None):
     """The whole log. `since`: (where, size, root) of checkpoints that it must continue. Returns its figures; raises Bad."""
     size, root = checkpoint(f"{log}/checkpoint", note := fetch(f"{log}/checkpoint"), vkey, policy)

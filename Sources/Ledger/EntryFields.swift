@@ -66,6 +66,7 @@ struct EntryFields {
         guard scanner.position == bytes.count else { throw .syntax(position: scanner.position) }
         guard !opRange.isEmpty, present == op.keys else { throw .keys(op: opRange.isEmpty ? "an entry" : op.rawValue) }
         guard op.allows(choice, in: bytes) else { throw .value(position: choice.lowerBound) }
+        guard op != .tokenSealed || atMs < untilMs else { throw .ended }
     }
 }
 

@@ -11,6 +11,7 @@
 ///   again meanwhile.
 /// - From a `broker.started` to a purge two windows are rounded: 2 minutes can look like 2 minutes rounded up to whole windows, which is
 ///   2 minutes for windows of 1 s and 60 s; and so with 7 minutes and the ratchet.
+/// - A window begins at a multiple of the length that the log states: only so does that length say how much may have been rounded.
 struct LifeCycle {
     /// How long after its due time something may be done.
     static let graceMs: UInt64 = 120_000
@@ -31,6 +32,8 @@ struct LifeCycle {
     private var destroyedBeforeWindow: UInt64?
     /// The entry that closed the log.
     private var closedAt: UInt64?
+    /// Of the entry before this one, if that has one and is of the same window.
+    private var lastRef: OpaqueID?
 
     private static let purgedMark = UInt64.max
     private static let doneMark = UInt32.max
@@ -54,9 +57,20 @@ struct LifeCycle {
                 throw VerificationFailure(.time, "its time is before its predecessor's", index: index)
             }
             try closeWindow(before: index)
+            let start = entry.op == .brokerStarted ? entry.number * 1000 : nil
+            // What lived in an earlier log comes first, in a window of that log: no entry here names its length.
+            guard (report.toMs == nil && start == nil) || clock.allowsWindow(at: at, beginningWith: start) else {
+                throw VerificationFailure(.time, "its window begins at no multiple of the windows' length", index: index)
+            }
             clock.advance(to: at)
             report.toMs = at
             destroyedBeforeWindow = destroyed
+            lastRef = nil
+        }
+        guard
+            clock.hasStarted || entry.op == .brokerStarted || entry.op == .tokenSealed || entry.op == .tokenOpened
+        else {
+            throw VerificationFailure(.entry, "comes before any broker.started", index: index)
         }
         report.size += 1
         // A broker that keeps the rule begins a log without the keys of two epochs ago.
@@ -94,6 +108,13 @@ struct LifeCycle {
             closedAt = index
         case .brokerStopped, .policyLoaded, .keysGenerated, .requestRefused: break
         }
+        let named = entry.op.hasRef ? ref : nil
+        // After an entry without a ref they may begin anew: a stop publishes its window early, and a start goes on with it.
+        if let named, let lastRef, named < lastRef {
+            throw VerificationFailure(
+                .entry, "stands behind a larger ref of its window: they are not sorted", index: index, ref: ref)
+        }
+        lastRef = named
     }
 
     /// Checks what the end of the log leaves open: the last window's ratchet, and refs that should be gone.

@@ -11,31 +11,51 @@ struct LogClock {
 
     private(set) var atMs: UInt64 = 0
     private var beforeMs: UInt64 = 0
-    private var resolutionMs: UInt64 = 1_000
-    /// Those that still excuse something.
+    /// Length of the windows; nil before any start.
+    private var resolutionMs: UInt64?
+    /// Those that still excuse something; each is silent from later on than the one before it, and excuses to a later time.
     private var starts: [Start] = []
     /// Until when the last start excuses the ratchet.
     private var ratchetExcusedToMs: UInt64 = 0
 
-    /// The latest moment, to the second, at which an entry of this window can have happened.
-    var latestMs: UInt64 { atMs + resolutionMs - 1000 }
+    var hasStarted: Bool { resolutionMs != nil }
+
+    /// The latest moment, to the second, at which an entry of this window can have happened. A window goes on past a start that names
+    /// longer ones, to the first multiple of those.
+    var latestMs: UInt64 { rounded(0) + (resolutionMs ?? 1000) - 1000 }
+
+    /// Whether a window may begin at `atMs`: a multiple of the length in force or, when its first entry is a start, of the one that this names.
+    /// Nil: no start.
+    func allowsWindow(at atMs: UInt64, beginningWith startMs: UInt64?) -> Bool {
+        if let resolutionMs, atMs % resolutionMs == 0 { return true }
+        return startMs.map { atMs % $0 == 0 } ?? false
+    }
 
     /// Opens a later window.
     mutating func advance(to atMs: UInt64) {
         beforeMs = self.atMs
         self.atMs = atMs
-        starts.removeAll { $0.excusesToMs < atMs }
+        if let first = starts.first, first.excusesToMs < atMs { starts.removeAll { $0.excusesToMs < atMs } }
     }
 
     /// A broker has started in this window; its windows are that long from now on.
     mutating func start(resolutionMs: UInt64) {
-        self.resolutionMs = max(resolutionMs, 1000)
-        starts.append(Start(silentFromMs: beforeMs, excusesToMs: atMs + rounded(LifeCycle.graceMs)))
-        ratchetExcusedToMs = max(ratchetExcusedToMs, atMs + rounded(LifeCycle.graceMs + LifeCycle.epochMs))
+        self.resolutionMs = resolutionMs
+        var start = Start(silentFromMs: beforeMs, excusesToMs: rounded(LifeCycle.graceMs))
+        // An earlier one came earlier, whatever lengths of windows they name: it excuses nothing for longer.
+        while let last = starts.last, last.excusesToMs >= start.excusesToMs || last.silentFromMs == start.silentFromMs {
+            start.silentFromMs = last.silentFromMs
+            starts.removeLast()
+        }
+        starts.append(start)
+        ratchetExcusedToMs = rounded(LifeCycle.graceMs + LifeCycle.epochMs)
     }
 
-    /// How much so long a time can look like between two windows.
-    private func rounded(_ durationMs: UInt64) -> UInt64 { (durationMs + resolutionMs - 1) / resolutionMs * resolutionMs }
+    /// The latest window that what happens up to so long after an event of this window can come into.
+    private func rounded(_ durationMs: UInt64) -> UInt64 {
+        let length = resolutionMs ?? 1000
+        return (atMs / length + (durationMs + length - 1) / length) * length
+    }
 
     /// How an event in this window stands to its due time.
     ///

@@ -10,9 +10,9 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
         case tree
         /// The log is not a continuation of what an older checkpoint signed.
         case rewritten
-        /// Bytes that are no entry.
+        /// Bytes that are no entry, or one that is out of order.
         case entry
-        /// Time runs backwards.
+        /// Time runs backwards, or in other windows than the log states.
         case time
         /// The log goes on after it was closed.
         case afterClosed = "after_closed"

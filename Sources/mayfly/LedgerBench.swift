@@ -40,6 +40,7 @@ struct LedgerBench {
     private init(_ path: String, seed: UInt8) throws {
         try File.makeFolder(File.folder(of: path), mode: 0o755)
         folder = LedgerFolder(path)
+        _ = try folder.writePolicy(Lives.policy)
         key = try SigningKey(origin: "bench.example/audit", seed: [UInt8](repeating: seed, count: 32).span)
     }
 
@@ -108,12 +109,19 @@ struct LedgerBench {
 private struct Lives {
     private var random = FastRandom(state: 1)
     private var atMs: UInt64 = 1_767_225_600_000
+    private var hasStarted = false
+
+    /// What the start names; nobody reads more of it than its hash.
+    static let policy = Array("{}".utf8)
+    private static let start = Entry.Op.brokerStarted(
+        node: EntryText("bench")!, version: EntryText("1")!, policy: .sha256(policy.span), resolutionSeconds: 60)
 
     mutating func window(of count: Int) -> [Entry] {
         let untilMs = (atMs / 300_000 + 3) * 300_000
         let template = EntryText("rooms.waiting")!
-        // Keys keep up, as in any log.
-        var entries = [Entry(atMs: atMs, .keysRatcheted(epoch: atMs / 300_000 - 2))]
+        // A log begins with a start, and its keys keep up.
+        var entries = [Entry(atMs: atMs, hasStarted ? .keysRatcheted(epoch: atMs / 300_000 - 2) : Self.start)]
+        hasStarted = true
         entries.reserveCapacity(count)
         for ref in (0..<(count - 1) / 4).map({ _ in id() }).sorted() {
             let job = id()

@@ -54,7 +54,8 @@ def opening(ref, other, job):
 
 def sealed_twice(chance, entries):
     seal = entries[chance.choice(places(entries, "token.sealed"))]
-    where = chance.randrange(entries.index(seal), len(entries))
+    alive = [place for place in range(entries.index(seal), len(entries)) if at(entries[place]) < seconds(seal["until"])]
+    where = chance.choice(alive)
     entries.insert(where + 1, at_the_time(seal, entries[where]))
     return True
 
@@ -182,10 +183,78 @@ def time(chance, entries):
     return True
 
 
+def refused(time):
+    return {"at": moment(time), "cause": "throttled", "count": 5, "op": "request.refused"}
+
+
+def window_ends(entries):
+    """Places of entries after which another window begins."""
+    return [place for place in range(len(entries) - 1) if at(entries[place]) < at(entries[place + 1])]
+
+
+def another_window(chance, entries):
+    """Something at a time between two windows."""
+    possible = [place for place in window_ends(entries) if at(entries[place + 1]) > at(entries[place]) + 1]
+    if entries[0]["resolution"] == 1 or not possible:
+        return False
+    place = chance.choice(possible)
+    between = range(at(entries[place]) + 1, min(at(entries[place + 1]), at(entries[place]) + entries[0]["resolution"]))
+    entries.insert(place + 1, refused(chance.choice(between)))
+    return True
+
+
+def windows_not_kept(chance, entries):
+    """A start that names long windows, after which the log goes on in those that it had."""
+    length = chance.choice((3600, 3600, 1800, 600))
+    place = chance.choice([place for place in window_ends(entries) if at(entries[place + 1]) % length] or [None])
+    if place is not None:
+        entries.insert(place + 1, entries[0] | {"at": entries[place]["at"], "resolution": length})
+    return place is not None
+
+
+def carried_over_twice(chance, entries):
+    """Lives from an earlier log in two windows."""
+    begin = at(entries[0])
+    for back in (60, 120):
+        entries.insert(0, {"at": moment(begin - back), "kind": "alert", "op": "token.sealed", "ref": chance.randbytes(16).hex(),
+                           "until": moment(begin + 86_400)})
+    return True
+
+
+def before_any_start(chance, entries):
+    begin = at(entries[0])
+    if chance.random() < 0.5:
+        del entries[0]
+    else:
+        entries.insert(0, chance.choice((refused(begin), {"at": moment(begin), "epoch": begin // EPOCH - 3, "op": "keys.ratcheted"})))
+    return True
+
+
+def not_sorted(chance, entries):
+    """Two neighbours of one window exchanged."""
+    def ref(place):
+        return entries[place].get("ref", "") if place >= 0 else ""
+    possible = [place for place in range(len(entries) - 1) if ref(place) and ref(place) < ref(place + 1)
+                and at(entries[place]) == at(entries[place + 1])]
+    if possible:
+        place = chance.choice(possible)
+        entries[place:place + 2] = entries[place + 1], entries[place]
+    return bool(possible)
+
+
+def ended(chance, entries):
+    """A token that ends no later than it is sealed."""
+    place = chance.choice(places(entries, "token.sealed"))
+    entries[place] = entries[place] | {"until": moment(at(entries[place]) - chance.choice((0, 1, 300)))}
+    return True
+
+
 RULES = [
-    sealed_twice, never_sealed, unknown_purged, opened_late, after_purge, job_twice, job_unknown, outcome_twice, purged_twice,
+    another_window, windows_not_kept, carried_over_twice, before_any_start, not_sorted, ended, sealed_twice, never_sealed, unknown_purged, opened_late, after_purge, job_twice, job_unknown, outcome_twice, purged_twice,
     purged_late, never_purged, ratchet_late, ratchet_early, after_closed, time]
-CODES = {unknown_purged: "never_sealed"}
+CODES = {
+    unknown_purged: "never_sealed", another_window: "time", windows_not_kept: "time", carried_over_twice: "time", before_any_start: "entry",
+    not_sorted: "entry", ended: "entry"}
 
 
 def breaking(chance, rule):
@@ -284,8 +353,8 @@ def with_no_entry(chance, change):
 # Stories that may or may not be honest: what they are is for the verifiers to say, and to agree on.
 
 def resorted(entries):
-    """In the order of time; entries of one time stay as they stand."""
-    return sorted(entries, key=at)
+    """In the order of time and refs, as a log is; entries of one ref and time stay as they stand."""
+    return sorted(entries, key=lambda entry: (at(entry), entry.get("ref", "")))
 
 
 def shift_something(chance, entries, window):
@@ -341,7 +410,11 @@ def be_silent(chance, entries, window):
     if starts and chance.random() < 0.8:
         again = [starts[0] | {"at": moment(end)}]
         if chance.random() < 0.3:
-            again[0] = again[0] | {"resolution": chance.choice((1, 7, 60, 90, 300))}
+            length = chance.choice((1, 7, 60, 90, 300))
+            again[0] = again[0] | {"resolution": length}
+            if chance.random() < 0.9:  # Then they are the windows.
+                kept, due = ([entry if at(entry) < end else entry | {"at": moment(max(end, at(entry) // length * length))} for entry in some]
+                             for some in (kept, due))
         if chance.random() < 0.2:
             again.append(again[0] | {"at": moment(end + chance.choice((0, window, 120, 180)))})
     return resorted(again + due + kept) or entries

@@ -80,13 +80,41 @@ STORIES = {
     "held for longer": (False, [start(0), start(7200), tick(7680), ratchet(7680, 23), tick(7740)]),
     "leapt again while it was held": (True, [
         start(0), ratchet(300, -1), start(90_000), start(90_180), tick(90_480), ratchet(90_480, 298), tick(90_540)]),
-    "7 minutes in windows of 90 seconds": (True, [start(0, 90), start(90_000, 90), ratchet(90_450, 298), tick(90_480)]),
-    "later than those": (False, [start(0, 90), start(90_000, 90), tick(90_460), ratchet(90_480, 298), tick(90_540)]),
+    "7 minutes in windows of 90 seconds": (True, [start(0, 90), start(90_000, 90), ratchet(90_450, 298), tick(90_540)]),
+    "later than those": (False, [start(0, 90), start(90_000, 90), tick(90_540), ratchet(90_540, 298), tick(90_630)]),
     # Honest: begun at the end of a window, purged at the beginning of the next.
     "due in the window of a start": (True, [
         start(0, 600), seal(0, 6300), start(6000, 600), ratchet(6000, 18), ratchet(6600, 20), purge(6600)]),
     "a second start in one window": (True, [
         start(0, 7), seal(0, 33), tick(28), tick(35), start(35, 7), purge(161)]),
+    # The log's own times say how long its windows are, whatever a start says: an hour would excuse a purge an hour late, and keys destroyed
+    # an hour ahead. START begins an hour.
+    "an hour, and alive meanwhile": (False, [
+        start(0), seal(0, 300), ratchet(0, -1), start(480, 3600), ratchet(480, 10), *(tick(480 + 60 * k) for k in range(1, 50)), purge(3600)]),
+    "an hour ahead": (False, [start(0), start(480, 3600), ratchet(480, 10), tick(540)]),
+    "an hour that another start ends, a purge later": (False, [
+        start(0), seal(0, 300), start(480, 3600), start(540), ratchet(540, 0), purge(720)]),
+    "an hour that another start ends, a purge in time": (True, [
+        start(0), seal(0, 300), start(480, 3600), start(540), ratchet(540, 0), purge(660)]),
+    "a start in the middle of an hour": (True, [start(0), seal(0, 300), start(480, 3600), ratchet(480, 0), purge(3600)]),
+    "an hour longer": (False, [start(0), seal(0, 300), start(480, 3600), ratchet(480, 0), purge(7200)]),
+    "keys of the hour's second half": (False, [start(0), start(1800, 3600), ratchet(1800, 12)]),
+    "keys of the hour": (True, [start(0), start(1800, 3600), ratchet(1800, 10)]),
+    "no multiple": (False, [start(0), tick(61)]),
+    "another length, in its own window": (True, [start(0), start(65, 5), tick(70)]),
+    "another length, in one of the old length": (True, [start(0, 5), tick(5), start(5, 60), tick(5), tick(60)]),
+    "begun at no multiple": (False, [start(1)]),
+    # Before any start stands only what lived in an earlier log, in the window that closed that one.
+    "carried over": (True, [seal(7, 300), opened(7), start(7), tick(60), purge(300)]),
+    "carried over, and the broker a day away": (True, [seal(7, 300), start(86_400), ratchet(86_400, 286), purge(86_400)]),
+    "carried over, nothing else": (True, [seal(7, 300)]),
+    "no start at all": (False, [tick(0)]),
+    "purged before any start": (False, [seal(0, 300), purge(0)]),
+    "keys before any start": (False, [ratchet(0, -2), start(0)]),
+    "two windows before any start": (False, [seal(0, 600), opened(60), start(120), purge(120)]),
+    # A token that ends before it begins has no time in which it may live.
+    "sealed in the last second": (True, [start(0, 1), seal(299, 300), purge(300)]),
+    "sealed when it ended": (False, [start(0, 1), seal(300, 300), purge(300)]),
     # Spellings.
     "null for a number": (False, [start(0), NULL]),
     "null for an epoch": (False, [start(0), spell({"at": moment(START), "epoch": None, "op": "keys.ratcheted"})]),

@@ -9,6 +9,7 @@ import pytest
 import damages
 import logs
 import stories
+import test_hostile_logs
 from browser import Browser
 from log_server import LogServer
 from page_opinion import PageOpinion
@@ -101,6 +102,15 @@ def test_what_is_no_entry(folder, opinion):
         _, vkey = signed(folder, entries, partials=False)
         code, said = opinion("signed", vkey)
         assert code == "entry", f"seed {SEED}, {what} at {place}: {entries[place][:200]}: {brief(said)}"
+
+
+@pytest.mark.parametrize("story", test_hostile_logs.STORIES)
+def test_hostile_stories(folder, opinion, story):
+    expected, entries = test_hostile_logs.STORIES[story]
+    place, vkey = signed(folder, entries, partials=False)
+    code, said = opinion("signed", vkey)
+    wanted, words = python(place, vkey)
+    assert code == wanted and (code is None) == expected, f"{story}: {brief(said)}, Python: {wanted} {words}"
 
 
 def test_random_stories(folder, opinion):

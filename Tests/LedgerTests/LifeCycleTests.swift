@@ -32,7 +32,7 @@ import Testing
         at(time, .pushFailed(ref: ref, job: job, status: 0, reason: .unknown))
     }
     static func purge(_ time: UInt64, _ ref: OpaqueID) -> Entry { at(time, .tokenPurged(ref: ref, cause: .expired)) }
-    static func start(_ time: UInt64, resolution: UInt32 = 60) -> Entry {
+    static func start(_ time: UInt64, resolution: UInt32 = 1) -> Entry {
         at(
             time,
             .brokerStarted(
@@ -73,12 +73,12 @@ import Testing
         History("one job opens twice", .jobTwice, [seal(0, a, until: 600), open(0, a, job1), open(60, a, job1)]),
         History(
             "one job opens two refs", .jobTwice,
-            [seal(0, a, until: 600), seal(0, b, until: 600), open(0, a, job1), deliver(0, a, job1), open(60, b, job1)]),
+            [seal(0, a, until: 600), open(0, a, job1), deliver(0, a, job1), seal(0, b, until: 600), open(60, b, job1)]),
         History("an outcome of no job", .jobUnknown, [seal(0, a, until: 600), deliver(0, a, job1)]),
         History("an outcome before it is opened", .jobUnknown, [seal(0, a, until: 600), deliver(0, a, job1), open(0, a, job1)]),
         History(
             "an outcome of another ref's job", .jobUnknown,
-            [seal(0, a, until: 600), seal(0, b, until: 600), open(0, a, job1), deliver(0, b, job1)]),
+            [seal(0, a, until: 600), open(0, a, job1), seal(0, b, until: 600), deliver(0, b, job1)]),
         History(
             "delivered twice", .outcomeTwice,
             [seal(0, a, until: 600), open(0, a, job1), deliver(0, a, job1), deliver(60, a, job1)]),
@@ -96,6 +96,14 @@ import Testing
         History("overdue at the head", .neverPurged, [seal(0, a, until: 300), tick(421)]),
         History("time stands still", [tick(60), tick(60)]),
         History("time runs back", .time, [tick(60), tick(59)]),
+        History("sealed until a second later", [seal(299, a, until: 300)]),
+        History("ended when it was sealed", .entry, [seal(300, a, until: 300)]),
+        History("ended before it was sealed", .entry, [seal(600, a, until: 300)]),
+        History("sorted", [seal(60, a, until: 300), purge(60, a), seal(60, b, until: 300)]),
+        History("sorted by window", [seal(60, b, until: 300), seal(120, a, until: 300)]),
+        History("not sorted", .entry, [seal(60, b, until: 300), seal(60, a, until: 300)]),
+        History("not sorted in one ref's own order", .entry, [seal(60, a, until: 300), seal(60, b, until: 300), purge(60, a)]),
+        History("sorted anew after a stop", [seal(60, b, until: 300), stop(60), start(60), seal(60, a, until: 300)]),
     ]
 
     static let silences: [History] = [
@@ -159,23 +167,72 @@ import Testing
         History("of the running epoch", .ratchetEarly, [start(0, resolution: 1), ratchet(300, 1)]),
         History("of the epoch before", [start(0, resolution: 1), ratchet(300, 0)]),
         History("of the far future", .ratchetEarly, [start(0), ratchet(300, 1000), tick(9000)]),
-        History("no word of a broker or of keys", .ratchetLate, [tick(0), tick(90_000)]),
+        History("of an epoch that ends in this window", [start(0, resolution: 600), ratchet(0, 0)]),
+        History("of the one that begins in it", .ratchetEarly, [start(0, resolution: 600), ratchet(0, 1)]),
+        // The window that a start with longer ones finds open goes on to their next multiple, and no further.
+        History("in a window of the old length", [start(0, resolution: 60), start(540, resolution: 600), ratchet(540, 0)]),
+        History(
+            "and into the next epoch", .ratchetEarly, [start(0, resolution: 60), start(540, resolution: 600), ratchet(540, 1)]),
+        History("no word of keys", .ratchetLate, [start(0), tick(90_000)]),
+    ]
+
+    /// In which windows a log may be, by what it says of their length.
+    static let windows: [History] = [
+        History("multiples", [start(0, resolution: 60), tick(60), tick(180)]),
+        History("no multiple", .time, [start(0, resolution: 60), tick(60), tick(61)]),
+        History("begun at no multiple", .time, [start(30, resolution: 60)]),
+        History("shorter from now on", [start(0, resolution: 60), tick(60), start(75, resolution: 5), tick(80)]),
+        History("a start between, as long as before", .time, [start(0, resolution: 60), start(75, resolution: 60)]),
+        History(
+            "longer from the next one on", [start(0, resolution: 5), tick(55), start(55, resolution: 60), tick(55), tick(60)]),
+        History("longer, and not kept to", .time, [start(0, resolution: 5), start(55, resolution: 60), tick(65)]),
+        History("the last of two starts counts", [start(0, resolution: 60), start(0, resolution: 8), tick(8)]),
+        History("not the first", .time, [start(0, resolution: 8), start(0, resolution: 60), tick(8)]),
+        History("a start that does not come first", .time, [start(0, resolution: 60), tick(65), start(65, resolution: 5)]),
+        History("nothing but a start", [start(0, resolution: 600)]),
+        History("no start", .entry, [tick(0)]),
+        History("purged before any start", .entry, [seal(0, a, until: 300), purge(0, a)]),
+        History("nothing but what was carried over", [seal(7, a, until: 300), open(7, a, job1)]),
+        History("carried over from other windows", [seal(7, a, until: 300), start(7, resolution: 60), tick(60)]),
+        History("carried over in two windows", .time, [seal(0, a, until: 300), seal(60, b, until: 300)]),
+        // A start that names windows of an hour excuses for an hour what is late; unless the log goes on in others.
+        History(
+            "hours that are none", .time,
+            [start(0), seal(0, a, until: 300), start(2400, resolution: 3600), ratchet(2400, 6), tick(2460), purge(3000, a)]),
+        History(
+            "hours that end with another start", .purgedLate,
+            [start(0), seal(0, a, until: 300), start(2400, resolution: 3600), start(2401), ratchet(2401, 6), purge(2522, a)]),
+        History(
+            "and their excuse with it",
+            [start(0), seal(0, a, until: 300), start(2400, resolution: 3600), start(2401), ratchet(2401, 6), purge(2521, a)]),
+        // 2400 and 6000 begin hours.
+        History(
+            "an excuse until the next hour",
+            [start(0), seal(0, a, until: 300), start(2460, resolution: 3600), ratchet(2460, 6), purge(6000, a)]),
+        History(
+            "not until the one after it", .purgedLate,
+            [start(0), seal(0, a, until: 300), start(2460, resolution: 3600), ratchet(2460, 6), purge(9600, a)]),
+        History("keys of hours that are none", .time, [start(0), start(2400, resolution: 3600), ratchet(2400, 6), tick(2460)]),
+        History(
+            "keys late after another start", .ratchetLate,
+            [start(0), start(2400, resolution: 3600), start(2401), tick(2822)]),
     ]
 
     static let closings: [History] = [
         History("closed", [start(0), stop(60), close(60)]),
-        History("nothing but closed", [close(0)]),
+        History("nothing but closed", .entry, [close(0)]),
         History(
-            "closed with a token that lives, and one just due", [seal(0, a, until: 300), seal(0, b, until: 9000), close(420)]),
-        History("closed with an overdue token", .neverPurged, [seal(0, a, until: 300), close(421)]),
+            "closed with a token that lives, and one just due",
+            [start(0), seal(0, a, until: 300), seal(0, b, until: 9000), close(420)]),
+        History("closed with an overdue token", .neverPurged, [start(0), seal(0, a, until: 300), close(421)]),
         History("closed behind with the keys", .ratchetLate, [start(0), tick(700), tick(760), close(760)]),
         History(
             "closed late, as a start does it",
             [start(0), seal(0, a, until: 300), start(9000), ratchet(9000, 28), purge(9000, a), close(9000)]),
-        History("closed twice", .afterClosed, [close(0), close(0)]),
+        History("closed twice", .afterClosed, [start(0), close(0), close(0)]),
         History("stopped after it was closed", .afterClosed, [start(0), close(60), stop(60)]),
-        History("purged after it was closed", .afterClosed, [seal(0, a, until: 300), close(60), purge(60, a)]),
-        History("and time runs back", .afterClosed, [close(60), tick(0)]),
+        History("purged after it was closed", .afterClosed, [start(0), seal(0, a, until: 300), close(60), purge(60, a)]),
+        History("and time runs back", .afterClosed, [start(0), close(60), tick(0)]),
         // The next log: what was alive at the closing, and a start some time later.
         History(
             "carried over",
@@ -187,32 +244,37 @@ import Testing
             "carried over, and no broker for hours",
             [seal(0, a, until: 300), open(0, a, job1), start(9000), ratchet(9000, 28), fail(9000, a, job1), purge(9000, a)]),
         History(
-            "carried over, and told of more before the start", .purgedLate,
+            "carried over, and told of more before the start", .time,
             [seal(0, a, until: 300), tick(360), start(9000), ratchet(9000, 28), purge(9000, a)]),
     ]
 
-    @Test(arguments: refs + silences + keys + closings) func judges(history: History) {
+    @Test(arguments: refs + silences) func judgesAfterAStart(history: History) {
+        #expect(Self.verdict([Self.start(0)] + history.entries) == history.verdict)
+    }
+
+    @Test(arguments: keys + windows + closings) func judges(history: History) {
         #expect(Self.verdict(history.entries) == history.verdict)
     }
 
     @Test func countsAndExcuses() throws {
         var life = LifeCycle()
         let history = [
-            Self.seal(0, Self.a, until: 300), Self.seal(0, Self.b, until: 9000), Self.open(60, Self.a, Self.job1),
-            Self.open(60, Self.b, Self.job2),
-            Self.fail(60, Self.a, Self.job1), Self.start(6000), Self.purge(6060, Self.a),
+            Self.start(0), Self.seal(0, Self.a, until: 300), Self.seal(0, Self.b, until: 9000),
+            Self.open(60, Self.a, Self.job1), Self.fail(60, Self.a, Self.job1), Self.open(60, Self.b, Self.job2),
+            Self.start(6000), Self.purge(6060, Self.a),
         ]
         for (index, entry) in history.enumerated() { try life.admit(entry, index: UInt64(index)) }
         let report = try life.finish()
-        #expect(report.size == 7)
+        #expect(report.size == 8)
         #expect((report.sealed, report.live, report.purged, report.excused) == (2, 1, 1, 1))
         #expect((report.opened, report.delivered, report.failed, report.pending) == (2, 0, 1, 1))
-        #expect((report.fromMs, report.toMs) == (history[0].atMs, history[6].atMs))
+        #expect((report.fromMs, report.toMs) == (history[0].atMs, history[7].atMs))
     }
 
     @Test func saysWhere() {
         var life = LifeCycle()
         let failure = #expect(throws: VerificationFailure.self) {
+            try life.admit(Self.start(0), index: 6)
             try life.admit(Self.seal(0, Self.a, until: 300), index: 7)
             try life.admit(Self.purge(900, Self.a), index: 8)
         }

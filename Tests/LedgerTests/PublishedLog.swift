@@ -15,6 +15,14 @@ struct MemorySource: LogSource {
 struct PublishedLog {
     static let key = try! signingKey("log.example/a")
 
+    /// What a log begins with.
+    static func start(_ atMs: UInt64 = 0) -> Entry {
+        let name = EntryText("n")!
+        return Entry(
+            atMs: atMs,
+            .brokerStarted(node: name, version: name, policy: sha256(HonestBroker.policy), resolutionSeconds: 1))
+    }
+
     var source = MemorySource()
     /// Of each publication.
     private(set) var checkpoints: [[UInt8]] = []

@@ -228,7 +228,7 @@ import Testing
 
     @Test(arguments: badEntries) func signedNonsenseIsStillNonsense(json: String, code: VerificationFailure.Code) async {
         var log = PublishedLog()
-        log.publish([Entry(atMs: EntryTests.at, .keysGenerated(generation: 0)).encoded])
+        log.publish([PublishedLog.start(EntryTests.at).encoded])
         #expect(await Self.verdict(log.source) == nil)
         log.publish([bytes(json)])
         let failure = await Self.verdict(log.source)
@@ -239,7 +239,10 @@ import Testing
 
     @Test func policiesMustLieThere() async {
         var log = PublishedLog()
-        log.publish([Entry(atMs: 0, .policyLoaded(name: EntryText("calls")!, policy: EntryTests.policy)).encoded])
+        log.publish([
+            PublishedLog.start().encoded,
+            Entry(atMs: 0, .policyLoaded(name: EntryText("calls")!, policy: EntryTests.policy)).encoded,
+        ])
         let failure = await Self.verdict(log.source)
         #expect(failure?.code == .missing)
         #expect(failure?.file == "policies/\(EntryTests.policy).json")
@@ -249,7 +252,7 @@ import Testing
         var log = PublishedLog()
         let ref = OpaqueID(7)
         log.publish([
-            Entry(atMs: 0, .keysGenerated(generation: 0)).encoded,
+            PublishedLog.start().encoded,
             Entry(atMs: 0, .tokenSealed(ref: ref, kind: .voip, untilMs: 300_000)).encoded,
             Entry(atMs: 900_000, .keysGenerated(generation: 1)).encoded,
         ])
@@ -285,7 +288,8 @@ import Testing
     /// Level 1's tile becomes full, and level 2 begins.
     @Test func aLargeLogVerifiesAndProves() async throws {
         var log = PublishedLog()
-        let entries = (0..<66_000).map { Entry(atMs: 0, .keysGenerated(generation: UInt32($0))).encoded }
+        let entries =
+            [PublishedLog.start().encoded] + (1..<66_000).map { Entry(atMs: 0, .keysGenerated(generation: UInt32($0))).encoded }
         log.publish(Array(entries[..<1000]))
         log.publish(Array(entries[1000...]))
         #expect(log.source.files["tile/2/000.p/1"] != nil)

@@ -80,7 +80,7 @@ export class Auditor {
     }
 
     #found(code, detail, index, ref) {
-        this.failing.add(retentionCodes.has(code) ? 'retention' : code === 'time' || code === 'after_closed' ? 'entries' : 'lives');
+        this.failing.add(retentionCodes.has(code) ? 'retention' : ['time', 'entry', 'after_closed'].includes(code) ? 'entries' : 'lives');
         this.#keep({ code, detail, index, ref, file: null });
     }
 

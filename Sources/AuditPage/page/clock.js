@@ -8,14 +8,33 @@ export const epochLength = 300;
 export class Clock {
     at = 0;
     #before = 0;
-    #resolution = 1;
+    /** Length of the windows; null before any start. */
+    #resolution = null;
     #ratchetExcusedTo = 0;
-    // Those that may still excuse something, by both of their times. A start that a former one outdoes is not kept.
+    // Those that may still excuse something: each silent from later on than the one before it, and excusing to a later time.
     #starts = [];
 
-    /** The latest second at which an entry of this window can have happened. */
+    get hasStarted() {
+        return this.#resolution !== null;
+    }
+
+    /**
+     * The latest second at which an entry of this window can have happened. A window goes on past a start that names longer ones, to the
+     * first multiple of those.
+     */
     get latest() {
-        return this.at + this.#resolution - 1;
+        return this.#rounded(0) + (this.#resolution ?? 1) - 1;
+    }
+
+    /** Whether a window may begin at `at`: a multiple of the length in force or of `named`, null unless its first entry is a start. */
+    allowsWindow(at, named) {
+        return [this.#resolution, named].some((length) => length !== null && at % length === 0);
+    }
+
+    /** The latest window that what happens up to so long after an event of this window can come into. */
+    #rounded(duration) {
+        const length = this.#resolution ?? 1;
+        return (Math.floor(this.at / length) + Math.ceil(duration / length)) * length;
     }
 
     /** Opens a later window. */
@@ -28,14 +47,16 @@ export class Clock {
 
     /** A broker has started in this window; its windows are that long from now on. */
     start(resolution) {
-        this.#resolution = Math.max(resolution, 1);
-        // How much so long a time can look like between two windows.
-        const rounded = (duration) => Math.ceil(duration / this.#resolution) * this.#resolution;
-        this.#ratchetExcusedTo = Math.max(this.#ratchetExcusedTo, this.at + rounded(grace + epochLength));
-        const excusesTo = this.at + rounded(grace), last = this.#starts.at(-1);
-        if (last && last.excusesTo >= excusesTo) return;
-        if (last?.silentFrom === this.#before) this.#starts.pop();
-        this.#starts.push({ silentFrom: this.#before, excusesTo });
+        this.#resolution = resolution;
+        this.#ratchetExcusedTo = this.#rounded(grace + epochLength);
+        const excusesTo = this.#rounded(grace);
+        let silentFrom = this.#before;
+        // An earlier one came earlier, whatever lengths of windows they name: it excuses nothing for longer.
+        for (let last; (last = this.#starts.at(-1)) && (last.excusesTo >= excusesTo || last.silentFrom === silentFrom);) {
+            silentFrom = last.silentFrom;
+            this.#starts.pop();
+        }
+        this.#starts.push({ silentFrom, excusesTo });
     }
 
     /**

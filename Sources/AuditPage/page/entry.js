@@ -2,7 +2,7 @@
 
 import { Finding } from './findings.js';
 import { holds, utf8 } from './bytes.js';
-import { keyNames, ops } from './vocabulary.js';
+import { keyNames, Op, ops } from './vocabulary.js';
 
 const keySpellings = keyNames.map((name) => utf8(`"${name}":`));
 const Key = Object.freeze(Object.fromEntries(keyNames.map((name, number) => [name, number])));
@@ -73,6 +73,7 @@ export class EntryReader {
         if (present !== ops[this.op].keys) this.#fail(`is no entry: ${opText} without all of its keys, or with another's`);
         const choices = choiceNumbers[this.op];
         if (choices) this.choice = choices.get(choiceText) ?? this.#fail('is no entry: it has a cause, kind or reason of its own');
+        if (this.op === Op.sealed && this.until <= this.at) this.#fail('is no entry: a token that ends no later than it is taken in');
         return this;
     }
 

@@ -3,7 +3,7 @@
 
 import { Clock, epochLength } from './clock.js';
 import { time } from './format.js';
-import { Growing, IDTable } from './idtable.js';
+import { Growing, idText, IDTable } from './idtable.js';
 import { Op } from './vocabulary.js';
 
 const done = -1;
@@ -26,6 +26,9 @@ export class Story {
     #destroyedBefore = null;
     #toldOfRatchet = false;
     #isClosed = false;
+    /** The ref of the entry before, if that has one and is of the same window. */
+    #lastRef = new Uint32Array(4);
+    #hasLast = false;
     size = 0;
     from = null;
     counts = { sealed: 0, opened: 0, delivered: 0, failed: 0, purged: 0, excused: 0 };
@@ -38,18 +41,35 @@ export class Story {
 
     /** Takes in the entry at `place` of a bundle's columns; returns the number of its ref, or -1. */
     admit(columns, place) {
-        const index = columns.first + place, at = columns.at[place], op = columns.op[place], number = columns.number[place];
+        const index = columns.first + place, at = columns.at[place], op = columns.op[place];
         if (this.#isClosed) this.found('after_closed', 'stands after the entry that closed this log', index);
         if (this.from === null) this.from = at;
         if (at < this.clock.at) this.found('time', "has a time before its predecessor's", index);
         if (at > this.clock.at) {
             this.#closeWindow(index - 1);
+            const named = op === Op.started ? columns.number[place] : null;
+            // What lived in an earlier log comes first, in a window of that log: no entry here names its length.
+            if ((this.size > 0 || named !== null) && !this.clock.allowsWindow(at, named)) {
+                this.found('time', "begins its window at no multiple of the windows' length", index);
+            }
             this.clock.advance(at);
             this.#destroyedBefore = this.#destroyed;
+            this.#hasLast = false;
+        }
+        if (!this.clock.hasStarted && op !== Op.started && op !== Op.sealed && op !== Op.opened) {
+            this.found('entry', 'comes before any broker.started', index);
         }
         this.size += 1;
         // A broker that keeps the rule begins a log without the keys of two epochs ago.
         this.#destroyed ??= Math.max(Math.floor(at / epochLength), 2) - 2;
+        const ref = this.#take(columns, place, index);
+        this.#checkOrder(columns, place, index);
+        return ref;
+    }
+
+    /** What an entry does to its ref, whose number it returns, -1 for none, or to the keys. */
+    #take(columns, place, index) {
+        const op = columns.op[place], number = columns.number[place];
         switch (op) {
             case Op.started: this.clock.start(number); break;
             case Op.ratcheted: this.#ratchet(number, index); break;
@@ -60,6 +80,21 @@ export class Story {
             case Op.purged: return this.#purge(columns, place, index);
         }
         return -1;
+    }
+
+    /** Refs are sorted in their window; after an entry without one anew, for a stop publishes its window early and a start goes on with it. */
+    #checkOrder(columns, place, index) {
+        const op = columns.op[place], { ref } = columns, from = 4 * place, last = this.#lastRef;
+        const hasRef = op >= Op.sealed && op <= Op.purged;
+        if (hasRef && this.#hasLast) {
+            let word = 0;
+            while (word < 3 && ref[from + word] === last[word]) word += 1;
+            if (ref[from + word] < last[word]) {
+                this.found('entry', 'stands behind a larger ref of its window: they are not sorted', index, idText(ref, from));
+            }
+        }
+        this.#hasLast = hasRef;
+        for (let word = 0; hasRef && word < 4; word++) last[word] = ref[from + word];
     }
 
     /** Checks what the end of the log leaves open: the last window's ratchet, and refs that should be gone. */
