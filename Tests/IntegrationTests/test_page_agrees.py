@@ -113,6 +113,33 @@ def test_hostile_stories(folder, opinion, story):
     assert code == wanted and (code is None) == expected, f"{story}: {brief(said)}, Python: {wanted} {words}"
 
 
+CHOSEN_IDS = """(async () => {
+    const { IDTable } = await import('/page/idtable.js');
+    const carry = (difference) => (difference ^ difference >>> 15) >>> 0;
+    const heads = Array.from({ length: 32 }, (_, head) => head << 27 >>> 0), count = heads.length ** 4;
+    const chosen = new Uint32Array(4 * count), random = new Uint32Array(4 * count);
+    let at = 0;
+    for (const a of heads) for (const b of heads) for (const c of heads) for (const d of heads) {
+        chosen.set([a, carry(b), c, carry(d)], at);
+        at += 4;
+    }
+    for (let from = 0; from < random.length; from += 16384) crypto.getRandomValues(random.subarray(from, from + 16384));
+    const taken = (ids) => {
+        const table = new IDTable(), begin = performance.now();
+        for (let at = 0; at < ids.length; at += 4) table.insert(ids, at);
+        return performance.now() - begin;
+    };
+    const best = (ids) => Math.min(taken(ids), taken(ids));
+    return [best(random), best(chosen)];
+})()"""
+
+
+def test_ids_that_are_chosen(opinion):
+    """A million ids whose differences an unkeyed mix carries through take no longer than random ones."""
+    random_ms, chosen_ms = opinion.page.value(CHOSEN_IDS)
+    assert chosen_ms < 3 * random_ms, (random_ms, chosen_ms)
+
+
 def test_random_stories(folder, opinion):
     codes = {}
     for number, chance in chances("page random", 70):

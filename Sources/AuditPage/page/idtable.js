@@ -23,18 +23,18 @@ export class IDTable {
     count = 0;
     #words = new Uint32Array(4 * 1024);
     #slots = new Int32Array(2048);
-    // A log made to collide can't know these.
-    #seeds = crypto.getRandomValues(new Uint32Array(4));
+    // A random word for each value of each byte (simple tabulation): whoever writes a log can't choose ids that collide.
+    #table = crypto.getRandomValues(new Uint32Array(16 * 256));
 
     #slot(ids, at) {
-        const words = this.#words, slots = this.#slots, seeds = this.#seeds, mask = slots.length - 1;
+        const words = this.#words, slots = this.#slots, table = this.#table, mask = slots.length - 1;
         let mixed = 0;
         for (let i = 0; i < 4; i++) {
-            mixed = Math.imul(mixed ^ ids[at + i] ^ seeds[i], 0x9e3779b1);
-            mixed ^= mixed >>> 15;
+            const word = ids[at + i], row = 1024 * i;
+            mixed ^= table[row | word & 255] ^ table[row | 256 | word >>> 8 & 255]
+                ^ table[row | 512 | word >>> 16 & 255] ^ table[row | 768 | word >>> 24];
         }
-        mixed = Math.imul(mixed, 0x85ebca6b);
-        for (let slot = (mixed ^ mixed >>> 13) & mask; ; slot = slot + 1 & mask) {
+        for (let slot = mixed & mask; ; slot = slot + 1 & mask) {
             const number = slots[slot] - 1, own = 4 * number;
             if (number < 0) return slot;
             if (words[own] === ids[at] && words[own + 1] === ids[at + 1] && words[own + 2] === ids[at + 2]
