@@ -10,8 +10,9 @@ import argparse, base64, collections, contextlib, datetime, functools, hashlib, 
 try: import nacl.exceptions, nacl.signing
 except ImportError: sys.exit("verify.py needs PyNaCl: apt install python3-nacl, or pip install pynacl in a virtual environment")
 GRACE, EPOCH, SKEW = 120, 300, 600  # Seconds: how late a purge or step of the keys may be; what a key lives; how far clocks may differ.
-LARGEST = 256 * (2 + 65535)  # Bytes: no file of a log holds more.
+LARGEST, LONGEST = 256 * (2 + 65535), 65536  # Bytes of a log's largest file, and of a note.
 class Bad(Exception): pass  # Code word, place, what is wrong there.
+class Missing(Bad): pass
 
 # 1. Files. None is trusted to be what it should, or to have an end.
 def fetch(place):
@@ -23,57 +24,58 @@ def fetch(place):
         return data
     except (OSError, http.client.HTTPException, ValueError) as error:
         gone = getattr(error, "code", 0) in (404, 410) or isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
-        raise Bad("missing" if gone else "unreadable", place, error) from None
-def fetch_tile(log, level, first, size):
-    """Place and content of the tile that starts at `first`, and whether it is the full one in place of a partial."""
+        raise (Missing("missing", place, error) if gone else Bad("unreadable", place, error)) from None
+def fetch_tile(log, level, first, size):  # Place and content of the tile from `first` on, and whether it is the full one in place of a partial.
     number, width = str(first // 256), min(256, size - first)
     path = re.sub("...(?=.)", r"x\g<0>/", number.zfill(-(-len(number) // 3) * 3))  # 1234067 is x001/x234/067.
-    place = full = f"{log}/tile/{level}/{path}"
-    try:
-        place += f".p/{width}" if width < 256 else ""
-        data = fetch(place)
-    except Bad as bad:  # A partial tile may have gone once the full one stands.
-        if bad.args[0] != "missing" or width == 256: raise
-        place, data, width = full, fetch(full), 256
+    place = (full := f"{log}/tile/{level}/{path}") + (f".p/{width}" if width < 256 else "")
+    try: data = fetch(place)
+    except Missing: place, data, width = full, fetch(full), 256  # A partial tile may have gone once the full one stands.
     if level != "entries" and len(data) != 32 * width: raise Bad("damaged", place, f"is not {32 * width} bytes long")
     if level != "entries": check_older(place, data, range(32, 32 * min(256, size - first) + 1, 32))
     return place, data, width > size - first
-def check_older(place, data, ends):
-    """What earlier sizes left beside a tile must be a beginning of it, if we can see it; `ends`: where its items end."""
-    for old in sorted(pathlib.Path(re.sub("[.]p/[0-9]+$", "", place) + ".p").glob("[1-9]*")):
-        if old.name.isdecimal() and int(old.name) < len(ends) and old.is_file() and fetch(str(old)) != data[:ends[int(old.name) - 1]]:
-            raise Bad("tree", old, "is not a beginning of what the log now holds")
+def check_older(place, data, ends):  # What earlier sizes left beside a tile must be a beginning of it; `ends`: where its items end.
+    folder = re.sub("[.]p/[0-9]+$", "", place) + ".p"
+    for old, end in ((f"{folder}/{width}", end) for width, end in enumerate(ends[:-1] if os.path.isdir(folder) else (), 1)):
+        with contextlib.suppress(Missing):  # A growing log drops them at any moment.
+            if os.path.exists(old) and fetch(old) != data[:end]: raise Bad("tree", old, "is not a beginning of what the log now holds")
 
 # 2. Keys, checkpoints, witnesses: C2SP signed-note, tlog-checkpoint, tlog-cosignature, tlog-policy.
 def from_base64(text):
-    data = base64.b64decode(text, validate=True)
-    if base64.b64encode(data).decode() != text: raise ValueError("holds base64 that is not in its one spelling")
+    if base64.b64encode(data := base64.b64decode(text, validate=True)).decode() != text: raise ValueError("holds base64 in another spelling")
     return data
-def signed(vkey, kind, text, found, last=0):
-    """Whether the key (kind 1: a log's, 4: a witness's) signed. `found`: (name, ID and signature) of each line; a witness not before `last`."""
+def public_key(vkey, kind):  # Of a log (kind 1) or a witness (kind 4).
     name, identity, encoded = (vkey.split("+", 2) + ["", ""])[:3]
     public = from_base64(encoded)
-    if (public[:1], len(public), hashlib.sha256(name.encode() + b"\n" + public).hexdigest()[:8]) != (bytes([kind]), 33, identity) or \
-            not re.fullmatch(r"\S+", name): raise ValueError(f"{vkey} is no key NAME+ID+KEY of kind {kind}")
+    right = bytes([kind]), 33, hashlib.sha256(name.encode() + b"\n" + public).hexdigest()[:8]
+    if (public[:1], len(public), identity) == right and re.fullmatch(r"\S+", name): return public
+    raise ValueError(f"{vkey} is no key NAME+ID+KEY of kind {kind}")
+def signed(vkey, kind, text, found, last=0):
+    """Whether this key signed. `found`: (name, ID and signature) of each line; a witness not before `last`."""
+    public, (name, identity, _) = public_key(vkey, kind), vkey.split("+", 2)
     signatures = [data[4:] for signer, data in found if signer == name and data[:4].hex() == identity]
     for signature in signatures:
         dated = b"cosignature/v1\ntime %d\n" % int.from_bytes(signature[:8], "big") if kind == 4 else b""
+        if dated and signature[:1] >= b"\x80": raise ValueError(f"holds a signature of {name} from 2^63 seconds on")
         try: nacl.signing.VerifyKey(public[1:]).verify(dated + text, signature[8 if dated else 0:])
         except (nacl.exceptions.CryptoError, ValueError): raise ValueError(f"holds a forged signature of {name}") from None
     return any(kind == 1 or last - SKEW <= int.from_bytes(signature[:8], "big") <= time.time() + SKEW for signature in signatures)
-def quorum(policy, text, found, last):
-    """Whether those signed whom a tlog-policy asks for. ValueError: it is no policy, or a signature is forged."""
-    votes, logs, keys, verdict = {"none": True}, [], set(), None
-    for words in filter(None, (re.sub(r"^\s*#.*", "", line).split() for line in policy.split("\n"))):
+def quorum(policy, vkey, text, found, last):
+    """Whether a tlog-policy takes this log, and those signed whom it asks for. ValueError: it is no policy, or a signature is forged."""
+    votes, logs, witnesses, taken, verdict = {"none": True}, {}, [], {"none"}, None  # Taken: members of a group.
+    if not policy.endswith("\n") or re.search(r"[\0-\x08\x0b-\x1f\x7f]", policy): raise ValueError("policy: cut short, or no text")
+    for words in (re.findall(r"[^ \t]+", line) for line in policy.split("\n") if not re.match(r"[ \t]*(#|$)", line)):
+        members = {*words[3:]} & votes.keys() - taken
+        wanted = {"any": 1, "all": len(members)} | {str(count + 1): count + 1 for count in range(len(members))}
         match words:
-            case ["log", key] | ["log", key, _]: logs.append(signed(key, 1, text, found))
-            case ["witness", name, key] | ["witness", name, key, _] if not (name in votes or key.split("+", 2)[-1] in keys):
+            case ["log", key, *url] if not url[1:] and public_key(key, 1) not in logs.values(): logs[key] = public_key(key, 1)
+            case ["witness", name, key, *url] if not (url[1:] or name in votes or public_key(key, 4) in witnesses):
                 votes[name] = signed(key, 4, text, found, last)
-                keys.add(key.split("+", 2)[-1])
-            case ["group", name, need, *members] if name not in votes and len(votes.keys() - {"none"} & {*members}) == len(members):
-                wanted = {"any": 1, "all": len(members)} | {str(count + 1): count + 1 for count in range(len(members))}
-                votes[name] = sum(votes[member] for member in members) >= wanted.get(need, 1 << 60)
-            case ["quorum", name] if name in votes and verdict is None: verdict = votes[name] and (any(logs) or not logs)
+                witnesses.append(public_key(key, 4))
+            case ["group", name, need, _, *more] if name not in votes and need in wanted and len(members) == 1 + len(more):
+                votes[name] = sum(votes[member] for member in members) >= wanted[need]
+                taken |= members
+            case ["quorum", name] if name in votes and verdict is None: verdict = votes[name] and (vkey in logs or not logs)
             case _: raise ValueError(f"policy: {' '.join(words)}")
     return verdict
 def checkpoint(where, note, vkey, policy=None, last=0):
@@ -82,13 +84,12 @@ def checkpoint(where, note, vkey, policy=None, last=0):
     text, code = text + b"\n", "signature"
     try:
         head = re.fullmatch("([^\n]+)\n(0|[1-9][0-9]{0,18})\n([A-Za-z0-9+/]{43}=)\n", text.decode())
-        if not head or head[1] != vkey.split("+")[0] or int(head[2]) >> 63 or re.search(rb"[\0-\x09\x0b-\x1f\x7f]", note) or \
-                not re.fullmatch("(— [^\\s+]+ [A-Za-z0-9+/]{7,}=*\n){1,64}", lines.decode()):
-            raise ValueError("is no checkpoint of this log")
+        if not head or head[1] != vkey.split("+")[0] or int(head[2]) >> 63 or len(note) > LONGEST or re.search(rb"[\0-\x09\x0b-\x1f\x7f]", note) or \
+                not re.fullmatch("(— [^\\s+]+ [A-Za-z0-9+/]{7,}=*\n){1,64}", lines.decode()): raise ValueError("is no checkpoint of this log")
         found = [(line.split(" ")[1], from_base64(line.split(" ")[2])) for line in lines.decode().split("\n")[:-1]]
         if not signed(vkey, 1, text, found): raise ValueError("is not signed with this key")
         code = "cosignatures"
-        if policy is not None and not quorum(policy, text, found, last): raise ValueError("lacks signatures that the policy asks for")
+        if policy is not None and not quorum(policy, vkey, text, found, last): raise ValueError("lacks signatures that the policy asks for")
         return int(head[2]), from_base64(head[3])
     except ValueError as error: raise Bad(code, where, error) from None
 
@@ -226,10 +227,10 @@ def main():
     asked = parser.parse_args()
     try:
         if os.path.isfile(asked.key): asked.key = fetch(asked.key).decode().split("\n")[0]
-        signed(asked.key, 1, b"", [])
+        public_key(asked.key, 1)
         if not asked.log and not asked.proof: raise ValueError("a log or a proof is wanted")
-        policy = fetch(asked.policy).decode() if asked.policy else None
-        if policy is not None: quorum(policy, b"", [], 0)  # Whether it is a policy at all.
+        policy = fetch(asked.policy).decode(errors="surrogateescape") if asked.policy else None
+        if policy is not None: quorum(policy, asked.key, b"", [], 0)  # Whether it is a policy at all.
         since = [(where, *checkpoint(where, fetch(where), asked.key)) for where in asked.since]
         if asked.proof:
             entry, index, size, root = prove(asked.proof, fetch(asked.proof), asked.key, policy)

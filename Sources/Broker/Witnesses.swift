@@ -99,7 +99,7 @@ public actor Witnesses: LoopActor {
         begin(published.text)
         for (index, witness) in policy.witnesses.enumerated() {
             let own = published.signatures.first { line in
-                line.name == witness.key.name && line.keyID == witness.key.id && witness.key.isValid(line.bytes, text: text)
+                witness.key.isNamed(by: line) && witness.key.isValid(line.bytes, text: text)
             }
             guard let own else { continue }
             collected[index] = own

@@ -16,12 +16,12 @@ public struct Checkpoint: Sendable, Hashable {
 
     /// Reads the text that a note signs; nil for any other form.
     public init?(text: String) {
-        let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
+        let lines = text.utf8.split(separator: 0x0a, omittingEmptySubsequences: false).map { String(Substring($0)) }
         guard lines.count == 4, lines[3].isEmpty, VerifierKey.isName(lines[0]), let size = UInt64(lines[1]),
             String(size) == lines[1], size <= Self.sizeLimit,
-            let bytes = Base64.standard.decode(String(lines[2])), let root = Digest(bytes.span)
+            let bytes = Base64.standard.decode(lines[2]), let root = Digest(bytes.span)
         else { return nil }
-        self.init(origin: String(lines[0]), size: size, root: root)
+        self.init(origin: lines[0], size: size, root: root)
     }
 
     public var text: String { "\(origin)\n\(size)\n\(root.base64)\n" }

@@ -25,8 +25,13 @@ public struct FolderSource: LogSource {
     public func read(_ path: String) async throws -> [UInt8]? { try file(path) }
 
     public func list(_ folder: String) async throws -> [String]? {
-        let path = "\(self.path)/\(folder)"
-        return File.exists(path) ? try File.list(path) : []
+        do throws(Errno) {
+            return try File.list("\(self.path)/\(folder)")
+        } catch {
+            // A growing log drops it at any moment.
+            if error.isMissing || error.isNoFile { return [] }
+            throw error
+        }
     }
 
     func file(_ path: String) throws(Errno) -> [UInt8]? {

@@ -11,6 +11,10 @@ public struct SignedNote: Sendable, Hashable {
         public init(name: String, keyID: UInt32, bytes: [UInt8]) {
             (self.name, self.keyID, self.bytes) = (name, keyID, bytes)
         }
+
+        public static func == (left: Signature, right: Signature) -> Bool {
+            left.keyID == right.keyID && left.bytes == right.bytes && left.name.hasSameBytes(as: right.name)
+        }
     }
 
     /// Longer notes, or ones with more signatures, are refused unread.
@@ -33,21 +37,21 @@ public struct SignedNote: Sendable, Hashable {
             bytes.allSatisfy({ $0 >= 0x20 || $0 == 0x0a }), bytes.last == 0x0a,
             let split = bytes.indices.dropLast().last(where: { bytes[$0] == 0x0a && bytes[$0 + 1] == 0x0a })
         else { return nil }
+        // By bytes: a name may begin with a mark that combines with the space before it.
         let view = note.utf8
         let end = view.index(view.startIndex, offsetBy: split + 1)
-        guard let text = String(view[..<end]), let rest = String(view[view.index(after: end)...]) else { return nil }
-        let lines = rest.split(separator: "\n", omittingEmptySubsequences: false).dropLast()
+        let lines = view[view.index(after: end)...].split(separator: 0x0a, omittingEmptySubsequences: false).dropLast()
         guard (1...Self.signatureLimit).contains(lines.count) else { return nil }
         var signatures: [Signature] = []
         for line in lines {
-            let parts = line.split(separator: " ", omittingEmptySubsequences: false)
-            guard parts.count == 3, parts[0] == "\u{2014}", VerifierKey.isName(parts[1]),
-                let bytes = Base64.standard.decode(String(parts[2])), bytes.count > 4
+            let parts = line.split(separator: 0x20, omittingEmptySubsequences: false).map { String(Substring($0)) }
+            guard parts.count == 3, parts[0].hasSameBytes(as: "\u{2014}"), VerifierKey.isName(parts[1]),
+                let bytes = Base64.standard.decode(parts[2]), bytes.count > 4
             else { return nil }
             let id = bytes.prefix(4).reduce(0) { $0 << 8 | UInt32($1) }
-            signatures.append(Signature(name: String(parts[1]), keyID: id, bytes: Array(bytes.dropFirst(4))))
+            signatures.append(Signature(name: parts[1], keyID: id, bytes: Array(bytes.dropFirst(4))))
         }
-        self.init(text: text, signatures: signatures)
+        self.init(text: String(Substring(view[..<end])), signatures: signatures)
     }
 
     /// The note's file.
@@ -62,7 +66,7 @@ public struct SignedNote: Sendable, Hashable {
 
     /// Whether `key` has signed. Other keys' lines are ignored; a line in this key's name and id that does not hold spoils the note.
     public func isSigned(by key: VerifierKey) -> Bool {
-        let own = signatures.filter { $0.name == key.name && $0.keyID == key.id }
+        let own = signatures.filter(key.isNamed(by:))
         return !own.isEmpty && own.allSatisfy { key.isValid($0.bytes, text: text) }
     }
 
@@ -74,7 +78,14 @@ public struct SignedNote: Sendable, Hashable {
 extension SignedNote {
     /// Reads a checkpoint that `key` has signed, under the key's own name; nil otherwise.
     public func checkpoint(signedBy key: VerifierKey) -> Checkpoint? {
-        guard isSigned(by: key), let checkpoint = Checkpoint(text: text), checkpoint.origin == key.name else { return nil }
+        guard isSigned(by: key), let checkpoint = Checkpoint(text: text), checkpoint.origin.hasSameBytes(as: key.name) else {
+            return nil
+        }
         return checkpoint
     }
+}
+
+extension String {
+    /// Whether two names are one. `==` takes different spellings of a letter for the same, and who signs chooses the spelling.
+    func hasSameBytes(as other: String) -> Bool { utf8.elementsEqual(other.utf8) }
 }

@@ -31,15 +31,26 @@ public struct VerifierKey: Sendable, Hashable, CustomStringConvertible {
         var text = text[...]
         while let last = text.last, last.isWhitespace { text.removeLast() }
         // The base64 may hold a plus sign of its own.
-        let parts = text.split(separator: "+", maxSplits: 2, omittingEmptySubsequences: false)
-        guard parts.count == 3, let key = Base64.standard.decode(String(parts[2])), let type = key.first,
+        let parts = text.utf8.split(separator: UInt8(ascii: "+"), maxSplits: 2, omittingEmptySubsequences: false)
+            .map { String(Substring($0)) }
+        guard parts.count == 3, let key = Base64.standard.decode(parts[2]), let type = key.first,
             let algorithm = Algorithm(rawValue: type)
         else { return nil }
-        self.init(name: String(parts[0]), algorithm: algorithm, publicKey: Array(key.dropFirst()))
-        guard idText == parts[1] else { return nil }
+        self.init(name: parts[0], algorithm: algorithm, publicKey: Array(key.dropFirst()))
+        guard idText.hasSameBytes(as: parts[1]) else { return nil }
+    }
+
+    public static func == (left: VerifierKey, right: VerifierKey) -> Bool {
+        left.id == right.id && left.algorithm == right.algorithm && left.publicKey == right.publicKey
+            && left.name.hasSameBytes(as: right.name)
     }
 
     public var description: String { "\(name)+\(idText)+\(Base64.standard.encode(([algorithm.rawValue] + publicKey).span))" }
+
+    /// Whether a signature is in this key's name and id.
+    public func isNamed(by signature: SignedNote.Signature) -> Bool {
+        signature.keyID == id && signature.name.hasSameBytes(as: name)
+    }
 
     /// Whether `signature` (without the key id) is this key's over the note's `text`.
     public func isValid(_ signature: [UInt8], text: String) -> Bool {

@@ -50,10 +50,10 @@ public struct WitnessExchange: Sendable {
 
     private func cosignature(_ body: [UInt8], _ dates: ClosedRange<UInt64>) -> Step {
         // The lines belong under our text, and must not move where it ends.
-        guard let note = SignedNote(Array((head.text + "\n").utf8) + body), note.text == head.text else {
+        guard let note = SignedNote(Array((head.text + "\n").utf8) + body), note.text.hasSameBytes(as: head.text) else {
             return .failed(.malformed)
         }
-        let own = note.signatures.filter { $0.name == key.name && $0.keyID == key.id }
+        let own = note.signatures.filter(key.isNamed(by:))
         guard !own.isEmpty else { return .failed(.unsigned) }
         guard own.allSatisfy({ key.isValid($0.bytes, text: head.text) }) else { return .failed(.forged) }
         guard let signature = own.first(where: { dates.contains(VerifierKey.cosignatureSeconds($0.bytes) ?? .max) }) else {

@@ -61,7 +61,7 @@ public struct WitnessPolicy: Sendable, Equatable {
     public func cosigners(of note: SignedNote, dated dates: ClosedRange<UInt64>) throws(ForgedCosignature) -> Set<Int> {
         var found: Set<Int> = []
         for (index, witness) in witnesses.enumerated() {
-            for signature in note.signatures where signature.name == witness.key.name && signature.keyID == witness.key.id {
+            for signature in note.signatures where witness.key.isNamed(by: signature) {
                 guard witness.key.isValid(signature.bytes, text: note.text) else {
                     throw ForgedCosignature(witness: witness.name)
                 }

@@ -19,7 +19,7 @@ struct WebSource: LogSource {
         let answer = try await client.send(prefix + path, timeoutMs: 30_000, maximumBytes: 17_000_000)
         switch answer.status {
         case 200: return answer.body
-        case 404: return nil
+        case 404, 410: return nil
         default: throw CheckFailed("\(prefix)\(path) answered \(answer.status)")
         }
     }

@@ -4,6 +4,7 @@ import base64
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -148,6 +149,118 @@ def test_files(tmp_path, name):
     log = make(tmp_path / "log", [[start(0), tick(0)]])
     change(log.folder)
     agreed(expected, log.folder, "--key", log.vkey)
+
+
+def beside(folder, name):
+    (folder / "tile/0/000.p").mkdir()
+    return folder / "tile/0/000.p" / name
+
+
+BESIDE_A_FULL_TILE = {
+    "a file for the folder of its partials": lambda folder: (folder / "tile/0/000.p").write_bytes(b"x"),
+    "a partial in another script's digits": lambda folder: beside(folder, "1\u0662").write_bytes(b"x"),
+    "a folder for a partial": lambda folder: beside(folder, "12").mkdir(),
+    "a partial that is the beginning": lambda folder: beside(folder, "12").write_bytes((folder / "tile/0/000").read_bytes()[:32 * 12]),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_A_FULL_TILE)
+def test_files_beside_a_full_tile(tmp_path, name):
+    log = make(tmp_path / "log", [[start(0), *[tick(0)] * 256]])
+    BESIDE_A_FULL_TILE[name](log.folder)
+    agreed(True, log.folder, "--key", log.vkey)
+
+
+COMPOSED, DECOMPOSED = "mayfly.test/\u00e9", "mayfly.test/e\u0301"
+STRANGERS = [Key("w" * 900 + str(number), bytes([number]) * 32) for number in range(63)]
+
+
+def padded(text, size):
+    """A note of the log with lines of others, `size` bytes long."""
+    short = note(text, Key(), *STRANGERS[1:])
+    line = STRANGERS[0].line(text)
+    return short + line.replace(b"w", b"w" * (size - len(short) - len(line) + 1), 1)
+
+
+# The log's key, and how a note is made from the text of its head.
+NOTES = {
+    "a name with an accent": (True, COMPOSED, lambda text, key: note(text, key)),
+    "the origin in another spelling": (False, COMPOSED, lambda text, key: note(text.replace("\u00e9".encode(), "e\u0301".encode()), key)),
+    "the signature's name in another spelling": (False, COMPOSED, lambda text, key: note(text, key).replace(
+        f"— {COMPOSED}".encode(), f"— {DECOMPOSED}".encode())),
+    "another key of the same name, spelled otherwise": (True, COMPOSED, lambda text, key: note(text, key, Key(DECOMPOSED))),
+    "a witness that begins with a combining mark": (True, "mayfly.test/log", lambda text, key: note(
+        text, key, Key("\u0301witness", bytes(32), 4))),
+    "64 KiB": (True, "mayfly.test/log", lambda text, key: padded(text, 65_536)),
+    "64 KiB and a byte": (False, "mayfly.test/log", lambda text, key: padded(text, 65_537)),
+}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_notes(tmp_path, name):
+    expected, origin, change = NOTES[name]
+    log = make(tmp_path / "log", [[start(0)]], key=Key(origin))
+    (log.folder / "checkpoint").write_bytes(change(head(1, log.tree.root(), origin), log.key))
+    agreed(expected, log.folder, "--key", log.vkey)
+
+
+A, B = Key("witness.test/a", b"a" * 32, 4), Key("witness.test/b", b"b" * 32, 4)
+OTHER = Key("other.test/log", b"o" * 32)
+NAMES = f"witness a {A.vkey}\nwitness b {B.vkey}\n"
+POLICIES = {
+    "both": (True, NAMES + "group g all a b\nquorum g\n"),
+    "this log": (True, f"log {OTHER.vkey}\nlog {Key().vkey} https://log.test\n{NAMES}quorum a\n"),
+    "another log, whose key has signed too": (False, f"log {OTHER.vkey}\n{NAMES}quorum a\n"),
+    "one log twice": (False, f"log {Key().vkey}\nlog {Key().vkey}\n{NAMES}quorum a\n"),
+    "a witness in two groups": (False, NAMES + "group g any a b\ngroup h any a b\ngroup q all g h\nquorum q\n"),
+    "groups in a group": (True, NAMES + "group g any a\ngroup h any b\ngroup q all g h\nquorum q\n"),
+    "a group of nobody": (False, NAMES + "group g all\nquorum g\n"),
+    "none of two": (False, NAMES + "group g 0 a b\nquorum g\n"),
+    "no newline at the end": (False, NAMES + "quorum a"),
+    "a carriage return": (False, NAMES + "quorum a\r\n"),
+    "a wide space": (False, NAMES + "quorum\u00a0a\n"),
+    "a name with a wide space": (True, f"witness a\u00a0b {A.vkey}\nquorum a\u00a0b\n"),
+    "a comment that is no text": (True, b"# \xff\n" + NAMES.encode() + b"quorum a\n"),
+    "names that only look alike": (True, f"witness \u00e9 {A.vkey}\nwitness e\u0301 {B.vkey}\nquorum e\u0301\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def cosigned(tmp_path_factory):
+    log = make(tmp_path_factory.mktemp("cosigned") / "log", [[start(0)]], witnesses=(A, B))
+    put_checkpoint(log, OTHER.line)
+    return log
+
+
+def put_checkpoint(log, *lines):
+    """The log's head with the cosignatures of both witnesses as of now, and these lines; each is given the text."""
+    text = head(1, log.tree.root(), log.key.name)
+    (log.folder / "checkpoint").write_bytes(note(text, log.key, A, B, time=int(time.time())) + b"".join(line(text) for line in lines))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policies(cosigned, tmp_path, name):
+    expected, text = POLICIES[name]
+    policy = tmp_path / "policy"
+    policy.write_bytes(text if isinstance(text, bytes) else text.encode())
+    words = (cosigned.folder, "--key", cosigned.vkey, "--policy", policy)
+    swift = mayfly("audit", "verify", *words, timeout=20)
+    python = subprocess.run([sys.executable, VERIFY, *map(str, words)], capture_output=True, text=True, timeout=20, env=clean_environment())
+    assert [done.returncode == 0 for done in (swift, python)] == [expected, expected], swift.stderr + python.stderr
+    assert "Traceback" not in python.stderr and "Fatal" not in swift.stderr
+
+
+DATES = {"the last second that there is": 2**63 - 1, "a second later": 2**63, "the last that can be written": 2**64 - 1}
+
+
+@pytest.mark.parametrize("name", DATES)
+def test_dates_of_cosignatures(tmp_path, name):
+    """A date that no witness writes spoils the note for whoever asks for that witness, also beside a good line of its own."""
+    log, policy = make(tmp_path / "log", [[start(0)]], witnesses=(A, B)), tmp_path / "policy"
+    put_checkpoint(log, lambda text: B.line(text, DATES[name]))
+    policy.write_text(NAMES + "group g any a b\nquorum g\n")
+    agreed(DATES[name] < 2**63, log.folder, "--key", log.vkey, "--policy", policy)
+    agreed(True, log.folder, "--key", log.vkey)
 
 
 @pytest.mark.parametrize("count", [64, 65])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logs import START, moment, spell, story, write
+from logs import START, make, moment, spell, story, write
 from processes import REPOSITORY, mayfly
 from verifiers import by_python, run_python
 from log_fixtures import WITNESSES, bases, folder, go  # noqa: F401
@@ -103,6 +103,26 @@ def test_odd_servers(go, bases):
         server.shutdown()
         server.server_close()
     assert by_python(server.url, base.vkey)[0] == "unreadable", "nobody listens"
+
+
+def test_partial_tiles_that_are_gone(folder):
+    """A log that has grown since its checkpoint was read: 410 for a partial tile says what 404 does."""
+    publications = story(700, seed=1, resolution=60)
+    entries = [entry for window in publications for entry in window]
+    log = make(folder / "gone", [entries[:300], entries[300:]])
+    server = Server(log.folder)
+    server.odd = {"checkpoint": lambda answer: answer.give(log.checkpoints[0])}
+    try:
+        for status in (404, 410):
+            for path in log.folder.rglob("*.p/44"):
+                server.odd[str(path.relative_to(log.folder))] = lambda answer: answer.give(b"", status)
+            assert len(server.odd) == 3
+            done = mayfly("audit", "verify", server.url, "--key", log.vkey)
+            assert done.returncode == 0, f"{status}: {done.stderr}"
+            assert by_python(server.url, log.vkey)[0] is None, status
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_asked_wrongly(bases, tmp_path):

@@ -1,5 +1,6 @@
 """The auditor's page says of every log, good or damaged, what the other verifiers say: the same code word."""
 
+import json
 import random
 import shutil
 import sys
@@ -111,6 +112,30 @@ def test_hostile_stories(folder, opinion, story):
     code, said = opinion("signed", vkey)
     wanted, words = python(place, vkey)
     assert code == wanted and (code is None) == expected, f"{story}: {brief(said)}, Python: {wanted} {words}"
+
+
+@pytest.mark.parametrize("name", test_hostile_logs.NOTES)
+def test_hostile_notes(folder, opinion, name):
+    expected, origin, change = test_hostile_logs.NOTES[name]
+    shutil.rmtree(folder / "noted", ignore_errors=True)
+    log = logs.make(folder / "noted", [[test_hostile_logs.start(0)]], key=logs.Key(origin))
+    log.put("checkpoint", change(logs.head(1, log.tree.root(), origin), log.key))
+    code, said = opinion("noted", log.vkey)
+    assert code == (None if expected else "signature"), brief(said)
+
+
+STANDING = """(async () => {
+    const { readKey, readNote, standing } = await import('/page/note.js');
+    return standing(readNote(new TextEncoder().encode(%s)), await readKey(%s));
+})()"""
+
+
+@pytest.mark.parametrize("date", [2**63 - 1, 2**63, 2**64 - 1])
+def test_dates_of_cosignatures(opinion, date):
+    witness = test_hostile_logs.A
+    text = logs.head(1, bytes(32))
+    note = logs.note(text, logs.Key(), witness) + witness.line(text, date)
+    assert opinion.page.value(STANDING % (json.dumps(note.decode()), json.dumps(witness.vkey))) == ("good" if date < 2**63 else "bad")
 
 
 CHOSEN_IDS = """(async () => {

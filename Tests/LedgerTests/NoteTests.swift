@@ -69,6 +69,28 @@ import Testing
         }
     }
 
+    /// Two spellings of one letter are two names, and a mark that combines belongs to its name.
+    @Test func namesAreBytes() throws {
+        let (composed, decomposed) = ("log.example/\u{e9}", "log.example/e\u{301}")
+        let key = try signingKey(composed)
+        let note = key.sign(size: 0, root: .emptyRoot)
+        #expect(SignedNote(note.encoded)?.checkpoint(signedBy: key.verifierKey)?.origin.utf8.elementsEqual(composed.utf8) == true)
+        let other = VerifierKey(name: decomposed, publicKey: key.verifierKey.publicKey)!
+        #expect(other != key.verifierKey && VerifierKey(other.description) == other)
+        var renamed = note.signatures[0]
+        renamed = SignedNote.Signature(name: decomposed, keyID: renamed.keyID, bytes: renamed.bytes)
+        #expect(renamed != note.signatures[0])
+        #expect(SignedNote(text: note.text, signatures: [renamed]).checkpoint(signedBy: key.verifierKey) == nil)
+        let text = note.text.replacing(composed, with: decomposed)
+        let signed = key.sign(text)
+        #expect(signed.isSigned(by: key.verifierKey) && signed.checkpoint(signedBy: key.verifierKey) == nil)
+        let witness = TestWitness(7, name: "\u{301}witness")
+        var cosigned = note
+        cosigned.append(witness.cosign(note.text, at: 1_500))
+        let read = try #require(SignedNote(cosigned.encoded))
+        #expect(read.encoded == cosigned.encoded && read.isSigned(by: witness.key) && read.isSigned(by: key.verifierKey))
+    }
+
     static let badNotes: [String] = [
         "", "\n", "\n\n", "a\n", "a\n\n", "a\nb\n", checkpoint.replacing("\n\n", with: "\n"), String(checkpoint.dropLast()),
         checkpoint + "\n", checkpoint + "x", checkpoint.replacing("\u{2014}", with: "-"),

@@ -277,6 +277,14 @@ import Testing
         #expect(await Self.verdict(source) == nil)
     }
 
+    /// A growing log drops them; and anyone may have put a file there.
+    @Test func whatIsNoFolderHasNoFiles() async throws {
+        let path = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(path) }
+        try File.write("\(path)/000.p", bytes("x").span, mode: 0o644)
+        for name in ["000.p", "001.p", "000.p/more"] { #expect(try await FolderSource(path).list(name) == []) }
+    }
+
     @Test func anUnreadableSourceSaysSo() async {
         struct Refused: Error {}
         let source = FunctionSource { _ in throw Refused() }
