@@ -6,25 +6,28 @@
 Exit 0 and a line of figures; 1 and what is wrong, and where; 2 if asked wrongly. Needs PyNaCl, and entry.schema.json beside it.
 Reads from first entry to last, up to the first fault. Files that no checkpoint covers don't matter, unless they contradict the log.
 """
-import argparse, base64, collections, contextlib, datetime, functools, hashlib, http.client, json, os, pathlib, re, sys, time, urllib.request
+import argparse, base64, collections, contextlib, datetime, functools, hashlib, http.client, json, os, pathlib, queue, re, sys, threading, time, urllib.request
 try: import nacl.exceptions, nacl.signing
 except ImportError: sys.exit("verify.py needs PyNaCl: apt install python3-nacl, or pip install pynacl in a virtual environment")
 GRACE, EPOCH, SKEW = 120, 300, 600  # Seconds: how late a purge or step of the keys may be; what a key lives; how far clocks may differ.
-LARGEST, LONGEST = 256 * (2 + 65535), 65536  # Bytes of a log's largest file, and of a note.
+PATIENCE, LARGEST, LONGEST = 60, 256 * (2 + 65535), 65536  # Seconds that a file may take; bytes of a log's largest file, and of a note.
 class Bad(Exception): pass  # Code word, place, what is wrong there.
 class Missing(Bad): pass
 
 # 1. Files. None is trusted to be what it should, or to have an end.
-def fetch(place):
+def read(place, answer):
     try:
-        if os.path.exists(place) and not os.path.isfile(place): raise IsADirectoryError("is no file")
-        with urllib.request.urlopen(place, timeout=30) if re.match("https?://", place) else open(place, "rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST: raise ValueError("is larger than any file of a log")
-        return data
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        gone = getattr(error, "code", 0) in (404, 410) or isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
-        raise (Missing("missing", place, error) if gone else Bad("unreadable", place, error)) from None
+        with urllib.request.urlopen(place, timeout=30) if re.match("https?://", place) else open(place, "rb") as file: data = file.read(LARGEST + 1)
+        answer.put(data if len(data) <= LARGEST else "is larger than any file of a log")
+    except (OSError, http.client.HTTPException, ValueError, MemoryError) as error: answer.put(error)
+def fetch(place):
+    if os.path.exists(place) and not os.path.isfile(place): raise Missing("missing", place, "is no file")
+    threading.Thread(target=read, args=(place, answer := queue.SimpleQueue()), daemon=True).start()
+    try: data = answer.get(timeout=PATIENCE)
+    except queue.Empty: data = f"takes longer than {PATIENCE} seconds"
+    if isinstance(data, bytes): return data
+    gone = getattr(data, "code", 0) in (404, 410) or isinstance(data, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
+    raise Missing("missing", place, data) if gone else Bad("unreadable", place, data)
 def fetch_tile(log, level, first, size):  # Place and content of the tile from `first` on, and whether it is the full one in place of a partial.
     number, width = str(first // 256), min(256, size - first)
     path = re.sub("...(?=.)", r"x\g<0>/", number.zfill(-(-len(number) // 3) * 3))  # 1234067 is x001/x234/067.

@@ -3,6 +3,7 @@
 import gzip
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from logs import START, make, moment, spell, story, write
 from processes import REPOSITORY, mayfly
-from verifiers import by_python, run_python
+from verifiers import by_python, run_python, verify
 from log_fixtures import WITNESSES, bases, folder, go  # noqa: F401
 
 
@@ -103,6 +104,44 @@ def test_odd_servers(go, bases):
         server.shutdown()
         server.server_close()
     assert by_python(server.url, base.vkey)[0] == "unreadable", "nobody listens"
+
+
+def dripping(answer):
+    content = (answer.server.folder / answer.path.removeprefix("/log/")).read_bytes()
+    answer.send_response(200)
+    answer.send_header("Content-Length", str(len(content)))
+    answer.end_headers()
+    drip(answer, content)
+
+
+def dripping_before(answer):
+    drip(answer, b"HTTP/1.0 200 OK\r\nX: " + b"x" * 1000)
+
+
+def drip(answer, content):
+    try:
+        for byte in content:
+            answer.wfile.write(bytes([byte]))
+            time.sleep(0.1)
+    except OSError:
+        pass
+
+
+def test_a_byte_now_and_then(bases, monkeypatch):
+    """A server that is never silent for long holds nobody up all the same."""
+    monkeypatch.setattr(verify, "PATIENCE", 0.5)
+    server = Server(bases[3].folder)
+    try:
+        for path, answer in (("checkpoint", dripping), ("tile/entries/001", dripping), ("tile/0/000", dripping_before)):
+            server.odd = {path: answer}
+            begin = time.monotonic()
+            code, words, _ = by_python(server.url, bases[3].vkey)
+            assert code == "unreadable" and "longer than" in words and time.monotonic() - begin < 5, f"{path}: {code}: {words}"
+        server.odd = {}
+        assert by_python(server.url, bases[3].vkey)[0] is None
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_partial_tiles_that_are_gone(folder):
