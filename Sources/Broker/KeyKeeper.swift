@@ -83,18 +83,11 @@ public actor KeyKeeper: LoopActor {
         try await store.setMark(stepMark, [])
     }
 
-    /// Forgets everything, if that is due: nothing can open it any more.
-    /// - Returns: how many tokens were purged.
-    static func forgetLost(_ store: any Store) async throws(StoreError) -> Int {
-        guard let mark = try await store.mark(lossMark), !mark.isEmpty else { return 0 }
-        var tokens = 0
-        var result: SweepResult
-        repeat {
-            result = try await store.forgetAll(limit: 500)
-            tokens += result.tokens
-        } while result.more
+    /// Forgets everything, if that is due: nothing can open it any more. The sweep that follows empties the write-ahead log.
+    static func forgetLost(_ store: any Store) async throws(StoreError) {
+        guard let mark = try await store.mark(lossMark), !mark.isEmpty else { return }
+        while try await store.forgetAll(limit: 500).more {}
         try await store.setMark(lossMark, [])
-        return tokens
     }
 
     /// Steps if a step is due.

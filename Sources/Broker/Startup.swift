@@ -35,7 +35,7 @@ public struct Startup: Sendable {
         _ = try folder.writePolicy(policy)
         let untold = try await KeyKeeper.untold(keys, store)
         try await store.start(events + untold, marks: marks + KeyKeeper.marks(steps: keys.steps, now: time.now))
-        if try await KeyKeeper.forgetLost(store) > 0 { await sweeper.noteErasure() }
+        try await KeyKeeper.forgetLost(store)
         await keeper.step()
         await keeper.recordAll()
         _ = try await sweeper.sweep()

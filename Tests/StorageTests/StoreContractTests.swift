@@ -232,6 +232,24 @@ import Testing
         try await fixture.close()
     }
 
+    @Test func everythingIsForgottenInBatchesAndTold() async throws {
+        let fixture = try Fixture()
+        var tokens: [TokenRecord] = []
+        for id in [1, 20, 40] as [UInt8] { tokens.append(try await fixture.create(id).2) }
+        _ = try await fixture.store.knock(
+            fixture.job(1, token: tokens[0], deadline: fixture.clock.now + 60_000), throttle: 0, now: fixture.clock.now)
+        var batches = 0
+        while try await fixture.store.forgetAll(limit: 2).more { batches += 1 }
+        #expect(batches > 0)
+        let counts = try await fixture.store.counts()
+        #expect(counts.rooms + counts.tokens + counts.jobs + counts.codes == 0)
+        let entries = try await fixture.entries()
+        #expect(
+            entries.filter { $0.contains("\"cause\":\"room_closed\"") }.count == 3
+                && entries.filter { $0.contains("push.failed") }.count == 1)
+        try await fixture.close()
+    }
+
     @Test func aPendingRoomEndsWithItsCode() async throws {
         let fixture = try Fixture()
         let (room, _, _) = try await fixture.create(1, life: 60_000, codeLife: 10_000)
