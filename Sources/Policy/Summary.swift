@@ -68,12 +68,41 @@ extension Template {
         ]
         rows += texts.map { ($0.key, "\"\($0.text)\"") }
         rows.append(("handle", handleKey.map { "collapse id, and \($0.joined(separator: "."))" } ?? "collapse id"))
-        if let sendSlotSeconds { rows.append(("leaves at multiples of", "\(sendSlotSeconds) s")) }
-        if let jitterSeconds { rows.append(("and up to", "\(jitterSeconds) s later")) }
+        rows += timing.rows
         rows += fields.map { ("field \($0.name)", $0.kind.words + ($0.key.map { ", at \($0.joined(separator: "."))" } ?? "")) }
         rows.append(("payload", "at most \(worstCasePayload.grouped) bytes (Apple takes \(pushType.payloadLimit.grouped))"))
         rows.append(("", pieces.map(\.words).joined()))
         return rows
+    }
+}
+
+extension SendTiming {
+    fileprivate var rows: [(String, String)] {
+        guard !isAtOnce else {
+            return [("leaves", "at once"), ("so its time tells Apple", "when the knock came")]
+        }
+        let slot = slotMs / 1_000
+        let span = spanMs / 1_000
+        let jitter = jitterMs == 0 ? "" : " and up to \(jitterMs / 1_000) s more, drawn at random"
+        return [
+            (
+                "leaves",
+                slotMs == 0
+                    ? "up to \(jitterMs / 1_000) s after the knock, drawn at random"
+                    : "at the next whole \(slot) s of unix time" + jitter
+            ),
+            (
+                "so its time tells Apple",
+                "that the knock came in the \(longestWaitMs / 1_000) s before, spread evenly over \(span) s of them or more"
+            ),
+            ("", "(a guess at its second is right at most 1 time in \(span))"),
+            (
+                "together with the public log",
+                slotMs == 0
+                    ? "no bound: the log's windows cut those seconds anywhere"
+                    : "\(slot) s, if the log's windows are whole multiples of \(slot) s; otherwise less"
+            ),
+        ]
     }
 }
 

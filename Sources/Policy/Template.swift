@@ -13,16 +13,15 @@ public struct Template: Sendable {
     public let fields: [Field]
     /// Where the handle stands in the payload; nil when it is the collapse id only.
     public let handleKey: [String]?
-    /// Pushes leave at whole multiples of this; nil: at once.
-    public let sendSlotSeconds: Int?
-    /// A random delay of at most this is added.
-    public let jitterSeconds: Int?
+    /// When its pushes leave.
+    public let timing: SendTiming
     /// Bytes of the largest payload this template can make.
     public let worstCasePayload: Int
 
     let pieces: [Piece]
 
     /// `apns-expiration` in unix seconds: never later than the token's own expiry, and 0 for a single attempt.
+    /// - Parameter nowMs: from when on the push is worth delivering. Apple learns it, to the second.
     public func expiration(nowMs: UInt64, tokenExpiryMs: UInt64) -> UInt64 {
         ttlSeconds == 0 ? 0 : min(nowMs + UInt64(ttlSeconds) * 1000, tokenExpiryMs) / 1000
     }

@@ -56,7 +56,7 @@ struct TemplateReader {
             why: pushType == .voip
                 ? "the phone must show a call for each voip push, and one that late rings for nobody"
                 : "Apple keeps nothing for longer than 30 days")
-        let (slot, jitter) = timing(object, ttl: ttl)
+        let timing = timing(object, ttl: ttl)
         let fieldReader = FieldReader(findings: findings)
         let fields = fieldReader.read(object["fields"], at: path.member("fields"))
         let handleKey =
@@ -84,7 +84,7 @@ struct TemplateReader {
         return Template(
             name: name, pushType: pushType, priority: priority, ttlSeconds: ttl, texts: texts.map { ($0.key, $0.text) },
             fields: fields,
-            handleKey: handleKey, sendSlotSeconds: slot, jitterSeconds: jitter, worstCasePayload: size, pieces: pieces)
+            handleKey: handleKey, timing: timing, worstCasePayload: size, pieces: pieces)
     }
 
     private func checkPushType(_ pushType: PushType, _ object: ObjectReader) {
@@ -142,22 +142,33 @@ struct TemplateReader {
         return priority
     }
 
-    private func timing(_ object: ObjectReader, ttl: Int?) -> (slot: Int?, jitter: Int?) {
+    /// Seconds that a push must have left for being sent.
+    static let sendingSeconds = 10
+
+    private func timing(_ object: ObjectReader, ttl: Int?) -> SendTiming {
         let why = "a job that waits longer passes its deadline, and its key is gone"
         let slot = object.has("sendSlotSeconds") ? object.int("sendSlotSeconds", in: 1...60, why: why) : nil
         let jitter = object.has("jitterSeconds") ? object.int("jitterSeconds", in: 1...60, why: why) : nil
-        let wait = (slot ?? 0) + (jitter ?? 0)
+        let timing = SendTiming(slotSeconds: slot, jitterSeconds: jitter)
+        guard !timing.isAtOnce else { return timing }
         let path = object.path.member(slot == nil ? "jitterSeconds" : "sendSlotSeconds")
-        if let limits, UInt64(wait) * 1000 >= limits.jobDeadlineMs {
-            findings.add(
-                path, "can hold a push back for \(wait) s", why: why, do: "keep slot and jitter under jobDeadlineSeconds")
+        // One slot more, for what comes too late for its own.
+        let wait = 2 * (slot ?? 0) + (jitter ?? 0)
+        let wish = "keep twice the slot and the jitter together at least \(Self.sendingSeconds) s under "
+        if let limits {
+            let life = Int(limits.jobDeadlineMs / 1_000) - Int(limits.startGraceMs / 1_000)
+            if wait + Self.sendingSeconds > life {
+                findings.add(
+                    path, "can hold a push back for \(wait) s, with the slot that it may miss", why: why,
+                    do: wish + "jobDeadlineSeconds without startGraceSeconds, which is \(life) s")
+            }
         }
-        if let ttl, ttl > 0, wait >= ttl {
+        if let ttl, ttl > 0, wait + Self.sendingSeconds > ttl {
             findings.add(
-                path, "can hold a push back for \(wait) s", why: "it would be sent when it is worth nothing any more",
-                do: "keep slot and jitter under ttlSeconds")
+                path, "can hold a push back for \(wait) s, with the slot that it may miss",
+                why: "it would be sent when it is worth nothing any more", do: wish + "ttlSeconds, which is \(ttl) s")
         }
-        return (slot, jitter)
+        return timing
     }
 
     private func texts(_ object: ObjectReader) -> [(key: String, text: String)] {
