@@ -32,9 +32,11 @@ extension Broker {
     /// Stores a job that pushes to this token, if its side and the token itself may be knocked at now.
     /// - Returns: nil when the token can't be used, or not any more.
     private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws(BrokerError) -> Delivery? {
-        guard let context = token.context, now < token.expires, let template = policy.templates[Self.template],
-            let opened = try? keys.openToken(token.sealed.span, context: context, room: room)
-        else { return nil }
+        guard let context = token.context, now < token.expires, let template = policy.templates[Self.template] else { return nil }
+        let plan = times(template).plan(now: now, heldUntil: startGraceEnd(token.room), tokenExpires: token.expires)
+        // The room ends too soon for a push.
+        guard let plan else { return .noToken }
+        guard let opened = try? keys.openToken(token.sealed.span, context: context, room: room) else { return nil }
         let place = try secret { () throws(SealingError) in try tokenKnocks.take(opened.token, context.environment, now: now) }
         guard let place else {
             metrics.add(.knocksThrottled)
@@ -44,16 +46,16 @@ extension Broker {
         // Taken before the wait, so that knocks at the same moment don't all find room; given back unless a push comes of it.
         var isQueued = false
         defer { if !isQueued { tokenKnocks.giveBack(place) } }
-        let job = try self.job(opened, token, context, template, room: room, now: now)
+        let job = try self.job(opened, token, context, plan, room: room)
         let outcome = try await stored { () throws(StoreError) in
-            try await self.store.knock(job, throttle: self.policy.limits.knockThrottleMs, now: now)
+            try await self.store.knock(job, throttle: self.policy.limits.knockThrottleMs, now: now, knocked: plan.knocked)
         }
         switch outcome {
         case .queued:
             isQueued = true
             metrics.add(.knocksQueued)
             await sweeper.expect(job.deadline + Sweeper.jobSlack)
-            start(job, place)
+            schedule(Departures.Departure(job: job, place: place))
             return .queued
         case .throttled:
             metrics.add(.knocksThrottled)
@@ -64,75 +66,59 @@ extension Broker {
 
     /// Seals a token, which the member's room id has opened, into a job that the broker alone can open until its deadline.
     private func job(
-        _ opened: OpenedToken, _ token: TokenRecord, _ context: TokenContext, _ template: Template, room: RoomID, now: UInt64
+        _ opened: OpenedToken, _ token: TokenRecord, _ context: TokenContext, _ plan: JobTimes.Plan, room: RoomID
     ) throws(BrokerError) -> JobRecord {
-        let deadline = times(template).deadline(now: now, tokenExpires: token.expires)
         let job = JobContext(
             generation: keys.currentGeneration, job: JobID.random(), ref: context.ref, kind: context.kind,
-            environment: context.environment, topic: token.topic, template: Self.template, deadlineMs: deadline,
+            environment: context.environment, topic: token.topic, template: Self.template, deadlineMs: plan.deadline,
             expiryMs: token.expires)
         let handle = keys.handle(room, kind: "room", slot: token.slot)
         let sealed = try secret { () throws(SealingError) in
             try keys.sealJob(JobContent(token: opened.token, sealedAtMs: opened.sealedAtMs, handle: handle), context: job)
         }
         return JobRecord(
-            job: job.job.bytes, deadline: deadline, notBefore: startGraceEnd(token.room), ref: token.ref, room: token.room,
+            job: job.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, ref: token.ref, room: token.room,
             slot: token.slot, kind: token.kind, environment: token.environment, topic: token.topic, template: Self.template,
             generation: job.generation, expires: token.expires, sealed: sealed)
     }
 
-    private func times(_ template: Template) -> JobTimes {
-        JobTimes(ttlSeconds: template.ttlSeconds, jobDeadlineMs: policy.limits.jobDeadlineMs)
+    private func times(_ template: Template) -> JobTimes { JobTimes(template, policy.limits) }
+
+    /// A push that may leave, or how its job ends without one.
+    enum Ready {
+        case push(Push)
+        /// Nil: not now, the broker is stopping.
+        case end(JobOutcome?)
     }
 
-    /// Takes up the jobs that a previous run left.
-    public func resumeJobs() async throws(BrokerError) {
-        let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
-        for job in jobs { start(job, nil) }
-        if !jobs.isEmpty { log("courier: \(Metrics.rounded(jobs.count)) pushes taken up from before the start") }
-    }
-
-    /// - Parameter place: what the push took of its token's share; nil for one from before the start, which nobody counted.
-    private func start(_ job: JobRecord, _ place: TokenBudget.Place?) {
-        deliveries += 1
-        Task(executorPreference: loop) { await self.deliver(job, place) }
-    }
-
-    private func deliver(_ job: JobRecord, _ place: TokenBudget.Place?) async {
-        // Nil: the broker is stopping, and the next start takes the job up.
-        if let outcome = await carryOut(job) {
-            // Or rooms that are closed at once would use the token's share up, and no phone would ring.
-            if let place, outcome.neverLeft { tokenKnocks.giveBack(place) }
-            await record(outcome, of: job)
-        }
-        deliveries -= 1
-    }
-
-    /// Sends one job's push.
-    private func carryOut(_ job: JobRecord) async -> JobOutcome? {
-        if job.notBefore > time.now {
-            try? await loop.sleep(job.notBefore - time.now)
-        }
+    func makeReady(_ departure: Departures.Departure) async -> Ready {
+        let job = departure.job
         // It may have come while the job was stored, or have come back after a restart.
         if presence.isPresent(job.room, job.slot, now: time.now) {
-            return JobOutcome(status: 0, reason: .peerPresent, releaseThrottle: true)
+            return .end(JobOutcome(status: 0, reason: .peerPresent, releaseThrottle: true))
         }
         // Past its deadline the key is as good as gone: what became of it before a restart is not known.
-        guard time.now < job.deadline else { return JobOutcome(status: 0, reason: .unknown) }
+        guard !departure.isMissed, time.now < job.deadline else {
+            return .end(JobOutcome(status: 0, reason: departure.isFromBefore ? .unknown : .expired))
+        }
         // Its token may have been destroyed since, before a restart too.
-        guard !revocations.contains(job.ref) else { return JobOutcome(status: 0, reason: .roomClosed) }
+        guard !revocations.contains(job.ref) else { return .end(JobOutcome(status: 0, reason: .roomClosed)) }
         do {
             guard try await store.token(job.ref, expires: job.expires) != nil else {
-                return JobOutcome(status: 0, reason: .roomClosed)
+                return .end(JobOutcome(status: 0, reason: .roomClosed))
             }
         } catch {
             // That it can't be read now does not say that it is gone: what was acknowledged is sent.
-            if error == .closed { return nil }
+            if error == .closed { return .end(nil) }
         }
         guard let push = push(for: job) else {
             metrics.add(.alarms)
-            return JobOutcome(status: 0, reason: .other)
+            return .end(JobOutcome(status: 0, reason: .other))
         }
+        return .push(push)
+    }
+
+    func send(_ push: Push) async -> JobOutcome? {
         switch await courier.send(push) {
         case .delivered:
             metrics.add(.pushesDelivered)
@@ -170,48 +156,14 @@ extension Broker {
             let rendered = try? template.render(handle: content.handle, nowMs: time.now),
             let pushKind = Push.Kind(rawValue: rendered.pushType.rawValue)
         else { return nil }
-        let knocked = times(template).knocked(deadline: job.deadline, tokenExpires: job.expires)
+        let counted = times(template).counted(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
             apnsID: apnsID, token: content.token,
             environment: context.environment == .sandbox ? .sandbox : .production, topic: job.topic + rendered.topicSuffix,
             kind: pushKind,
             priority: UInt8(clamping: rendered.priority),
-            expirationS: template.expiration(nowMs: knocked, tokenExpiryMs: job.expires),
+            expirationS: template.expiration(nowMs: counted, tokenExpiryMs: job.expires),
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
             deadlineMs: job.deadline, isWanted: { [revocations] in !revocations.contains(job.ref) })
-    }
-
-    /// The outcome must reach the ledger: tried again until it does, or the broker stops.
-    private func record(_ outcome: JobOutcome, of job: JobRecord) async {
-        var wait: UInt64 = 100
-        while true {
-            do {
-                try await store.finish(job, outcome)
-                // Its row, too: the key that opens it lives ten minutes more.
-                await sweeper.noteErasure()
-                return
-            } catch {
-                if error == .closed { return }
-                metrics.add(.alarms)
-                try? await loop.sleep(wait)
-                wait = min(wait * 2, 5_000)
-            }
-        }
-    }
-
-    /// Waits until no push is under way, at most so long. What is left is taken up at the next start.
-    public func drainPushes(deadlineMs: UInt64) async {
-        let end = loop.now + deadlineMs
-        while deliveries > 0, loop.now < end { try? await loop.sleep(20) }
-    }
-}
-
-extension JobOutcome {
-    /// Whether the push certainly never reached Apple.
-    fileprivate var neverLeft: Bool {
-        switch reason {
-        case .peerPresent, .roomClosed, .expired, .unreachable: status == 0
-        default: false
-        }
     }
 }

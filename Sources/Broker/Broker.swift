@@ -46,7 +46,7 @@ public actor Broker: LoopActor {
     private let startedAt: UInt64
     /// Rooms made since the start, for as long as it matters: nobody was in them before, so no one can come back to them.
     var young: Set<[UInt8]> = []
-    var deliveries = 0
+    var departures: Departures
     let revocations = Revocations()
     /// Whether the store waits for the end of this turn.
     var holdsStore = false
@@ -74,6 +74,7 @@ public actor Broker: LoopActor {
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         shortCreations = Allowance(limits.shortCreations)
         tokenKnocks = TokenBudget(limits.tokenKnocks)
+        departures = Departures(shuffles: policy.templates.values.contains { !$0.timing.isAtOnce })
         startedAt = time.now
     }
 

@@ -41,7 +41,7 @@ public struct SideRecord: Sendable, Equatable {
     /// Whether the member secret was used once: from then on the client id alone is not enough.
     public var proven: Bool
     public var ref: [UInt8]?
-    /// When a knock at this side was last accepted; 0 for never.
+    /// From when the throttle counts: the last knock at this side, or near the time its push leaves; 0 for never.
     public var knocked: UInt64
 
     public init(

@@ -115,8 +115,10 @@ public final class SQLiteStore: Store {
 
     // MARK: Pushes
 
-    public func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) async throws(StoreError) -> KnockOutcome {
-        try await write { try $0.knock(job, throttle: throttle, now: now) }
+    public func knock(
+        _ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64
+    ) async throws(StoreError) -> KnockOutcome {
+        try await write { try $0.knock(job, throttle: throttle, now: now, knocked: knocked) }
     }
 
     public func finish(_ job: JobRecord, _ outcome: JobOutcome) async throws(StoreError) {

@@ -77,7 +77,8 @@ public protocol Store: Sendable {
 
     // Pushes
     /// Stores the job if the side still has this token and was not knocked at in the last `throttle` milliseconds.
-    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) async throws(StoreError) -> KnockOutcome
+    /// - Parameter knocked: when the side has been knocked at from now on, which may lie ahead.
+    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome
     /// Ends a job. A job that is gone already is left as it is.
     func finish(_ job: JobRecord, _ outcome: JobOutcome) async throws(StoreError)
     func jobs() async throws(StoreError) -> [JobRecord]

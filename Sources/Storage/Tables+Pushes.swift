@@ -2,16 +2,16 @@ import Ledger
 import SQLite
 
 extension Tables {
-    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) throws -> KnockOutcome {
+    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
         try refuseWhenLedgerIsBehind()
         guard let room = try room(job.room), let side = room[job.slot], side.ref == job.ref else { return .changed }
         // The log will date the opening at its window, which must lie before the end of the token's epoch.
         guard journal.upcoming * 1_000 < Entry.Op.epochEnd(job.expires), try token(job.ref, expires: job.expires) != nil else {
             return .changed
         }
-        // A mark from the future (the clock was set back) throttles as one of now would.
+        // A mark that lies ahead throttles as one of now would.
         if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled }
-        try setKnocked(now, room: room, slot: job.slot)
+        try setKnocked(knocked, room: room, slot: job.slot)
         try run(
             """
             INSERT INTO job (deadline, job, not_before, ref, room, slot, kind, environment, topic, template, generation, expires,

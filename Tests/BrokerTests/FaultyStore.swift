@@ -198,8 +198,10 @@ extension FaultyStore {
     func close(room: [UInt8]) async throws(StoreError) -> Int? {
         try await perform(.close) { () throws(StoreError) in try await inner.close(room: room) }
     }
-    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) async throws(StoreError) -> KnockOutcome {
-        try await perform(.knock) { () throws(StoreError) in try await inner.knock(job, throttle: throttle, now: now) }
+    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome {
+        try await perform(.knock) { () throws(StoreError) in
+            try await inner.knock(job, throttle: throttle, now: now, knocked: knocked)
+        }
     }
     func finish(_ job: JobRecord, _ outcome: JobOutcome) async throws(StoreError) {
         try await perform(.finish) { () throws(StoreError) in try await inner.finish(job, outcome) }

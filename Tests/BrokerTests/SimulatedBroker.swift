@@ -30,6 +30,7 @@ actor SimulatedBroker: LoopActor {
     nonisolated let folder: String
     nonisolated let ledger: LedgerFolder
     nonisolated let key: SigningKey
+    nonisolated let policy: Policy
     private var resolution: UInt64
     private(set) var run: Run?
     /// The store of the run, or of one that is starting.
@@ -46,11 +47,12 @@ actor SimulatedBroker: LoopActor {
 
     /// - Parameters:
     ///   - loop: with `machine` as its clock.
+    ///   - policy: nil for the built-in one.
     ///   - fault: asked at each call of the store.
     ///   - folderFault: asked at each stage of a publication.
     ///   - script: how a push ends.
     init(
-        loop: EventLoop, machine: MachineClock, resolution: UInt64,
+        loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil,
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
         folderFault: @escaping @Sendable (LedgerFolder.Stage) throws(Errno) -> Void = { (_) throws(Errno) in },
         whenStoreAsksTheTime: @escaping @Sendable () -> Void = {},
@@ -59,6 +61,7 @@ actor SimulatedBroker: LoopActor {
         self.loop = loop
         self.machine = machine
         self.resolution = resolution
+        self.policy = try policy ?? Policy.builtIn("rooms")!
         self.fault = fault
         self.whenStoreAsksTheTime = whenStoreAsksTheTime
         self.script = script
@@ -82,8 +85,7 @@ actor SimulatedBroker: LoopActor {
 
     // MARK: Life
 
-    static let policy = try! Policy.builtIn("rooms")!
-    private static func starts(_ resolution: UInt64) -> [Entry.Op] {
+    private var starts: [Entry.Op] {
         let (name, version) = (EntryText("rooms")!, EntryText("1.0")!)
         let bytes = policy.bytes
         let digest = Ledger.Digest.sha256(bytes.span)
@@ -132,7 +134,7 @@ actor SimulatedBroker: LoopActor {
         let keys = try KeyRing.load(path: folder + "/ratchet.key", longestLifeSeconds: 86_400)
         let time = BrokerTime(
             persisted: keys.earliestNowMs, wall: { [machine] in machine.wall }, boot: { [machine] in machine.boot })
-        let starts = Self.starts(resolution)
+        let starts = starts
         let sqlite = try SQLiteStore(
             path: folder + "/mayfly.sqlite", resolution: resolution, resumption: starts[0],
             now: { [whenStoreAsksTheTime] in
@@ -152,13 +154,13 @@ actor SimulatedBroker: LoopActor {
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
         let courier = ScriptedCourier(loop: loop, script: script)
         let broker = Broker(
-            loop: loop, store: store, keys: keys, time: time, policy: Self.policy, courier: courier, sweeper: sweeper,
+            loop: loop, store: store, keys: keys, time: time, policy: policy, courier: courier, sweeper: sweeper,
             settings: Broker.Settings(topic: "com.example.app", environment: .production), metrics: metrics, log: log)
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
             refusals: { await broker.takeRefusals() })
         try await startup.catchUp(
-            starts, policy: Self.policy.bytes, folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
+            starts, policy: policy.bytes, folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
         try await broker.resumeJobs()
         return Run(
             store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,

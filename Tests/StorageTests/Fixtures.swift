@@ -107,6 +107,13 @@ struct Fixture {
     }
 }
 
+extension Store {
+    /// A knock whose push leaves at once.
+    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) async throws(StoreError) -> KnockOutcome {
+        try await knock(job, throttle: throttle, now: now, knocked: now)
+    }
+}
+
 extension String {
     /// The first place of `part`, without Foundation.
     func range(of part: String) -> Range<Index>? {

@@ -175,6 +175,26 @@ import Testing
         try await fixture.close()
     }
 
+    /// A push that leaves later throttles from near its own time.
+    @Test func aKnockMayCountFromLaterOn() async throws {
+        let fixture = try Fixture()
+        let (_, _, token) = try await fixture.create(1, life: 600_000)
+        let start = fixture.clock.now
+        func knock(_ id: UInt8, after ms: UInt64, knocked: UInt64) async throws -> KnockOutcome {
+            fixture.clock.advance(start + ms - fixture.clock.now)
+            return try await fixture.store.knock(
+                fixture.job(id, token: token, deadline: start + 120_000), throttle: 10_000, now: fixture.clock.now,
+                knocked: start + knocked)
+        }
+        #expect(try await knock(1, after: 0, knocked: 30_000) == .queued)
+        #expect(try await knock(2, after: 11_000, knocked: 41_000) == .throttled)
+        #expect(try await knock(3, after: 39_999, knocked: 69_999) == .throttled)
+        #expect(try await knock(4, after: 40_000, knocked: 35_000) == .queued)
+        #expect(try await knock(5, after: 44_999, knocked: 0) == .throttled)
+        #expect(try await knock(6, after: 45_000, knocked: 45_000) == .queued)
+        try await fixture.close()
+    }
+
     @Test func anOutcomeIsRecordedOnce() async throws {
         let fixture = try Fixture()
         let (room, _, token) = try await fixture.create(1)

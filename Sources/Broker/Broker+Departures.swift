@@ -1,0 +1,103 @@
+import EventLoop
+import Ledger
+import Policy
+import Storage
+
+// From a job that is stored to its outcome.
+
+extension Broker {
+    /// Takes up the jobs that a previous run left.
+    public func resumeJobs() async throws(BrokerError) {
+        let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
+        for job in jobs { schedule(Departures.Departure(job: job, place: nil)) }
+        if !jobs.isEmpty { log("courier: \(Metrics.rounded(jobs.count)) pushes taken up from before the start") }
+    }
+
+    /// Lets a push leave at its time. One that was stored too late for it, or slept through it with the broker, takes a later slot.
+    func schedule(_ departure: Departures.Departure) {
+        let now = time.now
+        var departure = departure
+        let job = departure.job
+        let timing = policy.templates[job.template]?.timing
+        let leaves = timing?.departure(missed: job.notBefore, now: now) ?? job.notBefore
+        departure.isMissed = leaves >= job.deadline
+        if leaves > now, !departure.isMissed {
+            if departures.wait(departure, until: leaves) { watch(leaves) }
+        } else {
+            departures.add(departure)
+            startDue()
+        }
+    }
+
+    private func watch(_ leaves: UInt64) {
+        loop.after(leaves - min(time.now, leaves)) {
+            self.assumeIsolated { broker in
+                // Broker time goes slower while the wall clock is behind it.
+                if broker.time.now < leaves { return broker.watch(leaves) }
+                broker.departures.arrive(at: leaves)
+                broker.startDue()
+            }
+        }
+    }
+
+    private func startDue() {
+        while let departure = departures.start() {
+            Task(executorPreference: loop) { await self.deliver(departure) }
+        }
+    }
+
+    private func deliver(_ departure: Departures.Departure) async {
+        // Nil: the broker is stopping, and the next start takes the job up.
+        if let outcome = await carryOut(departure) {
+            // Or rooms that are closed at once would use the token's share up, and no phone would ring.
+            if let place = departure.place, outcome.neverLeft { tokenKnocks.giveBack(place) }
+            await record(outcome, of: departure.job)
+        }
+        departures.end()
+        startDue()
+    }
+
+    private func carryOut(_ departure: Departures.Departure) async -> JobOutcome? {
+        let ready = await makeReady(departure)
+        departures.isReady()
+        startDue()
+        return switch ready {
+        case .push(let push): await send(push)
+        case .end(let outcome): outcome
+        }
+    }
+
+    /// The outcome must reach the ledger: tried again until it does, or the broker stops.
+    private func record(_ outcome: JobOutcome, of job: JobRecord) async {
+        var wait: UInt64 = 100
+        while true {
+            do {
+                try await store.finish(job, outcome)
+                // Its row, too: the key that opens it lives ten minutes more.
+                await sweeper.noteErasure()
+                return
+            } catch {
+                if error == .closed { return }
+                metrics.add(.alarms)
+                try? await loop.sleep(wait)
+                wait = min(wait * 2, 5_000)
+            }
+        }
+    }
+
+    /// Waits until no push is under way, at most so long. What is left is taken up at the next start.
+    public func drainPushes(deadlineMs: UInt64) async {
+        let end = loop.now + deadlineMs
+        while departures.open > 0, loop.now < end { try? await loop.sleep(20) }
+    }
+}
+
+extension JobOutcome {
+    /// Whether the push certainly never reached Apple.
+    fileprivate var neverLeft: Bool {
+        switch reason {
+        case .peerPresent, .roomClosed, .expired, .unreachable: status == 0
+        default: false
+        }
+    }
+}

@@ -1,0 +1,164 @@
+import Broker
+import Courier
+import EventLoop
+import Linux
+import Sealing
+import Storage
+import Synchronization
+
+/// A simulated broker whose pushes are watched as Apple would, by a test that knows when each knock really came.
+actor WatchedBroker: LoopActor {
+    /// One push: what Apple sees of it, and what it does not.
+    struct Sighting: Sendable {
+        /// Hidden: which room, and when it was knocked at.
+        let room: Int
+        let knock: UInt64
+        /// When the push came, unix ms, and how many had come before.
+        let at: UInt64
+        let place: Int
+        let expiration: UInt64
+        let apnsID: String
+    }
+
+    nonisolated let loop: EventLoop
+    nonisolated let machine: MachineClock
+    nonisolated let simulated: SimulatedBroker
+    private nonisolated let record: Record
+    private var rooms: [RoomID] = []
+
+    private final class Record: Sendable {
+        private let state = Mutex<(sightings: [Sighting], knocks: [Int: UInt64])>(([], [:]))
+
+        func knocked(_ room: Int, at time: UInt64) { state.withLock { $0.knocks[room] = time } }
+        func sent(_ push: Push, at time: UInt64) {
+            let room = push.token.withBytes { Int($0[0]) << 16 | Int($0[1]) << 8 | Int($0[2]) }
+            state.withLock { state in
+                state.sightings.append(
+                    Sighting(
+                        room: room, knock: state.knocks[room] ?? 0, at: time, place: state.sightings.count,
+                        expiration: push.expirationS ?? 0, apnsID: push.apnsID))
+            }
+        }
+        var sightings: [Sighting] { state.withLock { $0.sightings } }
+    }
+
+    private init(
+        loop: EventLoop, machine: MachineClock, policy: TimedPolicy,
+        fault: @escaping @Sendable (FaultyStore.Call, MachineClock) -> Void
+    ) throws {
+        self.loop = loop
+        self.machine = machine
+        let record = Record()
+        self.record = record
+        simulated = try SimulatedBroker(
+            loop: loop, machine: machine, resolution: 60, policy: policy.policy,
+            fault: { call in
+                fault(call, machine)
+                return .none
+            },
+            script: { push in
+                record.sent(push, at: machine.wall)
+                return (0, .delivered)
+            })
+    }
+
+    /// Runs `story` with a broker that has been up for a minute, and ends it.
+    /// - Parameter whenStoreIsAsked: called at each call of the store.
+    static func play<Found: Sendable>(
+        _ policy: TimedPolicy, whenStoreIsAsked: @escaping @Sendable (FaultyStore.Call, MachineClock) -> Void = { _, _ in },
+        _ story: @escaping @Sendable (WatchedBroker) async throws -> Found
+    ) async throws -> Found {
+        let machine = MachineClock(wall: 1_800_000_010_000)
+        let loop = try EventLoop(name: "timing") { machine.monotonic }
+        try loop.start()
+        defer {
+            loop.stop()
+            loop.join()
+        }
+        return try await Task(executorPreference: loop) {
+            let broker = try WatchedBroker(loop: loop, machine: machine, policy: policy, fault: whenStoreIsAsked)
+            try await broker.simulated.start()
+            await broker.simulated.advance(60_000)
+            let found = try await story(broker)
+            await broker.simulated.kill()
+            await broker.simulated.runOut()
+            try broker.simulated.remove()
+            return found
+        }.value
+    }
+
+    nonisolated var sightings: [Sighting] { record.sightings }
+
+    /// Rooms with both sides in them and a token for the first, numbered from 0.
+    func makeRooms(_ count: Int, lifeSeconds: Int = 7_200) async throws {
+        guard let broker = await simulated.run?.broker else { return }
+        var made: [Task<RoomID, any Error>] = []
+        let last = rooms.count + count - 1
+        for number in rooms.count...last {
+            made.append(Task(executorPreference: loop) { try await Self.makeRoom(number, broker, lifeSeconds) })
+            // So that one transaction holds many.
+            if made.count == 200 || number == last {
+                for room in made { rooms.append(try await room.value) }
+                made = []
+            }
+        }
+    }
+
+    private static func makeRoom(_ number: Int, _ broker: Broker, _ lifeSeconds: Int) async throws -> RoomID {
+        var token = [UInt8](repeating: 7, count: 32)
+        for index in 0..<3 { token[index] = UInt8(truncatingIfNeeded: number >> (16 - 8 * index)) }
+        let code = Array("code-\(number)".utf8)
+        let made = try await broker.create(
+            CreateRoom(
+                joinid: code, lifeSeconds: lifeSeconds, codeLifeSeconds: lifeSeconds, client: Facts.creator,
+                token: try Secret(copying: token.span), environment: nil), from: .v4(0xc633_6401, port: 9))
+        _ = try await broker.accept(
+            AcceptRoom(joinid: code, client: Facts.joiner, token: nil, environment: nil), from: .v4(0xc633_6401, port: 9))
+        return made.room
+    }
+
+    private func caller(_ room: Int, _ client: [UInt8]) -> Caller { Caller(room: rooms[room], client: client, member: nil) }
+
+    func close(_ room: Int) async throws { _ = try await simulated.run?.broker.close(rooms[room]) }
+
+    func withdraw(_ room: Int) async throws {
+        _ = try await simulated.run?.broker.withdrawToken(caller(room, Facts.creator))
+    }
+
+    /// The first side says that it is there.
+    func come(_ room: Int) async throws {
+        _ = try await simulated.run?.broker.report(caller(room, Facts.creator), leaving: false)
+    }
+
+    var jobs: [JobRecord] { get async throws { try await simulated.run?.store.jobs() ?? [] } }
+
+    /// The second side comes, and the first is knocked at.
+    func knock(_ room: Int) async throws -> Delivery? {
+        let now = machine.wall
+        let delivery = try await simulated.run?.broker.report(caller(room, Facts.joiner), leaving: false)
+        if delivery == .queued { record.knocked(room, at: now) }
+        return delivery
+    }
+
+    /// So many at one moment, each in a room of its own; all must be queued.
+    func knock(_ rooms: [Int]) async throws -> Bool {
+        let knocks = rooms.map { room in Task(executorPreference: loop) { try await self.knock(room) } }
+        var queued = true
+        for knock in knocks where try await knock.value != .queued { queued = false }
+        return queued
+    }
+
+    /// Asks how a room stands at `time`; how many pushes had been sent when the answer came.
+    func ask(_ room: Int, at time: UInt64) -> Task<Int, any Error> {
+        let wait = time - machine.wall
+        let id = rooms[room]
+        return Task(executorPreference: loop) {
+            try await self.loop.sleep(wait)
+            _ = try await self.simulated.run?.broker.status(id)
+            return self.sightings.count
+        }
+    }
+
+    /// Lets time pass until `time`, unix ms.
+    func advance(to time: UInt64) async { await simulated.advance(time - min(time, machine.wall)) }
+}
