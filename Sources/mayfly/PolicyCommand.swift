@@ -10,7 +10,7 @@ enum PolicyCommand {
                 usage: mayfly policy lint FILE...
                        mayfly policy show [FILE|NAME]
                   lint   every reason why a policy would be refused; exit 1 if there is one
-                  show   limits, pushes, and the probability of guessing a join code; default: rooms
+                  show   limits, pushes, what their time tells, and the probability of guessing a join code; default: rooms
                 """)
         }
         let configuration = try Configuration(words, environment: Environment.all, keys: [.policy])

@@ -75,6 +75,12 @@ struct ServiceSettings {
             throw CheckFailed(
                 "mayfly: the policy \(policy.name) has no template \(Broker.template) without fields, which rooms send")
         }
+        let slot = knock.timing.slotMs
+        if slot > 0, seconds * 1_000 % slot != 0 {
+            Terminal.log(
+                "warning: the log's windows of \(seconds) s cut the slots of \(slot / 1_000) s in which pushes leave: with Apple's records, the log tells more about when people knocked. Make --resolution a whole multiple"
+            )
+        }
         witnesses = try WitnessSettings(configuration)
         topic = try configuration.required(.apnsBundleID)
         environment = try Self.environment(configuration)
