@@ -1,7 +1,8 @@
 import Linux
 
-/// Writes one JSON object in the order it is told, as bytes. They may hold a secret, so that no copy of them is left behind on growth.
-struct JSONWriter {
+/// Writes one JSON object in the order it is told, as bytes. They may hold a secret, so that no copy of them is left behind, neither on
+/// growth nor with a copy of the writer.
+struct JSONWriter: ~Copyable {
     private(set) var bytes: [UInt8] = []
 
     init() {
