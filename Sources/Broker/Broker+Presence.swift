@@ -14,7 +14,7 @@ extension Broker {
         guard isOpen() else { return nil }
         let now = time.now
         let peer = Self.peer(of: slot)
-        let place = SocketRegister.Place(caller: caller, room: record.room, slot: slot)
+        let place = SocketRegister.Place(room: record.room, slot: slot)
         if sockets.add(socket, place) { watchEnd(of: record, caller.room) }
         // Together with the register, so that `leave` always takes back exactly what was added.
         let wasAway = presence.arrive(record.room, slot, now: now)

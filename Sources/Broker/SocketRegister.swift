@@ -1,10 +1,8 @@
 import EventLoop
-import Sealing
 
-/// Which sockets are in which room. A room id is held here, in locked memory, only while one of its sockets is open.
+/// Which sockets are in which room. No secret is held here.
 struct SocketRegister {
     struct Place {
-        let caller: Caller
         let room: [UInt8]
         let slot: UInt8
     }
