@@ -28,6 +28,7 @@ static inline int mayfly_prctl(int option, unsigned long argument) { return prct
 static inline int mayfly_exit_status(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 static inline char **mayfly_environment(void) { return __environ; }
 static inline void mayfly_name_thread(const char *name) { prctl(PR_SET_NAME, name, 0, 0, 0); }
+static inline void mayfly_default_signal(int number) { signal(number, SIG_DFL); }
 static inline void mayfly_ignore_signal(int number) { signal(number, SIG_IGN); }
 static inline int mayfly_exchange(const char *path, const char *other) { return renameat2(AT_FDCWD, path, AT_FDCWD, other, 2 /* RENAME_EXCHANGE */); }
 // glibc's `statx` and the kernel's `struct statx` can't both be declared. -1: errno tells why.

@@ -6,8 +6,13 @@ public enum ProcessControl {
     public static var id: Int32 { getpid() }
     public static var parent: Int32 { getppid() }
 
-    /// No core dumps, and no other process of the same user may read this one's memory.
-    public static func forbidCoreDumps() throws(Errno) {
+    /// Keeps memory from getting out: no core dumps, no other process of the same user may read it, and a crash prints none of it. Where
+    /// someone takes a core all the same, no mapping is part of it as far as the kernel and gdb are asked for one.
+    public static func keepMemoryPrivate() throws(Errno) {
+        // Swift's runtime would start a program that reads all memory and prints registers and what they point at.
+        for signal in [SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV] { mayfly_default_signal(signal) }
+        // While the file is ours: it is root's once the process can't be dumped. A kernel may have been built without it.
+        try? File.write("/proc/self/coredump_filter", [UInt8(ascii: "0")].span, mode: 0o600)
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         guard unsafe setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none) == 0 else { throw .last("setrlimit") }
         guard mayfly_prctl(PR_SET_DUMPABLE, 0) == 0 else { throw .last("prctl") }

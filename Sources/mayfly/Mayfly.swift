@@ -7,6 +7,13 @@ struct Mayfly {
     static let version = "0.1.0"
 
     static func main() {
+        // Before any command reads a key.
+        do throws(Errno) {
+            try ProcessControl.keepMemoryPrivate()
+        } catch {
+            Terminal.error("mayfly: the system does not let this process keep its memory to itself: \(error)")
+            Terminal.exit(1)
+        }
         let words = Array(CommandLine.arguments.dropFirst())
         // On the main thread and before any other exists, so that all of them leave these signals to the loop that waits for them.
         if ["serve", "demo", "apns-simulator"].contains(words.first) || words.starts(with: ["bench", "engine"]) {

@@ -39,7 +39,6 @@ final class Service: Sendable {
     /// Starts everything; purges and ratchets what is late first, and listens last.
     /// - Throws: what stands in the way, for people; nothing is left running then.
     static func start(_ settings: ServiceSettings) async throws -> Service {
-        try ProcessControl.forbidCoreDumps()
         try Arena.shared.prepare()
         let parts = try await prepare(settings)
         do {

@@ -24,7 +24,6 @@ enum SimulatorCommand {
             words, environment: Environment.all, keys: keys, switches: ["with-parent"], shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("apns-simulator takes flags only") }
         if configuration.switches.contains("with-parent") { try ProcessControl.dieWithParent(.kill) }
-        try ProcessControl.forbidCoreDumps()
 
         let control = try configuration.address(.apnsSimulatorControl, default: "127.0.0.1:8790")
         guard control.isLoopback else {
