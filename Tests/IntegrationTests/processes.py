@@ -143,6 +143,7 @@ class Process:
 
     ready_within = 15.0
     prefix = ()  # a command that starts the binary in its own place
+    binary = BINARY
 
     def __init__(self, state, name):
         self.state, self.name, self.child, self.starts = state, name, None, 0
@@ -158,7 +159,7 @@ class Process:
         base = self.state.prints / f"{self.name}-{id(self)}-{self.starts}"
         with open(f"{base}.out", "wb") as out, open(f"{base}.err", "wb") as err:
             self.child = subprocess.Popen(
-                [*self.prefix, BINARY, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                [*self.prefix, self.binary, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env=clean_environment(**environment, **shifted(clock_offset)))
         self.out, self.err = Path(f"{base}.out"), Path(f"{base}.err")
         if wait:

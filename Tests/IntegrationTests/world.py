@@ -5,16 +5,17 @@ from processes import Broker, Simulator, State
 
 
 class World:
-    """A state folder, its broker and its simulator."""
+    """A state folder, its broker and its simulator. `binary`, `prefix` and `environment` are the broker's."""
 
-    def __init__(self, apns=True, **broker):
+    def __init__(self, apns=True, binary=None, prefix=(), environment={}, **broker):
         self.state = State()
         self.simulator = Simulator(self.state)
         self.broker = Broker(self.state, self.simulator.port, **broker)
+        self.broker.binary, self.broker.prefix = binary or self.broker.binary, prefix
         try:
             if apns:
                 self.simulator.start()
-            self.broker.start()
+            self.broker.start(**environment)
         except BaseException:
             self.close()
             raise

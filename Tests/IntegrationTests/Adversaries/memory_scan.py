@@ -1,0 +1,266 @@
+"""Reads the whole memory of a process, or a core of it, and finds what is left of known secrets there, in every form."""
+
+import base64
+import ctypes
+import os
+import signal
+import struct
+import subprocess
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
+
+PT_LOAD, PT_NOTE = 1, 4
+
+# A shorter piece of a raw, hexadecimal, ... form says too little, and is met by chance.
+LEAST = {"raw": 10, "text": 14, "hex": 16, "HEX": 16, "base64": 14, "huffman": 10, "masked": 12}
+
+_library = None
+
+
+def library():
+    global _library
+    if _library is None:
+        folder = Path(tempfile.mkdtemp(prefix="mayfly-scan-"))
+        target = folder / "memory_scan.so"
+        source = Path(__file__).with_suffix(".c")
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", target, source], check=True)
+        _library = ctypes.CDLL(str(target))
+        _library.search_make.restype = ctypes.c_void_p
+        _library.search_make.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
+        _library.search_run.restype = ctypes.c_uint32
+        _library.search_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32]
+        _library.search_free.argtypes = [ctypes.c_void_p]
+        _library.fold.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
+    return _library
+
+
+def base64_forms(secret):
+    """At each of the three offsets, without the characters that neighbours share; both alphabets."""
+    for offset in range(3):
+        padded = bytes(offset) + secret
+        text = base64.b64encode(padded[:len(padded) - len(padded) % 3])[(0, 2, 3)[offset]:]
+        yield text
+        if (url := text.translate(bytes.maketrans(b"+/", b"-_"))) != text:
+            yield url
+
+
+def huffman_forms(text):
+    """HPACK's code (RFC 7541 appendix B) at each place in a byte where it may begin, without the bits that neighbours share."""
+    bits = length = 0
+    for byte in text:
+        bits = bits << REQUEST_CODES_LENGTH[byte] | REQUEST_CODES[byte]
+        length += REQUEST_CODES_LENGTH[byte]
+    for skipped in range(8):
+        whole = (length - skipped) // 8
+        yield (bits >> (length - skipped - whole * 8) & (1 << whole * 8) - 1).to_bytes(whole, "big")
+
+
+def forms(secret):
+    """(name, bytes) of each form of a secret: of its bytes, if it has any, and of the text it travels as."""
+    yield "text", secret.text
+    if secret.value is not None:
+        yield "raw", secret.value
+    for value in filter(None, (secret.value, secret.text)):
+        for name, form in (("hex", value.hex().encode()), ("HEX", value.hex().upper().encode())):
+            if form != secret.text:
+                yield name, form
+        yield from (("base64", form) for form in base64_forms(value) if form not in secret.text)
+    yield from (("huffman", form) for form in huffman_forms(secret.text))
+
+
+@dataclass(frozen=True)
+class Secret:
+    """`value`: its bytes, or None for what is only text; `text`: as it travels; `turn`: in which of the load's stories."""
+
+    kind: str
+    value: bytes | None
+    text: bytes
+    turn: object = None
+
+
+@dataclass(frozen=True)
+class Mapping:
+    start: int
+    end: int
+    kind: str
+    readable: bool = True
+
+
+@dataclass(frozen=True)
+class Find:
+    """A piece of a secret; `around` is what stands beside it, with everything that could be one blotted out."""
+
+    secret: Secret
+    form: str
+    mapping: Mapping
+    address: int
+    length: int
+    around: str = ""
+
+    def __str__(self):
+        return f"{self.secret.kind} as {self.form}, {self.length} bytes in the {self.mapping.kind} at {self.address:#x}: {self.around}"
+
+
+class Search:
+    """Secrets to look for."""
+
+    def __init__(self, secrets):
+        self.secrets, self.forms, pieces = list(secrets), [], []
+        for secret in self.secrets:
+            for name, form in forms(secret):
+                if len(form) >= LEAST[name]:
+                    self.forms.append((secret, name))
+                    pieces.append((form, LEAST[name]))
+        self.plain = _Table(pieces)
+        # A WebSocket's mask, four bytes over and over, falls out where each byte meets the one four places on.
+        self.masked = _Table([(xor4(secret.text), LEAST["masked"]) for secret in self.secrets])
+
+    def in_block(self, data, mapping, base):
+        """Finds in one block; `base` is the address of its first byte."""
+        def find(secret, form, start, length):
+            return Find(secret, form, mapping, base + start, length, neighbours(data, start, length))
+        found = [find(*self.forms[form], start, length) for start, form, length in self.plain.run(data)]
+        known = [(one.address - 4, one.address + one.length) for one in found]
+        for start, form, length in self.masked.run(xor4(data)):
+            if not any(low <= base + start < high for low, high in known):
+                found.append(find(self.secrets[form], "masked", start, length + 4))
+        return found
+
+    def in_image(self, image):
+        """Finds in what `memory_of` or `core_of` gave."""
+        return [find for mapping, start, data in image for find in self.in_block(data, mapping, start)]
+
+
+class _Table:
+    def __init__(self, pieces):
+        self.bytes = b"".join(form for form, _ in pieces) or b"\0"
+        table, start = bytearray(), 0
+        for form, least in pieces:
+            table += struct.pack("=QII", start, len(form), least)
+            start += len(form)
+        self.table = bytes(table)
+        self.handle = library().search_make(self.bytes, self.table, len(pieces))
+
+    def __del__(self):
+        library().search_free(self.handle)
+
+    def run(self, data):
+        room = 10_000
+        hits = ctypes.create_string_buffer(24 * room)
+        buffer = data if isinstance(data, bytes) else bytes(data)
+        count = library().search_run(self.handle, buffer, len(buffer), hits, room)
+        for number in range(min(count, room)):
+            start, form, _, length, _ = struct.unpack_from("=QIIII", hits, 24 * number)
+            yield start, form, length
+
+
+def xor4(data):
+    """Each byte with the one four places on."""
+    folded = ctypes.create_string_buffer(max(0, len(data) - 4))
+    library().fold(data, len(data), folded)
+    return folded.raw
+
+
+def neighbours(data, start, length, reach=48):
+    """What stands before and after a piece, as text: long runs of what a secret is written with become dots."""
+    def shown(part):
+        text, run = "", ""
+        for byte in [*part, None]:
+            character = chr(byte) if byte is not None else ""
+            if byte is not None and byte < 128 and (character.isalnum() or character in "-_+/"):
+                run += character
+                continue
+            text += run if len(run) <= 14 else f"<{len(run)}>"
+            run = ""
+            if byte is not None:
+                text += character if 32 <= byte < 127 else "."
+        return text
+    return f"{shown(data[max(0, start - reach):start])}[{length}]{shown(data[start + length:start + length + reach])}"
+
+
+def memory_of(pid):
+    """All that a process has mapped and may read, as one moment has it: (mapping, address, bytes)."""
+    assert os.geteuid() == 0, "NOT TESTED: reading a broker's memory needs root, since the broker forbids it to its own user"
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            return [(mapping, start, data) for mapping in mappings(pid) if mapping.readable for start, data in _blocks(memory, mapping)]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _blocks(memory, mapping):
+    start = mapping.start
+    while start < mapping.end:
+        try:
+            memory.seek(start)
+            data = memory.read(mapping.end - start)
+        except OSError:
+            # Behind the end of a mapped file, or a page of the kernel's own.
+            return
+        if not data:
+            return
+        yield start, data
+        start += len(data)
+
+
+def core_of(path, maps=()):
+    """What is in a core file, in the same form; `registers` are its notes. Mappings get the names that they have in `maps`."""
+    core, image = Path(path).read_bytes(), []
+    for kind, offset, address, size in segments(core):
+        data = core[offset:offset + size]
+        # Most of it is memory that was reserved and never touched.
+        if kind == PT_LOAD and data != bytes(size):
+            home = next((m for m in maps if m.start <= address < m.end), Mapping(address, address + size, "core"))
+            image.append((home, address, data))
+        elif kind == PT_NOTE:
+            image.append((Mapping(0, size, "registers"), 0, data))
+    return image
+
+
+def size_of(image):
+    return sum(len(data) for _, _, data in image)
+
+
+def mappings(pid):
+    """What a process has mapped, by what it is: arena (locked and kept out of cores), heap, stack, anonymous, a file's name."""
+    found, current = [], None
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            start, end = (int(part, 16) for part in words[0].split("-"))
+            current = (start, end, words[1], words[5] if len(words) > 5 else "")
+        elif words[0] == "VmFlags:":
+            start, end, rights, name = current
+            if {"lo", "dd"} <= set(words[1:]):
+                kind = "arena"
+            elif name.startswith("["):
+                kind = name.strip("[]")
+            else:
+                kind = Path(name).name if name else "anonymous"
+            found.append(Mapping(start, end, kind, "r" in rights and kind not in ("vvar", "vsyscall")))
+    return found
+
+
+def segments(core):
+    """(type, offset, address, size) of an ELF file's program headers."""
+    offset, = struct.unpack_from("<Q", core, 32)
+    size, count = struct.unpack_from("<HH", core, 54)
+    for number in range(count):
+        kind, _, start, address, _, length = struct.unpack_from("<IIQQQQ", core, offset + number * size)
+        yield kind, start, address, length
+
+
+def summary(found):
+    """A line for each kind of find, with how many."""
+    counts = Counter((find.secret.kind, find.form, find.mapping.kind) for find in found)
+    return [f"{count} x {secret} as {form} in the {place}" for (secret, form, place), count in sorted(counts.items())]
+
+
+def told(found, shown=20):
+    """Finds as a failed test shows them: how many of each kind, and where the first ones lie."""
+    return "\n".join([f"{len(found)} copies", *summary(found), *map(str, found[:shown])])

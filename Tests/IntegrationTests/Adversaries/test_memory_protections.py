@@ -1,0 +1,206 @@
+"""What keeps the broker's memory to itself: no core, nobody of the same user, locked memory. And each protection switched off once, by a
+preloaded library (`protections_off.c`): then the thief finds something."""
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+import table
+from memory_load import Load
+from memory_scan import Search, core_of, mappings, memory_of, size_of, told
+from processes import eventually
+from test_memory import POLICY, RELEASE, Loaded, outside_the_arena
+from world import World
+
+HERE = Path(__file__).resolve().parent
+# The same user without any capability: what a broker's neighbour is, wherever the tests' files lie.
+POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
+
+
+@pytest.fixture(scope="session")
+def switch():
+    """Environment of a process with these protections off."""
+    with tempfile.TemporaryDirectory(prefix="mayfly-off-") as folder:
+        library = Path(folder) / "protections_off.so"
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, HERE / "protections_off.c", "-ldl"], check=True)
+        yield lambda *names: {"LD_PRELOAD": library, "TEST_OFF": ",".join(names)} if names else {}
+
+
+def shell(line):
+    """Starts a broker after a line of shell."""
+    return "bash", "-c", f'{line}; exec "$@"', "bash"
+
+
+class Rooms:
+    """A broker with a few sockets open in their rooms, and nothing else to do."""
+
+    def __init__(self, prefix=(), environment={}):
+        self.world = World(policy=POLICY, binary=RELEASE, environment=environment, prefix=prefix)
+        try:
+            self.load = Load(self.world.broker.port, rate=200, seconds=0.5, connections=2, kept_sockets=5).start().finish()
+            self.rooms = [secret for secret in self.load.secrets if secret.kind == "room id" and secret.turn.socket]
+            assert self.rooms
+            time.sleep(0.2)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self):
+        return self.world.broker.child.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.load.close()
+        self.world.close()
+
+    def in_core(self, folder, *settings):
+        """A core as gdb takes it, with these settings of its own: the image, and which open rooms' ids are in it."""
+        path = folder / "core"
+        options = [part for setting in ("auto-solib-add off", *settings) for part in ("-iex", f"set {setting}")]
+        done = subprocess.run(
+            ["gdb", "-nx", "-batch", *options, "-p", str(self.pid), "-ex", f"gcore {path}"], capture_output=True, text=True, timeout=60)
+        assert path.exists(), f"gdb took no core: {done.stdout[-500:]}{done.stderr[-500:]}"
+        image = core_of(path, mappings(self.pid))
+        path.unlink()
+        return image, Search(self.rooms).in_image(image)
+
+
+def test_a_core_against_its_will_has_nothing(tmp_path):
+    """As gdb takes one with sockets open: as the broker asks for it, with all but what is kept out of cores, and without any regard."""
+    with Rooms() as broker:
+        asked, nothing = broker.in_core(tmp_path)
+        assert nothing == [], told(nothing)
+        unfiltered, nothing = broker.in_core(tmp_path, "use-coredump-filter off")
+        assert nothing == [], told(nothing)
+        everything, found = broker.in_core(tmp_path, "use-coredump-filter off", "dump-excluded-mappings on")
+        assert size_of(asked) < 1 << 20 < size_of(unfiltered) < size_of(everything)
+        assert outside_the_arena(found) == [], told(found)
+        assert {find.secret for find in found} == set(broker.rooms)
+        rooms = len(broker.rooms)
+    table.record(
+        "a core against the broker's will",
+        f"gdb's, {rooms} sockets open: {size_of(asked) >> 10} KiB as the broker asks for, {size_of(unfiltered) >> 20} MiB with all but the "
+        "locked memory, then with that", f"nothing; nothing; the {rooms} room ids", "nothing, but to root")
+
+
+def test_without_madvise_the_core_has_the_rooms(tmp_path, switch):
+    with Rooms(environment=switch("madvise")) as broker:
+        _, found = broker.in_core(tmp_path, "use-coredump-filter off")
+        assert {find.secret for find in found} == set(broker.rooms)
+
+
+def test_without_its_filter_the_core_has_memory(tmp_path, switch):
+    with Rooms(environment=switch("coredump_filter")) as broker:
+        image, _ = broker.in_core(tmp_path)
+        assert size_of(image) > 1 << 20
+
+
+@pytest.fixture
+def cores_allowed():
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    yield
+    resource.setrlimit(resource.RLIMIT_CORE, before)
+
+
+@pytest.mark.parametrize("off", [(), ("setrlimit",), ("prctl",), ("prctl", "setrlimit")], ids=lambda off: "and".join(off) or "none")
+def test_a_crash_leaves_no_core(off, switch, tmp_path, cores_allowed):
+    """Each of the two is enough by itself; with both off the kernel takes one, which shows that it would."""
+    with World(binary=RELEASE, apns=False, environment=switch(*off), prefix=shell(f"cd {tmp_path}")) as world:
+        world.broker.child.send_signal(signal.SIGSEGV)
+        end = os.waitid(os.P_PID, world.broker.child.pid, os.WEXITED | os.WNOWAIT)
+    expected = os.CLD_DUMPED if len(off) == 2 else os.CLD_KILLED
+    assert (end.si_code, end.si_status) == (expected, signal.SIGSEGV), f"kernel.core_pattern={Path('/proc/sys/kernel/core_pattern').read_text()}"
+
+
+@pytest.mark.parametrize("off", [(), ("signal",)], ids=lambda off: "and".join(off) or "none")
+def test_a_crash_prints_nothing_of_its_memory(off, switch):
+    """Swift's runtime would, on its own: registers, and what they point at."""
+    with World(binary=RELEASE, apns=False, environment=switch(*off)) as world:
+        before = world.broker.printed()
+        world.broker.child.send_signal(signal.SIGSEGV)
+        if off:
+            eventually(lambda: "Registers:" in world.broker.printed(), 20, what="a backtrace")
+        else:
+            assert world.broker.child.wait(5) == -signal.SIGSEGV
+            assert world.broker.printed() == before
+            table.record("who reads the broker's output", "what it prints when it crashes", "nothing", "nothing")
+
+
+def attempts(pid, address):
+    """What a process of the same user achieves, by the way it takes."""
+    done = subprocess.run(
+        [*POWERLESS, sys.executable, HERE / "same_user.py", str(pid), str(address)], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("off", [(), ("prctl",)], ids=lambda off: "and".join(off) or "none")
+def test_a_process_of_the_same_user_reads_nothing(off, switch):
+    prefix = (*shell("ulimit -l 65536"), *POWERLESS)
+    with Rooms(prefix=prefix, environment=switch(*off)) as broker:
+        status = Path(f"/proc/{broker.pid}/status").read_text()
+        assert re.search(r"CapEff:\s+0+\n", status), status
+        found = Search(broker.rooms).in_image(memory_of(broker.pid))
+        achieved = attempts(broker.pid, found[0].address)
+        assert set(achieved) == {"ptrace", "process_vm_readv", "/proc/PID/mem", "/proc/PID/maps", "/proc/PID/environ", "/proc/PID/fd"}
+        if off:
+            # The way the kernel gives it to any debugger, and with it the room id.
+            assert all(result.startswith("read ") for result in achieved.values()), achieved
+            assert achieved["/proc/PID/mem"] == achieved["process_vm_readv"] == "read " + found[0].secret.value[:16].hex()
+        else:
+            assert not any(result.startswith("read ") for result in achieved.values()), achieved
+            table.record(
+                "a process of the same user", ", ".join(achieved), "nothing: " + ", ".join(sorted(set(achieved.values()))), "nothing")
+
+
+def test_secrets_are_in_locked_memory(switch):
+    """Locked, kept out of cores, between pages that nobody can touch. Where memory can't be locked, no start."""
+    with Rooms() as broker:
+        arenas = [mapping for mapping in mappings(broker.pid) if mapping.kind == "arena"]
+        assert sum(mapping.end - mapping.start for mapping in arenas) >= 64 << 10
+        found = Search(broker.rooms).in_image(memory_of(broker.pid))
+        assert {find.mapping.kind for find in found} == {"arena"}
+    for off in ((), ("mlock",)):
+        prefix = (*shell("ulimit -l 0"), *POWERLESS)
+        try:
+            world = World(binary=RELEASE, apns=False, environment=switch(*off), prefix=prefix)
+        except AssertionError as failure:
+            assert not off and "refuses to lock memory" in str(failure), failure
+        else:
+            world.close()
+            assert off, "it started without locked memory"
+
+
+EVERYTHING = {"token", "room id", "member secret", "join code", "client id"}
+
+
+@pytest.mark.parametrize("off, tls, where, kinds", [
+    # Freed memory, and the bytes of requests and answers before they are freed.
+    ("explicit_bzero", False, "anonymous", EVERYTHING),
+    # Slots of the arena when they are given back.
+    ("sodium_memzero", False, "arena", {"token", "room id", "member secret"}),
+    # Records that OpenSSL has decrypted.
+    ("OPENSSL_cleanse", True, "anonymous", {"token", "join code", "client id"}),
+])
+def test_with_a_wipe_off_they_are_found(off, tls, where, kinds, switch, tmp_path):
+    loaded = Loaded(tmp_path, tls, seconds=0.8, rate=300, environment=switch(off))
+    loaded.close()
+    found = [find for find in loaded.search().in_image(loaded.end) if find.mapping.kind == where and find.secret.turn.socket is None]
+    assert {find.secret.kind for find in found} >= kinds, told(found)
