@@ -11,7 +11,7 @@ extension Broker {
     public static let template = "peer_waiting"
 
     /// Asks for a push to the side in `slot`, unless it is there. When this returns `queued` the push is durable.
-    func knock(from caller: Caller, _ record: RoomRecord, at slot: UInt8) async throws(BrokerError) -> Delivery {
+    func knock(in roomID: RoomID, _ record: RoomRecord, at slot: UInt8) async throws(BrokerError) -> Delivery {
         var room = record
         for _ in 0..<3 {
             let now = time.now
@@ -22,8 +22,8 @@ extension Broker {
             guard let ref = room[slot]?.ref else { return .noToken }
             let expires = room.expires
             let token = try await stored { () throws(StoreError) in try await self.store.token(ref, expires: expires) }
-            if let token, let delivery = try await queue(token, room: caller.room, now: now) { return delivery }
-            guard let again = try await live(keys.roomIndex(caller.room)) else { throw .roomNotFound }
+            if let token, let delivery = try await queue(token, room: roomID, now: now) { return delivery }
+            guard let again = try await live(keys.roomIndex(roomID)) else { throw .roomNotFound }
             room = again
         }
         return .noToken

@@ -26,7 +26,7 @@ extension Broker {
         guard sockets[socket] != nil else { return nil }
         if wasAway { await tell(record.room, slot: peer, .peerJoined) }
         let present = presence.isPresent(record.room, peer, now: now)
-        return (record.expires, present, try await knockOrLookAgain(from: caller, record, at: peer))
+        return (record.expires, present, try await knockOrLookAgain(in: caller.room, record, at: peer))
     }
 
     /// A socket is gone.
@@ -54,7 +54,7 @@ extension Broker {
         presence.hold(record.room, slot, now: now)
         watchLapse(record.room, slot)
         if away { await tell(record.room, slot: peer, .peerJoined) }
-        return try await knockOrLookAgain(from: caller, record, at: peer)
+        return try await knockOrLookAgain(in: caller.room, record, at: peer)
     }
 
     /// Looks again when the room's end has come: its sockets are told, unless it was accepted meanwhile and goes on.
@@ -101,7 +101,7 @@ extension Broker {
 
     /// A peer who left a moment ago counts as present. If it does not come back while the caller is there, it is knocked at when
     /// that moment is over.
-    private func knockOrLookAgain(from caller: Caller, _ record: RoomRecord, at peer: UInt8) async throws(BrokerError) -> Delivery
+    private func knockOrLookAgain(in room: RoomID, _ record: RoomRecord, at peer: UInt8) async throws(BrokerError) -> Delivery
     {
         let now = time.now
         if let graceEnd = presence.graceEnd(record.room, peer, now: now), graceEnd <= now + policy.limits.peerGraceMs {
@@ -110,12 +110,12 @@ extension Broker {
                 self.assumeIsolated { broker in
                     guard broker.presence.isHere(record.room, own, now: broker.time.now) else { return }
                     _ = Task(executorPreference: broker.loop) {
-                        guard let again = try? await broker.live(broker.keys.roomIndex(caller.room)) else { return }
-                        _ = try? await broker.knock(from: caller, again, at: peer)
+                        guard let again = try? await broker.live(broker.keys.roomIndex(room)) else { return }
+                        _ = try? await broker.knock(in: room, again, at: peer)
                     }
                 }
             }
         }
-        return try await knock(from: caller, record, at: peer)
+        return try await knock(in: room, record, at: peer)
     }
 }
