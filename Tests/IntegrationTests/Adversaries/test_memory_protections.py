@@ -99,16 +99,11 @@ def test_a_core_against_its_will_has_nothing(tmp_path):
         "locked memory, then with that", f"nothing; nothing; the {rooms} room ids", "nothing, but to root")
 
 
-def test_without_madvise_the_core_has_the_rooms(tmp_path, switch):
-    with Rooms(environment=switch("madvise")) as broker:
-        _, found = broker.in_core(tmp_path, "use-coredump-filter off")
-        assert {find.secret for find in found} == set(broker.rooms)
-
-
-def test_without_its_filter_the_core_has_memory(tmp_path, switch):
-    with Rooms(environment=switch("coredump_filter")) as broker:
-        image, _ = broker.in_core(tmp_path)
+def test_a_core_without_these_has_the_rooms(tmp_path, switch):
+    with Rooms(environment=switch("madvise", "coredump_filter")) as broker:
+        image, found = broker.in_core(tmp_path)
         assert size_of(image) > 1 << 20
+        assert {find.secret for find in found} == set(broker.rooms)
 
 
 @pytest.fixture
