@@ -101,8 +101,7 @@ extension Broker {
 
     /// A peer who left a moment ago counts as present. If it does not come back while the caller is there, it is knocked at when
     /// that moment is over.
-    private func knockOrLookAgain(in room: RoomID, _ record: RoomRecord, at peer: UInt8) async throws(BrokerError) -> Delivery
-    {
+    private func knockOrLookAgain(in room: RoomID, _ record: RoomRecord, at peer: UInt8) async throws(BrokerError) -> Delivery {
         let now = time.now
         if let graceEnd = presence.graceEnd(record.room, peer, now: now), graceEnd <= now + policy.limits.peerGraceMs {
             let own = Self.peer(of: peer)

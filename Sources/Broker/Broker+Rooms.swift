@@ -201,9 +201,9 @@ extension Broker {
                 now: time.now),
             let ref = Ref(bytes: sealed.ref.span),
             try await stored({ () throws(StoreError) in
-                try await self.store.replaceToken(room: record.room, slot: slot, token: sealed)
+                try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed)
             })
-        else { throw .roomNotFound }
+        else { throw try await refusal(of: caller) }
         revoke(record[slot]?.ref)
         await sweeper.noteErasure()
         return (ref, record.expires)
@@ -213,9 +213,9 @@ extension Broker {
     public func withdrawToken(_ caller: Caller) async throws(BrokerError) -> Int {
         let (record, slot) = try await authorize(caller)
         let purged = try await stored { () throws(StoreError) in
-            try await self.store.withdrawToken(room: record.room, slot: slot)
+            try await self.store.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)
         }
-        guard let purged else { throw .roomNotFound }
+        guard let purged else { throw try await refusal(of: caller) }
         revoke(record[slot]?.ref)
         metrics.add(.tokensPurged, purged)
         if purged > 0 { await sweeper.noteErasure() }
@@ -239,6 +239,12 @@ extension Broker {
     }
 
     // MARK: Parts
+
+    /// Why what was allowed a moment ago is not any more: the room has gone, or its side has used its secret.
+    private func refusal(of caller: Caller) async throws(BrokerError) -> BrokerError {
+        _ = try await authorize(caller)
+        return .roomNotFound
+    }
 
     /// Which side the caller is.
     func authorize(_ caller: Caller) async throws(BrokerError) -> (room: RoomRecord, slot: UInt8) {

@@ -99,12 +99,12 @@ public final class SQLiteStore: Store {
         try await write { try $0.accept(code, joiner: joiner, token: token, used: used, now: now) }
     }
 
-    public func replaceToken(room: [UInt8], slot: UInt8, token: TokenRecord) async throws(StoreError) -> Bool {
-        try await write { try $0.replaceToken(room: room, slot: slot, token: token) }
+    public func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
+        try await write { try $0.replaceToken(room: room, slot: slot, proven: proven, token: token) }
     }
 
-    public func withdrawToken(room: [UInt8], slot: UInt8) async throws(StoreError) -> Int? {
-        try await write { try $0.withdrawToken(room: room, slot: slot) }
+    public func withdrawToken(room: [UInt8], slot: UInt8, proven: Bool) async throws(StoreError) -> Int? {
+        try await write { try $0.withdrawToken(room: room, slot: slot, proven: proven) }
     }
 
     public func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) -> Bool {

@@ -62,12 +62,13 @@ public protocol Store: Sendable {
         _ code: PendingCode, joiner: SideRecord, token: TokenRecord?, used: UsedCode, now: UInt64
     ) async throws(StoreError) -> AcceptOutcome
     /// Puts a token in a side's place; one that stood there is purged as replaced.
-    /// - Returns: false when the room is gone.
+    /// - Parameter proven: whether the caller has shown the side's member secret.
+    /// - Returns: false when the room is gone, or the side has used its secret meanwhile and the caller has not shown it.
     func replaceToken(
-        room: [UInt8], slot: UInt8, token: TokenRecord
+        room: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord
     ) async throws(StoreError) -> Bool
-    /// - Returns: how many tokens were purged, or nil when the room is gone.
-    func withdrawToken(room: [UInt8], slot: UInt8) async throws(StoreError) -> Int?
+    /// - Returns: how many tokens were purged, or nil where `replaceToken` gives false.
+    func withdrawToken(room: [UInt8], slot: UInt8, proven: Bool) async throws(StoreError) -> Int?
     /// Remembers that a side has used its member secret.
     /// - Returns: false when the room is gone.
     func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) -> Bool

@@ -131,17 +131,19 @@ extension Tables {
         return .accepted
     }
 
-    func replaceToken(room index: [UInt8], slot: UInt8, token: TokenRecord) throws -> Bool {
+    func replaceToken(room index: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) throws -> Bool {
         try refuseWhenLedgerIsBehind()
-        guard let room = try room(index), room.expires == token.expires, let side = room[slot] else { return false }
+        guard let room = try room(index), room.expires == token.expires, let side = room[slot], proven || !side.proven else {
+            return false
+        }
         if let old = side.ref { try purge(old, expires: room.expires, cause: .replaced) }
         try insert(token)
         try setRef(token.ref, room: room, slot: slot)
         return true
     }
 
-    func withdrawToken(room index: [UInt8], slot: UInt8) throws -> Int? {
-        guard let room = try room(index), let side = room[slot] else { return nil }
+    func withdrawToken(room index: [UInt8], slot: UInt8, proven: Bool) throws -> Int? {
+        guard let room = try room(index), let side = room[slot], proven || !side.proven else { return nil }
         guard let ref = side.ref else { return 0 }
         try setRef(nil, room: room, slot: slot)
         return try purge(ref, expires: room.expires, cause: .deleted) ? 1 : 0

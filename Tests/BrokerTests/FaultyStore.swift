@@ -184,13 +184,15 @@ extension FaultyStore {
             try await inner.accept(code, joiner: joiner, token: token, used: used, now: now)
         }
     }
-    func replaceToken(room: [UInt8], slot: UInt8, token: TokenRecord) async throws(StoreError) -> Bool {
+    func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
         try await perform(.replaceToken) { () throws(StoreError) in
-            try await inner.replaceToken(room: room, slot: slot, token: token)
+            try await inner.replaceToken(room: room, slot: slot, proven: proven, token: token)
         }
     }
-    func withdrawToken(room: [UInt8], slot: UInt8) async throws(StoreError) -> Int? {
-        try await perform(.withdrawToken) { () throws(StoreError) in try await inner.withdrawToken(room: room, slot: slot) }
+    func withdrawToken(room: [UInt8], slot: UInt8, proven: Bool) async throws(StoreError) -> Int? {
+        try await perform(.withdrawToken) { () throws(StoreError) in
+            try await inner.withdrawToken(room: room, slot: slot, proven: proven)
+        }
     }
     func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) -> Bool {
         try await perform(.markProven) { () throws(StoreError) in try await inner.markProven(room: room, slot: slot) }

@@ -116,18 +116,30 @@ import Testing
         try await fixture.close()
     }
 
+    /// Who was let in with a client id alone may come too late for it.
+    @Test func aSideThatUsedItsSecretIsReplacedByNobodyWithoutIt() async throws {
+        let fixture = try Fixture()
+        let (room, _, old) = try await fixture.create(1)
+        let (first, second) = (fixture.token(60, room: room), fixture.token(61, room: room))
+        #expect(try await fixture.store.replaceToken(room: room.room, slot: 1, proven: false, token: first))
+        #expect(try await fixture.store.markProven(room: room.room, slot: 1))
+        #expect(try await fixture.store.replaceToken(room: room.room, slot: 1, proven: false, token: second) == false)
+        #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1, proven: false) == nil)
+        #expect(try await fixture.store.token(first.ref, expires: old.expires) != nil)
+        #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1, proven: true) == 1)
+    }
+
     @Test func replacingAndWithdrawingPurgeOnce() async throws {
         let fixture = try Fixture()
         let (room, _, old) = try await fixture.create(1)
         let new = fixture.token(60, room: room)
-        #expect(try await fixture.store.replaceToken(room: room.room, slot: 1, token: new))
+        #expect(try await fixture.store.replaceToken(room: room.room, slot: 1, proven: true, token: new))
         #expect(try await fixture.store.token(old.ref, expires: old.expires) == nil)
-        #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1) == 1)
-        #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1) == 0)
-        #expect(try await fixture.store.withdrawToken(room: Fixture.blob(99), slot: 1) == nil)
-        #expect(
-            try await fixture.store.replaceToken(room: room.room, slot: 2, token: fixture.token(61, room: room, slot: 2)) == false
-        )
+        #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1, proven: true) == 1)
+        #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1, proven: true) == 0)
+        #expect(try await fixture.store.withdrawToken(room: Fixture.blob(99), slot: 1, proven: true) == nil)
+        let second = fixture.token(61, room: room, slot: 2)
+        #expect(try await fixture.store.replaceToken(room: room.room, slot: 2, proven: true, token: second) == false)
         let text = try await fixture.entries().joined()
         #expect(text.contains("\"cause\":\"replaced\"") && text.contains("\"cause\":\"deleted\""))
         #expect(try await fixture.ops().count(where: { $0 == "token.purged" }) == 2)
@@ -215,7 +227,7 @@ import Testing
         let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
         #expect(try await fixture.store.knock(job, throttle: 30_000, now: fixture.clock.now) == .queued)
         let new = fixture.token(60, room: room)
-        #expect(try await fixture.store.replaceToken(room: room.room, slot: 1, token: new))
+        #expect(try await fixture.store.replaceToken(room: room.room, slot: 1, proven: true, token: new))
         try await fixture.store.finish(job, JobOutcome(status: 410, reason: .unregistered, purge: true))
         #expect(try await fixture.store.room(room.room)?.creator.ref == new.ref)
         #expect(try await fixture.store.token(new.ref, expires: new.expires) == new)
