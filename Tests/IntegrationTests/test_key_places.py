@@ -50,6 +50,14 @@ class Place:
         finally:
             client.close()
 
+    def step(self, read):
+        """An epoch passes; `read` gives the key file's bytes, or what is no key file while it is exchanged."""
+        before = eventually(lambda: keys(read()), what="a key file")
+        self.clocks.go_on(EPOCH)
+        spare = self.flags.get("ratchet-key", self.state / "keys/ratchet.key").with_suffix(".key.new")
+        eventually(lambda: getattr(keys(read()), "base", 0) == before.base + 1 and not any(spare.read_bytes()), 15, what="a step")
+        return keys(read())
+
     def refuses(self, *words, **options):
         """Neither a broker nor `keys show` takes it, and both say why."""
         before = dict(self.broker.options)
@@ -84,11 +92,15 @@ def test_wrapped_under_a_file(wrapping):
         place.start()
         room = place.ask(lambda client: client.room())
         row = token_rows(place.state)[room.creator.ref]
+
+        def read():
+            try:
+                return unwrapped(path.read_bytes(), secret)
+            except AssertionError:  # zeros
+                return b""
         seen = [path.read_bytes()]
         for _ in range(2):
-            place.clocks.go_on(EPOCH)
-            eventually(lambda: path.read_bytes() != seen[-1] and not any((place.state / "keys/ratchet.key.new").read_bytes()),
-                       15, what="a step")
+            place.step(read)
             seen.append(path.read_bytes())
         inside = [unwrapped(file, secret) for file in seen]
         bases = [keys(file).base for file in inside]
@@ -198,8 +210,7 @@ def test_key_file_in_memory(memory):
         lost = place.ask(lambda client: [client.room(expires=3600) for _ in range(20)])
         pending = place.ask(lambda client: client.create("waits-for-ever", token="ab" * 32).expect(201).json)
         rows = token_rows(place.state)
-        place.clocks.go_on(EPOCH)
-        eventually(lambda: keys(path.read_bytes()).steps == 2, 15, what="a step")
+        place.step(path.read_bytes)
         # Whatever the broker was doing: the keys are gone, the disk is not.
         place.broker.kill()
         memory.forget()
@@ -216,8 +227,7 @@ def test_key_file_in_memory(memory):
         room = place.ask(lambda client: client.room(expires=3600))
         row = token_rows(place.state)[room.creator.ref]
         assert opens(path.read_bytes(), row, room.roomid) == room.creator.token
-        place.clocks.go_on(EPOCH)
-        eventually(lambda: keys(path.read_bytes()).steps == 2, 15, what="a step")
+        place.step(path.read_bytes)
 
         def told():
             log = ledger.read(place.state)
@@ -270,7 +280,6 @@ def test_destroyed_keys_on_the_blocks_of_a_disk(disk, wrapping, options, wraps, 
     """ext4 as it is usually mounted holds none; with its data in the journal it does, and there wrapping helps."""
     disk.mount(options)
     flags = {"ratchet-key": disk.path / "ratchet.key"} | ({"wrapping-key": wrapping} if wraps else {})
-    seen = []
     with Place(flags) as place:
         def read():
             file = flags["ratchet-key"].read_bytes()
@@ -279,15 +288,12 @@ def test_destroyed_keys_on_the_blocks_of_a_disk(disk, wrapping, options, wraps, 
             except AssertionError:  # zeros
                 return b""
         place.start()
-        for _ in range(4):
-            seen.append(read())
-            place.clocks.go_on(EPOCH)
-            eventually(lambda: keys(read()) and keys(read()).steps == len(seen) + 1, 15, what="a step")
-            eventually(lambda: not any((disk.path / "ratchet.key.new").read_bytes()), what="zeros in the spare")
-        last = keys(read())
+        first = read()
+        last = [place.step(read) for _ in range(3)][-1]
         assert place.broker.stop() == 0
     blocks = disk.blocks()
-    dead = destroyed(seen[0], last.base)[::2]
+    dead = destroyed(first, last.base)[::2]
+    assert len(dead) == 3
     found = sum(chain in blocks for chain in dead)
     print(f"{options}, {'wrapped' if wraps else 'not wrapped'}: {found} of {len(dead)} destroyed chains lie on the disk")
     assert (found > 0) == remain
@@ -325,10 +331,7 @@ def test_whole_folder_of_keys_in_memory(memory, way):
                 (folder / name).chmod(0o600)
         try:
             place.start()
-            before = (folder / "ratchet.key").read_bytes()
-            place.clocks.go_on(EPOCH)
-            eventually(lambda: (keys((memory.path / "ratchet.key").read_bytes()) or keys(before)).steps == 2, 15, what="a step")
-            eventually(lambda: not any((folder / "ratchet.key.new").read_bytes()), what="zeros in the spare")
+            place.step((memory.path / "ratchet.key").read_bytes)
             place.broker.kill()
             for file in memory.path.iterdir():
                 file.unlink()
