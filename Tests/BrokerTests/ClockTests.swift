@@ -48,6 +48,17 @@ import Testing
         }
     }
 
+    /// A step that was recorded and reported failed would be told each second, and hold up those after it.
+    @Test func aStepIsToldOnce() async throws {
+        let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { $0 == .record ? .doneAndFailed : .none }
+        try await play(fault: fault) { broker, facts in
+            try await broker.start()
+            await broker.advance(1_500_000)
+            let told = try await entries(broker).filter { $0.hasPrefix("keys.ratcheted") }
+            #expect(told.count >= 5 && Set(told).count == told.count, "\(told)")
+        }
+    }
+
     @Test func theRatchetFollowsALeapInAMinute() async throws {
         try await play { broker, facts in
             try await broker.start()
