@@ -96,7 +96,7 @@ class Life:
         assert answer["delivery"] == "queued", f"{what}: {answer}"
         # For 15 s after a start a knock waits for its peer.
         self.clocks.go_on(16)
-        eventually(lambda: len(self.simulator.pushes(room.creator.token)) > before, what=f"{what}: the push")
+        eventually(lambda: len(self.simulator.pushes(room.creator.token)) > before, 20, what=f"{what}: the push")
 
     def verify(self, what=""):
         def good():
