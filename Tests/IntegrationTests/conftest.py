@@ -1,6 +1,8 @@
 """Fixtures: a broker with its simulator, on free loopback ports, with throw-away keys in a folder that goes away."""
 
+import functools
 import os
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,10 +18,20 @@ def pytest_sessionstart(session):
         pytest.exit(f"no binary at {BINARY}: run `swift build` first, or set MAYFLY_BINARY", returncode=2)
 
 
-# Tests run in two processes (pytest-xdist). A file's tests stay together, and all that look at one long story.
-def pytest_collection_modifyitems(items):
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("story" if "story" in item.fixturenames else item.path.name))
+# Tests run in two processes (pytest-xdist). A file's tests stay together, and so do all files that look at one long story. (xdist's own marks
+# for groups do nothing under pytest 9.2.)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    @functools.cache
+    def group(file):
+        return "story" if re.search(r"def test_\w+\([^)]*\bstory\b", (config.rootpath / file).read_text()) else file
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return group(nodeid.split("::")[0])
+    return ByFile(config, log)
 
 
 # The table of adversaries is printed at the end, however quiet that is asked to be; each process brings its rows.
