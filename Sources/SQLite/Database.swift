@@ -12,6 +12,9 @@ internal import CSQLite
     public enum Access: Sendable { case readWrite, readOnly }
 
     /// Opens the file, making it when `access` is `.readWrite`. The file's mode follows the process's umask.
+    ///
+    /// What a checkpoint writes into the file holds no remnant of rows that are gone (`shim.h` says how), given `secure_delete` and no
+    /// `auto_vacuum`.
     /// - Throws: `SQLiteError`, e.g. `isReadOnly` for a folder that can't be written, `isDamaged` for a file that is no database.
     public init(path: String, access: Access = .readWrite) throws(SQLiteError) {
         Self.configured
@@ -25,6 +28,10 @@ internal import CSQLite
             throw SQLiteError(code, "open")
         }
         unsafe self.handle = handle
+        guard access == .readWrite else { return }
+        let cleared = unsafe mayfly_sqlite3_clear_gaps(handle)
+        // `deinit` closes the connection.
+        guard cleared == SQLITE_OK else { throw SQLiteError(cleared, "open") }
     }
 
     // `close_v2` waits for statements that are finalised after it.

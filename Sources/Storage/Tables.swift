@@ -22,7 +22,7 @@ final class Tables {
         if access == .readWrite {
             try database.execute(
                 """
-                PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON;
+                PRAGMA auto_vacuum = NONE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON;
                 PRAGMA foreign_keys = OFF; PRAGMA cache_size = -8192;
                 PRAGMA wal_autocheckpoint = 4000;
                 """)
