@@ -1,19 +1,51 @@
 """What each adversary tried, what came of it and what the design allows: collected by the tests, printed at the end of a run."""
 
 import textwrap
+from contextlib import contextmanager
+
+# As section 2 of the design and docs/threat-model.md have them.
+DATABASE = "database, WAL and backups"
+ACCEPTED = "the same and the key file, room accepted"
+WAITING = "the same and the key file, code still valid"
+AUDIENCES = "the same and the key file, audiences"
+MEMBER_WITH_DISK = "one member with database and key file"
+AFTER_EXPIRY = "anything taken 10 minutes after a token's expiry"
+EARLIER_KEYS = "an earlier copy of the key file, with database"
+PROCESS = "the running process"
+APPLE = "Apple"
+LEDGER = "the ledger"
+LEDGER_AND_APPLE = "the ledger together with Apple's records"
+STRANGER = "a stranger"
+MEMBER = "one member"
+OPERATOR = "the operator who edits the ledger"
+OUTPUT = "logs, metrics, errors, temporary files, swap"
+ADVERSARIES = (
+    DATABASE, ACCEPTED, WAITING, AUDIENCES, MEMBER_WITH_DISK, AFTER_EXPIRY, EARLIER_KEYS, PROCESS, APPLE, LEDGER, LEDGER_AND_APPLE, STRANGER,
+    MEMBER, OPERATOR, OUTPUT)
 
 COLUMNS = (("adversary", 30), ("tried", 40), ("recovered", 44), ("the design allows", 44))
 _rows = {}
 
 
 def record(adversary, tried, recovered, allowed):
-    """One row; of the same adversary and the same attempt the last one stands. Rows are printed in the order in which they first came."""
+    """One row; of the same adversary and the same attempt the last one stands. Printed in the order of ADVERSARIES, others after them."""
     _rows[adversary, tried] = (recovered, allowed)
 
 
 def rows():
     """What was recorded, as `record` takes it."""
     return [(adversary, tried, recovered, allowed) for (adversary, tried), (recovered, allowed) in _rows.items()]
+
+
+@contextmanager
+def aside():
+    """What is recorded in here is forgotten: for what an adversary gets when a protection is off."""
+    before = dict(_rows)
+    try:
+        yield
+    finally:
+        _rows.clear()
+        _rows.update(before)
 
 
 def lines():
@@ -33,6 +65,6 @@ def lines():
 
 
 def _place(row):
-    """An adversary's rows stand together, where its first one came."""
-    adversaries = list(dict.fromkeys(adversary for adversary, _ in _rows))
+    """An adversary's rows stand together."""
+    adversaries = [*ADVERSARIES, *dict.fromkeys(adversary for adversary, _ in _rows if adversary not in ADVERSARIES)]
     return adversaries.index(row[0][0])

@@ -1,0 +1,112 @@
+"""Rows out of a SQLite file, its write-ahead log, journals and backups: what SQL still shows, and what lies about in the bytes.
+
+Carving knows the schema and SQLite's record format, not its pages: a record's header is found wherever it stands, in live pages, free
+ones, gaps between cells, or frames of the log. A freed cell loses its first four bytes to SQLite; those are the record's length, its
+header's, and the first column's type, so the search begins at the second column's.
+"""
+
+import re
+import sqlite3
+import tempfile
+from pathlib import Path
+
+
+def _blob(size):
+    return [_varint(12 + 2 * size)]
+
+
+def _varint(number):
+    return bytes([number]) if number < 128 else bytes([0x80 | number >> 7, number & 0x7F])
+
+
+_TIME, _NULL, _ZERO, _SMALL = [b"\x05"], [b"\x00"], [b"\x08"], [b"\x08", b"\x09", b"\x01", b"\x02", b"\x03"]
+_TEXT = [_varint(13 + 2 * length) for length in range(1, 120)]
+_HASH, _REF, _ANY = _blob(32), _blob(16), [_varint(12 + 2 * length) for length in range(33, 260)]
+_SEALED = {72: _blob(72), 104: _blob(104)}
+
+# Columns in the order in which they are stored: of a table without rowid the primary key's first.
+TABLES = {
+    "room": {
+        "expires": _TIME, "room": _HASH, "creator_generation": _SMALL, "creator_client": _HASH, "creator_member": _HASH,
+        "creator_proven": _SMALL, "creator_ref": _NULL + _REF, "creator_knocked": _ZERO + _TIME,
+        "joiner_generation": _NULL + _SMALL, "joiner_client": _NULL + _HASH, "joiner_member": _NULL + _HASH,
+        "joiner_proven": _NULL + _SMALL, "joiner_ref": _NULL + _REF, "joiner_knocked": _NULL + _ZERO + _TIME,
+        "due": _NULL + _TIME, "code": _NULL + _HASH, "code_expires": _NULL + _TIME, "code_generation": _NULL + _SMALL,
+        "short": _NULL + _SMALL, "pending": _NULL + _SEALED[72], "creator": _NULL + _SEALED[72], "retry": _NULL + _SEALED[104],
+        "retry_until": _NULL + _TIME},
+    "token": {
+        "expires": _TIME, "ref": _REF, "room": _HASH, "slot": _SMALL, "kind": _SMALL, "environment": _SMALL, "generation": _SMALL,
+        "topic": _TEXT, "sealed": _ANY},
+    "job": {
+        "deadline": _TIME, "job": _REF, "not_before": _ZERO + _TIME, "ref": _REF, "room": _HASH, "slot": _SMALL, "kind": _SMALL,
+        "environment": _SMALL, "topic": _TEXT, "template": _TEXT, "generation": _SMALL, "expires": _TIME, "sealed": _ANY},
+}
+
+
+def _pattern(columns):
+    kinds = list(columns.values())[1:]
+    return re.compile(b"".join(b"(" + b"|".join(map(re.escape, kind)) + b")" for kind in kinds), re.DOTALL)
+
+
+_PATTERNS = {name: _pattern(columns) for name, columns in TABLES.items()}
+
+
+def _value(kind, data, at):
+    serial = kind[0] if len(kind) == 1 else (kind[0] & 0x7F) << 7 | kind[1]
+    if serial in (0, 8, 9):
+        return {0: None, 8: 0, 9: 1}[serial], at
+    if serial < 8:
+        size = (0, 1, 2, 3, 4, 6, 8)[serial]
+        return int.from_bytes(data[at:at + size], "big", signed=True), at + size
+    size = (serial - 12) // 2
+    content = data[at:at + size]
+    if len(content) < size:
+        raise ValueError
+    return (content.decode() if serial % 2 else bytes(content)), at + size
+
+
+def carve(data):
+    """{table: rows} of everything in `data` that looks like a record of Mayfly's schema."""
+    found = {name: [] for name in TABLES}
+    for name, columns in TABLES.items():
+        first, *rest = columns
+        for match in _PATTERNS[name].finditer(data):
+            try:
+                # The first column is a time: six bytes.
+                value, at = _value(b"\x05", data, match.end())
+                row = {first: value}
+                for column, kind in zip(rest, match.groups()):
+                    row[column], at = _value(kind, data, at)
+            except ValueError:
+                continue
+            # What was half written over may still look like a record.
+            if all(not isinstance(value, int) or 0 <= value < 1 << 44 for value in row.values()) and row[first] > 1 << 40:
+                found[name].append(row)
+    return found
+
+
+def select(files, queries=None):
+    """{table: rows} as SQL shows them; `files`: {name: bytes} of a database and its log. Or the answers to other queries."""
+    queries = queries or {name: f"SELECT * FROM {name}" for name in TABLES}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        connection = sqlite3.connect(Path(folder) / "mayfly.sqlite")
+        connection.row_factory = sqlite3.Row
+        try:
+            return {name: [dict(row) for row in connection.execute(query)] for name, query in queries.items()}
+        finally:
+            connection.close()
+
+
+def everything(files):
+    """{table: rows} of all that these files hold, each row once: live and carved."""
+    sources = [carve(content) for content in files.values()]
+    if files:
+        sources.append(select(files))
+    rows = {name: {} for name in TABLES}
+    for source in sources:
+        for name, found in source.items():
+            for row in found:
+                rows[name].setdefault(tuple(row[column] for column in TABLES[name]), row)
+    return {name: list(found.values()) for name, found in rows.items()}

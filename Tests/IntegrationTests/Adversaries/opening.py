@@ -1,0 +1,107 @@
+"""docs/sealing.md once more, to be read by a thief: key files, derivations, and how each kind of row opens. On hashlib and PyNaCl alone."""
+
+import hashlib
+import hmac
+import struct
+
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as _open_box
+from nacl.exceptions import CryptoError
+
+EPOCH_MS, DAY_MS = 300_000, 86_400_000
+KEY_0 = bytes(32)
+LIFE = 2016 + 2 + 288  # epochs that have keys: a week, and room for clocks that disagree
+
+
+def derive(key, label, *fields):
+    """D of the page."""
+    message = b"mayfly/v1 " + label.encode() + b"\0" + b"".join(struct.pack(">I", len(field)) + field for field in fields)
+    return hashlib.blake2b(message, digest_size=32, key=key).digest()
+
+
+def room_index(roomid):
+    return derive(KEY_0, "room", roomid)
+
+
+def member_hash(member):
+    return derive(KEY_0, "member", member)
+
+
+def handle(roomid, slot):
+    return hmac.new(roomid, b"mayfly/v1 handle" + b"room" + bytes([slot]), "sha256").digest()[:16]
+
+
+def apns_id(epoch_key, job):
+    raw = bytearray(derive(epoch_key, "apns-id", job)[:16])
+    raw[6], raw[8] = raw[6] & 0x0F | 0x80, raw[8] & 0x3F | 0x80
+    text = raw.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+class Keys:
+    """What one key file gives: every epoch key and day key from its base on. ValueError for bytes that are no key file."""
+
+    def __init__(self, file):
+        if len(file) < 96 or file[:8] != b"mayflyrk" or file[-32:] != derive(KEY_0, "ratchet-file", file[:-32]):
+            raise ValueError("no key file")
+        _, version, count, self.steps, self.base = struct.unpack(">8sIIQQ", file[:32])
+        if version != 1 or len(file) != 96 + 44 * count:
+            raise ValueError("no key file of this version")
+        self.first_day = (self.base + 1) // 288 - 2
+        self._days = [file[32:64]]
+        self._chains = {}
+        for start in range(64, len(file) - 32, 44):
+            generation, _, chain = struct.unpack(">IQ32s", file[start:start + 44])
+            self._chains[generation] = [chain]
+
+    @property
+    def generations(self):
+        return sorted(self._chains)
+
+    def epoch_key(self, generation, ms):
+        """None where there is no key: of the past, of another generation, or too far off to be real."""
+        chains, steps = self._chains.get(generation), ms // EPOCH_MS - self.base
+        if chains is None or not 0 <= steps < LIFE:
+            return None
+        while len(chains) <= steps:
+            chains.append(derive(chains[-1], "chain"))
+        return derive(chains[steps], "epoch")
+
+    def day_key(self, day):
+        steps = day - self.first_day
+        if not 0 <= steps < 40:
+            return None
+        while len(self._days) <= steps:
+            self._days.append(derive(self._days[-1], "chain"))
+        return derive(self._days[steps], "day")
+
+
+def _counted(text):
+    return struct.pack(">H", len(text.encode())) + text.encode()
+
+
+def token_data(row):
+    head = struct.pack(">4sIBBBQ", b"MFT1", row["generation"], row["kind"], row["environment"], row["slot"], row["expires"])
+    return head + row["ref"] + _counted(row["topic"])
+
+
+def job_data(row):
+    head = struct.pack(
+        ">4sIBBQQ", b"MFJ1", row["generation"], row["kind"], row["environment"], row["deadline"], row["expires"])
+    return head + row["job"] + row["ref"] + _counted(row["topic"]) + _counted(row["template"])
+
+
+def code_data(purpose, generation, ms, code_index):
+    return struct.pack(">4sIQ", purpose, generation, ms) + code_index
+
+
+def unseal(sealed, data, key):
+    """The plaintext, or None."""
+    try:
+        return _open_box(sealed[24:], data, sealed[:24], key)
+    except (CryptoError, ValueError, TypeError):
+        return None
+
+
+def token_of(plaintext, at=8):
+    """The token in a token's or (at 24) a job's plaintext; without padding too, should someone have left it out."""
+    return None if plaintext is None else plaintext[at + 1:at + 1 + plaintext[at]]

@@ -1,0 +1,81 @@
+// Preloaded by tests: time passes in running processes. All their clocks stand ahead by what a mapped file (TEST_CLOCK, int64, milliseconds)
+// says, and who sleeps in epoll_wait notices within 10 ms that it was moved. No clock steps against another: to the process it is as if
+// the machine had slept. It also counts the checkpoints of SQLite that emptied the write-ahead log, so that tests can wait for one.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+// As `Clock` in stage.py has it.
+struct control {
+    _Atomic int64_t ahead;     // milliseconds
+    _Atomic int64_t scrubbed;  // so many checkpoints emptied the log
+};
+
+static struct control none, *control = &none;
+
+__attribute__((constructor)) static void begin(void) {
+    const char *path = getenv("TEST_CLOCK");
+    int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (file < 0) return;
+    void *map = mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (map != MAP_FAILED) control = map;
+}
+
+#define REAL(type, name, ...) \
+    static type (*real)(__VA_ARGS__); \
+    if (!real) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
+
+int clock_gettime(clockid_t clock, struct timespec *result) {
+    REAL(int, clock_gettime, clockid_t, struct timespec *);
+    int answer = real(clock, result);
+    if (answer != 0 || clock == CLOCK_PROCESS_CPUTIME_ID || clock == CLOCK_THREAD_CPUTIME_ID) return answer;
+    int64_t ahead = control->ahead, nanoseconds = result->tv_nsec + ahead % 1000 * 1000000;
+    result->tv_sec += ahead / 1000 + nanoseconds / 1000000000;
+    result->tv_nsec = nanoseconds % 1000000000;
+    return 0;
+}
+
+int gettimeofday(struct timeval *restrict result, void *restrict zone) {
+    struct timespec now;
+    (void)zone;
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0) return -1;
+    result->tv_sec = now.tv_sec;
+    result->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+
+time_t time(time_t *result) {
+    struct timespec now;
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0) return (time_t)-1;
+    if (result) *result = now.tv_sec;
+    return now.tv_sec;
+}
+
+int epoll_wait(int epoll, struct epoll_event *events, int room, int timeout) {
+    REAL(int, epoll_wait, int, struct epoll_event *, int, int);
+    const int slice = 10;
+    int64_t before = control->ahead;
+    while (timeout < 0 || timeout > slice) {
+        int count = real(epoll, events, room, slice);
+        // Whoever is woken by nothing looks at the clock and comes again.
+        if (count != 0 || control->ahead != before) return count;
+        if (timeout > 0) timeout -= slice;
+    }
+    return real(epoll, events, room, timeout);
+}
+
+int sqlite3_wal_checkpoint_v2(void *database, const char *name, int mode, int *frames, int *done) {
+    REAL(int, sqlite3_wal_checkpoint_v2, void *, const char *, int, int *, int *);
+    int code = real(database, name, mode, frames, done);
+    if (code == 0 && mode == 3) control->scrubbed++;
+    return code;
+}

@@ -1,0 +1,217 @@
+"""A broker and its simulator for which time passes when the test says so, and images of what they hold, taken while they run."""
+
+import mmap
+import os
+import signal
+import sqlite3
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from mayfly import Client
+from processes import Broker, Simulator, State, eventually
+
+EPOCH, DAY = 300, 86_400
+_libraries = {}
+
+
+def library(name):
+    """Builds `name`.c once."""
+    if name not in _libraries:
+        target = Path(tempfile.mkdtemp(prefix="mayfly-preload-")) / f"{name}.so"
+        source = Path(__file__).with_name(f"{name}.c")
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", target, source, "-ldl"], check=True)
+        _libraries[name] = target
+    return _libraries[name]
+
+
+class Clock:
+    """The time of a stage's processes: the machine's, and so much ahead. As `struct control` in passing_clock.c has it."""
+
+    def __init__(self, path, begin):
+        path.write_bytes(bytes(16))
+        with open(path, "r+b") as file:
+            self.map = mmap.mmap(file.fileno(), 16)
+        self.path = path
+        self.ahead = begin - time.time()
+
+    @property
+    def ahead(self):
+        return struct.unpack("q", self.map[:8])[0] / 1000
+
+    @ahead.setter
+    def ahead(self, seconds):
+        self.map[:8] = struct.pack("q", int(seconds * 1000))
+
+    @property
+    def scrubbed(self):
+        return struct.unpack("q", self.map[8:])[0]
+
+    @property
+    def now(self):
+        """Unix seconds."""
+        return time.time() + self.ahead
+
+
+class Stage:
+    """A world at noon of a day to come (UTC), just after an epoch and a generation of keys began. Windows of the log are a minute, as usual.
+
+    `switched_off`: a protection of switched_off.c. `files`: the paths that the broker opens to write are noted.
+    """
+
+    def __init__(self, switched_off=None, files=False, resolution=60):
+        self.state = State()
+        begin = (time.time() // DAY + 2) * DAY + DAY / 2 + 10
+        self.clock = Clock(self.state.prints / "clock", begin)
+        self.simulator = Simulator(self.state)
+        self.broker = Broker(self.state, self.simulator.port, resolution=resolution)
+        self.files = self.state.prints / "files" if files else None
+        self.clients, self._in_vain = [], set()
+        preloads = [library("passing_clock")]
+        environment = {"TEST_CLOCK": self.clock.path}
+        self.environment = dict(environment)
+        if switched_off:
+            self.environment["TEST_SWITCHED_OFF"] = switched_off
+            preloads.insert(0, library("switched_off"))
+        if files:
+            self.environment["TEST_FILES"] = self.files
+            preloads.insert(0, library("created_files"))
+        self.environment["LD_PRELOAD"] = ":".join(map(str, preloads))
+        try:
+            self.simulator.start(**environment, LD_PRELOAD=library("passing_clock"))
+            self.broker.start(**self.environment)
+            self.patiently("a step of the keys", lambda: self.base == self.epoch - 1)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.broker.kill()
+        self.simulator.kill()
+        self.state.remove()
+
+    def wait_for_pushes(self):
+        """Until each push has come to its end."""
+        self.patiently("the end of all pushes", lambda: self.state.jobs() == 0)
+
+    def crash(self):
+        """The broker is killed and started again."""
+        for client in self.clients:
+            client.close()
+        self.broker.kill()
+        self.broker.start(**self.environment)
+
+    def client(self, **more):
+        self.clients.append(Client(self.broker.port, **more))
+        return self.clients[-1]
+
+    @property
+    def now(self):
+        return self.clock.now
+
+    @property
+    def epoch(self):
+        return int(self.now // EPOCH)
+
+    @property
+    def base(self):
+        """The oldest epoch that the key file has a chain of."""
+        return struct.unpack(">Q", (self.state / "keys/ratchet.key").read_bytes()[24:32])[0]
+
+    # Time.
+
+    def pass_to(self, moment, step=50):
+        """Lets time pass, as long as that is ahead; then waits until the broker has done what is due. Nobody may ask it anything meanwhile."""
+        for client in self.clients:
+            client.close()
+        while (left := moment - self.now) > 0:
+            self.clock.ahead += min(step, left)
+            time.sleep(0.04)
+        self.patiently("a step of the keys", lambda: self.base >= self.epoch - 1)
+        self.patiently("a sweep", lambda: not self._due())
+
+    def pass_(self, seconds, step=50):
+        self.pass_to(self.now + seconds, step)
+
+    def settle(self):
+        """A minute passes, and the write-ahead log is emptied in it, if anything asks for that."""
+        before = self.clock.scrubbed
+        self.pass_(15, step=5)
+        self.patiently("an empty log", lambda: self.clock.scrubbed > before)
+        self.pass_(45, step=15)
+
+    def patiently(self, what, question):
+        """Waits for what a protection does. It may be switched off: then it never comes, and the thief is to find that, not who waits."""
+        end = time.monotonic() + (0.5 if what in self._in_vain else 15)
+        while not question():
+            if time.monotonic() > end:
+                self._in_vain.add(what)
+                return
+            time.sleep(0.01)
+
+    def _due(self):
+        now = int(self.now * 1000)
+        with self.state.database() as database:
+            return database.execute(
+                "SELECT count(*) FROM room WHERE expires <= ?1 OR due <= ?1 UNION ALL SELECT count(*) FROM token WHERE expires <= ?1 "
+                "UNION ALL SELECT count(*) FROM job WHERE deadline <= ?1", (now,)).fetchall() != [(0,)] * 3
+
+    # Images.
+
+    def image(self):
+        """What a thief finds on the disk at one instant, the broker standing still for it as for a snapshot of the volume."""
+        process = self.broker.child.pid
+        os.kill(process, signal.SIGSTOP)
+        try:
+            eventually(lambda: _is_stopped(process), what="the broker standing still")
+            return Image(self.state, self.now)
+        finally:
+            os.kill(process, signal.SIGCONT)
+
+
+def _is_stopped(process):
+    threads = Path(f"/proc/{process}/task").iterdir()
+    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
+class Image:
+    """Database and write-ahead log, the folder of keys, the folder of the log, and what a backup of that database is (`sqlite3 .backup`).
+
+    Each is {name: bytes}.
+    """
+
+    def __init__(self, state, now):
+        self.now = now
+        self.database = _read(state.folder, "mayfly.sqlite*")
+        self.keys = _read(state / "keys", "ratchet.key*")
+        self.ledger = _read(state / "ledger", "**/*")
+
+    def backup(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            for name, content in self.database.items():
+                (folder / name).write_bytes(content)
+            with sqlite3.connect(folder / "mayfly.sqlite") as source, sqlite3.connect(folder / "backup") as copy:
+                source.backup(copy)
+            return {"mayfly.sqlite": (folder / "backup").read_bytes()}
+
+
+    def write_ledger(self, folder):
+        """The log's folder as files, for programs that read one."""
+        for name, content in self.ledger.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return Path(folder)
+
+
+def _read(folder, pattern):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.glob(pattern)) if path.is_file()}

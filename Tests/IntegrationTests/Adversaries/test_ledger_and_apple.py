@@ -1,0 +1,195 @@
+"""Whoever reads the log, Apple, and both together; and the operator who would like the log to say something else."""
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+from collections import defaultdict
+
+import pytest
+
+import ledger
+import logs
+import opening
+import table
+from opening import KEY_0, Keys
+from processes import REPOSITORY, mayfly
+from rank import correlation
+from search import search
+
+KEYS = {"at", "op", "node", "version", "policy", "resolution", "name", "generation", "epoch", "kind", "ref", "until", "job", "template", "status",
+        "reason", "cause", "count", "next"}
+
+
+@pytest.fixture(scope="module")
+def log(story, tmp_path_factory):
+    """Every entry of the busy days, checked by the tests' own reader."""
+    return ledger.Ledger(story.after_a_day.write_ledger(tmp_path_factory.mktemp("busy") / "ledger"), story.stage.state.vkey)
+
+
+@pytest.fixture(scope="module")
+def links(story, tmp_path_factory):
+    """What audit/linker.py says of the quiet evening: {ref: (phone, likelihood, partner)}, without Apple's records and with them."""
+    folder = tmp_path_factory.mktemp("quiet")
+    story.quiet_image.write_ledger(folder / "ledger")
+
+    def ask(pushes):
+        (folder / "pushes.json").write_text(json.dumps(pushes))
+        lives = ",".join(f"{20_000 + 1_000 * number}:0.25" for number in range(4))
+        done = subprocess.run(
+            [sys.executable, REPOSITORY / "audit/linker.py", "--ledger", folder / "ledger", "--pushes", folder / "pushes.json", "--lives", lives],
+            capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:]}
+    return ask([]), ask(story.quiet_pushes)
+
+
+# The log alone.
+
+
+def test_the_log_holds_no_secret(story, log):
+    found = search([content for content in story.after_three_days.ledger.values()], story.truth.canaries())
+    assert set().union(*log.entries) <= KEYS, "an entry says something new: does it say too much?"
+    # Refs mean nothing: not even who has all tokens can make them again.
+    made = set()
+    refs = {entry["ref"] for entry in log.entries if "ref" in entry}
+    for token in story.truth.all["tokens"]:
+        for text in (token, token.hex().encode()):
+            made |= {hashlib.new(name, text).hexdigest()[:32] for name in ("md5", "sha1", "sha256", "sha512", "blake2b")}
+            made |= {hashlib.blake2b(text, digest_size=size).hexdigest()[:32] for size in (16, 32)}
+            made |= {opening.derive(KEY_0, label, text).hex()[:32] for label in ("ref", "token", "handle")}
+    found += ["a ref made from a token"] * bool(refs & made)
+    table.record(
+        table.LEDGER, "secrets in it; refs made from tokens",
+        ", ".join(found) or f"nothing: {len(log.entries)} entries, {len({entry['op'] for entry in log.entries})} kinds, {len(refs)} refs",
+        "event kinds, coarse times, template names, refs that mean nothing")
+    assert not found
+    assert log.counts()["token.sealed"] >= 100 and log.counts()["push.delivered"] >= 4, "too little to learn from"
+
+
+def test_the_order_in_a_window_says_nothing(story, log):
+    """In each window with several, the order of sealed refs against the one in which they came."""
+    windows = defaultdict(list)
+    for entry in log.entries:
+        if entry["op"] == "token.sealed":
+            windows[entry["at"]].append(entry["ref"])
+    largest = max(windows.values(), key=len)
+    told = abs(correlation(largest, story.truth.sealed))
+    table.record(
+        table.LEDGER, f"the order of {len(largest)} events in a window", f"rank correlation {told:.2f} (1: all of it)",
+        "sorted by ref: neighbourhood says nothing")
+    assert told < 0.5
+
+
+def test_times_are_coarse(log):
+    assert all(ledger.seconds(entry["at"]) % 60 == 0 for entry in log.entries)
+    assert all(ledger.seconds(entry["until"]) % 300 == 0 for entry in log.entries if "until" in entry)
+
+
+def test_the_log_alone_pairs_refs(story, links):
+    """As docs/threat-model.md says: on a quiet broker the two refs of each room."""
+    alone, _ = links
+    paired = [room for room, refs, *_ in story.quiet if alone[refs[1]][2] == refs[2] and alone[refs[2]][2] == refs[1]]
+    assert all(phone == "-" for phone, *_ in alone.values())
+    table.record(
+        table.LEDGER, "which two refs are one room's, quiet broker", f"{len(paired)} of {len(story.quiet)} pairs, no phone",
+        "pairs, by the end they share; no phone")
+    assert len(paired) == len(story.quiet)
+
+
+# Apple.
+
+
+def test_apple_alone(story):
+    """Its records hold tokens, times, a constant text, a handle. Rooms of one phone are linked by its token, as the design says."""
+    pushes = story.stage.simulator.pushes()
+    rooms = {opening.handle(room.roomid, slot): (room, slot) for room in story.truth.rooms for slot in (1, 2)}
+    by_token, texts, wrong = defaultdict(set), set(), []
+    for push in pushes:
+        handle = base64.urlsafe_b64decode(push["headers"]["apns-collapse-id"] + "==")
+        if handle not in rooms:
+            wrong.append("a handle that the room id does not give")
+            continue
+        room, slot = rooms[handle]
+        by_token[push["token"]].add((room.index, slot))
+        alert = push["payload"]["aps"]
+        texts.add(json.dumps(alert, sort_keys=True))
+        if set(push["payload"]) != {"aps", "roomId"} or set(push["headers"]) - {
+                "apns-id", "apns-topic", "apns-push-type", "apns-priority", "apns-expiration", "apns-collapse-id"}:
+            wrong.append(f"something new in a push: {sorted(push['payload'])}, {sorted(push['headers'])}")
+    rest = json.dumps([{"headers": push["headers"], "payload": push["payload"]} for push in pushes]).encode()
+    wrong += search([rest], story.truth.canaries())
+    linked = {frozenset(room for room, _ in sides) for sides in by_token.values() if len({room for room, _ in sides}) > 1}
+    table.record(
+        table.APPLE, f"{len(pushes)} pushes",
+        f"{len(by_token)} tokens and their times, {len(texts)} constant text, a handle a side; {len(linked)} phones linked across rooms",
+        "token, bundle id, times, a constant text, a handle; rooms of one phone, by its token")
+    assert not wrong and len(texts) == 1
+    often = story.quiet[0][2][1]
+    assert len(by_token[often]) == 2, "the phone that was in two quiet rooms is to be seen in both"
+
+
+def test_apns_ids_lead_to_jobs_only_while_the_key_lives(story, log):
+    jobs = {bytes.fromhex(entry["job"]) for entry in log.entries if "job" in entry}
+    pushed = {push["headers"]["apns-id"] for push in story.stage.simulator.pushes()}
+
+    def linked(image):
+        """With this image's keys, or none."""
+        keys = [KEY_0]
+        for file in image.keys.values() if image else ():
+            if file[:8] == b"mayflyrk":
+                known, now = Keys(file), int(image.now * 1000)
+                keys += [known.epoch_key(g, now + shift) for g in known.generations for shift in range(-600_000, 600_000, 300_000)]
+        return {opening.apns_id(key, job) for key in keys if key for job in jobs} & pushed
+    recent = linked(story.at_once), linked(None)
+    table.record(
+        table.LEDGER_AND_APPLE, "an apns-id made from the log's jobs", f"{len(recent[1])} of {len(pushed)}; with the key file of the day, recent ones",
+        "nothing; who has the key finds a recent job")
+    assert not recent[1], "an apns-id can be made from the log alone"
+    assert not linked(story.after_three_days)
+    assert linked(story.quiet_image), "the operator could not find a recent job by its apns-id either: this proves nothing"
+
+
+def test_the_log_with_apple(story, links):
+    """On a quiet broker: each pushed ref's phone, and both refs of each room."""
+    _, both = links
+    named = sum(both[refs[slot]][0] == tokens[slot][:8] + "…" for _, refs, tokens, slot in story.quiet)
+    paired = sum(both[refs[1]][2] == refs[2] for _, refs, *_ in story.quiet)
+    table.record(
+        table.LEDGER_AND_APPLE, "which ref was which phone, quiet broker",
+        f"{named} of {len(story.quiet)} phones that were pushed, {paired} of {len(story.quiet)} pairs of refs",
+        "which ref was which phone, and the two refs of a room")
+    assert (named, paired) == (len(story.quiet), len(story.quiet))
+    for _, refs, _, slot in story.quiet:
+        assert both[refs[3 - slot]][0] == "-", "never pushed: Apple does not know it"
+
+
+# The operator.
+
+
+def test_the_operator_who_edits_the_log(story, tmp_path):
+    """Everything is at hand, the log's key too: an entry is changed and all is hashed and signed again. Who kept a checkpoint notices."""
+    header, origin, seed = (story.stage.state / "keys/ledger.key").read_text().split("\n")[:3]
+    assert header == "mayfly ledger key v1"
+    key = logs.Key(origin, base64.b64decode(seed))
+    assert key.vkey == story.stage.state.vkey
+    kept = tmp_path / "kept"
+    kept.write_bytes(story.at_once.ledger["checkpoint"])
+    honest = story.after_three_days.write_ledger(tmp_path / "honest")
+    entries = ledger.Ledger(honest, key.vkey).raw
+    place = next(number for number, entry in enumerate(entries) if b'"cause":"replaced"' in entry)
+    edited = [*entries[:place], entries[place].replace(b'"replaced"', b'"deleted"'), *entries[place + 1:]]
+    policies = [content for name, content in story.after_three_days.ledger.items() if name.startswith("policies/")]
+    log = logs.Log(tmp_path / "edited", key, policies)
+    log.publish(edited)
+
+    def verified(folder, *since):
+        return mayfly("audit", "verify", folder, "--key", key.vkey, *since).returncode
+    assert verified(honest) == 0 and verified(honest, "--since", kept) == 0
+    assert verified(tmp_path / "edited") == 0, "the forgery is not even good: it proves nothing"
+    caught = verified(tmp_path / "edited", "--since", kept) == 1
+    table.record(
+        table.OPERATOR, "one entry changed, all signed again", "caught by --since" if caught else "a log that passes",
+        "caught by anyone who kept a checkpoint")
+    assert caught

@@ -1,0 +1,76 @@
+"""What a broker leaves elsewhere: what it prints, its metrics, its errors, files outside its folder, memory that may be swapped out."""
+
+import os
+import re
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import table
+from search import search
+
+
+def test_what_it_says(story):
+    """Logs have one level, and this is all of it. Errors are those of calls that name secrets, wrong in every place."""
+    client, room, waiting = story.stage.client(), story.truth.pair(story.client), story.truth.create(story.client)
+    token = room.phones[1].token.hex()
+    answers = [
+        client.send("POST", "/api/rooms", f'{{"client1_token":"{token}"'.encode()),
+        client.create(waiting.code, room.clients[2], token), client.accept(waiting.code, waiting.clients[1], token[:-1]),
+        client.accept(room.code, "stranger", token), client.put_token(room.roomid_text, room.clients[1], token + "zz"),
+        client.put_token(room.roomid_text + "A", room.clients[1], token), client.send("GET", f"/api/room/{room.roomid_text}"),
+        client.send("GET", f"/api/room?roomid={room.roomid_text}"), client.delete_token(room.roomid_text, waiting.clients[1]),
+        client.send("GET", f"/{token}", headers={"X-Token": token}), client.send("PUT", f"/api/rooms/{waiting.code}", {"token": token})]
+    assert all(answer.status >= 400 for answer in answers), [answer.status for answer in answers]
+    metrics = urllib.request.urlopen(f"{story.stage.broker.operator_url}/metrics").read()
+    assert b"mayfly_rooms" in metrics
+    story.stage.simulator.fault(reason="BadDeviceToken")
+    story.truth.knock(client, room, by=2)
+    story.stage.simulator.fault()
+    said = [answer.body + repr(answer.headers).encode() for answer in answers] + [metrics, story.stage.broker.printed().encode()]
+    found = search(said, story.truth.canaries())
+    table.record(
+        table.OUTPUT, f"secrets in {len(answers)} errors, the metrics, {len(story.stage.broker.printed().splitlines())} lines of log",
+        ", ".join(found) or "nothing", "nothing")
+    assert not found
+
+
+def test_no_file_elsewhere(story):
+    """Each file that was opened to be written, by any library, lies in the state folder. Nor is any open that has no name any more."""
+    opened = [line.split(" ", 1) for line in story.stage.files.read_text().splitlines()]
+    assert any(path.endswith("mayfly.sqlite-wal") for _, path in opened), "the watch does not see what there is"
+    folder = str(story.stage.state.folder)
+    inside = (folder + "/", "/dev/")
+    elsewhere = {f"{call} {path}" for call, path in opened if path != folder and not path.startswith(inside)}
+    try:
+        links = [os.readlink(link) for link in Path(f"/proc/{story.stage.broker.child.pid}/fd").iterdir()]
+    except PermissionError:
+        links = []
+    ours = (*inside, str(story.stage.state.prints), "socket:", "anon_inode:", "pipe:")
+    elsewhere |= {link for link in links if link != folder and not link.startswith(ours) or link.endswith("(deleted)")}
+    table.record(table.OUTPUT, f"{len(opened)} files opened to be written", ", ".join(sorted(elsewhere)) or "none outside the state folder", "none")
+    assert not elsewhere
+
+
+def locked(process):
+    """(kB locked, kB of that in the swap) of a process; needs root, since the broker lets no one else look."""
+    try:
+        text = Path(f"/proc/{process}/smaps").read_text()
+    except PermissionError:
+        pytest.skip("NOT TESTED: a broker's memory map is read by root alone")
+    regions = [region for region in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", text, flags=re.M) if re.search(r"^VmFlags:.* lo\b", region, re.M)]
+    return tuple(sum(int(re.search(rf"^{name}: +(\d+) kB", region, re.M)[1]) for region in regions) for name in ("Locked", "Swap"))
+
+
+def check_locked(process):
+    """The arena's first chunk, 64 KiB, and the keys of a generation, 72 KiB."""
+    size, swapped = locked(process)
+    table.record(
+        table.OUTPUT, "memory that may be swapped out", f"{size} kB of secrets are locked, {swapped} kB of them swapped",
+        "secrets in locked memory only")
+    assert size >= 64 + 72 and swapped == 0, f"{size} kB are locked"
+
+
+def test_secrets_are_locked_into_memory(story):
+    check_locked(story.stage.broker.child.pid)

@@ -1,0 +1,99 @@
+"""Who has no disk: a stranger, and a member of a room, over HTTP and a socket."""
+
+import base64
+
+import pytest
+
+import table
+from canary import Canaries
+from mayfly import Socket
+from processes import mayfly
+from search import search
+from truth import six_digits
+
+
+@pytest.fixture
+def client(story):
+    """One caller with an address of its own, on the long story's broker."""
+    return story.stage.client()
+
+
+def test_a_stranger_learns_nothing(story, client):
+    """What never was, what has ended and what was closed are answered alike, byte by byte."""
+    gone = [story.short, story.closed, story.pending[0]]
+    answers = {(a.status, a.body) for a in [client.status(room.roomid_text) for room in gone] + [client.status("A" * 43)]}
+    answers |= {(a.status, a.body) for a in [client.delete(room.roomid_text) for room in gone]}
+    told = {(a.status, a.body) for a in [client.accept(room.code) for room in gone] + [client.accept("never-was-a-code")]}
+    table.record(
+        table.STRANGER, "rooms and codes that never were, ended, were closed",
+        "nothing: one answer for all" if len(answers) == len(told) == 1 else "which of them there were", "nothing")
+    assert len(answers) == len(told) == 1 and answers.pop()[0] == told.pop()[0] == 404
+
+
+def test_a_stranger_guesses_within_the_budget(story, client):
+    """Codes of six digits, one address: a hundred in ten minutes, right ones included, as `policy show` prints it."""
+    waiting = story.truth.create(story.stage.client(), code=six_digits())
+    tried = []
+    for number in range(110):
+        guess = f"{(int(waiting.code) + 1 + number) % 1_000_000:06}"
+        tried.append(client.accept(guess, "stranger").status)
+    shut_out = client.accept(waiting.code, "stranger").status
+    # The chance is printed: per day, for one room of six digits.
+    shown = mayfly("policy", "show", "rooms").stdout
+    table.record(
+        table.STRANGER, "110 codes from one address", f"{tried.count(404)} were looked up, then 429, also for the right one",
+        "guessing has a printed probability")
+    assert tried == [404] * 100 + [429] * 10 and shut_out == 429
+    assert "six digits" in shown or "6 digits" in shown, shown
+
+
+def test_one_member(story, client):
+    """The joiner, who knows even the creator's client id: whether the other is there, knocking and closing, and no more."""
+    truth = story.truth
+    room = truth.pair(client)
+    # The creator shows its member secret once: from then on its client id is worth nothing.
+    member = story.stage.client()
+    proof = member.send("POST", "/api/room/presence", {"client": room.clients[1], "member": _text(room.members[1]), "leaving": True},
+                        bearer=room.roomid_text).expect(202)
+    joiner = story.stage.client()
+    seen = [proof.body]
+    for call in (lambda: joiner.put_token(room.roomid_text, room.clients[1], "ab" * 32),
+                 lambda: joiner.delete_token(room.roomid_text, room.clients[1]),
+                 lambda: joiner.presence(room.roomid_text, room.clients[1])):
+        seen.append(call().expect(403, "member_required").body)
+    for call in (lambda: joiner.put_token(room.roomid_text, room.clients[1], "ab" * 32, member=_text(room.members[2])),
+                 lambda: joiner.delete_token(room.roomid_text, room.clients[1], member=_text(room.members[2])),
+                 lambda: joiner.put_token(room.roomid_text, "someone else", "ab" * 32)):
+        seen.append(call().expect(403, "not_a_member").body)
+    status = joiner.status(room.roomid_text).expect(200)
+    assert set(status.json) == {"expiresAt", "accepted", "creatorPresent", "joinerPresent", "creatorHasToken", "joinerHasToken"}
+    assert status.json["creatorHasToken"] is True, "the other's token was taken away"
+    seen.append(status.body)
+    before = len(story.stage.simulator.pushes(room.phones[1].token.hex()))
+    delivered = [joiner.presence(room.roomid_text, room.clients[2]).expect(202) for _ in range(20)]
+    seen += [answer.body for answer in delivered]
+    said = [answer.json["delivery"] for answer in delivered]
+    assert said == ["queued"] + ["throttled"] * 19 and before == 0
+    with Socket(story.stage.broker) as creator, Socket(story.stage.broker) as other:
+        creator.join(room.roomid_text, room.clients[1], _text(room.members[1]))
+        seen.append(repr(other.join(room.roomid_text, room.clients[2])).encode())
+    # What belongs to the other side, in what this side was told.
+    found = search(seen, _of_the_other(room))
+    purged = joiner.delete(room.roomid_text).expect(200).json["purged"]
+    table.record(
+        table.MEMBER, "reading, replacing, withdrawing the other's token; 20 knocks; closing",
+        (", ".join(found) or "its presence") + f"; 1 of 20 knocks sent; the room closed ({purged} tokens)",
+        "whether the other is there; can knock within limits and close the room")
+    assert not found and purged == 2
+
+
+def _text(secret):
+    return base64.urlsafe_b64encode(secret).decode().rstrip("=")
+
+
+def _of_the_other(room):
+    canaries = Canaries()
+    canaries.add("the other's token", room.phones[1].token)
+    canaries.add("the other's client id", room.clients[1])
+    canaries.add("the other's member secret", room.members[1])
+    return canaries

@@ -1,0 +1,76 @@
+"""The thief's own tools find what is there to be found: without that, what it does not find would mean nothing."""
+
+import json
+import sqlite3
+
+import carving
+import opening
+import table
+from processes import REPOSITORY
+
+KINDS = {"alert": 1, "voip": 2, "liveactivity": 3}
+ENVIRONMENTS = {"production": 1, "sandbox": 2}
+
+
+class Vector:
+    """A published seal, as a row of the database and what is inside."""
+
+    def __init__(self, case):
+        self.name, self.sealed = case["op"].removeprefix("seal_"), bytes.fromhex(case["output"])
+        self.row = {name: case.get(name) for name in ("generation", "deadline", "slot", "topic", "template")}
+        self.row |= {name: bytes.fromhex(case[name]) for name in ("ref", "job", "room", "code", "member", "token") if name in case}
+        self.row |= {name: case[name].encode() for name in ("joinid", "client", "audience") if name in case}
+        self.row |= {"kind": KINDS.get(case.get("kind")), "environment": ENVIRONMENTS.get(case.get("environment")), "expires": case.get("expiry")}
+        self.time = case.get("until") or case.get("deadline") or case["expiry"]
+
+    def opened(self, keys):
+        """What the thief's functions get out of it, and what should come out."""
+        row, name = self.row, self.name
+        if name in ("token", "audience_token", "job"):
+            data = opening.job_data(row) if name == "job" else opening.token_data(row)
+            fields = {"token": lambda: (bytes([row["slot"]]), row["room"]), "audience_token": lambda: (row["audience"],),
+                      "job": lambda: (row["job"],)}[name]()
+            wanted = row["token"]
+        else:
+            purpose, wanted = {"pending": (b"MFP1", ("room",)), "creator": (b"MFC1", ("member",)), "retry": (b"MFR1", ("room", "member"))}[name]
+            data = opening.code_data(purpose, row["generation"], self.time, row["code"])
+            fields = (row["joinid"], row["client"]) if name != "pending" else (row["joinid"],)
+            wanted = b"".join(row[part] for part in wanted)
+        key = opening.derive(keys.epoch_key(row["generation"], self.time), name.removesuffix("_token"), *fields)
+        plaintext = opening.unseal(self.sealed, data, key)
+        if name in ("token", "audience_token", "job"):
+            plaintext = opening.token_of(plaintext, 24 if name == "job" else 8)
+        return plaintext, wanted
+
+
+def test_it_opens_what_the_page_says():
+    """The published vectors: each kind of row, audiences' tokens included, which no route makes yet."""
+    vectors = json.loads((REPOSITORY / "Tests/Vectors/sealing.json").read_text())
+    keys, opened = opening.Keys(bytes.fromhex(vectors["file"])), set()
+    for case in vectors["cases"]:
+        if case["op"].startswith("seal_"):
+            vector = Vector(case)
+            found, wanted = vector.opened(keys)
+            assert found == wanted, f"{case['op']} does not open"
+            opened.add(vector.name)
+    assert opened == {"token", "audience_token", "job", "pending", "creator", "retry"}
+    table.record(
+        table.AUDIENCES, "the published vectors (no audience routes are served yet)",
+        "each audience's token", "every audience's token until it expires: the broker alone can open these")
+
+
+def test_carving_finds_rows_that_sql_does_not(tmp_path):
+    """The search itself: of two rows one is deleted, without secure_delete. SQL shows one, the thief finds both."""
+    database = sqlite3.connect(tmp_path / "mayfly.sqlite", isolation_level=None)
+    database.executescript("PRAGMA secure_delete = OFF; PRAGMA journal_mode = WAL;")
+    columns = ", ".join(carving.TABLES["token"])
+    database.execute(f"CREATE TABLE token ({columns}, PRIMARY KEY (expires, ref)) WITHOUT ROWID")
+    for number in (1, 2):
+        row = (1_795_349_000_000 + number, bytes([number]) * 16, bytes(32), 1, 1, 1, 1, "org.example.app", bytes([number]) * 168)
+        database.execute(f"INSERT INTO token ({columns}) VALUES (?,?,?,?,?,?,?,?,?)", row)
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.execute("DELETE FROM token WHERE ref = ?", (bytes([1]) * 16,))
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+    found = carving.carve((tmp_path / "mayfly.sqlite").read_bytes())["token"]
+    assert sorted(row["sealed"][0] for row in found) == [1, 2]

@@ -1,0 +1,211 @@
+"""Whoever takes the disk: the database, its log and backups, with and without the key file, of one moment or of several."""
+
+import carving
+import table
+from long_story import WORDS
+from rank import correlation
+from remnants import remnants
+from search import search
+from thief import Recovered, Thief
+from verdict import hold
+
+
+def tokens(rooms):
+    return set().union(*(room.tokens for room in rooms))
+
+
+def codes(rooms):
+    return {room.code for room in rooms}
+
+
+def ids(rooms):
+    return {room.roomid for room in rooms}
+
+
+def images(story):
+    return [story.quiet_image, story.at_once, story.after_a_minute, story.after_retries, story.after_a_room, story.after_codes,
+            story.after_a_day, story.after_three_days]
+
+
+# Without keys.
+
+
+def test_database_alone(story):
+    got = Recovered()
+    for image in images(story):
+        for files in (image.database, image.backup()):
+            one = Thief(files, words=WORDS).work()
+            for kind in ("tokens", "rooms", "codes", "clients", "members", "links"):
+                getattr(got, kind).update(getattr(one, kind))
+                got.how[kind] |= one.how[kind]
+    hold(got, story.truth, table.DATABASE, "opening rows, trying codes, guessing clients, comparing rows, carving free pages and log",
+         "no token, room id, join code, client id; no link between two rooms of one phone")
+
+
+def test_database_tells_counts_times_and_refs(story):
+    """What the design says that a thief does learn: so much must be there, or the search looks at the wrong thing."""
+    rows = carving.select(story.at_once.database)
+    rooms = {row["room"]: row for row in rows["room"]}
+    for room in story.named:
+        if room is story.closed:
+            assert room.index not in rooms
+            continue
+        row = rooms[room.index]
+        assert abs(row["expires"] / 1000 - room.expires) < 5
+        assert (row["joiner_client"] is not None) == (2 in room.clients)
+        for slot, column in ((1, "creator_ref"), (2, "joiner_ref")):
+            assert (row[column].hex() if row[column] else None) == room.refs.get(slot)
+    assert len(rows["job"]) == 1 and rows["job"][0]["ref"].hex() == story.knocked.refs[2]
+    table.record(
+        table.DATABASE, "reading it",
+        f"{len(rooms)} rooms and {len(rows['token'])} tokens: their ends, their random refs, who was accepted, which two are one room's",
+        "counts, times, random refs")
+
+
+def test_database_does_not_tell_the_order(story):
+    """Rooms of many lengths: the order in which the table holds them is not that in which they were made, nor is there a hidden count."""
+    queries = {"scan": "SELECT room FROM room NOT INDEXED", "tokens": "SELECT room FROM token"}
+    found = {name: [row["room"] for row in rows] for name, rows in carving.select(story.after_a_room.database, queries).items()}
+    made = [room.index for room in story.truth.rooms]
+    told = {name: abs(correlation(order, made)) for name, order in found.items()}
+    table.record(
+        table.DATABASE, "the order in which rooms were made", f"rank correlation {max(told.values()):.2f} (1: all of it)",
+        "order says nothing")
+    assert max(told.values()) < 0.5, told
+
+
+def test_nothing_lies_about_in_the_clear(story):
+    contents = set()
+    for image in images(story):
+        contents.update(*(folder.values() for folder in (image.database, image.keys, image.ledger)))
+    found = search(contents, story.truth.canaries())
+    table.record(table.DATABASE, "secrets in any file, raw, in hex or base64", ", ".join(found) or "nothing", "nothing")
+    assert not found
+
+
+def test_what_left_the_tables_left_the_disk(story):
+    """No piece of what was erased a minute ago or more: not in a free page, not between rows, not in the log."""
+    earlier, found = [], set()
+    for image in images(story):
+        # The others are taken amid what is going on.
+        if image not in (story.quiet_image, story.at_once, story.after_a_day):
+            found |= {name for name, _ in remnants(image.database, earlier)}
+        earlier.append(image.database)
+    table.record(
+        table.DATABASE, "pieces of 16 bytes of rows that are gone", f"some in {' and '.join(sorted(found))}" if found else "none",
+        "what is purged leaves the disk within a minute")
+    assert not found
+
+
+# With the key file.
+
+
+def test_with_keys_rooms_that_were_accepted(story):
+    image = story.after_codes
+    got = Thief({**image.database, "backup": image.backup()["mayfly.sqlite"]}, image.keys, words=WORDS).work()
+    hold(got, story.truth, table.ACCEPTED, "all of the above with its keys", "as without it: a token needs the room id")
+
+
+def test_with_keys_while_a_knock_is_queued(story):
+    who = table.ACCEPTED
+    for image, what in ((story.at_once, "a knock that is queued"), (story.after_a_minute, "the same knock a minute later")):
+        got = Thief(image.database, image.keys, tries_codes=False).work()
+        hold(got, story.truth, who, what, "the token of that knock", tokens={story.knocked.phones[2].token})
+    got = Thief(story.after_retries.database, story.after_retries.keys, tries_codes=False).work()
+    hold(got, story.truth, who, "a minute after the knock was over", "nothing: it waits two minutes at most")
+    got = Thief(story.at_once.database, story.after_a_room.keys, tries_codes=False).work()
+    hold(got, story.truth, who, "the image with the knock, the keys of ten minutes later", "nothing: its key is gone")
+
+
+def test_with_keys_while_codes_are_valid(story):
+    """Codes of six digits fall, and with them the room id, the creator's token and what a guessed client id opens. Longer ones do not."""
+    who = table.WAITING
+    waiting, accepted, [first, *_] = story.pending, story.accepted, story.accepted
+    fallen = {"rooms": ids(waiting), "tokens": tokens(waiting), "clients": {"alice"}, "members": {waiting[0].members[1]},
+              "links": story.truth.links(waiting)}
+    knocked = {story.knocked.phones[2].token}
+    answer = {"rooms": {first.roomid}, "tokens": first.tokens, "clients": {"bob"}, "members": {first.members[2]}, "links": set()}
+    # Just after an accept the write-ahead log still holds what waited for it.
+    just_now = {"rooms": ids(accepted), "tokens": tokens(accepted), "clients": {"dora"}, "members": {accepted[2].members[1]},
+                "links": story.truth.links(accepted)}
+
+    def both(one, other):
+        return {kind: one[kind] | other[kind] for kind in one}
+
+    cases = (
+        ("seconds after the accepts", story.at_once, both(fallen, answer), waiting + accepted, knocked, just_now,
+         "codes of six digits and their rooms; for a minute also of rooms just accepted"),
+        ("a minute later", story.after_a_minute, both(fallen, answer), waiting + accepted, knocked, {},
+         "codes of six digits and the rooms that wait for them; for two minutes an accept's answer, if its client id is guessed"),
+        ("three minutes later", story.after_retries, fallen, waiting + accepted, set(), {},
+         "the same without that answer; a used code opens nothing"),
+        ("twenty minutes later", story.after_a_room, fallen, waiting, set(), {}, "the same, and used codes are gone after ten minutes"))
+    for what, image, must, found, more, may, allowed in cases:
+        got = Thief(image.database, image.keys, words=WORDS).work()
+        hold(got, story.truth, who, what, allowed, may, **must | {"codes": codes(found), "tokens": must["tokens"] | more})
+
+
+# Material of two moments.
+
+
+def test_new_keys_and_an_old_database(story):
+    old, who = story.after_a_minute, table.WAITING
+    got = Thief(old.database, story.after_codes.keys, words=WORDS).work()
+    hold(got, story.truth, who, "an image from then, the keys of ten minutes after the codes' end",
+         "used and ended codes until their day's key is gone; they open nothing", codes=codes(story.pending + story.accepted))
+    got = Thief(old.database, story.after_three_days.keys, words=WORDS).work()
+    hold(got, story.truth, who, "an image from then, the keys of three days later", "nothing")
+
+
+def test_ten_minutes_after_expiry(story):
+    """Even with the room id: the key no longer exists, whatever image of the database there is."""
+    allowed = "nothing: the key no longer exists"
+    for image, what in ((story.at_once, "an image from when the token lived, and its room id"), (story.after_a_room, "all that is there then")):
+        got = Thief(image.database, story.after_a_room.keys, [story.short.roomid], WORDS, tries_codes=False).work()
+        hold(got, story.truth, table.AFTER_EXPIRY, what, allowed)
+    lived = Thief(story.at_once.database, story.at_once.keys, [story.short.roomid], WORDS, tries_codes=False).work()
+    assert story.short.tokens <= lived.tokens and lived.clients == {"erin"}, "not even while it lived: this proves nothing"
+
+
+def test_old_keys_and_a_new_database(story):
+    rooms = [*story.named, story.later, *story.next_day]
+    got = Thief(story.after_a_day.database, story.at_once.keys, ids(rooms), WORDS).work()
+    same_day = [*story.accepted, story.replaced, story.withdrawn, story.member_room, story.knocked, story.later]
+    hold(got, story.truth, table.EARLIER_KEYS, "a day later, knowing all room ids",
+         "what was sealed in the same generation (a day); of the next only its codes, which open nothing",
+         tokens=tokens(same_day), codes=codes(story.next_day), clients={"bob", "carol", "dora"}, links=story.truth.links(same_day))
+    got = Thief(story.after_a_day.database, story.at_once.keys, words=WORDS).work()
+    hold(got, story.truth, table.EARLIER_KEYS, "a day later, knowing no room", "codes of six digits, which open nothing", codes=codes(story.next_day))
+
+
+def test_an_image_of_both(story):
+    """What a copy of everything is worth, for ever, to who learns the room ids."""
+    image = story.after_a_minute
+    got = Thief(image.database, image.keys, ids(story.named), WORDS, tries_codes=False).work()
+    living = [room for room in story.named if room is not story.closed]
+    hold(got, story.truth, table.EARLIER_KEYS, "both of one moment, knowing room ids", "what was live then", tokens=tokens(living),
+         clients={"alice", "bob", "carol", "dora", "erin"}, links=story.truth.links(living))
+
+
+# A member.
+
+
+def test_one_member(story):
+    cases = ((story.member_room, "an accepted room", {"carol"}), (story.replaced, "the peer's token was replaced", set()),
+             (story.withdrawn, "the peer's token was withdrawn", set()), (story.closed, "the room was closed", set()))
+    for room, what, guessed in cases:
+        image = story.after_a_minute
+        got = Thief(image.database, image.keys, [room.roomid], WORDS, tries_codes=False).work()
+        hold(got, story.truth, table.MEMBER_WITH_DISK, f"{what}, a minute ago",
+             "both sides' present tokens; a client id that it guesses" if room.tokens else "nothing",
+             # The queued knock is anyone's who has the keys.
+             tokens=room.tokens | {story.knocked.phones[2].token}, clients=guessed)
+
+
+def test_what_ended_early_is_erased_but_keeps_its_key(story):
+    """A token withdrawn before its time leaves the disk. An image from before opens with the room id, until the token would have expired."""
+    room, keys = story.later, story.after_codes.keys
+    for image, what, must in ((story.after_a_room, "an image from before a token was withdrawn", room.tokens | {room.earlier[0].token}),
+                              (story.after_codes, "twenty minutes after a token was withdrawn", room.tokens)):
+        got = Thief(image.database, keys, [room.roomid], WORDS, tries_codes=False).work()
+        hold(got, story.truth, table.MEMBER_WITH_DISK, what, "what the image holds, until expiry", tokens=must)

@@ -1,0 +1,21 @@
+"""What an adversary got, held against what the design allows: exactly that, no less and no more."""
+
+import table
+from thief import KINDS, NAMES
+
+
+def hold(got, truth, adversary, tried, allowed, may=None, **must):
+    """Writes a row of the table, then fails unless `got` has all of `must` ({kind: values}), and beyond that only what `may` allows."""
+    everything = truth.all
+    table.record(adversary, tried, got.said(everything), allowed)
+    wrong = []
+    for kind in KINDS:
+        found, due = getattr(got, kind), set(must.get(kind, ()))
+        surplus, missing = found - due - set((may or {}).get(kind, ())), due - found
+        if surplus:
+            wrong.append(f"{len(surplus)} {NAMES[kind]}(s) too many, by {' and '.join(sorted(got.how[kind]))}")
+        if missing:
+            wrong.append(f"{len(missing)} {NAMES[kind]}(s) of {len(due)} not recovered")
+        if made_up := found - everything[kind]:
+            wrong.append(f"{len(made_up)} {NAMES[kind]}(s) that nobody had")
+    assert not wrong, f"{adversary}, {tried}: {'; '.join(wrong)}. Allowed: {allowed}"
