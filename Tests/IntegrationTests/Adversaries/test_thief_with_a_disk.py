@@ -196,9 +196,10 @@ def test_one_member(story):
     for room, what, guessed in cases:
         image = story.after_a_minute
         got = Thief(image.database, image.keys, [room.roomid], WORDS, tries_codes=False).work()
+        allowed = "both sides' present tokens; a client id that it guesses" if room.tokens else "nothing of the room"
         hold(got, story.truth, table.MEMBER_WITH_DISK, f"{what}, a minute ago",
-             "both sides' present tokens; a client id that it guesses" if room.tokens else "nothing",
              # The queued knock is anyone's who has the keys.
+             f"{allowed}; a queued knock's token",
              tokens=room.tokens | {story.knocked.phones[2].token}, clients=guessed)
 
 
