@@ -102,9 +102,14 @@ public actor Sequencer: LoopActor {
             let now = time.now
             let next = (now / 1_000 / resolution + 1) * resolution * 1_000
             try? await loop.sleep(next - now + 2)
+            // Broker time goes slower while the wall clock is behind it.
+            if time.now < next { continue }
             do {
                 // What was committed and not published has to be found again, whether more has come since or not.
                 if isFailing { try await catchUp() }
+                // Here alone, so that a window has at most one entry of a cause: those of a stop's last window are not told.
+                let refused = await refusals()
+                if !refused.isEmpty { try await store.record(refused) }
                 try await publish(before: time.now / 1_000 / resolution * resolution)
                 if isFailing { log("ledger: publishing again") }
                 isFailing = false
@@ -161,8 +166,6 @@ public actor Sequencer: LoopActor {
 
     /// Publishes the entries of all windows before `window` (unix seconds).
     private func publish(before window: UInt64) async throws {
-        let refused = await refusals()
-        if !refused.isEmpty { try await store.record(refused) }
         while true {
             let entries = try await store.closedEntries(before: window, limit: Self.batch)
             guard let last = entries.last else { break }

@@ -172,8 +172,12 @@ actor HonestLog: LoopActor {
             let call = chance.upTo(100)
             let room = facts.room(chance)
             Task(executorPreference: loop) {
-                // Refused, or never answered: then nothing of it is promised.
-                try? await self.perform(call, room, broker)
+                do {
+                    try await self.perform(call, room, broker)
+                } catch let error as BrokerError {
+                    // Nothing of it is promised; the log may count it, as it does what the API refuses.
+                    await broker.noteRefusal(call < 50 ? .memberRequired : error)
+                } catch {}
             }
         }
     }

@@ -9,12 +9,14 @@ struct LogCheck {
         case unverified(String)
         case unverifiedAt(size: UInt64, String)
         case missing(String)
+        case twice(String)
 
         var description: String {
             switch self {
             case .unverified(let why): "the log does not verify: \(why)"
             case .unverifiedAt(let size, let why): "the log did not verify at \(size) entries: \(why)"
             case .missing(let what): "missing in the log: \(what)"
+            case .twice(let what): "twice in the log: \(what)"
             }
         }
     }
@@ -72,6 +74,11 @@ struct LogCheck {
     private func checkFacts(_ entries: [Entry], _ report: Report) throws {
         var sealed: Set<String> = []
         for entry in entries { if case .tokenSealed(let ref, _, _) = entry.op { sealed.insert(ref.description) } }
+        var refusals: Set<String> = []
+        for entry in entries {
+            guard case .requestRefused(let cause, _) = entry.op else { continue }
+            guard refusals.insert("\(entry.atMs) \(cause)").inserted else { throw Fault.twice("refused, \(cause), in one window") }
+        }
         for ref in facts.refs where !sealed.contains(ref.description) { throw Fault.missing("token.sealed of \(ref)") }
         guard report.opened >= facts.pushes else {
             throw Fault.missing("\(facts.pushes) pushes were acknowledged, \(report.opened) opened")
