@@ -9,6 +9,17 @@ static inline int mayfly_sqlite3_bind_text(sqlite3_stmt *statement, int index, c
     return sqlite3_bind_text(statement, index, bytes, count, SQLITE_TRANSIENT);
 }
 
+// Keeps how many frames the write-ahead log has after each commit; SQLite's own checkpoints end with that.
+static inline int mayfly_sqlite3_note_frames(void *frames, sqlite3 *database, const char *name, int count) {
+    (void)database;
+    (void)name;
+    *(int *)frames = count;
+    return SQLITE_OK;
+}
+static inline void mayfly_sqlite3_count_frames(sqlite3 *database, int *frames) {
+    sqlite3_wal_hook(database, mayfly_sqlite3_note_frames, frames);
+}
+
 // sqlite3_config takes variable arguments, which Swift cannot call. To be called before SQLite's first use.
 static inline int mayfly_sqlite3_keep_no_memory_statistics(void) {
     return sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);

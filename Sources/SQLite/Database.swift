@@ -35,7 +35,10 @@ internal import CSQLite
     }
 
     // `close_v2` waits for statements that are finalised after it.
-    deinit { unsafe sqlite3_close_v2(handle) }
+    deinit {
+        unsafe sqlite3_close_v2(handle)
+        unsafe frames?.deallocate()
+    }
 
     /// Runs statements that give no rows and take no values.
     public func execute(_ sql: String) throws(SQLiteError) {
@@ -75,6 +78,28 @@ internal import CSQLite
     public func setBusyTimeout(milliseconds: Int32) {
         busyTimeoutMs = milliseconds
         unsafe sqlite3_busy_timeout(handle, milliseconds)
+    }
+
+    private var frames: UnsafeMutablePointer<Int32>?
+
+    /// From now on the caller sees to checkpoints; SQLite makes none by itself.
+    public func takeOverCheckpoints() {
+        guard unsafe frames == nil else { return }
+        let counter = UnsafeMutablePointer<Int32>.allocate(capacity: 1)
+        unsafe counter.initialize(to: 0)
+        unsafe frames = unsafe counter
+        unsafe mayfly_sqlite3_count_frames(handle, counter)
+    }
+
+    /// Pages in the WAL after this connection's last commit, since `takeOverCheckpoints`.
+    public var framesInLog: Int { unsafe Int(frames?.pointee ?? 0) }
+
+    /// Copies what it can of the WAL into the database, durably. Waits for no reader or writer, and none waits for it but those of this
+    /// connection.
+    public func checkpoint() throws(SQLiteError) {
+        let code = unsafe sqlite3_wal_checkpoint_v2(handle, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
+        if code & 0xff == SQLITE_BUSY || code & 0xff == SQLITE_LOCKED { return }
+        guard code == SQLITE_OK else { throw SQLiteError(code, "checkpoint") }
     }
 
     /// Copies the whole WAL into the database and cuts the WAL to zero bytes.

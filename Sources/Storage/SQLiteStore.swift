@@ -1,10 +1,12 @@
 public import Ledger
 import SQLite
 
-/// The embedded store: one SQLite file in WAL mode, one thread that writes, one that reads.
+/// The embedded store: one SQLite file in WAL mode, one thread that writes, one that reads, one for what takes long.
 public final class SQLiteStore: Store {
     private let writer: StoreThread
     private let reader: StoreThread
+    /// For what takes long: nobody who asks for a room waits behind it.
+    private let background: StoreThread
     private let journal: Journal
     /// Tokens purged in one transaction with a start: about a second's work. Nobody is served yet.
     private static let startLimit = 100_000
@@ -21,10 +23,20 @@ public final class SQLiteStore: Store {
     ) throws(StoreError) {
         let journal = Journal(resolution: resolution, limit: waitingLimit, now: now)
         self.journal = journal
+        let background = try StoreThread(name: "store-background", writes: false) {
+            let tables = try Tables(path: path, access: .readWrite, journal: journal)
+            // It reads much, and nothing twice.
+            try tables.database.execute("PRAGMA cache_size = -1024")
+            return tables
+        }
+        self.background = background
         writer = try StoreThread(name: "store-writer", writes: true) {
             let tables = try Tables(path: path, access: .readWrite, journal: journal, resumption: resumption)
+            tables.database.takeOverCheckpoints()
             try tables.resumeJournal()
             return tables
+        } committed: { tables, writer in
+            Self.checkpoint(tables, writer, background)
         }
         reader = try StoreThread(name: "store-reader", writes: false) {
             try Tables(path: path, access: .readOnly, journal: journal)
@@ -42,7 +54,7 @@ public final class SQLiteStore: Store {
     }
 
     private func perform<Value: Sendable>(
-        on thread: StoreThread, alone: Bool = false, _ body: @escaping @Sendable (Tables) throws -> Value
+        on thread: StoreThread, _ turn: StoreThread.Turn = .shared, _ body: @escaping @Sendable (Tables) throws -> Value
     ) async throws(StoreError) -> Value {
         let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
             let slot = ResultSlot<Value>()
@@ -56,7 +68,7 @@ public final class SQLiteStore: Store {
                             continuation.resume(returning: .success(slot.take()))
                         }
                     },
-                    alone: alone))
+                    turn: turn))
         }
         return try result.get()
     }
@@ -64,13 +76,13 @@ public final class SQLiteStore: Store {
     private func read<Value: Sendable>(
         _ body: @escaping @Sendable (Tables) throws -> Value
     ) async throws(StoreError) -> Value {
-        try await perform(on: reader, body)
+        try await perform(on: reader, .shared, body)
     }
 
     private func write<Value: Sendable>(
         _ body: @escaping @Sendable (Tables) throws -> Value
     ) async throws(StoreError) -> Value {
-        try await perform(on: writer, body)
+        try await perform(on: writer, .shared, body)
     }
 
     // MARK: Rooms
@@ -130,11 +142,11 @@ public final class SQLiteStore: Store {
     // MARK: Forgetting
 
     public func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
-        try await write { try $0.sweep(now: now, limit: limit, jobSlack: jobSlack) }
+        try await perform(on: writer, .apart) { try $0.sweep(now: now, limit: limit, jobSlack: jobSlack) }
     }
 
     public func forgetAll(limit: Int) async throws(StoreError) -> SweepResult {
-        try await write { try $0.forgetAll(limit: limit) }
+        try await perform(on: writer, .apart) { try $0.forgetAll(limit: limit) }
     }
 
     public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
@@ -145,7 +157,36 @@ public final class SQLiteStore: Store {
     private static let scrubWaitMs: Int32 = 50
 
     public func scrub() async throws(StoreError) -> Bool {
-        try await perform(on: writer, alone: true) { try $0.database.checkpointTruncating(waitMs: Self.scrubWaitMs) }
+        // Most of it while others write.
+        try await perform(on: background) { try $0.database.checkpoint() }
+        return try await perform(on: writer, .alone) { try $0.database.checkpointTruncating(waitMs: Self.scrubWaitMs) }
+    }
+
+    /// The write-ahead log's length at which it is copied into the database, and the one at which writers have to wait for that. In frames of
+    /// 4 KiB.
+    static let checkpointFrames = 4_000
+    private static let mostFrames = 16_000
+
+    /// Has the write-ahead log copied into the database while others write; then the writer does the rest, which is little, so that the log
+    /// can begin anew.
+    private static func checkpoint(_ tables: Tables, _ writer: StoreThread, _ background: StoreThread) {
+        let frames = tables.database.framesInLog
+        if frames < checkpointFrames { tables.checkpointAt = checkpointFrames }
+        if frames >= max(mostFrames, tables.checkpointAt) {
+            try? tables.database.checkpoint()
+            tables.checkpointAt = frames + checkpointFrames
+        }
+        guard frames >= tables.checkpointAt, !tables.isCheckpointing else { return }
+        tables.isCheckpointing = true
+        let rest = StoreThread.Job(
+            run: { tables in
+                tables.isCheckpointing = false
+                // Readers may have stood in the way: not again at every commit.
+                tables.checkpointAt = tables.database.framesInLog + checkpointFrames / 4
+                try tables.database.checkpoint()
+            }, finish: { _ in }, turn: .alone)
+        background.submit(
+            StoreThread.Job(run: { try $0.database.checkpoint() }, finish: { _ in writer.submit(rest) }))
     }
 
     // MARK: Ledger
@@ -166,20 +207,22 @@ public final class SQLiteStore: Store {
 
     public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
         // On the writer, so that no entry of a closed window can come after it.
-        try await perform(on: writer, alone: true) { try $0.closedEntries(before: window, limit: limit) }
+        try await perform(on: writer, .alone) { try $0.closedEntries(before: window, limit: limit) }
     }
 
     public func logHead() async throws(StoreError) -> LogHead? { try await read { try $0.logHead() } }
 
     public func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool {
-        try await write { try $0.commit(head, after: size, entries: entries) }
+        try await perform(on: writer, .apart) { try $0.commit(head, after: size, entries: entries) }
     }
 
     public func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
         try await read { try $0.unpublished() }
     }
 
-    public func published(upTo size: UInt64) async throws(StoreError) { try await write { try $0.published(upTo: size) } }
+    public func published(upTo size: UInt64) async throws(StoreError) {
+        try await perform(on: writer, .apart) { try $0.published(upTo: size) }
+    }
 
     public func closeLog(next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
         let isClosed = try await write { try $0.closeLog(next: next, mark: mark) }
@@ -199,12 +242,15 @@ public final class SQLiteStore: Store {
         try await write { try $0.setMark(name, value) }
     }
 
-    public func counts() async throws(StoreError) -> StoreCounts { try await read { try $0.counts() } }
+    public func counts() async throws(StoreError) -> StoreCounts {
+        try await perform(on: background) { try $0.counts() }
+    }
 
     /// Finishes what was queued, empties the write-ahead log and closes the file.
     public func shutDown() async {
         reader.close()
         _ = try? await scrub()
+        background.close()
         writer.close()
     }
 }

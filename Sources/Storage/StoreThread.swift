@@ -11,8 +11,17 @@ final class StoreThread: Sendable {
     struct Job: Sendable {
         let run: @Sendable (Tables) throws -> Void
         let finish: @Sendable (StoreError?) -> Void
-        /// Run between transactions, e.g. a checkpoint.
-        var alone = false
+        var turn = Turn.shared
+    }
+
+    /// When a job has its turn.
+    enum Turn: Sendable {
+        /// With what waits, in one transaction.
+        case shared
+        /// In a transaction of its own, once nothing shared waits: nobody's request has to wait for all of it.
+        case apart
+        /// Likewise and in no transaction, e.g. a checkpoint.
+        case alone
     }
 
     private struct Queue {
@@ -26,12 +35,18 @@ final class StoreThread: Sendable {
     private let work = DispatchSemaphore(value: 0)
     private let ended = DispatchSemaphore(value: 0)
     private let writes: Bool
+    private let committed: @Sendable (Tables, StoreThread) -> Void
     /// So many operations at most share one commit, which bounds how long the first of them waits.
     private static let batch = 1024
 
     /// Opens a connection on a new thread.
-    init(name: String, writes: Bool, open: @escaping @Sendable () throws -> Tables) throws(StoreError) {
+    /// - Parameter committed: called there after each commit.
+    init(
+        name: String, writes: Bool, open: @escaping @Sendable () throws -> Tables,
+        committed: @escaping @Sendable (Tables, StoreThread) -> Void = { _, _ in }
+    ) throws(StoreError) {
         self.writes = writes
+        self.committed = committed
         let opened = DispatchSemaphore(value: 0)
         let failure = Mutex<StoreError?>(nil)
         do {
@@ -98,20 +113,27 @@ final class StoreThread: Sendable {
     }
 
     private func serve(_ tables: Tables) {
+        // One after each look at what is shared.
+        var later: [Job] = []
         while true {
-            work.wait()
+            if later.isEmpty { work.wait() }
             if writes { gather() }
             let (jobs, closed) = queue.withLock { queue in
                 defer { queue.jobs = [] }
                 return (queue.jobs, queue.closed)
             }
-            var rest = jobs[...]
+            later += jobs.filter { $0.turn != .shared }
+            var rest = jobs.filter { $0.turn == .shared }[...]
             while !rest.isEmpty {
                 let batch = rest.prefix(Self.batch)
                 rest = rest.dropFirst(Self.batch)
                 if writes { commit(batch, tables) } else { read(batch, tables) }
             }
-            if closed { return }
+            if !later.isEmpty {
+                let next = later.removeFirst()
+                if next.turn == .apart { commit([next], tables) } else { answer([next], tables) }
+            }
+            if closed, later.isEmpty { return }
         }
     }
 
@@ -133,17 +155,14 @@ final class StoreThread: Sendable {
         }
     }
 
-    private func commit(_ batch: ArraySlice<Job>, _ tables: Tables) {
-        let jobs = batch.filter { !$0.alone }
+    private func commit(_ jobs: ArraySlice<Job>, _ tables: Tables) {
         var done: [Job] = []
         done.reserveCapacity(jobs.count)
-        var tried = 0
+        var tried = jobs.startIndex
         var failures = 0
         do {
-            if !jobs.isEmpty {
-                try tables.begin()
-                try tables.keepPromises()
-            }
+            try tables.begin()
+            try tables.keepPromises()
             for job in jobs {
                 do {
                     try tables.savepoint()
@@ -159,17 +178,15 @@ final class StoreThread: Sendable {
                 }
                 tried += 1
             }
-            if !jobs.isEmpty {
-                try tables.commit()
-                if failures == 0 { tables.journal.noteAlive() }
-            }
+            try tables.commit()
+            if failures == 0 { tables.journal.noteAlive() }
             for job in done { job.finish(nil) }
+            committed(tables, self)
         } catch {
             tables.rollBack()
             let failure = StoreError(any: error)
             for job in done { job.finish(failure) }
             for job in jobs[tried...] { job.finish(failure) }
         }
-        answer(batch.filter(\.alone)[...], tables)
     }
 }

@@ -10,6 +10,9 @@ final class Tables {
     let resumption: Entry.Op?
     /// No token is left whose `until` is this or earlier, unix ms: see `purgeOverdue`.
     var clearedUntil: UInt64 = 0
+    /// The write-ahead log's length in frames at which a checkpoint is due, and whether one is under way.
+    var checkpointAt = SQLiteStore.checkpointFrames
+    var isCheckpointing = false
 
     /// Opens the file and makes the schema where there is none.
     init(path: String, access: Database.Access, journal: Journal, resumption: Entry.Op? = nil) throws {

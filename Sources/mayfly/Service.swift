@@ -11,7 +11,7 @@ import Storage
 
 /// A running broker: every part, who starts it, and in which order it ends.
 ///
-/// Threads: `main` (requests, sockets, the rules, the sweeper), `store-writer`, `store-reader`, `courier`, `ledger`, `keys`.
+/// Threads: `main` (requests, sockets, the rules, the sweeper), `store-writer`, `store-reader`, `store-background`, `courier`, `ledger`, `keys`.
 final class Service: Sendable {
     let loop: EventLoop
     let address: SocketAddress

@@ -10,7 +10,9 @@ import Testing
 @Suite struct StoreThreadTests {
     /// Runs the operations in one batch.
     /// - Returns: what each was answered, and what marks stand in the end.
-    private func batch(_ operations: [@Sendable (Tables) throws -> Void]) async throws -> (
+    private func batch(
+        _ operations: [@Sendable (Tables) throws -> Void], turns: [StoreThread.Turn] = []
+    ) async throws -> (
         answers: [StoreError?], marks: [String]
     ) {
         let folder = try File.makeTemporaryFolder()
@@ -24,14 +26,16 @@ import Testing
             let left = Mutex(operations.count)
             for (index, operation) in operations.enumerated() {
                 thread.submit(
-                    StoreThread.Job(run: operation) { error in
-                        answers.withLock { $0[index] = error }
-                        let isLast = left.withLock { left in
-                            left -= 1
-                            return left == 0
-                        }
-                        if isLast { continuation.resume() }
-                    })
+                    StoreThread.Job(
+                        run: operation,
+                        finish: { error in
+                            answers.withLock { $0[index] = error }
+                            let isLast = left.withLock { left in
+                                left -= 1
+                                return left == 0
+                            }
+                            if isLast { continuation.resume() }
+                        }, turn: index < turns.count ? turns[index] : .shared))
             }
             thread.release()
         }
@@ -68,5 +72,39 @@ import Testing
         #expect(marks == ["a"])
         // Nothing had to be done again.
         #expect(runs.withLock { $0 } == 1)
+    }
+
+    /// A sweep, or what publishes the log, has a transaction of its own, so that nobody's request waits for all of it.
+    @Test func whatIsApartComesAfterWhatIsShared() async throws {
+        let seen = Mutex<[String]>([])
+        func step(_ name: String) -> @Sendable (Tables) throws -> Void {
+            { tables in
+                let savepoints = try tables.rows("SELECT name FROM node ORDER BY name") { $0.text(0) }
+                seen.withLock { $0.append("\(name) \(tables.inTransaction) \(savepoints.joined())") }
+                if tables.inTransaction { try tables.setMark(name, [1]) }
+                if name == "b" {
+                    // Takes the whole transaction with it, as a full disk does.
+                    tables.rollBack()
+                    throw StoreError.full
+                }
+            }
+        }
+        let (answers, marks) = try await batch(
+            [step("a"), step("b"), step("c"), step("d")], turns: [.apart, .apart, .alone, .shared])
+        #expect(seen.withLock { $0 } == ["d true ", "a true d", "b true ad", "c false ad"])
+        #expect(answers == [nil, .full, nil, nil])
+        #expect(marks == ["a", "d"])
+    }
+
+    @Test func aLongLogIsCopiedWhileOthersWrite() async throws {
+        let fixture = try Fixture()
+        let large = [UInt8](repeating: 1, count: 1_000_000)
+        for _ in 0..<40 { try await fixture.store.setMark("large", large) }
+        // The log began anew: it holds less than was written.
+        let length = try #require(try File.status(fixture.path + "-wal")?.size)
+        #expect(length < 30_000_000)
+        #expect(try await fixture.store.scrub())
+        #expect(try File.status(fixture.path + "-wal")?.size == 0)
+        try await fixture.close()
     }
 }
