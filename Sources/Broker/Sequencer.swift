@@ -154,7 +154,7 @@ public actor Sequencer: LoopActor {
         case .current(let log):
             tiles = log
             if asksAll { try await renew(witnessed(log.append([]), note, window: head.window), asksAll: true) }
-            try await store.published(upTo: head.size)
+            try await forget(upTo: head.size)
         case .behind(let log):
             let (first, entries) = try await store.unpublished()
             guard first <= log.size, first + UInt64(entries.count) == head.size else { throw Failure.gap }
@@ -185,7 +185,12 @@ public actor Sequencer: LoopActor {
         let note = try await cosigned(witnessed(plan, note, window: window))
         try folder.publish(plan, checkpoint: note)
         tiles = plan.log
-        try await store.published(upTo: plan.newSize)
+        try await forget(upTo: plan.newSize)
+    }
+
+    /// Lets the store forget what is published, some at a time, so that nobody waits for long.
+    private func forget(upTo size: UInt64) async throws {
+        while try await store.published(upTo: size) {}
     }
 
     // MARK: Witnesses

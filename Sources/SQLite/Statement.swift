@@ -56,6 +56,13 @@ internal import CSQLite
         let count = Int(unsafe sqlite3_column_bytes(statement, column))
         return unsafe [UInt8](UnsafeRawBufferPointer(start: bytes, count: count))
     }
+    /// Lends a blob where it lies, until the next step.
+    public func withBlob<Result>(_ column: Int32, _ body: (Span<UInt8>) throws -> Result) rethrows -> Result {
+        let bytes = unsafe sqlite3_column_blob(statement, column)
+        let count = unsafe bytes == nil ? 0 : Int(sqlite3_column_bytes(statement, column))
+        let buffer = unsafe UnsafeBufferPointer(start: bytes?.assumingMemoryBound(to: UInt8.self), count: count)
+        return try unsafe body(buffer.span)
+    }
     public func text(_ column: Int32) -> String {
         guard let bytes = unsafe sqlite3_column_text(statement, column) else { return "" }
         return unsafe String(cString: bytes)

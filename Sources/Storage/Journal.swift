@@ -10,13 +10,24 @@ final class Journal: Sendable {
         var given: UInt64 = 0
         /// The window of the latest entry.
         var latest: UInt64 = 0
-        var sequence: UInt64 = 0
+        var backlog = Backlog()
         /// When the store last could do what was asked of it.
         var alive: UInt64 = 0
         /// The moment of the transaction under way: nothing of it happens at another, whatever the clock does meanwhile.
         var moment: UInt64 = 0
         var hasStarted = false
+    }
+
+    /// What was recorded, and how much of it waits.
+    struct Backlog {
+        /// The number of the latest entry.
+        var sequence: UInt64 = 0
+        /// Entries that are not known to be published.
         var waiting = 0
+        /// Of these, what counts towards the limit: no purges, which are bounded by the tokens there are.
+        var limited = 0
+        /// Of these, what the signed head covers.
+        var covered = 0
     }
 
     private let state = Mutex(State())
@@ -28,7 +39,7 @@ final class Journal: Sendable {
 
     /// - Parameters:
     ///   - resolution: a window's length in seconds.
-    ///   - limit: how many entries may wait before operations are refused.
+    ///   - limit: how many entries, purges not counted, may wait before operations are refused.
     ///   - now: broker time in unix milliseconds.
     init(resolution: UInt64, limit: Int, now: @escaping @Sendable () -> UInt64) {
         self.resolution = resolution
@@ -60,21 +71,26 @@ final class Journal: Sendable {
     func noteAlive() { state.withLock { $0.alive = max($0.alive, $0.moment) } }
 
     /// Takes up where the database left off, `given` being the latest window that it holds.
-    func resume(given: UInt64, sequence: UInt64, waiting: Int) {
-        state.withLock { state in
-            (state.given, state.latest, state.sequence, state.waiting) = (given, given, sequence, waiting)
-        }
+    func resume(given: UInt64, backlog: Backlog) {
+        state.withLock { ($0.given, $0.latest, $0.backlog) = (given, given, backlog) }
     }
 
-    var isFull: Bool { state.withLock { $0.waiting >= limit } }
-    var waiting: Int { state.withLock { $0.waiting } }
+    /// Set back by an operation that is rolled back.
+    var backlog: Backlog {
+        get { state.withLock { $0.backlog } }
+        set { state.withLock { $0.backlog = newValue } }
+    }
 
-    func next() -> (window: UInt64, sequence: UInt64) {
+    var isFull: Bool { state.withLock { $0.backlog.limited >= limit } }
+    var waiting: Int { state.withLock { $0.backlog.waiting } }
+
+    func next(isPurge: Bool) -> (window: UInt64, sequence: UInt64) {
         state.withLock { state in
-            state.sequence += 1
-            state.waiting += 1
+            state.backlog.sequence += 1
+            state.backlog.waiting += 1
+            if !isPurge { state.backlog.limited += 1 }
             state.latest = max(start(state), state.given)
-            return (state.latest, state.sequence)
+            return (state.latest, state.backlog.sequence)
         }
     }
 
@@ -90,9 +106,4 @@ final class Journal: Sendable {
 
     /// The window of this transaction's entries.
     var upcoming: UInt64 { state.withLock { max(start($0), $0.given) } }
-
-    /// Sets the backlog to what was counted; operations that were rolled back had counted as well.
-    func setWaiting(_ count: Int) {
-        state.withLock { $0.waiting = count }
-    }
 }

@@ -207,7 +207,8 @@ public final class SQLiteStore: Store {
 
     public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
         // On the writer, so that no entry of a closed window can come after it.
-        try await perform(on: writer, .alone) { try $0.closedEntries(before: window, limit: limit) }
+        try await perform(on: writer, .alone) { $0.journal.give(before: window) }
+        return try await perform(on: background) { try $0.closedEntries(before: window, limit: limit) }
     }
 
     public func logHead() async throws(StoreError) -> LogHead? { try await read { try $0.logHead() } }
@@ -217,10 +218,10 @@ public final class SQLiteStore: Store {
     }
 
     public func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
-        try await read { try $0.unpublished() }
+        try await perform(on: background) { try $0.unpublished() }
     }
 
-    public func published(upTo size: UInt64) async throws(StoreError) {
+    @discardableResult public func published(upTo size: UInt64) async throws(StoreError) -> Bool {
         try await perform(on: writer, .apart) { try $0.published(upTo: size) }
     }
 

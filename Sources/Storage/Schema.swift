@@ -3,7 +3,7 @@
 /// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
 /// expiry, so that rows which expire together lie together and go in one sweep.
 enum Schema {
-    static let version: Int64 = 2
+    static let version: Int64 = 3
 
     static let statements = """
         -- One row a room, with its join code while that is pending (`pending` and `creator` set) or used (kept to refuse a
@@ -50,26 +50,28 @@ enum Schema {
             PRIMARY KEY (deadline, job)
         ) WITHOUT ROWID;
 
-        -- Ledger entries of windows that are not in the log yet: public a window later. `slice` is the ref's first two
-        -- bits, or ten where a log begins with very many: entries come in at four places of a window and not all over it, and go out in the order of their refs all
-        -- the same.
+        -- Ledger entries of windows that are not in the log yet, those of one transaction together (`PackedEntries`), by the
+        -- number of the first: public a window later, in another order.
         CREATE TABLE entry (
             window INTEGER NOT NULL,
-            slice INTEGER NOT NULL,
             sequence INTEGER NOT NULL,
-            ref BLOB NOT NULL,
             bytes BLOB NOT NULL,
-            PRIMARY KEY (window, slice, sequence)
+            PRIMARY KEY (window, sequence)
         ) WITHOUT ROWID;
 
-        -- Entries that the signed head covers and whose tiles are not known to lie in the folder yet, those of one head
-        -- together, each behind its length (u16): public.
-        CREATE TABLE sequenced (position INTEGER PRIMARY KEY, count INTEGER NOT NULL, bytes BLOB NOT NULL) WITHOUT ROWID;
-
-        -- The signed head (one row): public.
+        -- The signed head (one row): public. Of what waits it covers everything up to number `done`, and of what follows up to
+        -- number `through` all that sorts up to `last_ref` and `last_sequence` in `window`.
         CREATE TABLE log (
             one INTEGER PRIMARY KEY CHECK (one = 1),
-            size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window INTEGER NOT NULL
+            size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window INTEGER NOT NULL,
+            done INTEGER NOT NULL, through INTEGER NOT NULL, last_ref BLOB, last_sequence INTEGER
+        ) WITHOUT ROWID;
+
+        -- How much of that is known to lie in the folder (one row): the head or the one before it.
+        CREATE TABLE folder (
+            one INTEGER PRIMARY KEY CHECK (one = 1),
+            size INTEGER NOT NULL, window INTEGER NOT NULL,
+            done INTEGER NOT NULL, through INTEGER NOT NULL, last_ref BLOB, last_sequence INTEGER
         ) WITHOUT ROWID;
 
         -- This node's own marks: the last ratchet step, the highest time seen, the provider token's age.

@@ -106,13 +106,14 @@ public protocol Store: Sendable {
     /// Closes all windows before `window` and gives their entries in the log's order, at most `limit`.
     func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry]
     func logHead() async throws(StoreError) -> LogHead?
-    /// Replaces the head, if it still has `size`, and moves `entries` from their windows into the log.
+    /// Replaces the head, if it still has `size` and is published, by one that covers `entries` as well.
     /// - Returns: false when another head stands there.
     func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool
-    /// Entries in the log that are not known to lie in the folder yet, from the lowest position on.
+    /// The entries that the head covers and the folder is not known to hold, and how many it holds.
     func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]])
-    /// Forgets the store's copies of published entries below `size`.
-    func published(upTo size: UInt64) async throws(StoreError)
+    /// The folder holds the head of `size`: forgets what lies there now, some of it at a time.
+    /// - Returns: whether some are left: call again.
+    @discardableResult func published(upTo size: UInt64) async throws(StoreError) -> Bool
 
     // Another log
     /// Records that the log ends and which origin follows, with a mark that says so. Everything else must be in log and folder.
@@ -171,17 +172,21 @@ public struct StoreMark: Sendable, Equatable {
 /// One entry of a closed window: its place there and its canonical bytes.
 public struct ClosedEntry: Sendable, Equatable {
     public var window: UInt64
-    /// A part of the window whose refs come before those of the next.
-    public var slice: Int
-    public var ref: [UInt8]
+    /// What it is about; nil comes first in a window.
+    public var id: OpaqueID?
     public var sequence: UInt64
     public var bytes: [UInt8]
+    var isPurge: Bool
+    /// What was closed together with it.
+    var run: ClosedRun
+    var isLastOfRun = false
 
-    public init(window: UInt64, slice: Int, ref: [UInt8], sequence: UInt64, bytes: [UInt8]) {
-        self.window = window
-        self.slice = slice
-        self.ref = ref
-        self.sequence = sequence
-        self.bytes = bytes
-    }
+    public var ref: [UInt8] { id?.bytes ?? [] }
+}
+
+/// Entries that were closed together, by their numbers: those after `after`, up to `through`. They are put into the log's order together; what
+/// comes later follows them, if it were of the same window.
+struct ClosedRun: Sendable, Equatable {
+    var after: UInt64
+    var through: UInt64
 }

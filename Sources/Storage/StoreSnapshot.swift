@@ -82,7 +82,7 @@ extension Tables {
         let tokens = try rows("SELECT count(*), max(expires) FROM token") { ($0.int(0), $0.isNull(1) ? nil : $0.time(1)) }[0]
         holdings.tokens = Int(tokens.0)
         holdings.latestExpiry = [holdings.latestExpiry, tokens.1].compactMap(\.self).max()
-        holdings.waitingEntries = try rows("SELECT count(*) FROM entry") { Int($0.int(0)) }[0]
+        holdings.waitingEntries = try waitingEntries()
         return holdings
     }
 }

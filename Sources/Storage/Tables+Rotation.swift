@@ -3,21 +3,23 @@ import SQLite
 
 extension Tables {
     func closeLog(next: EntryText, mark: StoreMark) throws -> Bool {
-        guard try logHead() != nil, try waitingEntries() == 0 else { return false }
+        guard try logHead() != nil, try isAllPublished() else { return false }
         try record(.ledgerClosed(next: next))
         try setMark(mark.name, mark.value)
         return true
     }
 
     func beginLog(after size: UInt64, marks: [StoreMark]) throws -> Bool {
-        guard let head = try logHead(), head.size == size, try waitingEntries() == 0 else { return false }
-        try run("DELETE FROM log WHERE one = 1")
+        guard let head = try logHead(), head.size == size, try isAllPublished() else { return false }
+        try run("DELETE FROM entry")
+        try run("DELETE FROM log")
+        try run("DELETE FROM folder")
         let window = head.window
-        try eachToken { ref, kind, expires in try recordAmongMany(.sealed(ref, kind: kind, expires: expires), window: window) }
+        try eachToken { ref, kind, expires in try record(.sealed(ref, kind: kind, expires: expires), window: window) }
         for job in try jobs() {
             // An opening needs a seal before it.
             guard try token(job.ref, expires: job.expires) != nil else { throw StoreError.damaged("a push without its token") }
-            try recordAmongMany(.opened(job), window: window)
+            try record(.opened(job), window: window)
         }
         for mark in marks { try setMark(mark.name, mark.value) }
         return true

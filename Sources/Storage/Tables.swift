@@ -13,6 +13,10 @@ final class Tables {
     /// The write-ahead log's length in frames at which a checkpoint is due, and whether one is under way.
     var checkpointAt = SQLiteStore.checkpointFrames
     var isCheckpointing = false
+    /// Entries of the transaction under way that are in no row yet.
+    var unwritten = UnwrittenEntries()
+    /// A part of the closed windows in the log's order, on the connection that reads them.
+    var ordered: OrderedPart?
 
     /// Opens the file and makes the schema where there is none.
     init(path: String, access: Database.Access, journal: Journal, resumption: Entry.Op? = nil) throws {
@@ -68,6 +72,14 @@ final class Tables {
         return rows
     }
 
+    /// The same, one row after the other, without keeping any.
+    func each(_ sql: StaticString, _ values: SQLValue..., body: (Statement) throws -> Void) throws {
+        let statement = try database.cached(sql)
+        bind(values, to: statement)
+        defer { statement.reset() }
+        while try statement.step() { try body(statement) }
+    }
+
     private func bind(_ values: [SQLValue], to statement: Statement) {
         for (index, value) in values.enumerated() {
             let place = Int32(index + 1)
@@ -87,18 +99,28 @@ final class Tables {
     func endReading() { try? database.execute("COMMIT") }
     func begin() throws {
         journal.begin()
+        unwritten.begin(journal.backlog)
         try run("BEGIN IMMEDIATE")
     }
-    func commit() throws { try run("COMMIT") }
-    func savepoint() throws { try run("SAVEPOINT operation") }
+    func commit() throws {
+        try writeEntries()
+        try run("COMMIT")
+        unwritten.end()
+    }
+    func savepoint() throws {
+        unwritten.mark(journal.backlog)
+        try run("SAVEPOINT operation")
+    }
     func release() throws { try run("RELEASE operation") }
     func rollBackToSavepoint() throws {
         clearedUntil = 0
+        journal.backlog = unwritten.cutToMark()
         try run("ROLLBACK TO operation")
         try run("RELEASE operation")
     }
     func rollBack() {
         clearedUntil = 0
+        if let backlog = unwritten.end() { journal.backlog = backlog }
         if inTransaction { try? database.execute("ROLLBACK") }
     }
 }

@@ -97,7 +97,7 @@ struct LedgerBench {
             }
             try folder.publish(plan, checkpoint: note)
             log = plan.log
-            try await store.published(upTo: plan.newSize)
+            while try await store.published(upTo: plan.newSize) {}
             spent.add(entries.count, since: start, startCPU)
         }
         await store.shutDown()

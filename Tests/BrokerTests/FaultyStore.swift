@@ -244,7 +244,7 @@ extension FaultyStore {
     func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
         try await perform(.unpublished) { () throws(StoreError) in try await inner.unpublished() }
     }
-    func published(upTo size: UInt64) async throws(StoreError) {
+    func published(upTo size: UInt64) async throws(StoreError) -> Bool {
         try await perform(.published) { () throws(StoreError) in try await inner.published(upTo: size) }
     }
     func closeLog(next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {

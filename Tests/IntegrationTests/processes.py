@@ -100,7 +100,7 @@ class State:
     def counts(self):
         """Rows of each table that holds what callers stored. The others move by themselves: the log's, and the jobs, which end."""
         rows = self._rows()
-        counts = {name: count for name, count in rows.items() if name not in ("job", "entry", "sequenced", "log", "node")}
+        counts = {name: count for name, count in rows.items() if name not in ("job", "entry", "log", "folder", "node")}
         # An accept without a token adds no row.
         with self.database() as database:
             counts["accepted"] = database.execute("SELECT count(*) FROM room WHERE joiner_client IS NOT NULL").fetchone()[0]

@@ -223,14 +223,15 @@ SILENCE = 280  # Seconds in which so many entries came up; short of when the nex
 def fill(state, count):
     """Has so many entries wait in the database, as a long time without a disk for the log would."""
     with sqlite3.connect(state / "mayfly.sqlite") as database:
-        first = database.execute("SELECT window FROM log").fetchone()[0] + 1
+        first, used = database.execute("SELECT window + 1, through FROM log").fetchone()
 
         def rows():
             for number in range(count):
                 window = first + number * SILENCE // count
                 at = datetime.fromtimestamp(window, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-                yield window, number + 1, f'{{"at":"{at}","node":"n","op":"broker.stopped"}}'.encode()
-        database.executemany("INSERT INTO entry (window, slice, sequence, ref, bytes) VALUES (?, 0, ?, x'', ?)", rows())
+                text = f'{{"at":"{at}","node":"n","op":"broker.stopped"}}'.encode()
+                yield window, used + number + 1, b"\0" + len(text).to_bytes(2, "big") + text  # about no token, the length, the entry
+        database.executemany("INSERT INTO entry (window, sequence, bytes) VALUES (?, ?, ?)", rows())
     database.close()
 
 

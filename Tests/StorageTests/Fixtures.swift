@@ -30,9 +30,9 @@ struct Fixture {
 
     var path: String { folder + "/mayfly.sqlite" }
 
-    func reopen() throws -> SQLiteStore {
+    func reopen(waitingLimit: Int = 1_000_000) throws -> SQLiteStore {
         let clock = clock
-        return try SQLiteStore(path: path, resolution: 1, now: { clock.now })
+        return try SQLiteStore(path: path, resolution: 1, waitingLimit: waitingLimit, now: { clock.now })
     }
 
     func close() async throws {
@@ -69,14 +69,15 @@ struct Fixture {
 
     /// Makes a room of a minute with a token for its creator.
     @discardableResult
-    func create(_ id: UInt8, life: UInt64 = 60_000, codeLife: UInt64 = 30_000) async throws -> (
-        RoomRecord, PendingCode, TokenRecord
-    ) {
+    func create(
+        _ id: UInt8, life: UInt64 = 60_000, codeLife: UInt64 = 30_000, in reopened: SQLiteStore? = nil
+    ) async throws -> (RoomRecord, PendingCode, TokenRecord) {
         var room = room(id, expires: clock.now + life)
         let code = code(id, room: room, expires: clock.now + codeLife)
         let token = token(id, room: room)
         room.creator.ref = token.ref
-        let outcome = try await store.create(room, code: code, otherIndexes: [], token: token, shortLimit: 10, now: clock.now)
+        let outcome = try await (reopened ?? store).create(
+            room, code: code, otherIndexes: [], token: token, shortLimit: 10, now: clock.now)
         guard outcome == .created else { throw StoreError.unavailable("fixture: \(outcome)") }
         return (room, code, token)
     }

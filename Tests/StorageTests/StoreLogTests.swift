@@ -173,10 +173,11 @@ import Testing
         #expect(try await fixture.store.logHead() == head)
         let waiting = try await fixture.store.unpublished()
         #expect(waiting.first == 0 && waiting.entries == entries.map(\.bytes))
+        // An older head is not what the folder lacks.
         try await fixture.store.published(upTo: 1)
-        #expect(try await fixture.store.unpublished().first == 1)
+        #expect(try await fixture.store.unpublished().entries.count == 2)
         try await fixture.store.published(upTo: 2)
-        #expect(try await fixture.store.unpublished().entries.isEmpty)
+        #expect(try await fixture.store.unpublished() == (2, []))
         #expect(try await fixture.store.counts().waitingEntries == 0)
         try await fixture.close()
     }
@@ -187,8 +188,12 @@ import Testing
         fixture.clock.advance(1_000)
         let entries = try await fixture.store.closedEntries(before: fixture.clock.now / 1_000, limit: .max)
         #expect(try await fixture.store.commit(LogHead(size: 1, checkpoint: "a", window: 1), after: 0, entries: entries))
-        await #expect(throws: StoreError.self) {
-            try await fixture.store.commit(LogHead(size: 2, checkpoint: "b", window: 2), after: 1, entries: entries)
+        // Neither before it is published nor afterwards.
+        for size in [0, 1] as [UInt64] {
+            try await fixture.store.published(upTo: size)
+            await #expect(throws: StoreError.self) {
+                try await fixture.store.commit(LogHead(size: 2, checkpoint: "b", window: 2), after: 1, entries: entries)
+            }
         }
         #expect(try await fixture.store.logHead()?.size == 1)
         try await fixture.close()
@@ -259,5 +264,27 @@ import Testing
             return
         }
         try File.removeTree(folder)
+    }
+
+    /// Nor does a head that covers what waits make room for more: only its publication does.
+    @Test func aFullBacklogOfPurgesRefusesNothing() async throws {
+        let fixture = try Fixture(waitingLimit: 3)
+        try await fixture.store.record((0..<100).map { StoreOrderTests.entry($0) })
+        for id in 1...3 as ClosedRange<UInt8> { try await fixture.create(id) }
+        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(4) }
+        let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
+        let head = LogHead(size: 103, checkpoint: "signed", window: try #require(entries.last).window)
+        #expect(try await fixture.store.commit(head, after: 0, entries: entries))
+        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(4) }
+        await fixture.store.shutDown()
+
+        let again = try fixture.reopen(waitingLimit: 3)
+        #expect(try await again.counts().waitingEntries == 103)
+        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(4, in: again) }
+        try await again.published(upTo: 103)
+        #expect(try await again.counts().waitingEntries == 0)
+        try await fixture.create(4, in: again)
+        await again.shutDown()
+        try File.removeTree(fixture.folder)
     }
 }
