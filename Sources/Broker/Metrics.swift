@@ -37,11 +37,18 @@ public final class Metrics: Sendable {
     }
 
     private let counts = Mutex([Int](repeating: 0, count: Counter.allCases.count))
+    private let purgeLag = Mutex(LagHistogram())
 
     public init() {}
 
     public func add(_ counter: Counter, _ count: Int = 1) {
         counts.withLock { $0[counter.rawValue] += count }
+    }
+
+    /// Tokens that were to end at these times are gone, durably, at `now`; unix ms.
+    public func notePurges(of ends: [UInt64], at now: UInt64) {
+        if ends.isEmpty { return }
+        purgeLag.withLock { lag in for end in ends { lag.add(now - min(now, end)) } }
     }
 
     public func value(_ counter: Counter) -> Int { counts.withLock { $0[counter.rawValue] } }
@@ -66,6 +73,7 @@ public final class Metrics: Sendable {
         for gauge in gauges {
             text += "# TYPE \(gauge.name) gauge\n\(gauge.name) \(Self.rounded(gauge.value))\n"
         }
+        text += purgeLag.withLock { $0.exposition(named: "mayfly_purge_lag_seconds") }
         return text
     }
 }

@@ -1,4 +1,5 @@
 public import EventLoop
+import Linux
 public import Storage
 
 /// Purges what has expired: sleeps until the next expiry, works in bounded batches, leaves nothing in the write-ahead log.
@@ -11,8 +12,12 @@ public actor Sweeper: LoopActor {
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
 
-    /// Rows of each kind in one transaction.
-    private static let batch = 500
+    /// Rows of each kind in one transaction: so many that a request which comes with it waits for about `patience`.
+    private var batch = 500
+    private static let batches = 100...2_000
+    private static let patienceNs: UInt64 = 5_000_000
+    /// Where something ends every moment, what ends in this time is purged together.
+    private static let shortestSleep: UInt64 = 10
     /// How long after its deadline a job without an outcome is given up: the courier ends each by its deadline.
     static let jobSlack: UInt64 = 30_000
     /// Purged bytes leave the write-ahead log this long after they were purged.
@@ -71,13 +76,25 @@ public actor Sweeper: LoopActor {
         announced = .max
         var result: SweepResult
         repeat {
-            result = try await store.sweep(now: time.now, limit: Self.batch, jobSlack: Self.jobSlack)
+            let start = Clock.monotonicNs
+            result = try await store.sweep(now: time.now, limit: batch, jobSlack: Self.jobSlack)
+            if result.more { adapt(to: Clock.monotonicNs - start) }
             metrics.add(.tokensPurged, result.tokens)
+            metrics.notePurges(of: result.ends, at: time.now)
             if result.hasErased { noteErasure() }
+            // A long sweep does not hold it up, nor it the sweep where it fails: it is tried again after a second.
+            if result.more { try? await scrub() }
         } while result.more
         try await scrub()
         let next = try await store.nextExpiry(jobSlack: Self.jobSlack)
-        return min(next ?? .max, scrubAt ?? .max, time.now + Self.longestSleep)
+        let now = time.now
+        return min(max(next ?? .max, now + Self.shortestSleep), scrubAt ?? .max, now + Self.longestSleep)
+    }
+
+    private func adapt(to took: UInt64) {
+        let fitting = UInt64(batch) * Self.patienceNs / max(took, 1)
+        // Half the way, since one transaction says little.
+        batch = min(max((batch + Int(clamping: fitting)) / 2, Self.batches.lowerBound), Self.batches.upperBound)
     }
 
     /// Something will expire at `expiry`: be there.

@@ -207,6 +207,8 @@ public struct SweepResult: Sendable, Equatable {
     public var rooms = 0
     public var codes = 0
     public var jobs = 0
+    /// Of each token, when it was to end.
+    public var ends: [UInt64] = []
     /// Answers to accepts that nobody may ask for again.
     public var retries = 0
     /// Whether anything that was sealed is gone from its table now, and still lies in the write-ahead log.

@@ -13,49 +13,66 @@ extension Tables {
 
         let due = try due(now, limit: limit)
         for joinable in due {
-            guard joinable.code.expires <= now else {
+            let hasEnded = joinable.room.expires <= now
+            guard hasEnded || joinable.code.expires <= now else {
                 try forgetRetry(joinable)
                 result.retries += 1
                 continue
             }
-            let purged = try end(joinable)
+            let purged = hasEnded ? (rooms: 1, tokens: try delete(joinable.room, cause: .expired)) : try end(joinable)
             result.codes += 1
             result.rooms += purged.rooms
             result.tokens += purged.tokens
+            for _ in 0..<purged.tokens { result.ends.append(joinable.room.ends) }
         }
 
         // Tokens go by their own key, all of one expiry together; their rooms, which end at the same time, after them.
-        let tokens = try rows(
-            "SELECT expires, ref FROM token WHERE expires <= ? ORDER BY expires LIMIT ?", .time(now), .number(limit)
-        ) {
-            ($0.time(0), $0.blob(1))
-        }
-        for (expires, ref) in tokens where try purge(ref, expires: expires, cause: .expired) { result.tokens += 1 }
-        if tokens.count < limit {
-            result.rooms += try run(
-                """
-                DELETE FROM room WHERE (expires, room) IN (SELECT expires, room FROM room WHERE expires <= ? ORDER BY expires LIMIT ?)
-                """, .time(now), .number(limit))
-        }
+        let ends = try purgeTokens(expiredBy: now, limit: limit)
+        result.tokens += ends.count
+        result.ends += ends
+        if ends.count < limit { result.rooms += try deleteRooms(expiredBy: now, limit: limit) }
 
-        result.more = overdue.count == limit || due.count == limit || tokens.count == limit || result.rooms >= limit
+        result.more = overdue.count == limit || due.count == limit || ends.count == limit || result.rooms >= limit
+        result.tokens += self.overdue.count
+        result.ends += self.overdue
+        self.overdue = []
         return result
     }
 
     /// Purges everything, at most `limit` rows of each kind.
     func forgetAll(limit: Int) throws -> SweepResult {
         var result = SweepResult()
-        let jobs = try jobs(due: UInt64(Int64.max), limit: limit)
+        let jobs = try jobs(due: .max, limit: limit)
         for job in jobs { try finish(job, JobOutcome(status: 0, reason: .roomClosed)) }
         result.jobs = jobs.count
-        let tokens = try rows("SELECT expires, ref FROM token LIMIT ?", .number(limit)) { ($0.time(0), $0.blob(1)) }
-        for (expires, ref) in tokens where try purge(ref, expires: expires, cause: .roomClosed) { result.tokens += 1 }
-        if jobs.count < limit, tokens.count < limit {
-            result.rooms = try run(
-                "DELETE FROM room WHERE (expires, room) IN (SELECT expires, room FROM room LIMIT ?)", .number(limit))
-        }
-        result.more = jobs.count == limit || tokens.count == limit || result.rooms == limit
+        result.tokens = try purgeTokens(expiredBy: .max, limit: limit, cause: .roomClosed).count
+        if jobs.count < limit, result.tokens < limit { result.rooms = try deleteRooms(expiredBy: .max, limit: limit) }
+        result.more = jobs.count == limit || result.tokens == limit || result.rooms == limit
         return result
+    }
+
+    /// Purges the tokens that expired first, together: they are neighbours.
+    /// - Returns: when each was to end.
+    private func purgeTokens(
+        expiredBy now: UInt64, limit: Int, cause: Entry.PurgeCause = .expired
+    ) throws -> [UInt64] {
+        let tokens = try rows(
+            "SELECT expires, ref FROM token WHERE expires <= ? ORDER BY expires, ref LIMIT ?", .time(now), .number(limit)
+        ) { ($0.time(0), $0.blob(1)) }
+        guard let last = tokens.last else { return [] }
+        let gone = try run("DELETE FROM token WHERE (expires, ref) <= (?, ?)", .time(last.0), .blob(last.1))
+        guard gone == tokens.count else { throw StoreError.damaged("\(gone) tokens in place of \(tokens.count)") }
+        for (_, ref) in tokens { try record(.purged(ref, cause)) }
+        return tokens.map(\.0)
+    }
+
+    /// - Returns: how many.
+    private func deleteRooms(expiredBy now: UInt64, limit: Int) throws -> Int {
+        let rooms = try rows(
+            "SELECT expires, room FROM room WHERE expires <= ? ORDER BY expires, room LIMIT ?", .time(now), .number(limit)
+        ) { ($0.time(0), $0.blob(1)) }
+        guard let last = rooms.last else { return 0 }
+        return try run("DELETE FROM room WHERE (expires, room) <= (?, ?)", .time(last.0), .blob(last.1))
     }
 
     /// Purges what must be gone before the log speaks of the present window: tokens whose `until` it has reached.
@@ -65,13 +82,9 @@ extension Tables {
     func purgeOverdue(limit: Int) throws {
         let reached = Entry.Op.epochStart(journal.upcoming * 1_000)
         guard reached > clearedUntil else { return }
-        let tokens = try rows(
-            "SELECT expires, ref FROM token WHERE expires < ? ORDER BY expires LIMIT ?", .time(reached), .number(limit)
-        ) {
-            ($0.time(0), $0.blob(1))
-        }
-        for (expires, ref) in tokens { try purge(ref, expires: expires, cause: .expired) }
-        if tokens.count < limit { clearedUntil = reached }
+        let ends = try purgeTokens(expiredBy: reached - 1, limit: limit)
+        overdue += ends
+        if ends.count < limit { clearedUntil = reached }
     }
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {

@@ -10,6 +10,9 @@ final class Tables {
     let resumption: Entry.Op?
     /// No token is left whose `until` is this or earlier, unix ms: see `purgeOverdue`.
     var clearedUntil: UInt64 = 0
+    /// When tokens ended that no sweep of their own purged, for the next sweep's report.
+    var overdue: [UInt64] = []
+    private var overdueBefore = 0
     /// The write-ahead log's length in frames at which a checkpoint is due, and whether one is under way.
     var checkpointAt = SQLiteStore.checkpointFrames
     var isCheckpointing = false
@@ -100,6 +103,7 @@ final class Tables {
     func begin() throws {
         journal.begin()
         unwritten.begin(journal.backlog)
+        overdueBefore = overdue.count
         try run("BEGIN IMMEDIATE")
     }
     func commit() throws {
@@ -121,6 +125,7 @@ final class Tables {
     func rollBack() {
         clearedUntil = 0
         if let backlog = unwritten.end() { journal.backlog = backlog }
+        overdue.removeLast(max(0, overdue.count - overdueBefore))
         if inTransaction { try? database.execute("ROLLBACK") }
     }
 }

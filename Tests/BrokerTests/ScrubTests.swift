@@ -50,6 +50,25 @@ import Testing
             return fault.withLock { $0 }
         }
 
+        /// A room with one token.
+        func create(_ id: Int, expires: UInt64) async throws {
+            func blob(_ kind: Int, _ count: Int = 32) -> [UInt8] {
+                [UInt8(kind), UInt8(id >> 8), UInt8(id & 0xff)] + [UInt8](repeating: 0, count: count - 3)
+            }
+            let token = TokenRecord(
+                ref: blob(1, 16), room: blob(2), slot: 1, kind: 1, environment: 1, generation: 1, expires: expires,
+                topic: "com.example.app", sealed: blob(3, 168))
+            let room = RoomRecord(
+                room: token.room, expires: expires,
+                creator: SideRecord(generation: 1, client: blob(4), member: blob(5), ref: token.ref))
+            let code = PendingCode(
+                code: blob(6), expires: expires, room: room.room, roomExpires: expires, generation: 1, pending: blob(7, 72),
+                creator: blob(8, 72), short: false)
+            let made = try await inner.create(
+                room, code: code, otherIndexes: [], token: token, shortLimit: .max, now: clock.now)
+            #expect(made == .created)
+        }
+
         func end() async throws {
             hook.stage.withLock { $0 = nil }
             await inner.shutDown()
@@ -89,6 +108,25 @@ import Testing
         stage.clock.advance(1_000)
         _ = try await stage.sweeper.sweep()
         #expect(stage.count == 2)
+        try await stage.end()
+    }
+
+    /// In the middle of a long sweep it is due like at any other time, and its failure does not end the sweep.
+    @Test func aScrubThatFailsHoldsUpNoPurge() async throws {
+        let stage = try Stage()
+        let now = stage.clock.now
+        stage.inner.hold()
+        try await withThrowingTaskGroup { group in
+            for id in 0..<1_100 { group.addTask { try await stage.create(id, expires: now + 1_000) } }
+            group.addTask { stage.inner.release() }
+            try await group.waitForAll()
+        }
+        #expect(try await stage.inner.counts().tokens == 1_100)
+        stage.clock.advance(1_000)
+        stage.fail(.failed)
+        #expect(try await stage.sweeper.sweep() <= stage.clock.now + 1_000)
+        #expect(stage.count == 1)
+        #expect(try await stage.inner.counts().tokens == 0)
         try await stage.end()
     }
 }
