@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
 from machine import LOAD_CPU, REPOSITORY, SERVER_CPU
@@ -199,6 +200,10 @@ class Broker(Process):
                 pass
             time.sleep(0.0005)
         raise Invalid(f"{self.name} does not become ready: {self.log()}")
+
+    def metrics(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.operator_port}/metrics", timeout=20) as answer:
+            return answer.read().decode()
 
     def commits(self):
         """Transactions so far: the counter in the WAL index's header, https://sqlite.org/walformat.html, 2.1."""

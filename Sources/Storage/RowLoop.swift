@@ -24,15 +24,19 @@ public struct RoomRows: Sendable {
 }
 
 /// What SQLite itself needs for creates and accepts: the store's own schema, pragmas and statements on the caller's thread, without
-/// queue, savepoints or any look at what stands there. The measure that `mayfly bench rows` takes of the broker.
+/// queue, savepoints or any look at what stands there. The measure that `mayfly bench rows` takes of the broker, and what fills a
+/// database for `mayfly bench fill`.
 public final class RowLoop {
     private let tables: Tables
 
     /// Opens or makes the database.
-    public init(path: String) throws(StoreError) {
+    /// - Parameter cacheKiB: for pages in memory; the store's if nil.
+    public init(path: String, cacheKiB: Int? = nil) throws(StoreError) {
         do {
             let journal = Journal(resolution: 60, limit: .max, now: { Clock.wallMs })
             tables = try Tables(path: path, access: .readWrite, journal: journal)
+            if let cacheKiB { try tables.database.execute("PRAGMA cache_size = -\(cacheKiB)") }
+            try tables.resumeJournal()
         } catch {
             throw StoreError(any: error)
         }
@@ -53,5 +57,43 @@ public final class RowLoop {
             tables.rollBack()
             throw StoreError(any: error)
         }
+    }
+    /// Adds rooms as they stand once their codes are forgotten, in one durable transaction; their seals wait for the log.
+    public func commit(standing: [StandingRoom]) throws(StoreError) {
+        do {
+            try tables.begin()
+            for rows in standing { try tables.insert(standing: rows.room, tokens: rows.tokens) }
+            try tables.commit()
+        } catch {
+            tables.rollBack()
+            throw StoreError(any: error)
+        }
+    }
+}
+
+/// An accepted room and its tokens.
+public struct StandingRoom: Sendable {
+    public var room: RoomRecord
+    public var tokens: [TokenRecord]
+
+    public init(room: RoomRecord, tokens: [TokenRecord]) {
+        self.room = room
+        self.tokens = tokens
+    }
+}
+
+extension Tables {
+    fileprivate func insert(standing room: RoomRecord, tokens: [TokenRecord]) throws {
+        guard let joiner = room.joiner else { throw StoreError.damaged("a room without its second side does not stand") }
+        let creator = room.creator
+        try run(
+            """
+            INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
+            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked)
+            VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, 0, ?, 0)
+            """, .time(room.expires), .blob(room.room), .number(creator.generation), .blob(creator.client),
+            .blob(creator.member), .blob(creator.ref), .number(joiner.generation), .blob(joiner.client), .blob(joiner.member),
+            .blob(joiner.ref))
+        for token in tokens { try insert(token) }
     }
 }

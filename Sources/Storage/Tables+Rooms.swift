@@ -160,7 +160,7 @@ extension Tables {
 
     // MARK: Parts
 
-    private func insert(_ token: TokenRecord) throws {
+    func insert(_ token: TokenRecord) throws {
         // The clock may have stepped since the caller read it: what ended before it could be recorded is not taken in.
         guard journal.upcoming * 1_000 < Entry.Op.epochEnd(token.expires) else {
             throw StoreError.unavailable("a token expired before it was stored")

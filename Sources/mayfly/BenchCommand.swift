@@ -1,14 +1,16 @@
 import Linux
 
-/// `mayfly bench engine|rows|ledger`: what `make bench` holds the broker against (Benchmarks/, docs/benchmarks.md).
+/// `mayfly bench engine|rows|ledger|fill`: what `make bench` holds the broker against (Benchmarks/, docs/benchmarks.md).
 enum BenchCommand {
     private static let usage = """
         usage: mayfly bench engine --listen ADDRESS:PORT [--tls-certificate FILE --tls-key FILE]
                mayfly bench rows --database FILE [--pairs-per-transaction N] [--seconds N]
                mayfly bench ledger --folder DIR [--entries N]
+               mayfly bench fill --state DIR --rooms N --first UNIX-MS [--over MS]
           engine  the HTTP server alone: the same small answer to every request, until SIGTERM
           rows    a bare SQLite loop that writes the rows of creates and accepts to a new file; prints JSON
           ledger  a log that grows to N entries in a new folder, and is verified; prints JSON
+          fill    N accepted rooms with two tokens each for a stopped broker, their ends spread evenly from a moment on; prints JSON
         """
 
     static func run(_ words: [String]) async throws {
@@ -21,7 +23,9 @@ enum BenchCommand {
             try RowsBench.run(try options(rest, ["database", "pairs-per-transaction", "seconds"]))
         case "ledger":
             try await LedgerBench.run(try options(rest, ["folder", "entries"]))
-        default: throw UsageError("bench takes engine, rows or ledger.\n\(usage)")
+        case "fill":
+            try await FillBench.run(try options(rest, ["state", "rooms", "first", "over"]))
+        default: throw UsageError("bench takes engine, rows, ledger or fill.\n\(usage)")
         }
     }
 
