@@ -29,6 +29,8 @@ public actor Sweeper: LoopActor {
 
     /// The earliest expiry that was announced since the last look into the store.
     private var announced: UInt64 = .max
+    /// The next expiry, as the last sweep left it.
+    private var nextExpiry = UInt64.max
     private var wakeAt: UInt64 = 0
     private var waiting: CheckedContinuation<Void, Never>?
     private var timer: TimerID?
@@ -73,6 +75,7 @@ public actor Sweeper: LoopActor {
     /// Purges everything that is due.
     /// - Returns: when to come again.
     public func sweep() async throws(StoreError) -> UInt64 {
+        let isDue = time.now >= min(nextExpiry, announced)
         announced = .max
         var result: SweepResult
         repeat {
@@ -85,10 +88,12 @@ public actor Sweeper: LoopActor {
             // A long sweep does not hold it up, nor it the sweep where it fails: it is tried again after a second.
             if result.more { try? await scrub() }
         } while result.more
+        // What fell due may have been purged a moment ago by the create that took its code.
+        if isDue { noteErasure() }
         try await scrub()
-        let next = try await store.nextExpiry(jobSlack: Self.jobSlack)
+        nextExpiry = try await store.nextExpiry(jobSlack: Self.jobSlack) ?? .max
         let now = time.now
-        return min(max(next ?? .max, now + Self.shortestSleep), scrubAt ?? .max, now + Self.longestSleep)
+        return min(max(nextExpiry, now + Self.shortestSleep), scrubAt ?? .max, now + Self.longestSleep)
     }
 
     private func adapt(to took: UInt64) {

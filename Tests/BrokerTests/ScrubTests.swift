@@ -88,6 +88,20 @@ import Testing
         try await stage.end()
     }
 
+    /// Its code was taken again between its end and the sweep, which finds nothing left of it.
+    @Test func whatACreatePurgedIsScrubbedToo() async throws {
+        let stage = try Stage()
+        try await stage.create(1, expires: stage.clock.now + 1_000)
+        _ = try await stage.sweeper.sweep()
+        stage.clock.advance(1_000)
+        try await stage.create(1, expires: stage.clock.now + 600_000)
+        #expect(try await stage.sweeper.sweep() <= stage.clock.now + 10_000)
+        stage.clock.advance(10_000)
+        _ = try await stage.sweeper.sweep()
+        #expect(stage.count == 2)
+        try await stage.end()
+    }
+
     @Test func aPurgeDuringAScrubIsNotLost() async throws {
         let stage = try Stage()
         stage.note(true)
