@@ -7,6 +7,8 @@ public final class Metrics: Sendable {
         case roomsCreated, roomsAccepted, roomsClosed
         case knocksQueued, knocksThrottled, knocksUnneeded
         case pushesDelivered, pushesFailed, tokensPurged
+        /// More than a second after they were to end.
+        case purgesLate
         case refused, ratchetSteps, entriesPublished
         /// Cosignatures that came, requests to witnesses that brought none, and heads without the witnesses' quorum, counted at each try.
         case cosignatures, witnessFailures, quorumMissed
@@ -25,6 +27,7 @@ public final class Metrics: Sendable {
             case .pushesDelivered: "mayfly_pushes_delivered_total"
             case .pushesFailed: "mayfly_pushes_failed_total"
             case .tokensPurged: "mayfly_tokens_purged_total"
+            case .purgesLate: "mayfly_purges_late_total"
             case .refused: "mayfly_requests_refused_total"
             case .ratchetSteps: "mayfly_ratchet_steps_total"
             case .entriesPublished: "mayfly_ledger_entries_published_total"
@@ -49,6 +52,7 @@ public final class Metrics: Sendable {
     public func notePurges(of ends: [UInt64], at now: UInt64) {
         if ends.isEmpty { return }
         purgeLag.withLock { lag in for end in ends { lag.add(now - min(now, end)) } }
+        add(.purgesLate, ends.count { now > $0 + 1_000 })
     }
 
     public func value(_ counter: Counter) -> Int { counts.withLock { $0[counter.rawValue] } }

@@ -11,6 +11,7 @@ import Testing
         metrics.notePurges(of: Array(repeating: end, count: 20), at: end + 60_001)
         let lines = metrics.exposition(gauges: []).split(separator: "\n").map(String.init)
             .filter { $0.contains("mayfly_purge_lag") }
+        #expect(metrics.value(.purgesLate) == 20)
         #expect(lines.first == "# TYPE mayfly_purge_lag_seconds histogram")
         // What is early is not late; counts are rounded.
         #expect(lines.contains(#"mayfly_purge_lag_seconds_bucket{le="0.01"} 240"#))
