@@ -79,8 +79,8 @@ public struct Drill {
             Finding(.audienceTokens, held: 0, opens: 0, "this version serves no audiences"),
             Finding(.roomIDs, held: holdings.pendingCodes, opens: 0, "each needs its join code"),
             Finding(
-                .joinCodes, held: holdings.pendingCodes + holdings.usedCodes, opens: 0, "keyed hashes: can be tried, see below"),
-            Finding(.shortCodes, held: holdings.shortCodes, opens: 0, "of those, short and not used yet"),
+                .joinCodes, held: holdings.pendingCodes + holdings.usedCodes, opens: 0, "keyed hashes: can be tried"),
+            Finding(.shortCodes, held: holdings.shortCodes, opens: 0, "each falls to trying, with room and token"),
             Finding(.acceptAnswers, held: holdings.retries, opens: 0, "each needs code and client id, for 2 min"),
             Finding(.members, held: holdings.rooms + holdings.acceptedRooms, opens: 0, "hashes that need the room's id"),
             Finding(.pairs, held: holdings.pairs, opens: holdings.pairs, "by their refs, which are random"),

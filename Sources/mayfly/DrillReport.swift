@@ -27,7 +27,7 @@ struct DrillReport {
         }
         if let triesPerSecond {
             let sixDigits = (1_000_000 + triesPerSecond - 1) / triesPerSecond
-            lines.append("A join code: \(triesPerSecond) tries a second here; six digits fall in \(sixDigits) s.")
+            lines.append("Short join codes: \(triesPerSecond) tries a second here; six digits fall in \(sixDigits) s.")
         }
         if let until = findings.compactMap(\.until).max() {
             lines.append("Nothing of this opens after \(Self.minute(until)), if a broker runs until then.")
@@ -51,6 +51,8 @@ struct DrillReport {
     /// the origin.
     func statement(origin: String) -> String {
         var text = "mayfly drill\n\(Self.second(now))\n\(origin)\nsize \(head?.size ?? 0)\n"
+        if let triesPerSecond { text += "codes tried a second: \(Metrics.rounded(triesPerSecond))\n" }
+        text += "subject, held, opens (rounded; 5 is 1 to 9), because\n"
         for finding in findings {
             let held = finding.held.map { String(Metrics.rounded($0)) } ?? "?"
             text += "\(finding.subject.rawValue) \(held) \(Metrics.rounded(finding.opens)) \(finding.because)\n"

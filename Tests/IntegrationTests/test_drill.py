@@ -151,7 +151,8 @@ def test_a_report_is_a_signed_note_without_exact_counts(held, tmp_path):
     lines = text.splitlines()
     assert lines[0] == "mayfly drill" and lines[2] == name and re.fullmatch(r"size \d+", lines[3])
     assert abs(datetime.utcnow() - datetime.fromisoformat(lines[1].rstrip("Z"))) < timedelta(minutes=1)
-    rows = {line.split()[0]: line.split()[1:3] for line in lines[4:]}
+    assert re.fullmatch(r"codes tried a second: [1-9]\d0*", lines[4]) and lines[5].startswith("subject, held, opens (rounded")
+    rows = {line.split()[0]: line.split()[1:3] for line in lines[6:]}
     assert rows["queued_tokens"] == ["5", "5"] and rows["short_join_codes"] == ["5", "0"], "counts are rounded"
     assert all(re.fullmatch(r"0|5|[1-9]\d?0*|\?", count) for row in rows.values() for count in row)
     # No verifier takes it for a head of the log.
