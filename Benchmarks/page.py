@@ -38,7 +38,7 @@ class Series:
 
 @dataclass
 class Aim:
-    """A line of DESIGN's list. `at_most`: whether less is better; `unit`: what the aim is told in."""
+    """An aim and what came of it. `at_most`: whether less is better; `unit`: what the aim is told in."""
 
     figure: str
     aim: float

@@ -28,7 +28,7 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
             "the key file exists: a new one would make all that is sealed unreadable; remove it first if that is meant"
         case .notAFile: "the key file's path is no regular file: links and devices are refused"
         case .looseMode(let mode): "the key file has mode 0\(String(mode, radix: 8)): others could read it; make it 0600"
-        case .wrongOwner(let owner): "the key file belongs to user \(owner), not to the broker's: change its owner"
+        case .wrongOwner(let owner): "the key file belongs to user \(owner), not to the one who runs this: run it as that user"
         case .truncated: "the key file is cut short: what it sealed is lost unless the file can be had whole"
         case .notAKeyFile: "the file is no ratchet key: it was overwritten or is another file"
         case .unknownVersion(let version): "the key file has version \(version): a newer Mayfly wrote it"

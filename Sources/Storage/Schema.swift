@@ -40,7 +40,7 @@ enum Schema {
         ) WITHOUT ROWID;
 
         -- One row a push under way, at most two minutes. Thief: which token's ref, which template. With the key file as
-        -- well: the token (DESIGN's second row of adversaries), until the deadline's epoch key is destroyed.
+        -- well: the token (docs/threat-model.md), until the deadline's epoch key is destroyed.
         CREATE TABLE job (
             deadline INTEGER NOT NULL,
             job BLOB NOT NULL,

@@ -65,6 +65,7 @@ struct Mayfly {
           serve                     run the broker
           demo [--stay]             broker and APNs simulator with throw-away keys; plays one room's story, or stays
           keys init|throwaway|show  make or show the state folder's keys
+          keys renew                make a new key file where it lies in memory and is lost
           keys rotate               close the log and begin another under another key and name
           audit verify DIR|URL      check a log: signature, tiles, entries, the life of each token
           audit prove DIR|URL REF   write a proof of a token's purge, or of any entry by its number
@@ -77,7 +78,7 @@ struct Mayfly {
           apns jwt                  print a provider token
           apns-simulator            an APNs for tests and development
           drill                     what you could hand over now, and why no more
-          bench engine|rows         what `make bench` holds the broker against
+          bench engine|rows|…       what `make bench` holds the broker against
         Each command has --help.
         """
 }

@@ -3,7 +3,7 @@
 import textwrap
 from contextlib import contextmanager
 
-# As section 2 of the design and docs/threat-model.md have them.
+# As docs/threat-model.md has them.
 DATABASE = "database, WAL and backups"
 ACCEPTED = "the same and the key file, room accepted"
 WAITING = "the same and the key file, code still valid"

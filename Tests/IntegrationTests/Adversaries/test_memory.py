@@ -3,6 +3,7 @@
 import os
 import random
 import time
+import urllib.request
 from secrets import token_bytes, token_hex
 
 import pytest
@@ -144,6 +145,9 @@ def test_a_second_after_the_last_answer_only_open_rooms_are_left(loaded):
 def test_once_the_sockets_are_closed_nothing_is_left(loaded):
     search = loaded.search()
     loaded.load.close()
+    # A busy machine may take its time to tell the broker.
+    metrics = f"{loaded.world.broker.operator_url}/metrics"
+    eventually(lambda: b"\nmayfly_sockets 0\n" in urllib.request.urlopen(metrics).read(), what="the end of all sockets")
     time.sleep(1)
     found = except_looks(search.in_image(memory_of(loaded.pid)), time.monotonic())
     assert found == [], told(found)
