@@ -1,6 +1,5 @@
 import Courier
 import Linux
-import TLS
 
 /// `mayfly apns jwt`.
 enum APNsCommand {
@@ -15,20 +14,7 @@ enum APNsCommand {
         guard configuration.operands == ["jwt"] else { throw UsageError("apns takes jwt") }
         var token = try ProviderToken(
             keyID: try configuration.required(.apnsKeyID), teamID: try configuration.required(.apnsTeamID),
-            key: try signingKey(configuration))
+            key: try APNsSettings.signingKey(configuration))
         Terminal.out(try token.current(nowMs: Clock.wallMs).jwt)
-    }
-
-    /// Apple's .p8 key.
-    static func signingKey(_ configuration: Configuration) throws -> ES256.PrivateKey {
-        let path = try configuration.required(.apnsKeyPath)
-        do {
-            let text = try File.read(path, limit: 65_536)
-            return try ES256.PrivateKey(pem: text.span)
-        } catch let error as Errno {
-            throw CheckFailed("mayfly: the APNs key \(path) can't be read: \(error)")
-        } catch {
-            throw CheckFailed("mayfly: \(path) is no APNs key: \(error)")
-        }
     }
 }

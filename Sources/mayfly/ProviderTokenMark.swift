@@ -13,20 +13,18 @@ enum ProviderTokenMark {
         _ settings: ServiceSettings, _ store: SQLiteStore, _ metrics: Metrics
     ) async throws -> Courier.Configuration {
         let issued = try await store.mark(name).flatMap { KeyKeeper.decode($0) }
-        let token = try ProviderToken(
-            keyID: settings.apnsKeyID, teamID: settings.apnsTeamID, key: settings.apnsKey, issuedAtS: issued
-        ) { issuedAt in
-            _ = Task { try? await store.setMark(name, KeyKeeper.encode(issuedAt)) }
-        }
-        var configuration = Courier.Configuration(providerToken: token) { alarm in
-            metrics.add(.alarms)
-            Terminal.log("courier: \(alarm)")
-        }
-        configuration.trust = settings.apnsTrust
-        if let endpoint = settings.apnsEndpoint {
-            configuration.production = endpoint
-            configuration.sandbox = endpoint
-        }
-        return configuration
+        return try settings.apns.courier(
+            issuedAtS: issued,
+            renewed: { issuedAt in _ = Task { try? await store.setMark(name, KeyKeeper.encode(issuedAt)) } },
+            onAlarm: { alarm in
+                metrics.add(.alarms)
+                Terminal.log("courier: \(alarm)")
+            })
+    }
+
+    /// Of a broker on this state folder, if there is one; unix seconds. A command that pushes uses the same birth, and so the same token.
+    static func read(_ state: StateFolder) -> UInt64? {
+        guard File.exists(state.database), let store = try? StoreSnapshot(path: state.database) else { return nil }
+        return (try? store.mark(name)).flatMap { $0 }.flatMap { KeyKeeper.decode($0) }
     }
 }

@@ -125,7 +125,8 @@ final class Service: Sendable {
         let courier = try Courier(loop: courierLoop, try await ProviderTokenMark.configuration(settings, store, metrics))
         let broker = Broker(
             loop: main, store: store, keys: keys, time: time, policy: settings.policy, courier: courier, sweeper: sweeper,
-            settings: Broker.Settings(topic: settings.topic, environment: settings.environment), metrics: metrics, log: log)
+            settings: Broker.Settings(topic: settings.apns.topic, environment: settings.apns.environment), metrics: metrics,
+            log: log)
         let sequencer = Sequencer(
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),

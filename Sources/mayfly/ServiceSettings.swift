@@ -4,7 +4,6 @@ import Courier
 import Linux
 import Policy
 import Sealing
-import TLS
 
 /// What `serve` needs, read and checked before anything is opened.
 struct ServiceSettings {
@@ -19,13 +18,7 @@ struct ServiceSettings {
     let resolution: UInt64
     let policy: Policy
     let witnesses: WitnessSettings?
-    let topic: String
-    let environment: PushEnvironment
-    let apnsKey: ES256.PrivateKey
-    let apnsKeyID: String
-    let apnsTeamID: String
-    let apnsEndpoint: Endpoint?
-    let apnsTrust: TLSContext.Trust
+    let apns: APNsSettings
 
     init(_ configuration: Configuration) throws {
         state = configuration.state
@@ -82,24 +75,7 @@ struct ServiceSettings {
             )
         }
         witnesses = try WitnessSettings(configuration)
-        topic = try configuration.required(.apnsBundleID)
-        environment = try Self.environment(configuration)
-        apnsKeyID = try configuration.required(.apnsKeyID)
-        apnsTeamID = try configuration.required(.apnsTeamID)
-        apnsKey = try APNsCommand.signingKey(configuration)
-        if let path = configuration[.apnsKeyPath], let mode = try? File.status(path)?.mode, mode & 0o077 != 0 {
-            Terminal.log("warning: others than this user can read \(path), by which pushes are signed: make its mode 0600")
-        }
-        apnsEndpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
-        if let path = configuration[.apnsCA] {
-            do {
-                apnsTrust = .authorities(try File.read(path, limit: 1_048_576))
-            } catch {
-                throw CheckFailed("mayfly: the certificates in \(path) can't be read: \(error)")
-            }
-        } else {
-            apnsTrust = .system
-        }
+        apns = try APNsSettings(configuration)
     }
 
     private static func checkCleartext(_ address: SocketAddress, allowed: String?) throws {
@@ -107,21 +83,5 @@ struct ServiceSettings {
         throw UsageError(
             "--listen \(address.host) is beyond loopback, and tokens must not travel in cleartext. Give --tls-certificate and --tls-key, "
                 + "or end TLS in a proxy on this machine, or name the address in --allow-cleartext.")
-    }
-
-    private static func environment(_ configuration: Configuration) throws -> PushEnvironment {
-        switch (configuration[.apnsEnvironment], configuration[.apnsProduction]) {
-        case ("production", _), (nil, nil), (nil, "true"), (nil, "1"): return .production
-        case ("sandbox", _), ("development", _), (nil, "false"), (nil, "0"): return .sandbox
-        case (nil, _): throw UsageError("--apns-production takes true or false")
-        default: throw UsageError("--apns-environment takes production, sandbox or development")
-        }
-    }
-
-    private static func endpoint(_ text: String) throws -> Endpoint {
-        if let address = SocketAddress(parsing: text), let port = address.port { return Endpoint(host: address.host, port: port) }
-        let parts = text.split(separator: ":")
-        guard parts.count == 2, let port = UInt16(parts[1]), port > 0 else { throw UsageError("--apns-endpoint is no HOST:PORT") }
-        return Endpoint(host: String(parts[0]), port: port)
     }
 }
