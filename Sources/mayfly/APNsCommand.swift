@@ -1,20 +1,84 @@
+import APNsSimulator
 import Courier
 import Linux
+import Sealing
+import Sodium
+import TLS
 
-/// `mayfly apns jwt`.
+/// `mayfly apns`: what a provider's tools should tell. Tokens and JWTs come from standard input, out of sight of other processes.
 enum APNsCommand {
-    private static let keys: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID]
+    static let keys: [Key] = [.state, .ratchetKey, .wrappingKey, .policy] + APNsSettings.keys
 
-    static func run(_ words: [String]) throws {
-        if words.asksForHelp {
-            return Terminal.out(
-                Terminal.help("usage: mayfly apns jwt [FLAGS]\n  jwt   print a provider token, good for an hour: a secret", keys))
+    static func run(_ words: [String]) async throws {
+        if words.asksForHelp { return Terminal.out(Terminal.help(usage, keys)) }
+        let configuration = try Configuration(
+            words, environment: Environment.all, keys: keys, switches: ["json", "verify"], options: ["field"])
+        let operands = configuration.operands.dropFirst()
+        if configuration.repeated["field"] != nil, configuration.operands.first != "send" {
+            throw UsageError("--field is for apns send")
         }
-        let configuration = try Configuration(words, environment: Environment.all, keys: keys)
-        guard configuration.operands == ["jwt"] else { throw UsageError("apns takes jwt") }
+        if configuration.switches.contains("verify"), configuration.operands.first != "jwt" {
+            throw UsageError("--verify is for apns jwt")
+        }
+        switch (configuration.operands.first, operands.count) {
+        case ("check", 0): try await TrialPush(configuration).check()
+        case ("send", 0...1): try await TrialPush(configuration).send(operands.first, configuration)
+        case ("explain", 0...): try ReasonText.explain(Array(operands), json: configuration.switches.contains("json"))
+        case ("find", 1): try await DeliveryCommand.find(operands.first ?? "", configuration)
+        case ("token", 0): try token()
+        case ("jwt", 0): try configuration.switches.contains("verify") ? verify(configuration) : jwt(configuration)
+        default:
+            throw UsageError(
+                "apns takes check, explain [REASON...], find APNS-ID, jwt [--verify], send [TEMPLATE] or token: see --help")
+        }
+    }
+
+    private static func jwt(_ configuration: Configuration) throws {
         var token = try ProviderToken(
             keyID: try configuration.required(.apnsKeyID), teamID: try configuration.required(.apnsTeamID),
             key: try APNsSettings.signingKey(configuration))
         Terminal.out(try token.current(nowMs: Clock.wallMs).jwt)
     }
+
+    private static func verify(_ configuration: Configuration) throws {
+        guard var text = Standard.inputLine(limit: 4_096), !text.isEmpty else {
+            throw UsageError("apns jwt --verify reads a JWT from the first line of standard input, at most 4096 bytes")
+        }
+        defer { wipe(&text) }
+        var key: ES256.PublicKey?
+        if configuration[.apnsKeyPath] != nil {
+            let pem = try APNsSettings.signingKey(configuration).publicKeyPEM()
+            key = try ES256.PublicKey(pem: pem.span)
+        }
+        if text.starts(with: Array("bearer ".utf8)) { text.removeFirst(7) }
+        let report = ProviderTokenReport(
+            text, key: key, keyID: configuration[.apnsKeyID], teamID: configuration[.apnsTeamID], nowS: Clock.wallMs / 1_000)
+        for finding in report.findings { Terminal.out("\(finding.isGood ? "good" : "bad ")  \(finding.text)") }
+        guard report.isGood else { throw CheckFailed("Apple would refuse this provider token") }
+    }
+
+    private static func token() throws {
+        guard var text = Standard.inputLine(limit: 8_192) else {
+            throw UsageError("apns token reads a token from the first line of standard input, at most 8192 bytes")
+        }
+        defer { wipe(&text) }
+        let shape = TokenShape(text)
+        guard shape.isToken else { throw CheckFailed("no device token: \(shape.text)") }
+        Terminal.out(shape.text)
+    }
+
+    private static let usage = """
+        usage: mayfly apns check
+               mayfly apns send [TEMPLATE] [--field NAME=VALUE]...
+               mayfly apns explain [REASON...] [--json]
+               mayfly apns find APNS-ID [--json]
+               mayfly apns token
+               mayfly apns jwt [--verify]
+          check    whether Apple takes key, team and topic, in both environments: with a background push to a token that is nobody's
+          send     a policy's template, to the one token on standard input; nothing of it is recorded. TEMPLATE: peer_waiting
+          explain  what a reason means, whose fault it is, what Mayfly does and what you can do
+          find     what became of a push, by its apns-id: for about ten minutes, until the key is gone by which it is found
+          token    the shape of the token on standard input
+          jwt      print a provider token, good for an hour: a secret. --verify: look at the one on standard input
+        """
 }

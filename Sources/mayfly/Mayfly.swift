@@ -49,7 +49,7 @@ struct Mayfly {
         case "keys": try await KeysCommand.run(rest)
         case "audit": try await AuditCommand.run(rest)
         case "policy": try PolicyCommand.run(rest)
-        case "apns": try APNsCommand.run(rest)
+        case "apns": try await APNsCommand.run(rest)
         case "apns-simulator": try await SimulatorCommand.run(rest)
         case "drill": try await DrillCommand.run(rest)
         case "bench": try await BenchCommand.run(rest)
@@ -75,7 +75,12 @@ struct Mayfly {
           audit page DIR            write the auditor's page beside a published log
           policy lint FILE...       explain what a policy may not say
           policy show [FILE|NAME]   a policy's limits, pushes, and the odds of guessing a join code
-          apns jwt                  print a provider token
+          apns check                whether Apple takes this provider's key, team and topic
+          apns send [TEMPLATE]      one push to the token on standard input
+          apns explain [REASON]     what Apple's reason means, whose fault it is, what to do
+          apns find APNS-ID         what became of a recent push
+          apns token                the shape of the token on standard input
+          apns jwt [--verify]       print a provider token, or look at one
           apns-simulator            an APNs for tests and development
           drill                     what you could hand over now, and why no more
           bench engine|rows|…       what `make bench` holds the broker against

@@ -1,0 +1,175 @@
+/// A reason in words: for `mayfly apns explain`, and for `docs/why-no-push.md`, which has the same table.
+public struct Explanation: Sendable, Equatable {
+    /// Who can do something about it.
+    public enum Fault: String, Sendable, CaseIterable {
+        /// The app, its phone, or which of its tokens it gave.
+        case app
+        /// Keys, team, topic, environment, clock or network of this broker.
+        case settings
+        case apple
+        /// This program: to be reported.
+        case mayfly
+        case nobody
+
+        public var words: String {
+            switch self {
+            case .app: "the app's, or its phone's"
+            case .settings: "this broker's settings"
+            case .apple: "Apple's, or the network's"
+            case .mayfly: "Mayfly's: please report it"
+            case .nobody: "nobody's"
+            }
+        }
+    }
+
+    public let means: String
+    public let fault: Fault
+    /// What a person can do.
+    public let remedy: String
+
+    init(_ means: String, _ fault: Fault, _ remedy: String) {
+        self.means = means
+        self.fault = fault
+        self.remedy = remedy
+    }
+}
+
+extension Reason {
+    /// What Mayfly does about it, given that its status is Apple's too.
+    public var does: String {
+        switch self {
+        case .unreachable: "tries until the push's deadline, then records `unreachable`; the token is kept"
+        case .unknown: "tries again with the same apns-id until the deadline, then records `unknown`; the token is kept"
+        case .late: "records `expired`; the token is kept"
+        case .stopped: "keeps the job; the next start takes it up, with what is left of its time"
+        case .revoked: "sends nothing more and records `room_closed`"
+        case .other:
+            "goes by the status: 403 is a setting, 410 ends a token as Unregistered does, 429 waits, 5xx tries again, all else is dropped"
+        default: reaction.words
+        }
+    }
+
+    public var explanation: Explanation {
+        switch self {
+        case .badCollapseID: Self.ours("the collapse id is empty or has more than 64 bytes")
+        case .badDeviceToken:
+            Explanation(
+                "the token is no token, or one of the other environment", .app,
+                "builds from Xcode give sandbox tokens, TestFlight and the App Store production ones: have the app say `environment`, and send the token as Apple gave it, in hexadecimal. "
+                    + "`mayfly apns token` looks at its shape")
+        case .badExpirationDate: Self.ours("apns-expiration is no number of seconds")
+        case .badMessageID: Self.ours("apns-id is no UUID")
+        case .badPriority: Self.ours("the priority is not 1, 5 or 10, or not one that the push type takes")
+        case .badTopic:
+            Explanation(
+                "the topic is no bundle id", .settings, "give the app's bundle id, without a suffix, as `--apns-bundle-id`")
+        case .deviceTokenNotForTopic:
+            Explanation(
+                "the token belongs to another app", .settings,
+                "compare `--apns-bundle-id` with the bundle id of the app that registered the token")
+        case .duplicateHeaders: Self.ours("a header came twice")
+        case .idleTimeout: Explanation("nothing was sent for long, and Apple closed the connection", .nobody, "nothing")
+        case .invalidPushType: Self.ours("apns-push-type is not one that Apple knows, or not one for this payload")
+        case .missingDeviceToken: Self.ours("the path has no token")
+        case .missingTopic:
+            Explanation(
+                "no topic was sent, and the certificate does not imply one", .settings,
+                "give the app's bundle id as `--apns-bundle-id`")
+        case .payloadEmpty: Self.ours("the payload is empty")
+        case .topicDisallowed:
+            Explanation(
+                "this key or certificate may not push to this topic", .settings,
+                "the app and the key must be of one team; a topic-specific key must name this bundle id (Apple's Certificates, Identifiers & Profiles)"
+            )
+        case .badCertificate:
+            Explanation(
+                "the certificate is bad, or was revoked", .settings, "make a new one at Apple, or use a token signing key")
+        case .badCertificateEnvironment:
+            Explanation(
+                "the certificate is for the other environment", .settings,
+                "use one for both (Apple Push Services), or a token signing key, which is for both")
+        case .expiredProviderToken:
+            Explanation(
+                "the provider token is older than an hour by Apple's clock", .settings,
+                "if this stays, set this machine's clock: tokens are renewed after 50 minutes")
+        case .forbidden:
+            Explanation("this provider may not do this", .settings, "see to key, team and topic: `mayfly apns check`")
+        case .invalidProviderToken:
+            Explanation(
+                "the provider token is not valid", .settings,
+                "key, key id and team id must belong together (the id stands in the .p8 file's name), the key must not be revoked, and this machine's clock must not be ahead: `mayfly apns check`, `mayfly apns jwt --verify`"
+            )
+        case .missingProviderToken:
+            Explanation(
+                "neither provider token nor certificate was sent", .settings,
+                "give `--apns-key-path`, `--apns-key-id` and `--apns-team-id`")
+        case .unrelatedKeyIDInToken:
+            Explanation(
+                "this connection was opened with a key of another team or app", .settings,
+                "if this stays, two keys are used for one topic: give each topic one")
+        case .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
+            Explanation(
+                "the key is for the other environment", .settings,
+                "keys can be limited to sandbox or production: make one for this environment, or for both")
+        case .badPath: Self.ours("the path is not /3/device/ and a token")
+        case .methodNotAllowed: Self.ours("the method is not POST")
+        case .expiredToken:
+            Explanation("the token has expired", .app, "have the app register at each launch and give the token it then has")
+        case .unregistered:
+            Explanation(
+                "the app was removed from the phone, or has another token now", .app,
+                "nothing; an app that is still there gives its present token when it next makes or joins a room")
+        case .payloadTooLarge:
+            Explanation(
+                "the payload has more bytes than Apple takes", .mayfly,
+                "`mayfly policy lint` refuses such templates: please report it")
+        case .tooManyProviderTokenUpdates:
+            Explanation(
+                "the provider token changed more than once in 20 minutes", .settings,
+                "give each key to one broker: two that sign with one key at different times look like this")
+        case .tooManyRequests:
+            Explanation("too many pushes to one phone", .app, "knock less often: `knockThrottleSeconds` in the policy")
+        case .internalServerError: Explanation("Apple's server failed", .apple, "if this stays, see Apple's system status page")
+        case .serviceUnavailable: Explanation("Apple's server is busy", .apple, "if this stays, see Apple's system status page")
+        case .shutdown: Explanation("Apple's server is being shut down", .nobody, "nothing")
+        case .unreachable:
+            Explanation(
+                "no connection to Apple came about before the push's deadline", .apple,
+                "let this machine reach api.push.apple.com and api.sandbox.push.apple.com at port 443 or 2197, without a proxy that opens TLS; the broker's log names the cause"
+            )
+        case .unknown:
+            Explanation(
+                "the push was sent, and no answer came before its deadline", .apple, "nothing; Apple may have delivered it")
+        case .late:
+            Explanation(
+                "the push's deadline passed before its turn came", .settings,
+                "Apple was slow, or too many pushes waited: see `mayfly_pushes_queued`")
+        case .stopped: Explanation("the broker was stopped first", .nobody, "start it within two minutes")
+        case .revoked:
+            Explanation("the room was closed, or the token replaced or withdrawn, before the push left", .nobody, "nothing")
+        case .other:
+            Explanation(
+                "an answer that Apple's documentation does not list", .apple,
+                "please report it, with the status in the log's entry")
+        }
+    }
+
+    private static func ours(_ means: String) -> Explanation { Explanation(means, .mayfly, "please report it") }
+}
+
+extension Reaction {
+    /// What Mayfly does, in words.
+    public var words: String {
+        switch self {
+        case .purge: "the token is purged, unless most of its topic are refused"
+        case .purgeIfOlder: "the token is purged if it was sealed before Apple's timestamp"
+        case .configuration: "an alarm; the token is kept, no further attempt"
+        case .drop: "the token is kept, no further attempt"
+        case .retry: "again after a wait"
+        case .reconnect: "again on a new connection"
+        case .renewProviderToken: "again with a new provider token on a new connection, once; then an alarm"
+        case .reconnectOnce: "again on a new connection, once; then an alarm"
+        case .holdToken: "again after a wait, in which nothing goes to this token"
+        }
+    }
+}

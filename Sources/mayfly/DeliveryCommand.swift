@@ -1,0 +1,74 @@
+import Broker
+import Ledger
+import Linux
+import Policy
+import Sealing
+import Storage
+
+/// `mayfly apns find`: what became of a push, by the `apns-id` that Apple or an app names.
+enum DeliveryCommand {
+    static func find(_ apnsID: String, _ configuration: Configuration) async throws {
+        let state = configuration.state
+        let limits = try PolicyCommand.load(configuration[.policy] ?? "rooms").limits
+        let keys = try KeyRing.load(
+            path: state.ratchetKey, wrapping: try WrappingKeySource(configuration)?.get(),
+            longestLifeSeconds: UInt64(limits.longestLifeSeconds))
+        guard let search = DeliverySearch(apnsID, keys: keys) else {
+            throw UsageError("an apns-id is a UUID: 32 hexadecimal digits in five groups")
+        }
+        let entries = try await found(search, state)
+        guard !entries.isEmpty else { throw CheckFailed(notFound) }
+        if configuration.switches.contains("json") {
+            return Terminal.out("[" + entries.map { String(decoding: $0.encoded, as: UTF8.self) }.joined(separator: ",") + "]")
+        }
+        for entry in entries { Terminal.out(Self.line(entry)) }
+        guard entries.count == 1 else { return }
+        Terminal.out("nothing more of it has been published yet: it is under way, or its outcome comes with the next window")
+    }
+
+    /// Times are starts of windows.
+    private static func line(_ entry: Entry) -> String {
+        let at = CalendarDate.timestamp(ms: entry.atMs).prefix(19) + "Z"
+        return switch entry.op {
+        case .tokenOpened(let ref, let job, let template): "\(at)  taken in: template \(template), token \(ref), job \(job)"
+        case .pushDelivered(_, _, let status): "\(at)  delivered: Apple has it (status \(status))"
+        case .pushFailed(_, _, let status, let reason):
+            "\(at)  not delivered: \(reason.rawValue) (status \(status)). `mayfly apns explain \(reason.rawValue)` says what that means"
+        default: entry.sentence
+        }
+    }
+
+    /// The job's entries, oldest first.
+    private static func found(_ search: DeliverySearch, _ state: StateFolder) async throws -> [Entry] {
+        let key = try SigningKey.load(state.ledgerKey).verifierKey
+        let source = FolderSource(state.ledger)
+        guard let bytes = try await source.read("checkpoint"), let head = SignedNote(bytes)?.checkpoint(signedBy: key) else {
+            throw CheckFailed("mayfly: \(state.ledger) has no checkpoint signed by this state folder's key")
+        }
+        let now = Clock.wallMs
+        var outcomes: [OpaqueID: Entry] = [:]
+        do throws(VerificationFailure) {
+            var tree = try await SignedTree(source, head: head)
+            var bundle = tree.bundles
+            while bundle > 0 {
+                bundle -= 1
+                for text in try await tree.canonicalEntries(bundle: bundle).reversed() {
+                    guard let entry = try? Entry(canonical: Array(text.utf8).span) else { continue }
+                    if entry.atMs < search.earliestMs { return [] }
+                    switch entry.op {
+                    case .pushDelivered(_, let job, _), .pushFailed(_, let job, _, _): outcomes[job] = entry
+                    case .tokenOpened(_, let job, _):
+                        if search.isOf(job, nowMs: now) { return [entry] + (outcomes[job].map { [$0] } ?? []) }
+                    default: break
+                    }
+                }
+            }
+        } catch { throw CheckFailed("bad: \(error)") }
+        return []
+    }
+
+    private static let notFound = """
+        no push of the last ten minutes has this apns-id. Nothing can be found later, since the keys are destroyed by which an \
+        apns-id is made; what was taken in during the log's present window is found when that is published.
+        """
+}

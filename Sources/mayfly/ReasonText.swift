@@ -1,0 +1,41 @@
+import Courier
+
+/// `mayfly apns explain`: a reason in words.
+enum ReasonText {
+    static func explain(_ names: [String], json: Bool) throws {
+        let reasons = try names.isEmpty ? Reason.allCases : names.map { try reason($0) }
+        if json { return Terminal.out("[" + reasons.map(self.json).joined(separator: ",\n") + "]") }
+        if names.isEmpty {
+            for reason in reasons { Terminal.out("\(reason.rawValue)\(status(reason)): \(reason.explanation.means)") }
+        } else {
+            Terminal.out(reasons.map(whole).joined(separator: "\n\n"))
+        }
+    }
+
+    private static func reason(_ name: String) throws -> Reason {
+        guard let reason = Reason.allCases.first(where: { $0.rawValue.lowercased() == name.lowercased() }) else {
+            throw UsageError("\(AuditCommand.quoted(name)) is no reason that Apple documents: `mayfly apns explain` lists them")
+        }
+        return reason
+    }
+
+    private static func status(_ reason: Reason) -> String { reason.status.map { " (\($0))" } ?? "" }
+
+    static func whole(_ reason: Reason) -> String {
+        let said = reason.explanation
+        return """
+            \(reason.rawValue)\(status(reason))
+              means        \(said.means)
+              whose fault  \(said.fault.words)
+              Mayfly       \(reason.does)
+              do           \(said.remedy)
+            """
+    }
+
+    private static func json(_ reason: Reason) -> String {
+        let said = reason.explanation
+        return "{\"reason\":\"\(reason.rawValue)\",\"status\":\(reason.status.map { "\($0)" } ?? "null"),"
+            + "\"means\":\(AuditCommand.quoted(said.means)),\"fault\":\"\(said.fault.rawValue)\",\"does\":\(AuditCommand.quoted(reason.does)),"
+            + "\"remedy\":\(AuditCommand.quoted(said.remedy))}"
+    }
+}

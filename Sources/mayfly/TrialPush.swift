@@ -1,0 +1,145 @@
+import Broker
+import Courier
+import EventLoop
+import Linux
+import Policy
+import Sealing
+import Sodium
+
+/// One push from the command line, past broker and log: `apns check` and `apns send`.
+struct TrialPush {
+    private let settings: APNsSettings
+    private let issuedAtS: UInt64?
+
+    init(_ configuration: Configuration) throws {
+        settings = try APNsSettings(configuration)
+        issuedAtS = ProviderTokenMark.read(configuration.state)
+    }
+
+    // MARK: check
+
+    /// A background push to a token of zeros: Apple looks at the provider first, and then finds that the token is nobody's.
+    func check() async throws {
+        var good = true
+        for environment in settings.endpoint == nil ? Push.Environment.allCases : [configured] {
+            let token = try Secret(count: 32) { _ in }
+            let outcome = try await deliver(
+                token, environment, topic: settings.topic, kind: .background, priority: 5, expirationS: 0,
+                payload: Array(#"{"aps":{"content-available":1}}"#.utf8)
+            ).outcome
+            let isGood = Self.isTaken(outcome)
+            if environment == configured { good = isGood }
+            Terminal.out(
+                "\(environment): \(isGood ? "good" : "bad")\(environment == configured ? "" : " (not the configured environment)")"
+            )
+            Terminal.out(Self.verdict(outcome))
+        }
+        guard good else { throw CheckFailed("Apple does not take pushes of this provider") }
+    }
+
+    private static func isTaken(_ outcome: Outcome) -> Bool {
+        switch outcome {
+        case .delivered, .failed(_, .badDeviceToken, _), .failed(_, .unregistered, _), .failed(_, .expiredToken, _): true
+        case .failed: false
+        }
+    }
+
+    private static func verdict(_ outcome: Outcome) -> String {
+        if case .failed(_, let reason, _) = outcome {
+            if isTaken(outcome) { return "  key, team and topic are taken (\(reason.rawValue), since the token is nobody's)" }
+            return indented(ReasonText.whole(reason))
+        }
+        return "  key, team and topic are taken"
+    }
+
+    // MARK: send
+
+    func send(_ name: String?, _ configuration: Configuration) async throws {
+        let policy = try PolicyCommand.load(configuration[.policy] ?? "rooms")
+        let name = name ?? Broker.template
+        guard let template = policy.templates[name] else {
+            throw UsageError(
+                "the policy \(policy.name) has no template \(AuditCommand.quoted(name)): `mayfly policy show` lists them")
+        }
+        var line = Standard.inputLine(limit: 8_192) ?? []
+        defer { wipe(&line) }
+        guard let token = try Secret(hexToken: line.span) else { throw CheckFailed("no device token: \(TokenShape(line).text)") }
+        let rendered = try template.render(
+            handle: Sodium.randomBytes(16), fields: try Self.fields(configuration.repeated["field"] ?? [], template),
+            nowMs: Clock.wallMs)
+        guard let kind = Push.Kind(rawValue: rendered.pushType.rawValue) else {
+            throw CheckFailed("this push type can't be sent")
+        }
+        let (apnsID, outcome) = try await deliver(
+            token, configured, topic: settings.topic + rendered.topicSuffix, kind: kind,
+            priority: UInt8(clamping: rendered.priority),
+            expirationS: template.expiration(nowMs: Clock.wallMs, tokenExpiryMs: .max), payload: rendered.payload)
+        Terminal.out("apns-id \(apnsID), \(configured)")
+        guard case .failed(let status, let reason, _) = outcome else {
+            return Terminal.out(
+                "delivered: Apple has it. Whether a phone shows it nobody is told: docs/why-no-push.md goes through what can stop it"
+            )
+        }
+        Terminal.out(Self.indented(ReasonText.whole(reason)))
+        throw CheckFailed("not delivered\(status == 0 ? "" : ", status \(status)")")
+    }
+
+    /// `NAME=VALUE`, each read as the template's field of that name is; handles are made up.
+    private static func fields(_ given: [String], _ template: Template) throws -> [String: FieldValue] {
+        var values: [String: FieldValue] = [:]
+        for word in given {
+            let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+            guard parts.count == 2, let field = template.fields.first(where: { $0.name == parts[0] }) else {
+                throw UsageError(
+                    "--field \(AuditCommand.quoted(word)): NAME=VALUE, NAME one of \(template.fields.map(\.name).joined(separator: ", "))"
+                )
+            }
+            values[field.name] =
+                switch field.kind {
+                case .handle: throw UsageError("--field \(field.name): a handle is made up, and can't be given")
+                case .oneOf: .choice(parts[1])
+                case .number: Int(parts[1]).map { .number($0) }
+                case .flag: ["true": .flag(true), "false": .flag(false)][parts[1]]
+                }
+            guard values[field.name] != nil else { throw UsageError("--field \(field.name): not of the field's kind") }
+        }
+        for field in template.fields where field.kind == .handle { values[field.name] = .handle(Sodium.randomBytes(16)) }
+        return values
+    }
+
+    // MARK: Both
+
+    private var configured: Push.Environment { settings.environment == .sandbox ? .sandbox : .production }
+
+    private func deliver(
+        _ token: Secret, _ environment: Push.Environment, topic: String, kind: Push.Kind, priority: UInt8, expirationS: UInt64,
+        payload: [UInt8]
+    ) async throws -> (apnsID: String, outcome: Outcome) {
+        let loop = try EventLoop(name: "courier")
+        try loop.start()
+        let courier = try Courier(
+            loop: loop, try settings.courier(issuedAtS: issuedAtS) { Terminal.error("\($0)") })
+        let now = Clock.wallMs
+        let apnsID = Self.uuid()
+        let outcome = await courier.send(
+            Push(
+                apnsID: apnsID, token: token, environment: environment, topic: topic, kind: kind, priority: priority,
+                expirationS: expirationS, payload: payload, sealedAtMs: now, deadlineMs: now + 10_000))
+        await courier.stop(withinMs: 1_000)
+        loop.stop()
+        return (apnsID, outcome)
+    }
+
+    /// RFC 9562, version 4.
+    private static func uuid() -> String {
+        var bytes = Sodium.randomBytes(16)
+        bytes[6] = bytes[6] & 0x0f | 0x40
+        bytes[8] = bytes[8] & 0x3f | 0x80
+        let digits = Array(Hex.encode(bytes.span))
+        return [0..<8, 8..<12, 12..<16, 16..<20, 20..<32].map { String(digits[$0]) }.joined(separator: "-")
+    }
+
+    private static func indented(_ text: String) -> String {
+        text.split(separator: "\n").map { "  " + $0 }.joined(separator: "\n")
+    }
+}

@@ -1,0 +1,230 @@
+"""`mayfly apns`: what tells an operator why no push comes. Held against the simulator, and PyJWT."""
+
+import base64
+import json
+import subprocess
+import time
+import uuid
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from apns_recorder import APNsRecorder
+from canary import Canaries
+from mayfly import new_token
+from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, clean_environment, eventually
+
+
+def environment(world, settings):
+    """The broker's own settings, but for these."""
+    settings = {
+        "APNS_KEY_PATH": world.state / "keys/apns.p8", "APNS_KEY_ID": KEY_ID, "APNS_TEAM_ID": TEAM_ID, "APNS_BUNDLE_ID": BUNDLE_ID,
+        "MAYFLY_APNS_ENDPOINT": f"127.0.0.1:{world.simulator.port}", "MAYFLY_APNS_CA": world.state / "keys/simulator-ca.pem",
+        "MAYFLY_STATE": world.state.folder} | settings
+    return clean_environment(**{name: value for name, value in settings.items() if value is not None})
+
+
+def apns(world, *words, given="", **settings):
+    return subprocess.run(
+        [BINARY, "apns", *map(str, words)], input=given, capture_output=True, text=True, timeout=40, env=environment(world, settings))
+
+
+@pytest.fixture
+def faults(world):
+    yield world.simulator.fault
+    world.simulator.fault()
+
+
+# check
+
+
+def test_check_of_good_settings(world):
+    world.simulator.forget()
+    ran = apns(world, "check")
+    assert ran.returncode == 0 and ran.stdout.startswith("production: good\n"), ran
+    [push] = world.simulator.pushes()
+    assert push["token"] == "00" * 32 and push["payload"] == {"aps": {"content-available": 1}}
+    assert push["headers"]["apns-push-type"] == "background" and push["headers"]["apns-priority"] == "5"
+    assert push["headers"]["apns-expiration"] == "0"
+
+
+def test_check_says_good_where_only_the_token_is_bad(world, faults):
+    faults(reason="BadDeviceToken")
+    ran = apns(world, "check", APNS_ENVIRONMENT="sandbox")
+    assert ran.returncode == 0 and ran.stdout.startswith("sandbox: good\n") and "BadDeviceToken" in ran.stdout
+
+
+@pytest.mark.parametrize("settings, reason", [
+    ({"APNS_KEY_ID": "WRONGKEYID"}, "InvalidProviderToken"), ({"APNS_TEAM_ID": "WRONGTEAM1"}, "InvalidProviderToken"),
+    ({"APNS_BUNDLE_ID": "org.example.another"}, "TopicDisallowed")])
+def test_check_of_wrong_settings(world, settings, reason):
+    ran = apns(world, "check", **settings)
+    assert ran.returncode == 1 and "production: bad\n" in ran.stdout
+    said = apns(world, "explain", reason).stdout
+    assert [line.strip() for line in said.splitlines()] == [line.strip() for line in ran.stdout.splitlines()[1:]]
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("settings, said", [
+    ({"MAYFLY_APNS_ENDPOINT": "127.0.0.1:1"}, "can't be reached"), ({"MAYFLY_APNS_CA": None}, "certificate")])
+def test_check_of_what_is_no_apns(world, settings, said):
+    ran = apns(world, "check", **settings)
+    assert ran.returncode == 1 and "unreachable\n" in ran.stdout and said in ran.stderr
+
+
+def test_check_uses_the_brokers_provider_token(world, client, state):
+    """Apple takes one in twenty minutes: a check beside a broker must not be the second."""
+    def birth(**settings):
+        with APNsRecorder(state / "keys/simulator.pem") as recorder:
+            check = subprocess.Popen([BINARY, "apns", "check"], stdout=subprocess.DEVNULL, env=environment(world, settings | {
+                "MAYFLY_APNS_ENDPOINT": f"127.0.0.1:{recorder.port}", "MAYFLY_APNS_CA": state / "keys/simulator-ca.pem"}))
+            token = recorder.request(10)["authorization"].removeprefix("bearer ")
+            check.kill()
+            check.wait()
+        return jwt.decode(token, options={"verify_signature": False})["iat"]
+    room = client.room()
+    assert client.presence(room.roomid, room.joiner.client).expect(202).json["delivery"] == "queued"
+    eventually(lambda: world.simulator.pushes(room.creator.token), what="the push")
+    time.sleep(1.1)
+    begin = time.time()
+    assert birth() <= begin - 1
+    # Without the broker's state there is none to use.
+    assert birth(MAYFLY_STATE=state / "none") >= int(begin)
+
+
+# send
+
+
+def test_send(world):
+    token = new_token()
+    ran = apns(world, "send", given=token + "\n")
+    assert ran.returncode == 0, ran
+    [push] = world.simulator.pushes(token)
+    assert push["headers"]["apns-id"] in ran.stdout and push["headers"]["apns-topic"] == BUNDLE_ID
+    assert push["payload"]["aps"]["alert"]["body"] == "Your chat partner is waiting" and len(push["payload"]["roomId"]) == 22
+    assert token not in ran.stdout + ran.stderr
+
+
+def test_send_of_a_background_push_with_fields(world, tmp_path):
+    policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
+    policy["templates"]["refresh"] = {
+        "pushType": "background", "priority": 5, "ttlSeconds": 60, "handleKey": "id",
+        "fields": {
+            "kind": {"kind": "enum", "values": ["one", "two"], "key": "kind"},
+            "percent": {"kind": "number", "min": 0, "max": 100, "step": 5, "key": "percent"}, "last": {"kind": "flag", "key": "last"}}}
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(policy))
+    fields = ["--field", "kind=two", "--field", "percent=35", "--field", "last=true"]
+    token = new_token()
+    ran = apns(world, "send", "refresh", "--policy", path, *fields, given=token)
+    assert ran.returncode == 0, ran
+    [push] = world.simulator.pushes(token)
+    assert push["headers"]["apns-push-type"] == "background"
+    payload = push["payload"]
+    assert (payload["kind"], payload["percent"], payload["last"], payload["aps"]) == ("two", 35, True, {"content-available": 1})
+    for wrong in (["--field", "kind=three"], ["--field", "percent=x"], ["--field", "nothing=1"], ["--field", "last=maybe"], ["--field", "percent=3"]):
+        ran = apns(world, "send", "refresh", "--policy", path, *fields, *wrong, given=token)
+        assert ran.returncode in (1, 2) and "field" in ran.stderr, ran
+    assert apns(world, "send", "unheard_of", given=token).returncode == 2
+    assert len(world.simulator.pushes(token)) == 1
+
+
+def test_send_explains_a_refusal(world, faults):
+    token = new_token()
+    faults(reason="Unregistered", timestamp=1)
+    ran = apns(world, "send", given=token)
+    assert ran.returncode == 1 and "the app was removed from the phone" in ran.stdout and "status 410" in ran.stderr
+    assert token not in ran.stdout + ran.stderr
+
+
+# token
+
+
+@pytest.mark.parametrize("given, code, said", [
+    ("ab" * 32, 0, "32 bytes"), ("AB" * 32, 0, "32 bytes"), ("ab" * 80, 0, "80 bytes"), ("ab", 0, "1 bytes"), ("ab" * 100, 0, "100 bytes"),
+    ("ab" * 101, 1, "1 to 100"), ("ab" * 31 + "a", 1, "odd"), ("", 1, "nothing"), ("<abababab cdcdcdcd>", 1, "Data"), ("0x" + "ab" * 32, 1, "0x"),
+    (base64.b64encode(bytes(range(32))).decode(), 1, "base64"), ("ExponentPushToken[xxxxxxxxxxxxxxxxxxxxxx]", 1, "Expo"),
+    ("c" * 22 + ":APA91b" + "x" * 134, 1, "Firebase"), (" " + "ab" * 32, 1, "blanks"), ('"' + "ab" * 32 + '"', 1, "JSON"),
+    ("ab" * 32 + "\r", 1, "blanks"), ("zz" * 32, 1, "not hexadecimal"), ("äb" * 16, 1, "not hexadecimal"), ("a" * 9000, 2, "8192")])
+def test_token(world, given, code, said):
+    ran = apns(world, "token", given=given + "\n")
+    assert ran.returncode == code and said in ran.stdout + ran.stderr, ran
+    canaries = Canaries()
+    if len(given) > 12:
+        canaries.add("token", given)
+    assert canaries.in_bytes((ran.stdout + ran.stderr).encode()) == []
+
+
+# jwt
+
+
+def test_jwt_is_what_verify_and_pyjwt_take(world):
+    token = apns(world, "jwt").stdout.strip()
+    key = serialization.load_pem_private_key((world.state / "keys/apns.p8").read_bytes(), None).public_key()
+    assert jwt.decode(token, key, ["ES256"], options={"verify_iat": True})["iss"] == TEAM_ID
+    for given in (token, "bearer " + token):
+        ran = apns(world, "jwt", "--verify", given=given)
+        assert ran.returncode == 0 and "this key's" in ran.stdout and "bad" not in ran.stdout, ran
+        assert token not in ran.stdout + ran.stderr and token.split(".")[2] not in ran.stdout
+
+
+def signed(key, head, claims):
+    return jwt.encode(claims, key, "ES256", head)
+
+
+def test_verify_finds_each_fault(world):
+    key = serialization.load_pem_private_key((world.state / "keys/apns.p8").read_bytes(), None)
+    other = ec.generate_private_key(ec.SECP256R1())
+    now, head = int(time.time()), {"kid": KEY_ID}
+    good = signed(key, head, {"iss": TEAM_ID, "iat": now})
+    parts = good.split(".")
+    der = base64.urlsafe_b64encode(key.sign(b"x", ec.ECDSA(hashes.SHA256()))).decode().rstrip("=")
+    cases = {
+        signed(other, head, {"iss": TEAM_ID, "iat": now}): "not this key's",
+        signed(key, head, {"iss": TEAM_ID, "iat": now - 4000}): "4000 s ago",
+        signed(key, head, {"iss": TEAM_ID, "iat": now + 600}): "ahead",
+        signed(key, head, {"iss": TEAM_ID, "iat": now * 1000}): "milliseconds",
+        signed(key, head, {"iss": TEAM_ID}): "iat",
+        signed(key, head, {"iss": "OTHERTEAM1", "iat": now}): "iss is not the configured",
+        signed(key, {}, {"iss": TEAM_ID, "iat": now}): "kid is missing",
+        jwt.encode({"iss": TEAM_ID, "iat": now}, "k" * 32, "HS256", head): "alg is not ES256",
+        jwt.encode({"iss": TEAM_ID, "iat": now}, None, "none", head): "alg is not ES256",
+        ".".join([*parts[:2], der]): "DER", ".".join(parts[:2]): "2 parts", "nonsense": "1 parts", "a.b.c": "header",
+        good[:-2] + ("AA" if not good.endswith("AA") else "BB"): "not this key's"}
+    for given, said in cases.items():
+        ran = apns(world, "jwt", "--verify", given=given)
+        assert ran.returncode == 1 and any("bad" in line and said in line for line in ran.stdout.splitlines()), (said, ran)
+    ran = apns(world, "jwt", "--verify", given=good, APNS_KEY_PATH=None, APNS_KEY_ID=None, APNS_TEAM_ID=None)
+    assert "give --apns-key-path" in ran.stdout
+    assert apns(world, "jwt", "--verify").returncode == 2
+
+
+# find
+
+
+def test_find(world, client):
+    room = client.room()
+    assert client.presence(room.roomid, room.joiner.client).expect(202).json["delivery"] == "queued"
+    [push] = eventually(lambda: world.simulator.pushes(room.creator.token), what="the push")
+    apns_id = push["headers"]["apns-id"]
+
+    def found():
+        ran = apns(world, "find", apns_id)
+        return ran if ran.returncode == 0 and "delivered" in ran.stdout else None
+    ran = eventually(found, 10, what="the entries of the push")
+    assert room.creator.ref in ran.stdout and "taken in" in ran.stdout and apns_id not in ran.stdout
+    entries = json.loads(apns(world, "find", apns_id.upper(), "--json").stdout)
+    assert [entry["op"] for entry in entries] == ["token.opened", "push.delivered"]
+    assert entries[0]["ref"] == room.creator.ref and entries[0]["job"] == entries[1]["job"]
+    ran = apns(world, "find", uuid.uuid4())
+    assert ran.returncode == 1 and "no push of the last ten minutes" in ran.stderr
+    for wrong in ("", "x", apns_id[:-1], apns_id.replace("-", "")):
+        assert apns(world, "find", wrong).returncode == 2
+
+
+def test_bad_use(world):
+    for words in ((), ("nothing",), ("check", "x"), ("token", "x"), ("send", "a", "b"), ("find",), ("check", "--field", "a=b"), ("token", "--verify")):
+        assert apns(world, *words).returncode == 2, words
+    assert "usage" in apns(world, "--help").stdout
