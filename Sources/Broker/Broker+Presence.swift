@@ -26,7 +26,13 @@ extension Broker {
         guard sockets[socket] != nil else { return nil }
         if wasAway { await tell(record.room, slot: peer, .peerJoined) }
         let present = presence.isPresent(record.room, peer, now: now)
-        return (record.expires, present, try await knockOrLookAgain(in: caller.room, record, at: peer))
+        do {
+            return (record.expires, present, try await knockOrLookAgain(in: caller.room, record, at: peer))
+        } catch {
+            // The socket is more than a knock: closing it would bring it back at once, with another.
+            guard error == .tooManyPushes else { throw error }
+            return (record.expires, present, .throttled)
+        }
     }
 
     /// A socket is gone.

@@ -24,6 +24,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     case tooManyShortCodes
     case storageUnavailable
     case ledgerUnavailable
+    case tooManyPushes
     case shuttingDown
 
     /// The HTTP status (RFC 9110).
@@ -38,7 +39,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .bodyTooLarge: 413
         case .upgradeRequired: 426
         case .tooManyRequests, .tooManyShortCodes: 429
-        case .storageUnavailable, .ledgerUnavailable, .shuttingDown: 503
+        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes, .shuttingDown: 503
         }
     }
 
@@ -64,6 +65,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .tooManyRequests, .tooManyShortCodes: "too_many_requests"
         case .storageUnavailable: "storage_unavailable"
         case .ledgerUnavailable: "ledger_unavailable"
+        case .tooManyPushes: "too_many_pushes"
         case .shuttingDown: "shutting_down"
         }
     }
@@ -106,6 +108,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .tooManyShortCodes: "Too many rooms wait with short join codes. Use a longer code, or try again later."
         case .storageUnavailable: "The room could not be stored. Nothing was kept; try again later."
         case .ledgerUnavailable: "The audit log can't be written. Nothing was kept; try again later."
+        case .tooManyPushes: "Too many pushes wait for Apple. This one was not taken; try again later."
         case .shuttingDown: "The broker is stopping. Try again in a few seconds."
         }
     }
@@ -124,6 +127,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .tooManyRequests(let seconds): seconds
         case .tooManyShortCodes: 60
         case .storageUnavailable, .ledgerUnavailable: 5
+        case .tooManyPushes: 10
         case .shuttingDown: 2
         default: nil
         }
@@ -135,7 +139,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .tooManyRequests, .tooManyShortCodes: .throttled
         case .notAMember, .memberRequired: .forbidden
         case .noCapability, .malformedCapability: .unauthorized
-        case .storageUnavailable, .ledgerUnavailable: .unavailable
+        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes: .unavailable
         default: nil
         }
     }

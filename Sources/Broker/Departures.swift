@@ -18,9 +18,12 @@ struct Departures {
     static let mostGettingReady = 32
     /// A push under way holds its token open in the arena, which has 40,960 places for everything; one that waits is sealed.
     static let mostUnderWay = 16_384
+    /// More than this many are not taken: what Apple can't be given within two minutes is better refused at once.
+    static let mostQueued = 200_000
 
     private var waiting: [UInt64: [Departure]] = [:]
     private var due: [Departure] = []
+    private var waitingCount = 0
     private var next = 0
     private var gettingReady = 0
     private var underWay = 0
@@ -31,6 +34,9 @@ struct Departures {
 
     /// Whose time has come, and who is under way: a stop waits for them and for no others.
     var open: Int { due.count - next + underWay }
+    /// All of them.
+    var queued: Int { waitingCount + open }
+    var isFull: Bool { queued >= Self.mostQueued }
     private var mayStart: Bool {
         next < due.count && gettingReady < Self.mostGettingReady && underWay < Self.mostUnderWay
     }
@@ -38,6 +44,7 @@ struct Departures {
     /// - Returns: whether it is the first to wait for that time.
     mutating func wait(_ departure: Departure, until time: UInt64) -> Bool {
         waiting[time, default: []].append(departure)
+        waitingCount += 1
         return waiting[time]?.count == 1
     }
 
@@ -46,6 +53,7 @@ struct Departures {
     /// The time has come.
     mutating func arrive(at time: UInt64) {
         guard let arrived = waiting.removeValue(forKey: time) else { return }
+        waitingCount -= arrived.count
         due += shuffles ? arrived.shuffled() : arrived
     }
 

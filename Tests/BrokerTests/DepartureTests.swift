@@ -260,4 +260,19 @@ import Testing
         for _ in 0..<Departures.mostUnderWay { departures.end() }
         #expect(departures.open == 0 && departures.start() == nil)
     }
+
+    @Test func allThatWaitCountTowardsTheBound() {
+        var departures = Departures(shuffles: false)
+        for number in 0..<Departures.mostQueued / 2 { _ = departures.wait(departure(1), until: UInt64(number % 7)) }
+        for _ in 0..<Departures.mostQueued / 2 - 1 { departures.add(departure(2)) }
+        #expect(!departures.isFull)
+        departures.add(departure(3))
+        #expect(departures.isFull && departures.queued == Departures.mostQueued)
+        for time in 0..<7 { departures.arrive(at: UInt64(time)) }
+        #expect(departures.queued == Departures.mostQueued && departures.open == Departures.mostQueued)
+        #expect(departures.start() != nil && departures.isFull)
+        departures.isReady()
+        departures.end()
+        #expect(!departures.isFull)
+    }
 }

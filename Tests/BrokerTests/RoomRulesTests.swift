@@ -225,6 +225,24 @@ import Testing
         try await fixture.end()
     }
 
+    /// What can't leave in time is refused before anything is opened or stored; a socket is let in all the same.
+    @Test func aFullQueueTakesNoMore() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(token: try fixture.token())
+        _ = try await fixture.accept(token: try fixture.token(8))
+        await fixture.broker.fillDepartures()
+        await #expect(throws: BrokerError.tooManyPushes) {
+            try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false)
+        }
+        let joined = try await fixture.broker.join(fixture.caller(made.room, "joiner"), socket: 1) { true }
+        #expect(joined?.delivery == .throttled)
+        #expect(try await fixture.store.jobs().isEmpty)
+        #expect(BrokerError.tooManyPushes.status == 503 && BrokerError.tooManyPushes.retryAfter != nil)
+        await fixture.broker.emptyDepartures()
+        #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        try await fixture.end()
+    }
+
     @Test func refusalsReachTheLedgerRoundedAndOnce() async throws {
         let fixture = try BrokerFixture()
         for _ in 0..<123 { await fixture.broker.noteRefusal(.notAMember) }
@@ -258,4 +276,15 @@ private struct ClosingSockets: RoomSockets {
 extension Broker {
     /// As if every room had been made before the start.
     func forgetYoung() { young = [] }
+}
+
+extension Broker {
+    fileprivate func fillDepartures() {
+        let job = JobRecord(
+            job: [], deadline: 0, notBefore: 0, ref: [], room: [], slot: 1, kind: 1, environment: 1, topic: "", template: "",
+            generation: 1, expires: 0, sealed: [])
+        for _ in 0..<Departures.mostQueued { _ = departures.wait(Departures.Departure(job: job, place: nil), until: .max) }
+    }
+
+    fileprivate func emptyDepartures() { departures = Departures(shuffles: false) }
 }
