@@ -1,6 +1,3 @@
-import Linux
-import TLS
-
 /// What an operator must know. Holds no token.
 public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     /// Apple refuses the provider: keys, certificate or topic.
@@ -29,20 +26,6 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
         case .configuration(let environment, let reason): "configuration \(environment) \(reason.rawValue)"
         case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
         case .unreachable(let environment, _): "unreachable \(environment)"
-        }
-    }
-}
-
-extension ConnectionEnd: CustomStringConvertible {
-    var description: String {
-        switch self {
-        case .finished: "the connection was closed"
-        case .closedByPeer: "the peer closed the connection"
-        case .unreachable(let error): error.description
-        case .untrusted(let error): error.description
-        case .protocolFailure: "the peer does not speak HTTP/2 as it should"
-        case .timedOut: "the connection was not ready in time"
-        case .silent: "the peer does not answer"
         }
     }
 }

@@ -20,6 +20,19 @@ struct Answer: Sendable, Equatable {
         retryAfterMs = retryAfter.flatMap { UInt32($0) }.map { UInt64($0) * 1000 }
     }
 
+    /// What an answer says about the provider's standing on its connection.
+    enum Admission { case admitted, turnedAway, unclear }
+
+    /// Apple looks at the provider first: whatever it finds fault with after that, the provider was let in.
+    var admission: Admission {
+        switch status {
+        case 403: .turnedAway
+        case 429 where reason == .tooManyProviderTokenUpdates: .turnedAway
+        case 500...: .unclear
+        default: .admitted
+        }
+    }
+
     /// By the reason, or by the status where that says nothing.
     var reaction: Reaction {
         guard reason == .other else { return reason.reaction }

@@ -4,27 +4,30 @@ import Linux
 import Sodium
 import TLS
 
-/// What a connection tells the lane it belongs to.
+/// Whom a connection tells how it stands.
 protocol ConnectionOwner: AnyObject {
+    /// The peer has said hello: it takes a request.
     func connectionIsReady(_ connection: Connection)
-    func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt)
-    /// The peer has not looked at it: it may be sent again at once.
-    func connection(_ connection: Connection, refused delivery: Delivery)
-    /// It was sent and no answer came: the peer may have it.
-    func connection(_ connection: Connection, lost delivery: Delivery)
+    /// It may have room again.
+    func connectionMoved(_ connection: Connection)
+    /// Its stream ids will be used up soon.
+    func connectionIsWorn(_ connection: Connection)
+    /// The peer asks for fewer requests.
+    func connectionIsToBeCalm(_ connection: Connection)
     /// It takes no more requests; those under way go on.
-    func connectionRetired(_ connection: Connection)
+    func connectionRetired(_ connection: Connection, _ cause: ConnectionEnd)
     func connectionEnded(_ connection: Connection, _ cause: ConnectionEnd)
 }
 
-enum ConnectionEnd: Error, Sendable, Equatable {
-    case finished
-    case closedByPeer
-    case unreachable(Errno)
-    case untrusted(TLSError)
-    case protocolFailure
-    case timedOut
-    case silent
+/// Whom a connection tells what became of the pushes it was given.
+protocol DeliveryOwner: AnyObject {
+    func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt)
+    /// The peer has not looked at it: it may be sent again at once.
+    func refused(_ delivery: Delivery)
+    /// It was sent and no answer came: the peer may have it.
+    func lost(_ delivery: Delivery)
+    /// A GOAWAY has come; the second of two may be the one with a reason.
+    func connection(_ connection: Connection, dismissedFor dismissal: Dismissal)
 }
 
 /// One attempt of one push.
@@ -32,6 +35,12 @@ struct Attempt {
     let startedAt: UInt64
     let startedAtWallMs: UInt64
     let issued: ProviderToken.Issued
+}
+
+/// Whom connections are made to, and how.
+struct Target {
+    let host: String
+    let context: TLSContext
 }
 
 /// One HTTP/2 connection over TLS to APNs. Touched on its loop's thread only.
@@ -49,6 +58,7 @@ final class Connection: EventSource {
     private let loop: EventLoop
     private let timing: Timing
     private let owner: any ConnectionOwner
+    private let deliveries: any DeliveryOwner
     private let socket: Socket
     private let tls: TLSSession
     private let http2: HTTP2Session
@@ -60,6 +70,7 @@ final class Connection: EventSource {
 
     private let startedAt: UInt64
     private var lastTraffic: UInt64
+    private var lastRead: UInt64
     private var pingedAt: UInt64?
     private var timer: TimerID?
     private var flushes = false
@@ -72,26 +83,52 @@ final class Connection: EventSource {
 
     /// Takes no more requests.
     private(set) var isRetired = false
-    /// A first answer that was not about the provider token has come; until then one stream at a time.
+    /// The peer has let a request in, and has refused none for its provider since; without that one stream at a time.
     private(set) var isAuthenticated = false
+    /// When the last request was sent, or the connection made.
+    private(set) var lastUse: UInt64
+    /// The provider token it sent last.
+    private(set) var lastIssued: ProviderToken.Issued?
+    /// Its stream ids are nearly used up.
+    private(set) var isWorn = false
+
+    private var readyAt: UInt64?
+    /// Answers that let a request in.
+    private var answers = 0
+    private var refusalsInARow = 0
+    private var timeoutsInARow = 0
+    private var bytesSinceAnswer = 0
 
     /// Starts to connect.
     init(
-        _ loop: EventLoop, to address: SocketAddress, host: String, _ context: TLSContext, _ timing: Timing,
-        _ owner: any ConnectionOwner
+        _ loop: EventLoop, to address: SocketAddress, _ target: Target, _ timing: Timing, _ owner: any ConnectionOwner,
+        _ deliveries: any DeliveryOwner
     ) throws(ConnectionEnd) {
         self.loop = loop
         self.timing = timing
         self.owner = owner
-        requestHeaders = RequestHeaders(host: host)
+        self.deliveries = deliveries
+        requestHeaders = RequestHeaders(host: target.host)
         startedAt = loop.now
         lastTraffic = loop.now
+        lastRead = loop.now
+        lastUse = loop.now
         do { socket = try Socket.connect(to: address) } catch { throw .unreachable(error) }
-        do { tls = try TLSSession(connecting: context, to: host) } catch { throw .untrusted(error) }
+        do { tls = try TLSSession(connecting: target.context, to: target.host) } catch { throw .untrusted(error) }
         do { http2 = try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 16 * 1024)) } catch { throw .protocolFailure }
         requests.reserveCapacity(Self.requestBytes + 32 * 1024)
         do { registration = try loop.add(socket.raw, interest, self) } catch { throw .unreachable(error) }
         setTimer()
+    }
+
+    /// TCP has connected.
+    var isConnected: Bool { phase != .connecting && phase != .ended }
+    /// Whether it did any work.
+    var isProven: Bool { answers > 0 }
+    /// Whether it did enough work for its cost.
+    var isSteady: Bool {
+        guard let readyAt, isProven else { return false }
+        return loop.now - readyAt >= timing.steadyMs || answers >= timing.steadyAnswers
     }
 
     // MARK: Requests
@@ -103,8 +140,6 @@ final class Connection: EventSource {
     }
 
     var isBusy: Bool { !flights.isEmpty }
-    /// The peer has said hello.
-    var isReady: Bool { phase == .ready }
 
     /// Sends one request; call it only with room.
     func send(_ delivery: Delivery, _ attempt: Attempt) {
@@ -114,10 +149,16 @@ final class Connection: EventSource {
                 try http2.submitRequest(headers, body: body)
             }
             flights[stream] = Flight(delivery: delivery, attempt: attempt)
+            lastUse = loop.now
+            lastIssued = attempt.issued
+            if stream >= timing.lastStream, !isWorn {
+                isWorn = true
+                owner.connectionIsWorn(self)
+            }
         } catch {
             // Stream ids are used up, or a GOAWAY has come.
             retire()
-            owner.connection(self, refused: delivery)
+            deliveries.refused(delivery)
             return
         }
         flushSoon()
@@ -125,10 +166,10 @@ final class Connection: EventSource {
     }
 
     /// Takes no more requests and ends when those under way are answered.
-    func retire() {
+    func retire(_ cause: ConnectionEnd = .finished) {
         guard !isRetired, phase != .ended else { return }
         isRetired = true
-        owner.connectionRetired(self)
+        owner.connectionRetired(self, cause)
         endIfDone()
     }
 
@@ -158,8 +199,12 @@ final class Connection: EventSource {
             } else if !events.isDisjoint(with: [.read, .peerFinished, .hangup, .failure]) {
                 try read()
             }
-            guard phase != .ended else { return }
-            try writeAll()
+            switch phase {
+            case .ended: return
+            // What comes of these answers, the next requests among it, is written together.
+            case .ready where events.isDisjoint(with: .write): flushSoon()
+            default: try writeAll()
+            }
         } catch {
             end(error)
         }
@@ -167,6 +212,8 @@ final class Connection: EventSource {
 
     /// At most this much a turn, so that one connection does not hold the loop.
     private static let readsATurn = 8
+    /// Without an answer to a request or a PING among them: more is a peer that makes work for nothing.
+    private static let bytesPerAnswer = 1 << 20
 
     private func read() throws(ConnectionEnd) {
         for _ in 0..<Self.readsATurn {
@@ -176,7 +223,10 @@ final class Connection: EventSource {
             guard let count else { return }
             guard count > 0 else { throw .closedByPeer }
             lastTraffic = loop.now
+            lastRead = loop.now
+            bytesSinceAnswer += count
             try decrypt(count)
+            if bytesSinceAnswer > Self.bytesPerAnswer { throw .flooding }
             if phase == .ended || count < incoming.count { return }
         }
     }
@@ -205,6 +255,7 @@ final class Connection: EventSource {
             case .settings:
                 if phase == .settling {
                     phase = .ready
+                    readyAt = loop.now
                     setTimer()
                     owner.connectionIsReady(self)
                 }
@@ -215,29 +266,52 @@ final class Connection: EventSource {
             case .tooLarge(let stream, _): flights[stream]?.body = []
             case .end(let stream): answered(stream)
             case .closed(let stream, let code): closed(stream, code)
-            case .goAway: retire()
-            case .pingAcknowledged: pingedAt = nil
+            case .goAway(_, let code, let debugData):
+                let dismissal = Dismissal(code, debugData: debugData)
+                deliveries.connection(self, dismissedFor: dismissal)
+                retire(.dismissed(dismissal))
+            case .pingAcknowledged:
+                pingedAt = nil
+                bytesSinceAnswer = 0
             }
         }
         guard phase != .ended else { return }
         endIfDone()
-        if phase == .ready { owner.connectionIsReady(self) }
+        if phase == .ready { owner.connectionMoved(self) }
     }
 
     private func answered(_ stream: Int32) {
         guard let flight = flights.removeValue(forKey: stream) else { return }
-        guard let status = flight.status else { return owner.connection(self, lost: flight.delivery) }
+        guard let status = flight.status else { return deliveries.lost(flight.delivery) }
         let answer = Answer(status: status, body: flight.body, retryAfter: flight.retryAfter)
-        if status != 403 { isAuthenticated = true }
-        owner.connection(self, answered: flight.delivery, answer, flight.attempt)
+        (bytesSinceAnswer, refusalsInARow, timeoutsInARow) = (0, 0, 0)
+        switch answer.admission {
+        case .admitted:
+            isAuthenticated = true
+            answers += 1
+        case .turnedAway: isAuthenticated = false
+        case .unclear: break
+        }
+        deliveries.connection(self, answered: flight.delivery, answer, flight.attempt)
     }
+
+    private static let mostInARow = (refusals: 20, timeouts: 3)
 
     private func closed(_ stream: Int32, _ code: HTTP2ErrorCode) {
         guard let flight = flights.removeValue(forKey: stream) else { return }
-        if code == .refusedStream {
-            owner.connection(self, refused: flight.delivery)
-        } else {
-            owner.connection(self, lost: flight.delivery)
+        switch code {
+        case .refusedStream:
+            deliveries.refused(flight.delivery)
+            // Those above the last stream of a GOAWAY are no sign of anything.
+            guard !isRetired else { return }
+            isAuthenticated = false
+            refusalsInARow += 1
+            if refusalsInARow >= Self.mostInARow.refusals { retire(.refusing) }
+        case .enhanceYourCalm:
+            isAuthenticated = false
+            owner.connectionIsToBeCalm(self)
+            deliveries.lost(flight.delivery)
+        default: deliveries.lost(flight.delivery)
         }
     }
 
@@ -262,14 +336,17 @@ final class Connection: EventSource {
 
     private func writeAll() throws(ConnectionEnd) {
         while true {
-            if phase == .settling || phase == .ready { try encrypt() }
+            if speaksHTTP2 { try encrypt() }
             tls.takeCiphertext(into: &outgoing)
             guard try write() else { return setInterest([.read, .write]) }
-            guard phase == .settling || phase == .ready, http2.wantsWrite, tls.state == .established else {
-                return setInterest(.read)
-            }
+            guard speaksHTTP2, http2.wantsWrite, tls.state == .established else { break }
         }
+        // nghttp2 found fault with the peer, and has told it so.
+        if speaksHTTP2, http2.isFinished { throw isRetired && flights.isEmpty ? .finished : .protocolFailure }
+        setInterest(.read)
     }
+
+    private var speaksHTTP2: Bool { phase == .settling || phase == .ready }
 
     /// Moves what HTTP/2 has to say into TLS; the bytes in between hold tokens and are wiped.
     private func encrypt() throws(ConnectionEnd) {
@@ -322,7 +399,7 @@ final class Connection: EventSource {
         case .connecting, .handshaking, .settling:
             if now - startedAt >= timing.connectMs { return end(.timedOut) }
         case .ready:
-            if let pingedAt, now - pingedAt >= timing.pingMs { return end(.silent) }
+            if let pingedAt, now - max(pingedAt, lastRead) >= timing.pingMs { return end(.silent) }
             giveUpOverdue(now)
             guard phase == .ready else { return }
             if flights.isEmpty, pingedAt == nil, now - lastTraffic >= timing.idleMs { ping(now) }
@@ -333,15 +410,20 @@ final class Connection: EventSource {
     /// Requests without an answer: the peer may be dead, which a PING tells; the push is tried again, here or elsewhere.
     private func giveUpOverdue(_ now: UInt64) {
         for (stream, flight) in flights {
-            let late = now - flight.attempt.startedAt >= timing.requestMs
+            let waited = now - flight.attempt.startedAt
+            if waited >= timing.lateMs, now - lastRead >= timing.lateMs, pingedAt == nil { ping(now) }
+            let late = waited >= timing.requestMs
             guard late || now >= flight.delivery.deadline else { continue }
             flights[stream] = nil
             try? http2.reset(stream: stream, .cancel)
-            if late, pingedAt == nil { ping(now) }
-            owner.connection(self, lost: flight.delivery)
+            if late { timeoutsInARow += 1 }
+            deliveries.lost(flight.delivery)
             guard phase == .ready else { return }
         }
+        // It answers PINGs, or does not open its window: another connection may fare better.
+        if timeoutsInARow >= Self.mostInARow.timeouts { retire(.unanswering) }
         flushSoon()
+        endIfDone()
     }
 
     private func ping(_ now: UInt64) {
@@ -361,6 +443,6 @@ final class Connection: EventSource {
         let lost = flights.values
         flights = [:]
         owner.connectionEnded(self, cause)
-        for flight in lost { owner.connection(self, lost: flight.delivery) }
+        for flight in lost { deliveries.lost(flight.delivery) }
     }
 }

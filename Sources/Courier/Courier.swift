@@ -22,8 +22,8 @@ public protocol PushSender: Sendable {
     func send(_ push: Push) async -> Outcome
 }
 
-/// The APNs client: sends each push until it is answered for good or its deadline passes. One HTTP/2 connection an environment,
-/// opened when it is needed and kept.
+/// The APNs client: sends each push until it is answered for good or its deadline passes, over a few HTTP/2 connections an environment,
+/// opened when they are needed and kept.
 public actor Courier: LoopActor, PushSender {
     public struct Configuration: Sendable {
         public var production = Endpoint.production
@@ -34,6 +34,10 @@ public actor Courier: LoopActor, PushSender {
         public var onAlarm: @Sendable (Alarm) -> Void
         var timing = Timing()
         var wallMs: @Sendable () -> UInt64 = { Clock.wallMs }
+        /// Looks a name up; may block.
+        var resolver: @Sendable (Endpoint) -> [SocketAddress] = {
+            (try? SocketAddress.resolve(host: $0.host, port: $0.port)) ?? []
+        }
 
         public init(providerToken: ProviderToken, onAlarm: @escaping @Sendable (Alarm) -> Void = { _ in }) {
             self.providerToken = providerToken
@@ -43,6 +47,7 @@ public actor Courier: LoopActor, PushSender {
 
     public nonisolated let loop: EventLoop
     private let wallMs: @Sendable () -> UInt64
+    private let resolver: @Sendable (Endpoint) -> [SocketAddress]
     private let production: Lane
     private let sandbox: Lane
     private let shared: Shared
@@ -51,6 +56,7 @@ public actor Courier: LoopActor, PushSender {
     public init(loop: EventLoop, _ configuration: Configuration) throws(TLSError) {
         self.loop = loop
         wallMs = configuration.wallMs
+        resolver = configuration.resolver
         let context = try TLSContext.client(trust: configuration.trust, alpn: ["h2"])
         shared = Shared(configuration)
         production = Lane(.production, configuration.production, loop, context, configuration.timing, shared)
@@ -105,8 +111,8 @@ public actor Courier: LoopActor, PushSender {
 
     /// Looks a name up on a thread of its own: the system's resolver blocks.
     nonisolated func resolve(_ environment: Push.Environment, _ endpoint: Endpoint) {
-        let work: @Sendable () -> Void = { [loop, weak self] in
-            let addresses = (try? SocketAddress.resolve(host: endpoint.host, port: endpoint.port)) ?? []
+        let work: @Sendable () -> Void = { [loop, resolver, weak self] in
+            let addresses = resolver(endpoint)
             loop.submit { [weak self] in self?.assumeIsolated { $0.resolved(environment, addresses) } }
         }
         if (try? Thread.spawn(name: "resolve", work)) == nil {

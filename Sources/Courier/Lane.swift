@@ -2,41 +2,37 @@ import EventLoop
 import Linux
 import TLS
 
-/// One of Apple's two environments: its queue, its connection and its memory of what went wrong. Touched on the loop's thread only.
-final class Lane: ConnectionOwner {
+/// One of Apple's two environments: its queue, its connections and its memory of what went wrong. Touched on the loop's thread only.
+final class Lane: DeliveryOwner {
     let environment: Push.Environment
-    private let endpoint: Endpoint
     private let loop: EventLoop
-    private let context: TLSContext
     private let timing: Timing
     private let shared: Shared
+    private var pool: Pool!
 
     private var queue = Queue<Delivery>()
     private var parked: [ObjectIdentifier: (delivery: Delivery, timer: TimerID)] = [:]
-    private var current: Connection?
-    private var retired: [ObjectIdentifier: Connection] = [:]
-    /// A name is being looked up, or a failed attempt is being slept off.
-    private var connects = false
-    private var connectFailures = 0
     private var overdueTimer: TimerID?
     private var breakers: [String: PurgeBreaker] = [:]
     private var holds = TokenHolds()
     private var isStopped = false
     private var isPumping = false
+    private var isPumpDue = false
 
     init(
         _ environment: Push.Environment, _ endpoint: Endpoint, _ loop: EventLoop, _ context: TLSContext, _ timing: Timing,
         _ shared: Shared
     ) {
         self.environment = environment
-        self.endpoint = endpoint
         self.loop = loop
-        self.context = context
         self.timing = timing
         self.shared = shared
+        pool = Pool(self, loop, timing, endpoint, Target(host: endpoint.host, context: context)) {
+            shared.resolve(environment, $0)
+        }
     }
 
-    var isIdle: Bool { queue.isEmpty && parked.isEmpty && current?.isBusy != true && retired.isEmpty }
+    var isIdle: Bool { queue.isEmpty && parked.isEmpty && pool.isIdle }
 
     func enqueue(_ delivery: Delivery) {
         guard !isStopped else { return finish(delivery, .failed(status: 0, reason: .stopped, verdict: .keep)) }
@@ -51,27 +47,44 @@ final class Lane: ConnectionOwner {
         for entry in parked.values { loop.cancel(entry.timer) }
         parked = [:]
         for delivery in waiting { finish(delivery, .failed(status: 0, reason: .stopped, verdict: .keep)) }
-        current?.retire()
+        pool.stop()
     }
 
     /// Drops every connection.
     func close() {
         stop()
-        current?.close()
-        for connection in retired.values { connection.close() }
+        pool.close()
     }
+
+    /// The pool's name was looked up.
+    func resolved(_ addresses: [SocketAddress]) { pool.resolved(addresses) }
 
     // MARK: The queue
 
-    private func pump() {
+    /// Gives waiting pushes to connections with room, the first of them first.
+    func pump() {
         // Finishing and refusing lead back here.
         guard !isPumping else { return }
         isPumping = true
         defer { isPumping = false }
-        guard let connection = current else { return connect() }
-        while connection.hasRoom, let delivery = queue.popFirst() { start(delivery, on: connection) }
-        if current == nil, !queue.isEmpty { connect() }
+        if !queue.isEmpty {
+            for connection in pool.connections {
+                while connection.hasRoom, let delivery = queue.popFirst() { start(delivery, on: connection) }
+                if queue.isEmpty { break }
+            }
+        }
+        pool.review(waiting: !queue.isEmpty)
         watchQueue()
+    }
+
+    /// From inside a connection's events, where no request may be started.
+    func pumpLater() {
+        guard !isPumpDue else { return }
+        isPumpDue = true
+        loop.atEndOfTurn { [self] in
+            isPumpDue = false
+            pump()
+        }
     }
 
     private func start(_ delivery: Delivery, on connection: Connection) {
@@ -117,7 +130,7 @@ final class Lane: ConnectionOwner {
     }
 
     private func giveUp(_ delivery: Delivery) {
-        let none: Reason = current?.isReady == true ? .late : .unreachable
+        let none: Reason = pool.isReady ? .late : .unreachable
         let standing = delivery.standing ?? (0, none)
         finish(delivery, .failed(status: standing.status, reason: standing.reason, verdict: .keep))
     }
@@ -127,51 +140,16 @@ final class Lane: ConnectionOwner {
         delivery.finish(outcome)
     }
 
-    // MARK: Connecting
+    // MARK: What the pool tells
 
-    private func connect() {
-        guard current == nil, !connects, !queue.isEmpty, !isStopped else { return watchQueue() }
-        connects = true
-        watchQueue()
-        if let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
-            resolved([address])
-        } else {
-            shared.resolve(environment, endpoint)
-        }
-    }
+    func unreachable(_ cause: ConnectionEnd) { raise(.unreachable(environment, cause.description)) }
 
-    func resolved(_ addresses: [SocketAddress]) {
-        guard connects, !isStopped else { return }
-        guard !addresses.isEmpty else { return connectLater("its name can't be resolved") }
-        let address = addresses[connectFailures % addresses.count]
-        do throws(ConnectionEnd) {
-            current = try Connection(loop, to: address, host: endpoint.host, context, timing, self)
-            connects = false
-        } catch {
-            connectLater(error.description)
-        }
-    }
-
-    private func connectLater(_ cause: String?) {
-        connectFailures += 1
-        if let cause { raise(.unreachable(environment, cause)) }
-        var generator = SystemRandomNumberGenerator()
-        connects = true
-        loop.after(timing.reconnect.delayMs(connectFailures, using: &generator)) { [self] in
-            connects = false
-            pump()
-        }
-    }
+    func poolIsIdle() { shared.laneIsIdle() }
 
     // MARK: What connections tell
 
-    func connectionIsReady(_ connection: Connection) {
-        if connection === current { pump() }
-    }
-
     func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt) {
-        // Not for 403: reconnecting for a provider token that is refused again and again must slow down.
-        if answer.status != 403 { connectFailures = 0 }
+        pool.answered(by: connection)
         let now = loop.now
         let topic = delivery.push.topic
         breakers[topic, default: PurgeBreaker()].record(refused: answer.reaction == .purge && answer.status != 200, nowMs: now)
@@ -193,37 +171,24 @@ final class Lane: ConnectionOwner {
         }
     }
 
-    func connection(_ connection: Connection, refused delivery: Delivery) {
+    func refused(_ delivery: Delivery) {
         delivery.refusals += 1
         // One or two in a row are a GOAWAY and its successor; a peer that refuses on and on must not be hammered.
         self.retry(delivery, Retry(waits: delivery.refusals > 2))
     }
 
-    func connection(_ connection: Connection, lost delivery: Delivery) {
+    func lost(_ delivery: Delivery) {
         delivery.standing = (0, .unknown)
         self.retry(delivery, Retry())
     }
 
-    func connectionRetired(_ connection: Connection) {
-        retired[ObjectIdentifier(connection)] = connection
-        guard connection === current else { return }
-        current = nil
-        connectAgain(after: connection, nil)
-    }
-
-    func connectionEnded(_ connection: Connection, _ cause: ConnectionEnd) {
-        let wasCurrent = connection === current
-        retired[ObjectIdentifier(connection)] = nil
-        if wasCurrent { current = nil }
-        guard wasCurrent, cause != .finished, !isStopped else { return shared.laneIsIdle() }
-        connectAgain(after: connection, cause.description)
-    }
-
-    /// A connection that never did any work counts as a failed attempt, so that the next one waits.
-    private func connectAgain(after connection: Connection, _ cause: String?) {
-        guard !isStopped else { return }
-        guard connection.isAuthenticated else { return connectLater(cause) }
-        loop.atEndOfTurn { [self] in pump() }
+    func connection(_ connection: Connection, dismissedFor dismissal: Dismissal) {
+        guard let reason = dismissal.reason else { return }
+        switch reason.reaction {
+        case .configuration, .reconnectOnce: raise(.configuration(environment, reason))
+        case .renewProviderToken: if let issued = connection.lastIssued { renewProviderToken(issued) }
+        default: break
+        }
     }
 
     private func renewProviderToken(_ refused: ProviderToken.Issued) {
@@ -236,9 +201,7 @@ final class Lane: ConnectionOwner {
         guard !isStopped else { return giveUp(delivery) }
         guard retry.waits else {
             queue.prepend(delivery)
-            // From inside a connection's events: the pump must not start a request there.
-            loop.atEndOfTurn { [self] in pump() }
-            return
+            return pumpLater()
         }
         delivery.history.failures += 1
         shared.retries += 1

@@ -23,8 +23,10 @@ actor ScriptedServer: LoopActor {
         var token: String { String((fields[":path"] ?? "").dropFirst("/3/device/".count)) }
     }
 
-    enum Act: Sendable {
+    indirect enum Act: Sendable {
         case answer(Int, _ body: String = "", _ fields: [String: String] = [:])
+        /// Answers an earlier request.
+        case answerTo(Int32, Int)
         case reset(HTTP2ErrorCode)
         case goAway(lastStream: Int32, HTTP2ErrorCode = .noError, debug: String = "")
         case settings(UInt32)
@@ -33,6 +35,31 @@ actor ScriptedServer: LoopActor {
         case hangUp
         /// Reads and writes nothing more.
         case freeze
+        /// These a little later.
+        case after(_ ms: UInt64, [Act])
+        /// Bytes of no session's making, inside TLS.
+        case raw([UInt8])
+    }
+
+    /// What it is.
+    enum Manner: Sendable {
+        case http2
+        /// Takes a connection and says nothing.
+        case mute
+        /// Ends the connection at its first bytes.
+        case hangsUp
+        /// Says this before any TLS.
+        case speaks([UInt8])
+        /// Says this inside TLS, without a protocol agreed upon.
+        case speaksInTLS([UInt8])
+        /// Agrees on another protocol than HTTP/2 only.
+        case alpn(String)
+        /// HTTP/2 that lets requests in without their bodies: streams' windows are shut.
+        case shutWindows
+        /// HTTP/2 without ALPN.
+        case withoutALPN
+        /// HTTP/2 for who shows a certificate of these authorities.
+        case clientAuthorities([UInt8])
     }
 
     typealias Script = @Sendable (Request) -> [Act]
@@ -46,14 +73,24 @@ actor ScriptedServer: LoopActor {
 
     init(
         on loop: EventLoop, _ identity: SelfSignedCertificate, firstStreams: UInt32 = 1, onePiece: Bool = true,
-        greeting: [Act] = [], script: @escaping Script
+        greeting: [Act] = [], manner: Manner = .http2, at listenAddress: SocketAddress = .v4(0x7f00_0001, port: 0),
+        script: @escaping Script
     ) throws {
         self.loop = loop
+        var protocols = ["h2"]
+        var authorities: [UInt8]?
+        switch manner {
+        case .alpn(let name): protocols = [name]
+        case .speaksInTLS, .withoutALPN: protocols = []
+        case .clientAuthorities(let pem): authorities = pem
+        default: break
+        }
         let context = try TLSContext.server(
-            certificateChain: identity.certificate, privateKey: identity.privateKey.span, alpn: ["h2"])
-        let socket = try Socket.listen(on: .v4(0x7f00_0001, port: 0))
+            certificateChain: identity.certificate, privateKey: identity.privateKey.span, alpn: protocols,
+            clientAuthorities: authorities)
+        let socket = try Socket.listen(on: listenAddress)
         address = try socket.localAddress()
-        listener = Listener(loop, socket, context, firstStreams, onePiece, greeting, script)
+        listener = Listener(loop, socket, context, firstStreams, onePiece, greeting, manner, script)
     }
 
     func start() throws { try listener.start() }
@@ -62,6 +99,9 @@ actor ScriptedServer: LoopActor {
     nonisolated var port: UInt16 { address.port! }
     var requests: [Request] { listener.requests }
     var connections: Int { listener.accepted }
+    /// Packets to it are lost from now on, as if nobody were there.
+    func vanish() { listener.socket.takeNoNewConnections() }
+    var connectedAt: [UInt64] { listener.connectedAt }
     var openConnections: Int { listener.peers.count }
 }
 
@@ -72,15 +112,17 @@ private final class Listener: EventSource {
     let firstStreams: UInt32
     let onePiece: Bool
     let greeting: [ScriptedServer.Act]
+    let manner: ScriptedServer.Manner
     let script: ScriptedServer.Script
     var requests: [ScriptedServer.Request] = []
     var accepted = 0
+    var connectedAt: [UInt64] = []
     var registration: Registration?
     var peers: [ObjectIdentifier: Peer] = [:]
 
     init(
         _ loop: EventLoop, _ socket: consuming Socket, _ context: TLSContext, _ firstStreams: UInt32, _ onePiece: Bool,
-        _ greeting: [ScriptedServer.Act], _ script: @escaping ScriptedServer.Script
+        _ greeting: [ScriptedServer.Act], _ manner: ScriptedServer.Manner, _ script: @escaping ScriptedServer.Script
     ) {
         self.loop = loop
         self.socket = socket
@@ -88,6 +130,7 @@ private final class Listener: EventSource {
         self.firstStreams = firstStreams
         self.onePiece = onePiece
         self.greeting = greeting
+        self.manner = manner
         self.script = script
     }
 
@@ -101,6 +144,7 @@ private final class Listener: EventSource {
     func ready(_ events: Events) {
         while let socket = (try? socket.accept())?.take() {
             accepted += 1
+            connectedAt.append(loop.now)
             guard let peer = try? Peer(self, accepted, socket) else { continue }
             peers[ObjectIdentifier(peer)] = peer
         }
@@ -120,6 +164,7 @@ private final class Peer: EventSource {
     var count = 0
     var frozen = false
     var greeted = false
+    var hasSpoken = false
 
     init(_ server: Listener, _ number: Int, _ socket: consuming Socket) throws {
         self.server = server
@@ -128,6 +173,7 @@ private final class Peer: EventSource {
         tls = try TLSSession(accepting: server.context)
         http2 = try HTTP2Session(.server, limits: HTTP2Limits(bodyBytes: 16384, concurrentStreams: server.firstStreams))
         registration = try server.loop.add(self.socket.raw, .read, self)
+        if case .speaks(let bytes) = server.manner { _ = try? self.socket.write(bytes.span) }
     }
 
     func end() {
@@ -142,10 +188,16 @@ private final class Peer: EventSource {
         var span = incoming.mutableSpan
         guard let count = try? socket.read(into: &span) else { return end() }
         guard count > 0 else { return end() }
+        switch server.manner {
+        case .mute, .speaks: return
+        case .hangsUp: return end()
+        default: break
+        }
         var plaintext: [UInt8] = []
         try? tls.receive(incoming.span.extracting(first: count), into: &plaintext)
         if tls.state == .established, !greeted {
             greeted = true
+            if case .speaksInTLS(let bytes) = server.manner { perform(.raw(bytes), 0) }
             for act in server.greeting { perform(act, 0) }
         }
         if !plaintext.isEmpty { try? http2.receive(plaintext.span) }
@@ -179,12 +231,21 @@ private final class Peer: EventSource {
             var headers: HTTP2Headers = [":status": String(status)]
             for (name, value) in fields { headers.append(name, value) }
             try? http2.submitResponse(stream: stream, headers, body: Array(body.utf8))
+        case .answerTo(let stream, let status): perform(.answer(status), stream)
         case .reset(let code): try? http2.reset(stream: stream, code)
         case .goAway(let last, let code, let debug):
             try? http2.submitGoAway(lastStream: last, code, debugData: Array(debug.utf8))
         case .settings(let streams): try? http2.submitSettings(concurrentStreams: streams)
         case .send: flush()
         case .hangUp: end()
+        case .after(let ms, let acts):
+            server.loop.after(ms) { [weak self] in
+                for act in acts { self?.perform(act, stream) }
+                self?.flush()
+            }
+        case .raw(let bytes):
+            flush()
+            try? tls.send(bytes.span)
         case .freeze:
             frozen = true
             if let registration { server.loop.modify(registration, []) }
@@ -193,9 +254,11 @@ private final class Peer: EventSource {
 
     func flush() {
         guard !frozen, registration != nil else { return }
-        if tls.state == .established {
+        if tls.state == .established, speaksHTTP2 {
             var bytes: [UInt8] = []
             try? http2.takeOutbound(into: &bytes)
+            if case .shutWindows = server.manner, !hasSpoken { bytes = Self.shuttingWindows(bytes) }
+            hasSpoken = hasSpoken || !bytes.isEmpty
             if !server.onePiece { bytes = Self.inPieces(bytes) }
             if !bytes.isEmpty { try? tls.send(bytes.span) }
         }
@@ -204,6 +267,17 @@ private final class Peer: EventSource {
             guard let count = try? socket.write(outgoing.span) else { return end() }
             outgoing.removeFirst(count)
         }
+    }
+
+    var speaksHTTP2: Bool { if case .speaksInTLS = server.manner { false } else { true } }
+
+    /// The session's first frame, its settings, with an initial window of 0.
+    static func shuttingWindows(_ bytes: [UInt8]) -> [UInt8] {
+        var bytes = bytes
+        for start in stride(from: 9, to: 9 + Int(bytes[2]), by: 6) where bytes[start + 1] == 4 {
+            for index in start + 2..<start + 6 { bytes[index] = 0 }
+        }
+        return bytes
     }
 
     /// Cuts each DATA frame into frames of one byte.

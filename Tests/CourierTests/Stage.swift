@@ -14,6 +14,15 @@ struct Stage {
     let alarms = Alarms()
     let issued = IssuedTokens()
 
+    /// Looks until `condition` holds, for two seconds at most.
+    func comes(_ condition: () async -> Bool) async -> Bool {
+        for _ in 0..<400 {
+            if await condition() { return true }
+            try? await loop.sleep(5)
+        }
+        return await condition()
+    }
+
     final class Alarms: Sendable {
         private let list = Mutex<[Alarm]>([])
         func add(_ alarm: Alarm) { list.withLock { $0.append(alarm) } }
@@ -26,20 +35,24 @@ struct Stage {
         var all: [UInt64] { list.withLock { $0 } }
     }
 
+    typealias Resolver = @Sendable (Endpoint) -> [SocketAddress]
+
     static let identity = try! SelfSignedCertificate.make(names: ["localhost", "127.0.0.1"], days: 1)
     static let key = try! ES256.PrivateKey()
 
     static let timing = Timing(
-        connectMs: 1000, requestMs: 150, pingMs: 100, idleMs: 3_600_000, tickMs: 5, retry: Backoff(firstMs: 20, longestMs: 200),
-        reconnect: Backoff(firstMs: 10, longestMs: 100), streams: 1000)
+        connectMs: 1000, nextAddressMs: 50, nextAddressConnectedMs: 150, requestMs: 150, lateMs: 50, pingMs: 100, tickMs: 5,
+        retry: Backoff(firstMs: 20, longestMs: 200), reconnect: Backoff(firstMs: 10, longestMs: 100))
 
     /// Plays `body` against `script`.
     static func play(
-        firstStreams: UInt32 = 1, onePiece: Bool = true, greeting: [ScriptedServer.Act] = [], timing: Timing = timing,
-        trust: [UInt8] = identity.certificate, host: String = "127.0.0.1", stored: UInt64? = nil,
+        firstStreams: UInt32 = 1, onePiece: Bool = true, greeting: [ScriptedServer.Act] = [],
+        manner: ScriptedServer.Manner = .http2, timing: Timing = timing, trust: [UInt8] = identity.certificate,
+        host: String = "127.0.0.1", stored: UInt64? = nil,
+        resolver: Resolver? = nil,
         script: @escaping ScriptedServer.Script, _ body: (Stage) async throws -> Void
     ) async throws {
-        let stage = try Stage(firstStreams, onePiece, greeting, timing, trust, host, stored, script)
+        let stage = try Stage(firstStreams, onePiece, greeting, manner, timing, trust, host, stored, resolver, script)
         try stage.loop.start()
         try await stage.server.start()
         try await body(stage)
@@ -49,12 +62,14 @@ struct Stage {
     }
 
     private init(
-        _ firstStreams: UInt32, _ onePiece: Bool, _ greeting: [ScriptedServer.Act], _ timing: Timing, _ trust: [UInt8],
-        _ host: String, _ stored: UInt64?, _ script: @escaping ScriptedServer.Script
+        _ firstStreams: UInt32, _ onePiece: Bool, _ greeting: [ScriptedServer.Act], _ manner: ScriptedServer.Manner,
+        _ timing: Timing, _ trust: [UInt8], _ host: String, _ stored: UInt64?,
+        _ resolver: Resolver?, _ script: @escaping ScriptedServer.Script
     ) throws {
         loop = try EventLoop(name: "stage")
         server = try ScriptedServer(
-            on: loop, Self.identity, firstStreams: firstStreams, onePiece: onePiece, greeting: greeting, script: script)
+            on: loop, Self.identity, firstStreams: firstStreams, onePiece: onePiece, greeting: greeting, manner: manner,
+            script: script)
         let (alarms, issued) = (alarms, issued)
         let token = try ProviderToken(keyID: "ABCDE12345", teamID: "TEAM123456", key: Self.key, issuedAtS: stored) {
             issued.add($0)
@@ -64,6 +79,7 @@ struct Stage {
         configuration.sandbox = Endpoint(host: host, port: server.port)
         configuration.trust = .authorities(trust)
         configuration.timing = timing
+        if let resolver { configuration.resolver = resolver }
         courier = try Courier(loop: loop, configuration)
     }
 
@@ -96,4 +112,10 @@ extension Push {
     static func sampleHex(_ number: Int) -> String {
         sampleToken(number).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
+}
+
+final class Counter: Sendable {
+    private let count = Mutex(0)
+    func add() { count.withLock { $0 += 1 } }
+    var value: Int { count.withLock { $0 } }
 }

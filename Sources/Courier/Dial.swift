@@ -1,0 +1,103 @@
+import EventLoop
+import Linux
+
+/// One attempt to open a connection: takes a name's addresses in turn, each a moment after the one before, and keeps the first that is ready
+/// (RFC 8305, simplified). So a dead address costs a moment, and one that takes connections and then says nothing a little more.
+final class Dial {
+    private let loop: EventLoop
+    private let timing: Timing
+    private let connect: (SocketAddress) throws(ConnectionEnd) -> Connection
+    /// The end of all: the one connection that is ready, or why there is none.
+    private let done: (Result<Connection, ConnectionEnd>) -> Void
+
+    private var addresses: ArraySlice<SocketAddress> = []
+    private var candidates: [Connection] = []
+    private var timer: TimerID?
+    private var lastCause = ConnectionEnd.unresolved
+    private var isDone = false
+
+    /// More addresses than these are not tried at once.
+    private static let mostAddresses = 8
+
+    init(
+        _ loop: EventLoop, _ timing: Timing, connect: @escaping (SocketAddress) throws(ConnectionEnd) -> Connection,
+        done: @escaping (Result<Connection, ConnectionEnd>) -> Void
+    ) {
+        self.loop = loop
+        self.timing = timing
+        self.connect = connect
+        self.done = done
+    }
+
+    /// - Parameter turn: how many attempts failed before this one: each begins with another address.
+    func start(_ found: [SocketAddress], turn: Int) {
+        let order = Self.alternating(found)
+        guard !order.isEmpty else { return finish(.failure(.unresolved)) }
+        let first = turn % order.count
+        addresses = (order[first...] + order[..<first]).prefix(Self.mostAddresses)
+        next()
+    }
+
+    func contains(_ connection: Connection) -> Bool { candidates.contains { $0 === connection } }
+
+    func isReady(_ connection: Connection) { finish(.success(connection)) }
+
+    func ended(_ connection: Connection, _ cause: ConnectionEnd) {
+        candidates.removeAll { $0 === connection }
+        lastCause = cause
+        next()
+    }
+
+    /// Without telling `done`.
+    func cancel() {
+        isDone = true
+        if let timer { loop.cancel(timer) }
+        let rest = candidates
+        candidates = []
+        for connection in rest { connection.close() }
+    }
+
+    private func next() {
+        guard !isDone else { return }
+        if let timer { loop.cancel(timer) }
+        timer = nil
+        while let address = addresses.popFirst() {
+            do throws(ConnectionEnd) {
+                candidates.append(try connect(address))
+                return wait(timing.nextAddressMs)
+            } catch { lastCause = error }
+        }
+        if candidates.isEmpty { finish(.failure(lastCause)) }
+    }
+
+    private func wait(_ ms: UInt64) {
+        guard !addresses.isEmpty else { return }
+        timer = loop.after(ms) { [self] in
+            timer = nil
+            let more = timing.nextAddressConnectedMs
+            if ms < more, candidates.last?.isConnected == true { wait(more) } else { next() }
+        }
+    }
+
+    private func finish(_ result: Result<Connection, ConnectionEnd>) {
+        guard !isDone else { return }
+        if case .success(let connection) = result { candidates.removeAll { $0 === connection } }
+        cancel()
+        done(result)
+    }
+
+    /// IPv6 and IPv4 by turns, beginning with the kind that the system puts first.
+    static func alternating(_ addresses: [SocketAddress]) -> [SocketAddress] {
+        var kinds: [[SocketAddress]] = [[], []]
+        for address in addresses { kinds[address.isV6 == addresses.first?.isV6 ? 0 : 1].append(address) }
+        var order: [SocketAddress] = []
+        for index in 0..<max(kinds[0].count, kinds[1].count) {
+            for kind in kinds where index < kind.count { order.append(kind[index]) }
+        }
+        return order
+    }
+}
+
+extension SocketAddress {
+    fileprivate var isV6: Bool { if case .v6 = self { true } else { false } }
+}

@@ -1,0 +1,190 @@
+import EventLoop
+import HTTP2
+import Linux
+
+/// A lane's connections: the first opened when it is needed and kept, more one at a time while all streams are in use, closed again when
+/// they are not needed. Touched on the loop's thread only.
+final class Pool: ConnectionOwner {
+    private let loop: EventLoop
+    private let timing: Timing
+    private let endpoint: Endpoint
+    private let target: Target
+    private let resolve: (Endpoint) -> Void
+    private unowned let lane: Lane
+
+    /// Ready, in the order in which they are filled: where fewer would do, those at the end are idle.
+    private(set) var connections: [Connection] = []
+    private var retired: [ObjectIdentifier: Connection] = [:]
+    /// The connection that is being opened: one at a time.
+    private var dial: Dial?
+    /// A failed attempt is being slept off.
+    private var pause: TimerID?
+    /// Attempts in a row that failed, or whose connection ended soon.
+    private var failures = 0
+    /// Since when pushes wait and every stream is in use.
+    private var fullSince: UInt64?
+    private var lastAnswer: UInt64 = 0
+    private var calmUntil: UInt64 = 0
+    private var shrinkTimer: TimerID?
+    private var isStopped = false
+
+    init(
+        _ lane: Lane, _ loop: EventLoop, _ timing: Timing, _ endpoint: Endpoint, _ target: Target,
+        resolve: @escaping (Endpoint) -> Void
+    ) {
+        self.lane = lane
+        self.loop = loop
+        self.timing = timing
+        self.endpoint = endpoint
+        self.target = target
+        self.resolve = resolve
+    }
+
+    var isReady: Bool { !connections.isEmpty }
+    var isIdle: Bool { retired.isEmpty && connections.allSatisfy { !$0.isBusy } }
+
+    /// Takes no more requests; those under way go on.
+    func stop() {
+        isStopped = true
+        dial?.cancel()
+        dial = nil
+        if let pause { loop.cancel(pause) }
+        if let shrinkTimer { loop.cancel(shrinkTimer) }
+        for connection in connections { connection.retire() }
+    }
+
+    /// Drops every connection.
+    func close() {
+        stop()
+        for connection in retired.values { connection.close() }
+    }
+
+    // MARK: Growing
+
+    /// Opens a connection if one is called for.
+    /// - Parameter waiting: pushes wait, though every connection was given what it takes.
+    func review(waiting: Bool) {
+        if !waiting { fullSince = nil }
+        guard !isStopped, dial == nil, pause == nil else { return }
+        let isCalledFor =
+            connections.isEmpty ? waiting : connections.contains { $0.isWorn } || waiting && isDueToGrow()
+        if isCalledFor { open() }
+    }
+
+    /// Not at the first full moment, and only while the peer answers: more connections would not make it answer.
+    private func isDueToGrow() -> Bool {
+        let now = loop.now
+        guard connections.count < timing.connections, now >= calmUntil, connections.allSatisfy({ $0.isAuthenticated }) else {
+            fullSince = nil
+            return false
+        }
+        guard let since = fullSince else {
+            fullSince = now
+            return false
+        }
+        guard now - since >= timing.growAfterMs, lastAnswer > since else { return false }
+        fullSince = nil
+        return true
+    }
+
+    func answered(by connection: Connection) {
+        lastAnswer = loop.now
+        if failures > 0, connection.isSteady { failures = 0 }
+    }
+
+    private func open() {
+        dial = Dial(
+            loop, timing,
+            connect: { [unowned self] (address) throws(ConnectionEnd) in
+                try Connection(loop, to: address, target, timing, self, lane)
+            }, done: { [unowned self] in dialled($0) })
+        if let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
+            resolved([address])
+        } else {
+            resolve(endpoint)
+        }
+    }
+
+    /// The name was looked up for the connection that is being opened.
+    func resolved(_ addresses: [SocketAddress]) { dial?.start(addresses, turn: failures) }
+
+    private func dialled(_ result: Result<Connection, ConnectionEnd>) {
+        dial = nil
+        switch result {
+        case .success(let connection):
+            connections.append(connection)
+            for worn in connections where worn.isWorn { worn.retire() }
+            watchIdle()
+            lane.pump()
+        case .failure(let cause):
+            failures += 1
+            pause(cause)
+        }
+    }
+
+    /// Waits before the next attempt.
+    private func pause(_ cause: ConnectionEnd) {
+        guard !isStopped, pause == nil else { return }
+        if cause != .finished { lane.unreachable(cause) }
+        var generator = SystemRandomNumberGenerator()
+        pause = loop.after(timing.reconnect.delayMs(max(1, failures), using: &generator)) { [unowned self] in
+            pause = nil
+            lane.pump()
+        }
+    }
+
+    // MARK: Shrinking
+
+    private func watchIdle() {
+        guard shrinkTimer == nil, connections.count > 1, !isStopped else { return }
+        shrinkTimer = loop.after(max(1, timing.shrinkAfterMs / 4)) { [unowned self] in
+            shrinkTimer = nil
+            let now = loop.now
+            if let idle = connections.dropFirst().last(where: { !$0.isBusy && now - $0.lastUse >= timing.shrinkAfterMs }) {
+                idle.retire()
+            }
+            watchIdle()
+        }
+    }
+
+    // MARK: What connections tell
+
+    func connectionIsReady(_ connection: Connection) { dial?.isReady(connection) }
+
+    func connectionMoved(_ connection: Connection) { lane.pump() }
+
+    func connectionIsWorn(_ connection: Connection) { lane.pumpLater() }
+
+    func connectionIsToBeCalm(_ connection: Connection) { calmUntil = loop.now + timing.calmMs }
+
+    func connectionRetired(_ connection: Connection, _ cause: ConnectionEnd) {
+        retired[ObjectIdentifier(connection)] = connection
+        leave(connection, cause)
+    }
+
+    func connectionEnded(_ connection: Connection, _ cause: ConnectionEnd) {
+        retired[ObjectIdentifier(connection)] = nil
+        if let dial, dial.contains(connection) { return dial.ended(connection, cause) }
+        leave(connection, cause)
+        if isIdle { lane.poolIsIdle() }
+    }
+
+    /// What ends soon counts as a failed attempt, so that a peer that ends one connection after another is not hammered. The first time it costs
+    /// no wait, if the connection did any work.
+    private func leave(_ connection: Connection, _ cause: ConnectionEnd) {
+        guard let index = connections.firstIndex(where: { $0 === connection }) else { return }
+        connections.remove(at: index)
+        guard !isStopped, !connection.isWorn else { return }
+        var isRebuke = false
+        if case .dismissed(let dismissal) = cause {
+            isRebuke = dismissal.isRebuke
+            if dismissal.code == .enhanceYourCalm { calmUntil = loop.now + timing.calmMs }
+        }
+        let wasSpare = cause == .finished && !connections.isEmpty
+        if connection.isSteady, !isRebuke { failures = 0 }
+        if wasSpare || connection.isSteady && !isRebuke { return lane.pumpLater() }
+        failures += 1
+        if failures == 1, connection.isProven, !isRebuke { return lane.pumpLater() }
+        pause(connection.isProven && failures < 3 ? .finished : cause)
+    }
+}

@@ -1,0 +1,242 @@
+import EventLoop
+import HTTP2
+import Linux
+import Testing
+
+@testable import Courier
+
+/// Peers that are no APNs, or one at its worst: the courier neither hangs nor hammers them.
+@Suite struct HostilePeerTests {
+    static func frame(_ type: UInt8, _ payload: [UInt8], flags: UInt8 = 0) -> [UInt8] {
+        [0, UInt8(payload.count >> 8), UInt8(payload.count & 255), type, flags, 0, 0, 0, 0] + payload
+    }
+    static let ping = frame(6, [UInt8](repeating: 7, count: 8))
+    static let settings = frame(4, [0, 3, 0, 0, 1, 0])
+
+    static let http1 = Array("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".utf8)
+    static let noise = (0..<200).map { UInt8(truncatingIfNeeded: $0 &* 89 &+ 3) }
+
+    /// Attempts to connect within a quarter of a second, at backoffs from 10 to 100 ms: 5-10, 10-20, 20-40, 40-80, then 50-100.
+    static let mostConnections = 9
+
+    @Test(arguments: [
+        ScriptedServer.Manner.hangsUp, .speaks(http1), .speaks(noise), .speaksInTLS(http1), .speaksInTLS(noise),
+        .alpn("http/1.1"),
+    ])
+    func whoDoesNotSpeakHTTP2IsTriedWithWaits(manner: ScriptedServer.Manner) async throws {
+        try await Stage.play(manner: manner, script: ScriptedServer.accepting) { stage in
+            let outcomes = await stage.send((1...20).map { Push.sample($0, deadlineInMs: 250) })
+            #expect(outcomes.allSatisfy { $0 == .failed(status: 0, reason: .unreachable, verdict: .keep) })
+            #expect((3...Self.mostConnections).contains(await stage.server.connections))
+            #expect(await stage.server.requests.isEmpty)
+            #expect(stage.alarms.all.count == 1)
+        }
+    }
+
+    @Test func whoTakesTheConnectionAndSaysNothingIsLeftInTime() async throws {
+        var timing = Stage.timing
+        timing.connectMs = 100
+        try await Stage.play(manner: .mute, timing: timing, script: ScriptedServer.accepting) { stage in
+            let start = stage.loop.now
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 500))
+            #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
+            #expect((500..<900).contains(stage.loop.now - start))
+            #expect((2...5).contains(await stage.server.connections))
+            #expect("\(stage.alarms.all)".contains("not ready in time"))
+        }
+    }
+
+    @Test func withoutALPNIsFineWhereItIsHTTP2() async throws {
+        try await Stage.play(manner: .withoutALPN, script: ScriptedServer.accepting) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .delivered)
+        }
+    }
+
+    /// In bursts, and as a trickle that no single read shows.
+    @Test(arguments: [(ping, 100_000), (settings, 100_000), (ping, 40), (settings, 20)])
+    func floodsAreLeft(flood: ([UInt8], Int)) async throws {
+        let (frame, count) = flood
+        let burst = ScriptedServer.Act.raw([UInt8]([[UInt8]](repeating: frame, count: count).joined()))
+        let flood = count > 1000 ? [burst] : (0..<10_000).map { ScriptedServer.Act.after($0 / 30, [burst]) }
+        let script: ScriptedServer.Script = { $0.connection == 1 ? flood : [.answer(200)] }
+        var timing = Stage.timing
+        (timing.requestMs, timing.pingMs) = (10_000, 10_000)
+        try await Stage.play(timing: timing, script: script) { stage in
+            #expect(await stage.courier.send(Push.sample(deadlineInMs: 5000)) == .delivered)
+            #expect(await stage.server.connections == 2)
+        }
+    }
+
+    @Test func aWindowThatNeverOpensIsGivenUpWithItsConnection() async throws {
+        let script: ScriptedServer.Script = { _ in [.answer(200)] }
+        var timing = Stage.timing
+        timing.requestMs = 60
+        try await Stage.play(manner: .shutWindows, timing: timing, script: script) { stage in
+            let outcomes = await stage.send((1...50).map { Push.sample($0, deadlineInMs: 1000) })
+            #expect(Set(outcomes.map { "\($0)" }).count <= 3)
+            #expect(outcomes.allSatisfy { if case .failed(0, let reason, .keep) = $0 { reason != .other } else { false } })
+            #expect(await stage.server.requests.isEmpty)
+            // Three requests one after the other, and a wait, a connection.
+            let connections = await stage.server.connections
+            #expect((2...6).contains(connections), "\(connections) \(outcomes)")
+        }
+    }
+
+    @Test func whoResetsEveryStreamIsNotHammered() async throws {
+        let script: ScriptedServer.Script = { _ in [.reset(.internalError)] }
+        try await Stage.play(script: script) { stage in
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 500))
+            #expect(outcome == .failed(status: 0, reason: .unknown, verdict: .keep))
+            #expect((3...14).contains(await stage.server.requests.count))
+        }
+    }
+
+    @Test func whoRefusesEveryStreamIsNotHammeredByManyPushes() async throws {
+        let script: ScriptedServer.Script = { $0.number == 1 ? [.settings(1000), .answer(200)] : [.reset(.refusedStream)] }
+        try await Stage.play(script: script) { stage in
+            #expect(await stage.courier.send(Push.sample(1000)) == .delivered)
+            let outcomes = await stage.send((1...500).map { Push.sample($0, deadlineInMs: 250) })
+            #expect(!outcomes.contains(.delivered))
+            // One burst into the open connection, and twenty a connection from then on.
+            #expect(await stage.server.requests.count <= 501 + 20 * Self.mostConnections)
+            #expect((2...Self.mostConnections).contains(await stage.server.connections))
+        }
+    }
+
+    @Test func whoClosesAfterEachAnswerIsNotHammered() async throws {
+        let script: ScriptedServer.Script = { _ in [.answer(200), .send, .hangUp] }
+        try await Stage.play(script: script) { stage in
+            let start = stage.loop.now
+            let outcomes = await stage.send((1...10).map { Push.sample($0, deadlineInMs: 5000) })
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            // The second at once, then waits of 5, 10, 20, 40 and from there 50 ms at least.
+            #expect(await stage.server.connections == 10)
+            #expect(stage.loop.now - start >= 5 + 10 + 20 + 40 + 50 * 4)
+        }
+    }
+
+    @Test func aDeadPeerIsFoundOutLongBeforeTheRequestsDeadline() async throws {
+        var timing = Stage.timing
+        timing.requestMs = 10_000
+        let script: ScriptedServer.Script = { $0.connection == 1 ? [.freeze] : [.answer(200)] }
+        try await Stage.play(timing: timing, script: script) { stage in
+            let start = stage.loop.now
+            #expect(await stage.courier.send(Push.sample(deadlineInMs: 5000)) == .delivered)
+            #expect(stage.loop.now - start < 1000)
+        }
+    }
+
+    // MARK: GOAWAY
+
+    @Test(arguments: ["BadCertificateEnvironment", "Forbidden", "InvalidProviderToken"])
+    func aGoAwayForTheConfigurationRaisesItsAlarm(reason: String) async throws {
+        let script: ScriptedServer.Script = { _ in [.goAway(lastStream: 0, debug: #"{"reason":"\#(reason)"}"#)] }
+        try await Stage.play(script: script) { stage in
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250))
+            guard case .failed(0, _, .keep) = outcome else { return #expect(Bool(false), "\(outcome)") }
+            #expect(stage.alarms.all.contains { "\($0)".contains("refuses this provider: \(reason)") })
+            #expect((3...Self.mostConnections).contains(await stage.server.connections))
+        }
+    }
+
+    @Test(arguments: ["Shutdown", "IdleTimeout", "", "none", "SomethingNew"])
+    func anyOtherGoAwayIsAReconnectAndNoAlarm(reason: String) async throws {
+        let debug = reason == "none" ? "" : #"{"reason":"\#(reason)"}"#
+        let script: ScriptedServer.Script = { request in
+            request.connection > 1
+                ? [.answer(200)]
+                : request.onConnection == 1
+                    ? [.answer(200)] : [.goAway(lastStream: request.stream - 2, debug: debug)]
+        }
+        var timing = Stage.timing
+        timing.reconnect = Backoff(firstMs: 5000, longestMs: 5000)
+        try await Stage.play(timing: timing, script: script) { stage in
+            for number in 1...3 { #expect(await stage.courier.send(Push.sample(number)) == .delivered) }
+            #expect(await stage.server.connections == 2)
+            #expect(stage.alarms.all.isEmpty)
+        }
+    }
+
+    @Test func aGoAwayForTheProviderTokenRenewsIt() async throws {
+        let stored = Clock.wallMs / 1000 - 40 * 60
+        let script: ScriptedServer.Script = { request in
+            request.connection > 1
+                ? [.answer(200)] : [.goAway(lastStream: 0, debug: #"{"reason":"ExpiredProviderToken"}"#)]
+        }
+        try await Stage.play(stored: stored, script: script) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .delivered)
+            let requests = await stage.server.requests
+            #expect(stage.issued.all.count == 2)
+            #expect(requests[0].fields["authorization"] != requests[1].fields["authorization"])
+            #expect(requests[0].apnsID == requests[1].apnsID)
+        }
+    }
+
+    @Test func aGoAwayThatAsksForCalmIsFollowedByAWait() async throws {
+        let script: ScriptedServer.Script = { request in
+            request.connection == 1 ? [.goAway(lastStream: request.stream, .enhanceYourCalm), .answer(200)] : [.answer(200)]
+        }
+        var timing = Stage.timing
+        timing.reconnect = Backoff(firstMs: 400, longestMs: 400)
+        try await Stage.play(timing: timing, script: script) { stage in
+            #expect(await stage.courier.send(Push.sample(1)) == .delivered)
+            #expect(await stage.courier.send(Push.sample(2)) == .delivered)
+            let opened = await stage.server.connectedAt
+            #expect(opened.count == 2 && opened[1] - opened[0] >= 200)
+        }
+    }
+
+    @Test func twoGoAwaysOnOneConnectionNameTheStreamsThatAreSentAgain() async throws {
+        // Eleven are open when the first says that all may stay, and the second that those above 9 were not looked at.
+        let script: ScriptedServer.Script = { request in
+            switch (request.connection, request.onConnection) {
+            case (1, 1): [.settings(100), .answer(200)]
+            case (1, 2...10): []
+            case (1, 11):
+                [
+                    .goAway(lastStream: .max), .send, .goAway(lastStream: 9, debug: #"{"reason":"Shutdown"}"#), .send,
+                ] + [3, 5, 7, 9].map { .answerTo($0, 200) }
+            case (1, _): []
+            default: [.settings(100), .answer(200)]
+            }
+        }
+        var timing = Stage.timing
+        timing.requestMs = 5000
+        try await Stage.play(timing: timing, script: script) { stage in
+            let outcomes = await stage.send((1...30).map { Push.sample($0) })
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            let requests = await stage.server.requests
+            let first = requests.filter { $0.connection == 1 }
+            let answered = Set(first.filter { $0.stream <= 9 }.map(\.apnsID))
+            let again = requests.filter { $0.connection > 1 }.map(\.apnsID)
+            #expect(answered.count == 5)
+            #expect(answered.isDisjoint(with: again))
+            #expect(Set(first.filter { $0.stream > 9 }.map(\.apnsID)).isSubset(of: again))
+            #expect(Set(again).count == again.count)
+            #expect(await stage.courier.figures.retries == 0)
+        }
+    }
+
+    // MARK: Answers
+
+    /// The peer answers out of order, and under each other's `apns-id`.
+    @Test func answersBelongToTheirStreams() async throws {
+        let bad = Set((1...40).filter { $0 % 3 == 0 }.map(Push.sampleHex))
+        let script: ScriptedServer.Script = { request in
+            if request.onConnection == 1 { return [.settings(100), .answer(200)] }
+            let other = "00000000-0000-4000-8000-000000000001"
+            let answer = ScriptedServer.Act.answer(
+                bad.contains(request.token) ? 400 : 200, bad.contains(request.token) ? #"{"reason":"BadCollapseId"}"# : "",
+                ["apns-id": other])
+            return [.after(UInt64(60 - request.onConnection), [answer])]
+        }
+        try await Stage.play(script: script) { stage in
+            #expect(await stage.courier.send(Push.sample(1)) == .delivered)
+            let outcomes = await stage.send((1...40).map { Push.sample($0) })
+            for (index, outcome) in outcomes.enumerated() {
+                let isBad = (index + 1) % 3 == 0
+                #expect(outcome == (isBad ? .failed(status: 400, reason: .badCollapseID, verdict: .keep) : .delivered))
+            }
+        }
+    }
+}
