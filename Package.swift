@@ -90,7 +90,7 @@ let package = Package(
                 .unsafeFlags(["-Xlinker", "-z", "-Xlinker", "now"]),
             ]),
 
-        tests("Linux"), tests("Sodium"), tests("SQLite"), tests("TLS"), tests("HTTP1"), tests("HTTP2"), tests("WebSocket"),
+        tests("Linux"), tests("Sodium"), tests("SQLite"), tests("TLS", ["Linux"]), tests("HTTP1"), tests("HTTP2"), tests("WebSocket"),
         tests("EventLoop", ["Linux"]),
         tests("HTTPServer", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
         tests("Sealing", ["Sodium", "Linux"]),

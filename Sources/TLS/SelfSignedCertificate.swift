@@ -1,6 +1,6 @@
 internal import COpenSSL
 
-/// A throw-away server certificate and its key, for simulators and tests. Its own PEM is the authority a client trusts.
+/// A throw-away certificate and its key, for simulators and tests. Its own PEM is the authority that the other end trusts.
 public struct SelfSignedCertificate: Sendable {
     /// PEM.
     public let certificate: [UInt8]
@@ -34,7 +34,7 @@ public struct SelfSignedCertificate: Sendable {
         guard unsafe X509_set_pubkey(certificate, key) == 1 else { throw .outOfMemory }
         try unsafe add("critical,CA:FALSE", NID_basic_constraints, to: certificate)
         try unsafe add("critical,digitalSignature", NID_key_usage, to: certificate)
-        try unsafe add("serverAuth", NID_ext_key_usage, to: certificate)
+        try unsafe add("serverAuth,clientAuth", NID_ext_key_usage, to: certificate)
         try unsafe add("hash", NID_subject_key_identifier, to: certificate)
         try unsafe add(alternatives, NID_subject_alt_name, to: certificate)
         guard unsafe X509_sign(certificate, key, EVP_sha256()) > 0 else { throw .outOfMemory }

@@ -37,8 +37,12 @@ internal import COpenSSL
     }
 
     /// A client's context: it verifies the chain and the host's name.
-    public static func client(trust: Trust, alpn: [String]) throws(TLSError) -> TLSContext {
+    /// - Parameter certificate: shown to servers that ask for one.
+    public static func client(
+        trust: Trust, alpn: [String], certificate: ClientCertificate? = nil
+    ) throws(TLSError) -> TLSContext {
         let context = try TLSContext(role: .client, alpn: alpn)
+        if let certificate { try unsafe context.use(certificate.chain, certificate.key) }
         unsafe SSL_CTX_set_verify(context.pointer, SSL_VERIFY_PEER, nil)
         switch trust {
         case .system:
@@ -101,6 +105,12 @@ internal import COpenSSL
     private func use(certificateChain: [UInt8], privateKey: Span<UInt8>) throws(TLSError) {
         let chain = unsafe try PEM.certificates(certificateChain.span)
         defer { unsafe PEM.free(chain) }
+        let key = unsafe try PEM.privateKey(privateKey)
+        defer { unsafe EVP_PKEY_free(key) }
+        try unsafe use(chain, key)
+    }
+
+    private func use(_ chain: [OpaquePointer], _ key: OpaquePointer) throws(TLSError) {
         guard unsafe SSL_CTX_use_certificate(pointer, chain[0]) == 1 else {
             ERR_clear_error()
             throw .weakCertificate
@@ -110,8 +120,6 @@ internal import COpenSSL
             let added = unsafe SSL_CTX_ctrl(pointer, SSL_CTRL_CHAIN_CERT, 1, UnsafeMutableRawPointer(chain[index]))
             guard added == 1 else { throw .badCertificate }
         }
-        let key = unsafe try PEM.privateKey(privateKey)
-        defer { unsafe EVP_PKEY_free(key) }
         ERR_clear_error()
         guard unsafe SSL_CTX_use_PrivateKey(pointer, key) == 1, unsafe SSL_CTX_check_private_key(pointer) == 1 else {
             ERR_clear_error()
