@@ -1,7 +1,9 @@
 /// What an operator must know. Holds no token.
 public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     /// Apple refuses the provider: keys, certificate or topic.
-    case configuration(Push.Environment, Reason)
+    case configuration(Push.Environment, topic: String, Reason)
+    /// There is nothing to send such a push by.
+    case noAccount(Push.Environment, topic: String, Push.Kind)
     /// Apple refuses most tokens of a topic; none of them is purged.
     case purgesStopped(Push.Environment, topic: String)
     /// Apple can't be reached or not be trusted.
@@ -9,10 +11,12 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .configuration(let environment, .expiredProviderToken):
-            "APNs (\(environment)) calls a fresh provider token expired: check this machine's clock"
-        case .configuration(let environment, let reason):
-            "APNs (\(environment)) refuses this provider: \(reason.rawValue). No token is purged. Check key id, team id, key and topic"
+        case .configuration(let environment, let topic, .expiredProviderToken):
+            "APNs (\(environment)) calls a fresh provider token for \(topic) expired: check this machine's clock"
+        case .configuration(let environment, let topic, let reason):
+            "APNs (\(environment)) refuses this provider for \(topic): \(reason.rawValue). No token is purged. Check key id, team id, key or certificate, and topic"
+        case .noAccount(let environment, let topic, let kind):
+            "there is no APNs key or certificate for \(kind.rawValue) pushes to \(topic) (\(environment)): they fail. No token is purged"
         case .purgesStopped(let environment, let topic):
             "APNs (\(environment)) refuses most tokens for \(topic): purging is stopped. Check the topic and the environment"
         case .unreachable(let environment, let cause):
@@ -23,7 +27,8 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     /// Alarms of one kind are raised once a minute.
     var kind: String {
         switch self {
-        case .configuration(let environment, let reason): "configuration \(environment) \(reason.rawValue)"
+        case .configuration(let environment, let topic, let reason): "configuration \(environment) \(topic) \(reason.rawValue)"
+        case .noAccount(let environment, let topic, let kind): "account \(environment) \(topic) \(kind.rawValue)"
         case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
         case .unreachable(let environment, _): "unreachable \(environment)"
         }

@@ -34,7 +34,8 @@ protocol DeliveryOwner: AnyObject {
 struct Attempt {
     let startedAt: UInt64
     let startedAtWallMs: UInt64
-    let issued: ProviderToken.Issued
+    /// Nil where a certificate speaks for the provider.
+    let issued: ProviderToken.Issued?
 }
 
 /// Whom connections are made to, and how.

@@ -22,6 +22,17 @@ enum ConnectionEnd: Error, Sendable, Equatable {
     case dismissed(Dismissal)
 }
 
+extension ConnectionEnd {
+    /// The peer ended the handshake because of this end's certificate (RFC 8446, 6.2).
+    var isAboutCertificate: Bool {
+        if case .untrusted(.alert(let number)) = self {
+            (42...46).contains(number) || [48, 49, 116].contains(number)
+        } else {
+            false
+        }
+    }
+}
+
 /// A GOAWAY.
 struct Dismissal: Sendable, Equatable {
     let code: HTTP2ErrorCode

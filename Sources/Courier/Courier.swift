@@ -22,14 +22,15 @@ public protocol PushSender: Sendable {
     func send(_ push: Push) async -> Outcome
 }
 
-/// The APNs client: sends each push until it is answered for good or its deadline passes, over a few HTTP/2 connections an environment,
-/// opened when they are needed and kept.
+/// The APNs client: sends each push until it is answered for good or its deadline passes, over a few HTTP/2 connections for each account and
+/// environment, opened when they are needed and kept.
 public actor Courier: LoopActor, PushSender {
     public struct Configuration: Sendable {
         public var production = Endpoint.production
         public var sandbox = Endpoint.sandbox
         public var trust = TLSContext.Trust.system
-        public var providerToken: ProviderToken
+        /// A push goes by the first that serves its topic, environment and kind.
+        public var accounts: [Account]
         /// Told at most once a minute of each kind; called on the loop's thread, must not block.
         public var onAlarm: @Sendable (Alarm) -> Void
         var timing = Timing()
@@ -39,17 +40,24 @@ public actor Courier: LoopActor, PushSender {
             (try? SocketAddress.resolve(host: $0.host, port: $0.port)) ?? []
         }
 
-        public init(providerToken: ProviderToken, onAlarm: @escaping @Sendable (Alarm) -> Void = { _ in }) {
-            self.providerToken = providerToken
+        public init(accounts: [Account], onAlarm: @escaping @Sendable (Alarm) -> Void = { _ in }) {
+            self.accounts = accounts
             self.onAlarm = onAlarm
+        }
+
+        /// One key for every topic in both environments.
+        public init(providerToken: ProviderToken, onAlarm: @escaping @Sendable (Alarm) -> Void = { _ in }) {
+            self.init(accounts: [Account(providerToken)], onAlarm: onAlarm)
         }
     }
 
     public nonisolated let loop: EventLoop
+    /// Whom to ask what can be sent.
+    public nonisolated let accounts: Accounts
     private let wallMs: @Sendable () -> UInt64
     private let resolver: @Sendable (Endpoint) -> [SocketAddress]
-    private let production: Lane
-    private let sandbox: Lane
+    /// By `LaneID.index`.
+    private let lanes: [Lane]
     private let shared: Shared
     private var drained: [CheckedContinuation<Void, Never>] = []
 
@@ -57,10 +65,28 @@ public actor Courier: LoopActor, PushSender {
         self.loop = loop
         wallMs = configuration.wallMs
         resolver = configuration.resolver
-        let context = try TLSContext.client(trust: configuration.trust, alpn: ["h2"])
+        accounts = Accounts(configuration.accounts)
         shared = Shared(configuration)
-        production = Lane(.production, configuration.production, loop, context, configuration.timing, shared)
-        sandbox = Lane(.sandbox, configuration.sandbox, loop, context, configuration.timing, shared)
+        var signers: [String: Signer] = [:]
+        var lanes: [Lane] = []
+        for (index, account) in configuration.accounts.enumerated() {
+            var certificate: ClientCertificate?
+            var signer: Signer?
+            switch account.credential {
+            case .certificate(let shown): certificate = shown
+            case .token(let token):
+                let key = token.teamID + " " + token.keyID
+                signer = signers[key] ?? Signer(token)
+                signers[key] = signer
+            }
+            let context = try TLSContext.client(trust: configuration.trust, alpn: ["h2"], certificate: certificate)
+            for environment in Push.Environment.allCases {
+                let endpoint = environment == .production ? configuration.production : configuration.sandbox
+                let id = LaneID(account: index, environment: environment)
+                lanes.append(Lane(id, account, signer, endpoint, loop, context, configuration.timing, shared))
+            }
+        }
+        self.lanes = lanes
         shared.courier = self
     }
 
@@ -69,34 +95,30 @@ public actor Courier: LoopActor, PushSender {
         if let fault = push.fault { return .failed(status: 0, reason: fault, verdict: .keep) }
         let now = wallMs()
         guard push.deadlineMs > now else { return .failed(status: 0, reason: .late, verdict: .keep) }
+        guard let account = accounts.index(push.topic, push.environment, push.kind) else {
+            shared.raise(.noAccount(push.environment, topic: push.topic, push.kind))
+            return .failed(status: 0, reason: .topicDisallowed, verdict: .configuration)
+        }
+        let lane = lanes[LaneID(account: account, environment: push.environment).index]
         return await withCheckedContinuation { continuation in
             let deadline = loop.now + (push.deadlineMs - now)
-            lane(push.environment).enqueue(Delivery(push, deadline: deadline, continuation))
+            lane.enqueue(Delivery(push, deadline: deadline, continuation))
         }
     }
 
     /// Takes nothing more, gives what is under way `withinMs` to be answered, and closes the connections.
     public func stop(withinMs: UInt64) async {
-        production.stop()
-        sandbox.stop()
-        if !(production.isIdle && sandbox.isIdle) {
+        for lane in lanes { lane.stop() }
+        if !lanes.allSatisfy({ $0.isIdle }) {
             await withCheckedContinuation { continuation in
                 drained.append(continuation)
                 loop.after(withinMs) { self.drain() }
             }
         }
-        production.close()
-        sandbox.close()
+        for lane in lanes { lane.close() }
     }
 
     public var figures: Figures { shared.figures }
-
-    private func lane(_ environment: Push.Environment) -> Lane {
-        switch environment {
-        case .production: production
-        case .sandbox: sandbox
-        }
-    }
 
     private func drain() {
         for continuation in drained { continuation.resume() }
@@ -106,21 +128,29 @@ public actor Courier: LoopActor, PushSender {
     // MARK: What lanes ask for
 
     func laneIsIdle() {
-        if production.isIdle && sandbox.isIdle { drain() }
+        if !drained.isEmpty, lanes.allSatisfy({ $0.isIdle }) { drain() }
     }
 
     /// Looks a name up on a thread of its own: the system's resolver blocks.
-    nonisolated func resolve(_ environment: Push.Environment, _ endpoint: Endpoint) {
+    nonisolated func resolve(_ lane: LaneID, _ endpoint: Endpoint) {
         let work: @Sendable () -> Void = { [loop, resolver, weak self] in
             let addresses = resolver(endpoint)
-            loop.submit { [weak self] in self?.assumeIsolated { $0.resolved(environment, addresses) } }
+            loop.submit { [weak self] in self?.assumeIsolated { $0.resolved(lane, addresses) } }
         }
         if (try? Thread.spawn(name: "resolve", work)) == nil {
-            loop.submit { [weak self] in self?.assumeIsolated { $0.resolved(environment, []) } }
+            loop.submit { [weak self] in self?.assumeIsolated { $0.resolved(lane, []) } }
         }
     }
 
-    private func resolved(_ environment: Push.Environment, _ addresses: [SocketAddress]) { lane(environment).resolved(addresses) }
+    private func resolved(_ lane: LaneID, _ addresses: [SocketAddress]) { lanes[lane.index].resolved(addresses) }
+}
+
+/// Names one lane of a courier.
+struct LaneID: Sendable {
+    let account: Int
+    let environment: Push.Environment
+
+    var index: Int { account * Push.Environment.allCases.count + Int(environment.rawValue) }
 }
 
 /// Counts since the start.

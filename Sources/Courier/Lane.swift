@@ -2,9 +2,12 @@ import EventLoop
 import Linux
 import TLS
 
-/// One of Apple's two environments: its queue, its connections and its memory of what went wrong. Touched on the loop's thread only.
+/// One account in one of Apple's two environments, apart from all others because a connection belongs to the team whose push it carried
+/// first: its queue, its connections and its memory of what went wrong. Touched on the loop's thread only.
 final class Lane: DeliveryOwner {
-    let environment: Push.Environment
+    private let environment: Push.Environment
+    private let account: Account
+    private let signer: Signer?
     private let loop: EventLoop
     private let timing: Timing
     private let shared: Shared
@@ -20,15 +23,17 @@ final class Lane: DeliveryOwner {
     private var isPumpDue = false
 
     init(
-        _ environment: Push.Environment, _ endpoint: Endpoint, _ loop: EventLoop, _ context: TLSContext, _ timing: Timing,
-        _ shared: Shared
+        _ id: LaneID, _ account: Account, _ signer: Signer?, _ endpoint: Endpoint, _ loop: EventLoop, _ context: TLSContext,
+        _ timing: Timing, _ shared: Shared
     ) {
-        self.environment = environment
+        environment = id.environment
+        self.account = account
+        self.signer = signer
         self.loop = loop
         self.timing = timing
         self.shared = shared
         pool = Pool(self, loop, timing, endpoint, Target(host: endpoint.host, context: context)) {
-            shared.resolve(environment, $0)
+            shared.resolve(id, $0)
         }
     }
 
@@ -93,10 +98,11 @@ final class Lane: DeliveryOwner {
         guard delivery.push.isWanted() else { return drop(delivery) }
         if let until = holds.until(delivery, now) { return park(delivery, until - now) }
         do throws(TLSError) {
-            let issued = try shared.providerToken.current(nowMs: shared.wallMs())
-            connection.send(delivery, Attempt(startedAt: now, startedAtWallMs: shared.wallMs(), issued: issued))
+            let wallMs = shared.wallMs()
+            let issued = try signer?.current(nowMs: wallMs)
+            connection.send(delivery, Attempt(startedAt: now, startedAtWallMs: wallMs, issued: issued))
         } catch {
-            raise(.configuration(environment, .invalidProviderToken))
+            raise(.configuration(environment, topic: delivery.push.topic, .invalidProviderToken))
             finish(delivery, .failed(status: 0, reason: .invalidProviderToken, verdict: .configuration))
         }
     }
@@ -142,7 +148,12 @@ final class Lane: DeliveryOwner {
 
     // MARK: What the pool tells
 
-    func unreachable(_ cause: ConnectionEnd) { raise(.unreachable(environment, cause.description)) }
+    func unreachable(_ cause: ConnectionEnd) {
+        if case .certificate = account.credential, cause.isAboutCertificate {
+            return raise(.configuration(environment, topic: account.topicNames, .badCertificate))
+        }
+        raise(.unreachable(environment, cause.description))
+    }
 
     func poolIsIdle() { shared.laneIsIdle() }
 
@@ -160,13 +171,15 @@ final class Lane: DeliveryOwner {
         switch step {
         case .finish(let outcome):
             if case .failed(_, let reason, .configuration) = outcome {
-                raise(answer.reaction == .purge ? .purgesStopped(environment, topic: topic) : .configuration(environment, reason))
+                raise(
+                    answer.reaction == .purge
+                        ? .purgesStopped(environment, topic: topic) : .configuration(environment, topic: topic, reason))
             }
             finish(delivery, outcome)
         case .retry(let retry):
             delivery.standing = (answer.status, answer.reason)
             if retry.replacesConnection { connection.retire() }
-            if retry.renewsProviderToken { renewProviderToken(attempt.issued) }
+            if retry.renewsProviderToken { renewProviderToken(attempt.issued, topic) }
             self.retry(delivery, retry)
         }
     }
@@ -185,16 +198,18 @@ final class Lane: DeliveryOwner {
     func connection(_ connection: Connection, dismissedFor dismissal: Dismissal) {
         guard let reason = dismissal.reason else { return }
         switch reason.reaction {
-        case .configuration, .reconnectOnce: raise(.configuration(environment, reason))
-        case .renewProviderToken: if let issued = connection.lastIssued { renewProviderToken(issued) }
+        case .configuration, .reconnectOnce: raise(.configuration(environment, topic: account.topicNames, reason))
+        case .renewProviderToken: renewProviderToken(connection.lastIssued, account.topicNames)
         default: break
         }
     }
 
-    private func renewProviderToken(_ refused: ProviderToken.Issued) {
-        let renewed = (try? shared.providerToken.renew(after: refused, nowMs: shared.wallMs())) ?? false
+    private func renewProviderToken(_ refused: ProviderToken.Issued?, _ topic: String) {
+        guard let signer, let refused else { return }
         // Too young to be expired: one of the two clocks is wrong.
-        if !renewed { raise(.configuration(environment, .expiredProviderToken)) }
+        if !signer.renew(after: refused, nowMs: shared.wallMs()) {
+            raise(.configuration(environment, topic: topic, .expiredProviderToken))
+        }
     }
 
     private func retry(_ delivery: Delivery, _ retry: Retry) {

@@ -107,12 +107,18 @@ extension ProviderToken: Redacted {}
 public enum CourierError: Error, Sendable, Equatable, CustomStringConvertible {
     case badKeyID
     case badTeamID
+    case noTopics
+    /// A topic, and those that the certificate is for.
+    case notInCertificate(String, listed: [String])
 
     public var description: String {
         switch self {
         case .badKeyID: "the APNs key id must be letters and digits: the ten characters Apple shows beside the key"
         case .badTeamID:
             "the APNs team id must be letters and digits: the ten characters of the developer account's membership page"
+        case .noTopics: "an account with APNs needs a topic: the app's bundle id"
+        case .notInCertificate(let topic, let listed):
+            "the certificate is not for the topic \(topic), but for \(listed.joined(separator: ", "))"
         }
     }
 }

@@ -13,8 +13,9 @@ struct RequestHeaders {
     init(host: String) { authority = host }
 
     /// Calls `body` with the block, and wipes it.
+    /// - Parameter issued: nil where a certificate speaks for the provider.
     mutating func with<R, E>(
-        _ push: Push, _ issued: ProviderToken.Issued, _ body: (HTTP2Headers) throws(E) -> R
+        _ push: Push, _ issued: ProviderToken.Issued?, _ body: (HTTP2Headers) throws(E) -> R
     ) throws(E) -> R {
         var path = Self.path(push)
         defer {
@@ -25,7 +26,7 @@ struct RequestHeaders {
         headers.append(":scheme", "https")
         headers.append(":authority", authority)
         headers.append(":path", path.span, .never)
-        headers.append("authorization", issued.authorization, .never)
+        if let issued { headers.append("authorization", issued.authorization, .never) }
         headers.append("apns-topic", push.topic)
         headers.append("apns-push-type", push.kind.rawValue)
         headers.append("apns-priority", String(push.priority))

@@ -3,7 +3,6 @@ import TLS
 
 /// What the lanes of one courier have in common. Touched on the loop's thread only.
 final class Shared {
-    var providerToken: ProviderToken
     let wallMs: @Sendable () -> UInt64
     weak var courier: Courier?
     private(set) var figures = Figures()
@@ -11,7 +10,6 @@ final class Shared {
     private var raised: [String: UInt64] = [:]
 
     init(_ configuration: Courier.Configuration) {
-        providerToken = configuration.providerToken
         wallMs = configuration.wallMs
         onAlarm = configuration.onAlarm
     }
@@ -36,7 +34,7 @@ final class Shared {
         onAlarm(alarm)
     }
 
-    func resolve(_ environment: Push.Environment, _ endpoint: Endpoint) { courier?.resolve(environment, endpoint) }
+    func resolve(_ lane: LaneID, _ endpoint: Endpoint) { courier?.resolve(lane, endpoint) }
 
     func laneIsIdle() { courier?.assumeIsolated { $0.laneIsIdle() } }
 }

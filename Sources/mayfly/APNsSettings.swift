@@ -3,29 +3,43 @@ import Linux
 import Sealing
 import TLS
 
-/// Who pushes to which app, and where: what `serve` and the `apns` commands have in common.
+/// Who pushes to which apps, and where: what `serve` and the `apns` commands have in common.
 struct APNsSettings {
     static let keys: [Key] = [
-        .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsEnvironment, .apnsProduction, .apnsEndpoint, .apnsCA,
+        .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps, .apnsEnvironment,
+        .apnsProduction, .apnsEndpoint, .apnsCA,
     ]
 
-    let topic: String
+    /// A team's signing key, good for all its apps.
+    struct TeamKey {
+        let key: ES256.PrivateKey
+        let keyID: String
+        let teamID: String
+    }
+
+    enum Credential {
+        case key(TeamKey)
+        case certificate(ClientCertificate)
+    }
+
+    /// One of the apps that are pushed to.
+    struct App {
+        let topic: String
+        let environments: Set<Push.Environment>
+        let credential: Credential
+    }
+
+    /// At least one. The first is meant where nobody names another.
+    let apps: [App]
     let environment: PushEnvironment
-    let key: ES256.PrivateKey
-    let keyID: String
-    let teamID: String
     let endpoint: Endpoint?
     let trust: TLSContext.Trust
 
+    var topic: String { apps[0].topic }
+
     init(_ configuration: Configuration) throws {
-        topic = try configuration.required(.apnsBundleID)
         environment = try Self.environment(configuration)
-        keyID = try configuration.required(.apnsKeyID)
-        teamID = try configuration.required(.apnsTeamID)
-        key = try Self.signingKey(configuration)
-        if let path = configuration[.apnsKeyPath], let mode = try? File.status(path)?.mode, mode & 0o077 != 0 {
-            Terminal.log("warning: others than this user can read \(path), by which pushes are signed: make its mode 0600")
-        }
+        apps = try Self.apps(configuration)
         endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
         if let path = configuration[.apnsCA] {
             do {
@@ -38,9 +52,32 @@ struct APNsSettings {
         }
     }
 
+    private static func apps(_ configuration: Configuration) throws -> [App] {
+        let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
+        if let path = configuration[.apnsApps] {
+            if let other = alone.first(where: { configuration[$0] != nil }) {
+                throw UsageError("--apns-apps names keys and apps: leave out --\(other.rawValue) (\(other.environment))")
+            }
+            return try AppList.read(path)
+        }
+        let topic = try configuration.required(.apnsBundleID)
+        let environments = Set(Push.Environment.allCases)
+        guard let path = configuration[.apnsCertificate] else {
+            let key = try TeamKey(
+                key: signingKey(try configuration.required(.apnsKeyPath)), keyID: try configuration.required(.apnsKeyID),
+                teamID: try configuration.required(.apnsTeamID))
+            return [App(topic: topic, environments: environments, credential: .key(key))]
+        }
+        if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
+            throw UsageError("--apns-certificate takes the place of a key: leave out --\(other.rawValue) (\(other.environment))")
+        }
+        let certificate = try certificate(path, passphrase: configuration[.apnsCertificatePassphrase])
+        return [App(topic: topic, environments: environments, credential: .certificate(certificate))]
+    }
+
     /// Apple's .p8 key.
-    static func signingKey(_ configuration: Configuration) throws -> ES256.PrivateKey {
-        let path = try configuration.required(.apnsKeyPath)
+    static func signingKey(_ path: String) throws -> ES256.PrivateKey {
+        warn(path, "by which pushes are signed")
         do {
             let text = try File.read(path, limit: 65_536)
             return try ES256.PrivateKey(pem: text.span)
@@ -51,14 +88,53 @@ struct APNsSettings {
         }
     }
 
-    /// - Parameters:
-    ///   - issuedAtS: the birth of the provider token that was used last, unix seconds.
-    ///   - renewed: is told each new one's, to keep it.
-    func courier(
-        issuedAtS: UInt64?, renewed: @escaping @Sendable (UInt64) -> Void = { _ in }, onAlarm: @escaping @Sendable (Alarm) -> Void
-    ) throws -> Courier.Configuration {
-        let token = try ProviderToken(keyID: keyID, teamID: teamID, key: key, issuedAtS: issuedAtS, renewed: renewed)
-        var configuration = Courier.Configuration(providerToken: token, onAlarm: onAlarm)
+    /// A `.p12` file, or PEM with certificates and key.
+    static func certificate(_ path: String, passphrase: String?) throws -> ClientCertificate {
+        warn(path, "by which pushes are sent")
+        do {
+            var bytes = try File.read(path, limit: 1_048_576)
+            defer { wipe(&bytes) }
+            var secret = try passphrase.map { try File.read($0, limit: 1_024) } ?? []
+            defer { wipe(&secret) }
+            if secret.last == UInt8(ascii: "\n") { secret.removeLast() }
+            let isPEM = bytes.starts(with: Array("-----BEGIN".utf8)) || path.hasSuffix(".pem")
+            let certificate = try isPEM
+                ? ClientCertificate(pem: bytes.span, key: bytes.span, passphrase: secret.span)
+                : ClientCertificate(pkcs12: bytes.span, passphrase: secret.span)
+            try certificate.check(nowS: Clock.wallMs / 1_000)
+            return certificate
+        } catch let error as Errno {
+            throw CheckFailed("mayfly: the APNs certificate \(path) or its passphrase can't be read: \(error)")
+        } catch {
+            throw CheckFailed("mayfly: \(path): \(error)")
+        }
+    }
+
+    private static func warn(_ path: String, _ what: String) {
+        guard let mode = try? File.status(path)?.mode, mode & 0o077 != 0 else { return }
+        Terminal.log("warning: others than this user can read \(path), \(what): make its mode 0600")
+    }
+
+    // MARK: The courier's
+
+    /// The courier's accounts: apps that one key is for share one, and so its connections.
+    func accounts(_ marks: ProviderTokenMark) async throws -> [Account] {
+        var accounts: [Account] = []
+        do {
+            for app in apps {
+                switch app.credential {
+                case .key(let key):
+                    accounts.append(try Account(.token(try await marks.token(key)), topics: [app.topic], environments: app.environments))
+                case .certificate(let certificate):
+                    accounts.append(try Account(.certificate(certificate), topics: [app.topic], environments: app.environments))
+                }
+            }
+        } catch let error as CourierError { throw CheckFailed("mayfly: \(error)") }
+        return accounts
+    }
+
+    func courier(_ accounts: [Account], onAlarm: @escaping @Sendable (Alarm) -> Void) -> Courier.Configuration {
+        var configuration = Courier.Configuration(accounts: accounts, onAlarm: onAlarm)
         configuration.trust = trust
         if let endpoint {
             configuration.production = endpoint

@@ -2,29 +2,55 @@ import Broker
 import Courier
 import Linux
 import Storage
-import Synchronization
 
-/// The provider token's birth, kept across restarts so that Apple does not see more than one in twenty minutes. Only the time
-/// is stored: the token itself would let a thief of the database push.
-enum ProviderTokenMark {
+/// When each key's last provider token was made, kept across restarts so that Apple does not see more than one in twenty minutes. Only the
+/// times are stored: a token itself would let a thief of the database push.
+actor ProviderTokenMark {
     private static let name = "apns.issued"
 
-    static func configuration(
-        _ settings: ServiceSettings, _ store: SQLiteStore, _ metrics: Metrics
-    ) async throws -> Courier.Configuration {
-        let issued = try await store.mark(name).flatMap { KeyKeeper.decode($0) }
-        return try settings.apns.courier(
-            issuedAtS: issued,
-            renewed: { issuedAt in _ = Task { try? await store.setMark(name, KeyKeeper.encode(issuedAt)) } },
-            onAlarm: { alarm in
-                metrics.add(.alarms)
-                Terminal.log("courier: \(alarm)")
-            })
+    /// Nil: what is noted is forgotten with the process.
+    private let store: SQLiteStore?
+    /// Unix seconds, by team and key.
+    private var births: [String: UInt64]
+
+    init(_ store: SQLiteStore) async throws {
+        self.store = store
+        births = try await store.mark(Self.name).map { Self.decode($0) } ?? [:]
     }
 
-    /// Of a broker on this state folder, if there is one; unix seconds. A command that pushes uses the same birth, and so the same token.
-    static func read(_ state: StateFolder) -> UInt64? {
-        guard File.exists(state.database), let store = try? StoreSnapshot(path: state.database) else { return nil }
-        return (try? store.mark(name)).flatMap { $0 }.flatMap { KeyKeeper.decode($0) }
+    /// What a broker on this state folder has noted, if there is one. A command that pushes takes the same births, and so uses the same tokens.
+    init(reading state: StateFolder) {
+        store = nil
+        guard File.exists(state.database), let snapshot = try? StoreSnapshot(path: state.database) else { return births = [:] }
+        births = ((try? snapshot.mark(Self.name)) ?? nil).map { Self.decode($0) } ?? [:]
+    }
+
+    /// The token of a key, with what is known of its last one, and whose next ones are noted.
+    func token(_ key: APNsSettings.TeamKey) throws(CourierError) -> ProviderToken {
+        let name = key.teamID + "." + key.keyID
+        return try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key, issuedAtS: births[name]) { [self] issuedAt in
+            _ = Task { await note(name, issuedAt) }
+        }
+    }
+
+    /// All in one row, which is replaced whole; two notes reach the store in the order in which they were taken here.
+    private func note(_ name: String, _ issuedAt: UInt64) async {
+        births[name] = issuedAt
+        try? await store?.setMark(Self.name, Self.encode(births))
+    }
+
+    /// `TEAM.KEY SECONDS` a line.
+    static func encode(_ births: [String: UInt64]) -> [UInt8] {
+        Array(births.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)\n" }.joined().utf8)
+    }
+
+    /// Lines that are something else say nothing: then another token is made.
+    static func decode(_ bytes: [UInt8]) -> [String: UInt64] {
+        var births: [String: UInt64] = [:]
+        for line in String(decoding: bytes, as: UTF8.self).split(separator: "\n") {
+            let words = line.split(separator: " ")
+            if words.count == 2, let seconds = UInt64(words[1]) { births[String(words[0])] = seconds }
+        }
+        return births
     }
 }

@@ -134,7 +134,7 @@ import Testing
         try await Stage.play(script: script) { stage in
             let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250))
             guard case .failed(0, _, .keep) = outcome else { return #expect(Bool(false), "\(outcome)") }
-            #expect(stage.alarms.all.contains { "\($0)".contains("refuses this provider: \(reason)") })
+            #expect(stage.alarms.all.contains { "\($0)".contains("refuses this provider for all topics: \(reason)") })
             #expect((3...Self.mostConnections).contains(await stage.server.connections))
         }
     }

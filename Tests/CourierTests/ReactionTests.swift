@@ -58,7 +58,7 @@ import Testing
             #expect(await stage.server.requests.count == 2)
             // Apple would call a second one within 20 minutes too many.
             #expect(stage.issued.all.count == 1)
-            #expect(stage.alarms.all == [.configuration(.production, .expiredProviderToken)])
+            #expect(stage.alarms.all == [.configuration(.production, topic: "example.app", .expiredProviderToken)])
         }
     }
 

@@ -49,10 +49,12 @@ struct Stage {
         firstStreams: UInt32 = 1, onePiece: Bool = true, greeting: [ScriptedServer.Act] = [],
         manner: ScriptedServer.Manner = .http2, timing: Timing = timing, trust: [UInt8] = identity.certificate,
         host: String = "127.0.0.1", stored: UInt64? = nil,
-        resolver: Resolver? = nil,
+        resolver: Resolver? = nil, accounts: [Account]? = nil,
         script: @escaping ScriptedServer.Script, _ body: (Stage) async throws -> Void
     ) async throws {
-        let stage = try Stage(firstStreams, onePiece, greeting, manner, timing, trust, host, stored, resolver, script)
+        let stage = try Stage(
+            firstStreams, onePiece, greeting, manner, timing, trust, host, stored, resolver, accounts,
+            script)
         try stage.loop.start()
         try await stage.server.start()
         try await body(stage)
@@ -64,7 +66,7 @@ struct Stage {
     private init(
         _ firstStreams: UInt32, _ onePiece: Bool, _ greeting: [ScriptedServer.Act], _ manner: ScriptedServer.Manner,
         _ timing: Timing, _ trust: [UInt8], _ host: String, _ stored: UInt64?,
-        _ resolver: Resolver?, _ script: @escaping ScriptedServer.Script
+        _ resolver: Resolver?, _ accounts: [Account]?, _ script: @escaping ScriptedServer.Script
     ) throws {
         loop = try EventLoop(name: "stage")
         server = try ScriptedServer(
@@ -80,6 +82,7 @@ struct Stage {
         configuration.trust = .authorities(trust)
         configuration.timing = timing
         if let resolver { configuration.resolver = resolver }
+        if let accounts { configuration.accounts = accounts }
         courier = try Courier(loop: loop, configuration)
     }
 

@@ -1,0 +1,163 @@
+import EventLoop
+import HTTP2
+import Linux
+import TLS
+import Testing
+
+@testable import Courier
+
+/// Several apps, teams and environments in one courier, by tokens and by certificates.
+@Suite struct AccountTests {
+    static let client = try! SelfSignedCertificate.make(names: ["push.example"], days: 1)
+
+    static func token(_ keyID: String, team: String = "TEAM123456") throws -> ProviderToken {
+        try ProviderToken(keyID: keyID, teamID: team, key: Stage.key)
+    }
+
+    static func certificate(_ identity: SelfSignedCertificate = client) throws -> ClientCertificate {
+        try ClientCertificate(pem: identity.certificate.span, key: identity.privateKey.span)
+    }
+
+    // MARK: Choosing
+
+    @Test(arguments: [
+        (Push.Kind.alert, "com.app"), (.background, "com.app"), (.voip, "com.app.voip"),
+        (.liveactivity, "com.app.push-type.liveactivity"), (.pushtotalk, "com.app.voip-ptt"),
+        (.location, "com.app.location-query"), (.complication, "com.app.complication"),
+        (.fileprovider, "com.app.pushkit.fileprovider"), (.widgets, "com.app.push-type.widgets"),
+        (.controls, "com.app.push-type.controls"),
+    ])
+    func aTopicBelongsToItsApp(kind: Push.Kind, topic: String) throws {
+        let account = try Account(.token(Self.token("K")), topics: ["com.app"])
+        #expect(account.serves(topic, .production, kind))
+        #expect(!account.serves("com.other" + kind.topicSuffix, .production, kind))
+        // Another kind's suffix is part of a name.
+        #expect(!account.serves("com.app.complication.voip", .production, kind))
+    }
+
+    @Test func theFirstAccountThatServesIsTaken() throws {
+        let accounts = Accounts([
+            try Account(.token(Self.token("ONE")), topics: ["com.one"], environments: [.production]),
+            try Account(.certificate(Self.certificate()), topics: ["com.two"]),
+            try Account(.token(Self.token("TWO")), topics: ["com.two", "com.three"], environments: [.sandbox]),
+        ])
+        #expect(accounts.index("com.one", .production, .alert) == 0)
+        #expect(accounts.index("com.one", .sandbox, .alert) == nil)
+        #expect(accounts.index("com.two", .sandbox, .alert) == 1)
+        #expect(accounts.index("com.two.voip", .sandbox, .voip) == 2)
+        #expect(accounts.index("com.two.voip", .production, .voip) == nil)
+        #expect(accounts.account(for: "com.four", .production, .alert) == nil)
+        #expect(accounts.account(for: "com.three", .sandbox, .alert)?.environments == [.sandbox])
+    }
+
+    @Test func aCertificateTakesNoKindThatNeedsAToken() throws {
+        let account = try Account(.certificate(Self.certificate()))
+        let refused = Push.Kind.allCases.filter { !account.takes($0) }
+        #expect(refused == [.voip, .liveactivity, .location])
+        #expect(Push.Kind.allCases.allSatisfy { Account(try! Self.token("K")).takes($0) })
+    }
+
+    @Test func anAccountNeedsTopics() throws {
+        #expect(throws: CourierError.noTopics) { _ = try Account(.token(Self.token("K")), topics: []) }
+        #expect(throws: CourierError.noTopics) { _ = try Account(.token(Self.token("K")), topics: [""]) }
+    }
+
+    // MARK: Sending
+
+    @Test func eachAccountHasItsOwnConnections() async throws {
+        let accounts = [
+            try Account(.token(Self.token("KEYONE")), topics: ["com.one"]),
+            try Account(.token(Self.token("KEYTWO", team: "OTHERTEAM1")), topics: ["com.two"], environments: [.sandbox]),
+        ]
+        try await Stage.play(accounts: accounts, script: ScriptedServer.accepting) { stage in
+            var outcomes: [Outcome] = []
+            for (topic, environment) in [
+                ("com.one", Push.Environment.production), ("com.one", .sandbox), ("com.two", .sandbox), ("com.one", .production),
+                ("com.two", .sandbox),
+            ] {
+                var push = Push.sample(outcomes.count + 1, topic: topic)
+                push.environment = environment
+                outcomes.append(await stage.courier.send(push))
+            }
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            let requests = await stage.server.requests
+            #expect(requests.map(\.connection) == [1, 2, 3, 1, 3])
+            let byTopic = Dictionary(grouping: requests) { $0.fields["apns-topic"]! }
+            let ones = Set(byTopic["com.one"]!.map { $0.fields["authorization"]! })
+            let twos = Set(byTopic["com.two"]!.map { $0.fields["authorization"]! })
+            #expect(ones.count == 1 && twos.count == 1 && ones.isDisjoint(with: twos))
+        }
+    }
+
+    @Test func accountsOfOneKeyShareItsToken() async throws {
+        let accounts = [
+            try Account(.token(Self.token("KEY")), topics: ["com.one"]),
+            try Account(.token(Self.token("KEY")), topics: ["com.two"]),
+        ]
+        try await Stage.play(accounts: accounts, script: ScriptedServer.accepting) { stage in
+            for topic in ["com.one", "com.two"] { #expect(await stage.courier.send(Push.sample(topic: topic)) == .delivered) }
+            let requests = await stage.server.requests
+            #expect(Set(requests.map { $0.fields["authorization"]! }).count == 1)
+            #expect(Set(requests.map(\.connection)).count == 2)
+        }
+    }
+
+    @Test func whatNoAccountServesFailsAndIsNotSent() async throws {
+        let accounts = [try Account(.token(Self.token("SECRETKEY1")), topics: ["com.one"], environments: [.production])]
+        try await Stage.play(accounts: accounts, script: ScriptedServer.accepting) { stage in
+            var push = Push.sample(topic: "com.one")
+            push.environment = .sandbox
+            let refused = Outcome.failed(status: 0, reason: .topicDisallowed, verdict: .configuration)
+            #expect(await stage.courier.send(push) == refused)
+            #expect(await stage.courier.send(Push.sample(topic: "com.other")) == refused)
+            #expect(await stage.server.connections == 0)
+            #expect(
+                stage.alarms.all == [
+                    .noAccount(.sandbox, topic: "com.one", .alert), .noAccount(.production, topic: "com.other", .alert),
+                ])
+        }
+    }
+
+    @Test func alarmsNameTopicAndEnvironmentAndNoKey() async throws {
+        let accounts = [try Account(.token(Self.token("SECRETKEY1")), topics: ["com.one"])]
+        let script: ScriptedServer.Script = { _ in [.answer(403, #"{"reason":"InvalidProviderToken"}"#)] }
+        try await Stage.play(accounts: accounts, script: script) { stage in
+            _ = await stage.courier.send(Push.sample(topic: "com.one"))
+            let text = "\(stage.alarms.all)"
+            #expect(text.contains("com.one") && text.contains("production") && text.contains("InvalidProviderToken"))
+            #expect(!text.contains("SECRETKEY1") && !text.contains("TEAM123456") && !text.contains("eyJ"))
+        }
+    }
+
+    // MARK: Certificates
+
+    @Test func aCertificateSpeaksInTheHandshakeAndNotInTheHeaders() async throws {
+        let accounts = [try Account(.certificate(Self.certificate()), topics: ["com.app"])]
+        let script: ScriptedServer.Script = {
+            $0.onConnection == 1 ? [.settings(100), .answer(200)] : [.after(10, [.answer(200)])]
+        }
+        try await Stage.play(
+            firstStreams: 1000, manner: .clientAuthorities(Self.client.certificate), accounts: accounts, script: script
+        ) { stage in
+            let outcomes = await stage.send((1...50).map { Push.sample($0, topic: "com.app") })
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            let requests = await stage.server.requests
+            #expect(requests.allSatisfy { $0.fields["authorization"] == nil && $0.fields["apns-topic"] == "com.app" })
+            // Here too, all streams come with the first good answer only.
+            #expect(requests.first?.openStreams == 1)
+            #expect(requests.contains { $0.openStreams > 10 })
+        }
+    }
+
+    @Test func aCertificateThatIsRefusedIsAConfigurationAlarm() async throws {
+        let accounts = [try Account(.certificate(Self.certificate()), topics: ["com.app"])]
+        try await Stage.play(
+            manner: .clientAuthorities(Stage.identity.certificate), accounts: accounts, script: ScriptedServer.accepting
+        ) { stage in
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250, topic: "com.app"))
+            #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
+            #expect(stage.alarms.all == [.configuration(.production, topic: "com.app", .badCertificate)])
+            #expect(await stage.server.connections <= HostilePeerTests.mostConnections)
+        }
+    }
+}
