@@ -19,7 +19,7 @@ extension API {
             let create = CreateRoom(
                 joinid: joinid, lifeSeconds: life, codeLifeSeconds: limits.codeLifeSeconds(asked: asked, roomSeconds: life),
                 client: try body.client("client1", bytes), token: try body.token("client1_token", bytes),
-                environment: try body.environment(bytes))
+                environment: try body.environment(bytes), topic: try body.topic(bytes))
             return (create, body.dropped)
         }
         let room = try await broker.create(create, from: proxies.origin(of: request))
@@ -32,7 +32,8 @@ extension API {
             let body = try RoomBody(bytes)
             let accept = AcceptRoom(
                 joinid: try body.joinid(bytes, limits), client: try body.client("client2", bytes),
-                token: try body.token("client2_token", bytes), environment: try body.environment(bytes))
+                token: try body.token("client2_token", bytes), environment: try body.environment(bytes),
+                topic: try body.topic(bytes))
             return (accept, body.dropped)
         }
         return Self.membership(try await broker.accept(accept, from: proxies.origin(of: request)), status: 200, dropped)
@@ -57,13 +58,13 @@ extension API {
 
     func replaceToken(_ request: HTTPRequest) async throws -> HTTPResponse {
         let room = try bearer(request)
-        let (caller, token, environment, dropped) = try request.withBody { bytes throws(BrokerError) in
+        let (caller, token, environment, topic, dropped) = try request.withBody { bytes throws(BrokerError) in
             let body = try RoomBody(bytes)
             let caller = try Self.caller(room, body, bytes)
             guard let token = try body.token(bytes) else { throw .missingField("token") }
-            return (caller, token, try body.environment(bytes), body.dropped)
+            return (caller, token, try body.environment(bytes), try body.topic(bytes), body.dropped)
         }
-        let (ref, expires) = try await broker.replaceToken(caller, token: token, environment: environment)
+        let (ref, expires) = try await broker.replaceToken(caller, token: token, environment: environment, topic: topic)
         return .json(200) { json in
             json.add("ref", plain: ref.hex.span)
             json.add("expiresAt", timeMs: expires)

@@ -115,6 +115,15 @@ struct RoomBody {
         }
     }
 
+    /// A bundle id; whether it is one that is served is the broker's to say.
+    func topic(_ body: Span<UInt8>) throws(BrokerError) -> String? {
+        guard let text = try optional("bundleId", body, "a string") else { return nil }
+        guard (1...255).contains(text.count), text.allSatisfy({ (0x21...0x7e).contains($0) }) else {
+            throw .outOfRange("bundleId", allowed: "a bundle id, 1 to 255 visible ASCII characters")
+        }
+        return String(decoding: text, as: UTF8.self)
+    }
+
     func environment(_ body: Span<UInt8>) throws(BrokerError) -> PushEnvironment? {
         guard let text = try optional("environment", body, "a string") else { return nil }
         switch String(decoding: text, as: UTF8.self) {

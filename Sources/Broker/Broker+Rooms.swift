@@ -17,7 +17,8 @@ extension Broker {
         let index = keys.roomIndex(room).bytes
         let codes = try codeIndexes(request.joinid, now: now)
         let token = try seal(
-            request.token, room: room, index: index, slot: 1, expires: expires, environment: request.environment, now: now)
+            request.token, room: room, index: index, slot: 1, expires: expires, environment: request.environment,
+            topic: request.topic, now: now)
 
         let creator = SideRecord(
             generation: generation,
@@ -152,7 +153,7 @@ extension Broker {
         let generation = keys.currentGeneration
         let token = try seal(
             request.token, room: room, index: record.room, slot: 2, expires: record.expires, environment: request.environment,
-            now: now)
+            topic: request.topic, now: now)
         let joiner = SideRecord(
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
@@ -192,13 +193,13 @@ extension Broker {
 
     /// Puts a new token in the caller's place.
     public func replaceToken(
-        _ caller: Caller, token: Secret, environment: PushEnvironment?
+        _ caller: Caller, token: Secret, environment: PushEnvironment?, topic: String? = nil
     ) async throws(BrokerError) -> (ref: Ref, expires: UInt64) {
         let (record, slot) = try await authorize(caller)
         guard
             let sealed = try seal(
                 token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
-                now: time.now),
+                topic: topic, now: time.now),
             let ref = Ref(bytes: sealed.ref.span),
             try await stored({ () throws(StoreError) in
                 try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed)
@@ -278,20 +279,22 @@ extension Broker {
     }
 
     private func seal(
-        _ token: Secret?, room: RoomID, index: [UInt8], slot: UInt8, expires: UInt64, environment: PushEnvironment?, now: UInt64
+        _ token: Secret?, room: RoomID, index: [UInt8], slot: UInt8, expires: UInt64, environment: PushEnvironment?,
+        topic: String?,
+        now: UInt64
     ) throws(BrokerError) -> TokenRecord? {
         guard let token else { return nil }
+        guard let (topic, environment) = settings.destination(topic: topic, environment: environment) else { throw .appNotServed }
         let ref = Ref.random()
-        let environment = environment ?? settings.environment
         let context = TokenContext(
             generation: keys.currentGeneration, kind: .alert, environment: environment, slot: slot, expiryMs: expires,
-            ref: ref, topic: settings.topic)
+            ref: ref, topic: topic)
         let sealed = try secret { () throws(SealingError) in
             try keys.sealToken(token, sealedAtMs: now, context: context, room: room)
         }
         return TokenRecord(
             ref: ref.bytes, room: index, slot: slot, kind: context.kind.rawValue,
-            environment: environment.rawValue, generation: context.generation, expires: expires, topic: settings.topic,
+            environment: environment.rawValue, generation: context.generation, expires: expires, topic: topic,
             sealed: sealed)
     }
 

@@ -12,13 +12,28 @@ public import Storage
 public actor Broker: LoopActor {
     /// What differs between brokers.
     public struct Settings: Sendable {
-        /// The app's bundle id: APNs' topic.
+        /// The bundle id, APNs' topic, of the app that is meant where nobody names another.
         public var topic: String
+        /// Likewise.
         public var environment: PushEnvironment
+        /// Whether pushes can be sent to an app there at all.
+        public var serves: @Sendable (_ topic: String, _ environment: PushEnvironment) -> Bool
 
-        public init(topic: String, environment: PushEnvironment) {
+        public init(
+            topic: String, environment: PushEnvironment,
+            serves: @escaping @Sendable (_ topic: String, _ environment: PushEnvironment) -> Bool
+        ) {
             self.topic = topic
             self.environment = environment
+            self.serves = serves
+        }
+
+        /// Where a token is for; nil where nothing could be sent to it. An app that is served in one environment only need not be told which.
+        func destination(topic: String?, environment: PushEnvironment?) -> (topic: String, environment: PushEnvironment)? {
+            let topic = topic ?? self.topic
+            if let environment { return serves(topic, environment) ? (topic, environment) : nil }
+            let served = PushEnvironment.allCases.filter { serves(topic, $0) }
+            return served.contains(self.environment) ? (topic, self.environment) : served.first.map { (topic, $0) }
         }
     }
 

@@ -9,6 +9,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     case wrongType(String, expected: String)
     case outOfRange(String, allowed: String)
     case invalidToken(String)
+    case appNotServed
     case noCapability
     case malformedCapability
     case notAMember
@@ -30,7 +31,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     /// The HTTP status (RFC 9110).
     public var status: Int {
         switch self {
-        case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken: 400
+        case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed: 400
         case .noCapability, .malformedCapability: 401
         case .notAMember, .memberRequired: 403
         case .roomNotFound, .notFound: 404
@@ -51,6 +52,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .wrongType: "wrong_type"
         case .outOfRange: "out_of_range"
         case .invalidToken: "invalid_token"
+        case .appNotServed: "app_not_served"
         case .noCapability: "no_capability"
         case .malformedCapability: "malformed_capability"
         case .notAMember: "not_a_member"
@@ -93,6 +95,8 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .wrongType(let field, let expected): "The field \(field) has the wrong type. Send \(expected)."
         case .outOfRange(let field, let allowed): "The field \(field) is out of range. Send \(allowed)."
         case .invalidToken(let field): "The field \(field) is no push token. Send 1 to 100 bytes in hexadecimal."
+        case .appNotServed:
+            "This broker has no key for that app in that environment. Send a bundleId and an environment that its operator names, or neither."
         case .noCapability: "The room id is missing. Send it as Authorization: Bearer."
         case .malformedCapability: "The bearer is no room id. Send the 43 characters that create or accept gave."
         case .notAMember: "This client is no member of the room, or its member secret is not this side's."

@@ -11,9 +11,12 @@ public struct CreateRoom: Sendable {
     public var token: Secret?
     /// Nil: the configured one.
     public var environment: PushEnvironment?
+    /// The app that the token is for, by its bundle id. Nil: the configured one.
+    public var topic: String?
 
     public init(
-        joinid: [UInt8], lifeSeconds: Int, codeLifeSeconds: Int, client: [UInt8], token: Secret?, environment: PushEnvironment?
+        joinid: [UInt8], lifeSeconds: Int, codeLifeSeconds: Int, client: [UInt8], token: Secret?,
+        environment: PushEnvironment?, topic: String? = nil
     ) {
         self.joinid = joinid
         self.lifeSeconds = lifeSeconds
@@ -21,6 +24,7 @@ public struct CreateRoom: Sendable {
         self.client = client
         self.token = token
         self.environment = environment
+        self.topic = topic
     }
 }
 
@@ -30,12 +34,14 @@ public struct AcceptRoom: Sendable {
     public var client: [UInt8]
     public var token: Secret?
     public var environment: PushEnvironment?
+    public var topic: String?
 
-    public init(joinid: [UInt8], client: [UInt8], token: Secret?, environment: PushEnvironment?) {
+    public init(joinid: [UInt8], client: [UInt8], token: Secret?, environment: PushEnvironment?, topic: String? = nil) {
         self.joinid = joinid
         self.client = client
         self.token = token
         self.environment = environment
+        self.topic = topic
     }
 }
 

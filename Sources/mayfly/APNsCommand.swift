@@ -36,7 +36,7 @@ enum APNsCommand {
     private static func jwt(_ configuration: Configuration) throws {
         var token = try ProviderToken(
             keyID: try configuration.required(.apnsKeyID), teamID: try configuration.required(.apnsTeamID),
-            key: try APNsSettings.signingKey(configuration))
+            key: try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)))
         Terminal.out(try token.current(nowMs: Clock.wallMs).jwt)
     }
 
@@ -47,7 +47,7 @@ enum APNsCommand {
         defer { wipe(&text) }
         var key: ES256.PublicKey?
         if configuration[.apnsKeyPath] != nil {
-            let pem = try APNsSettings.signingKey(configuration).publicKeyPEM()
+            let pem = try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)).publicKeyPEM()
             key = try ES256.PublicKey(pem: pem.span)
         }
         if text.starts(with: Array("bearer ".utf8)) { text.removeFirst(7) }
@@ -74,7 +74,7 @@ enum APNsCommand {
                mayfly apns find APNS-ID [--json]
                mayfly apns token
                mayfly apns jwt [--verify]
-          check    whether Apple takes key, team and topic, in both environments: with a background push to a token that is nobody's
+          check    whether Apple takes each app's key and topic, in each of its environments: with a background push to nobody's token
           send     a policy's template, to the one token on standard input; nothing of it is recorded. TEMPLATE: peer_waiting
           explain  what a reason means, whose fault it is, what Mayfly does and what you can do
           find     what became of a push, by its apns-id: for about ten minutes, until the key is gone by which it is found

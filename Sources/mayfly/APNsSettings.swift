@@ -6,7 +6,8 @@ import TLS
 /// Who pushes to which apps, and where: what `serve` and the `apns` commands have in common.
 struct APNsSettings {
     static let keys: [Key] = [
-        .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps, .apnsEnvironment,
+        .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps,
+        .apnsEnvironment,
         .apnsProduction, .apnsEndpoint, .apnsCA,
     ]
 
@@ -17,7 +18,7 @@ struct APNsSettings {
         let teamID: String
     }
 
-    enum Credential {
+    enum Identity {
         case key(TeamKey)
         case certificate(ClientCertificate)
     }
@@ -26,11 +27,13 @@ struct APNsSettings {
     struct App {
         let topic: String
         let environments: Set<Push.Environment>
-        let credential: Credential
+        let identity: Identity
     }
 
     /// At least one. The first is meant where nobody names another.
     let apps: [App]
+    /// Each of them says in which environments it is to be pushed to.
+    let isList: Bool
     let environment: PushEnvironment
     let endpoint: Endpoint?
     let trust: TLSContext.Trust
@@ -40,6 +43,7 @@ struct APNsSettings {
     init(_ configuration: Configuration) throws {
         environment = try Self.environment(configuration)
         apps = try Self.apps(configuration)
+        isList = configuration[.apnsApps] != nil
         endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
         if let path = configuration[.apnsCA] {
             do {
@@ -66,13 +70,13 @@ struct APNsSettings {
             let key = try TeamKey(
                 key: signingKey(try configuration.required(.apnsKeyPath)), keyID: try configuration.required(.apnsKeyID),
                 teamID: try configuration.required(.apnsTeamID))
-            return [App(topic: topic, environments: environments, credential: .key(key))]
+            return [App(topic: topic, environments: environments, identity: .key(key))]
         }
         if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
             throw UsageError("--apns-certificate takes the place of a key: leave out --\(other.rawValue) (\(other.environment))")
         }
         let certificate = try certificate(path, passphrase: configuration[.apnsCertificatePassphrase])
-        return [App(topic: topic, environments: environments, credential: .certificate(certificate))]
+        return [App(topic: topic, environments: environments, identity: .certificate(certificate))]
     }
 
     /// Apple's .p8 key.
@@ -98,7 +102,8 @@ struct APNsSettings {
             defer { wipe(&secret) }
             if secret.last == UInt8(ascii: "\n") { secret.removeLast() }
             let isPEM = bytes.starts(with: Array("-----BEGIN".utf8)) || path.hasSuffix(".pem")
-            let certificate = try isPEM
+            let certificate =
+                try isPEM
                 ? ClientCertificate(pem: bytes.span, key: bytes.span, passphrase: secret.span)
                 : ClientCertificate(pkcs12: bytes.span, passphrase: secret.span)
             try certificate.check(nowS: Clock.wallMs / 1_000)
@@ -117,19 +122,30 @@ struct APNsSettings {
 
     // MARK: The courier's
 
-    /// The courier's accounts: apps that one key is for share one, and so its connections.
+    /// The courier's accounts. Apps that one key is for, in the same environments, share one, and so its connections.
     func accounts(_ marks: ProviderTokenMark) async throws -> [Account] {
-        var accounts: [Account] = []
-        do {
-            for app in apps {
-                switch app.credential {
-                case .key(let key):
-                    accounts.append(try Account(.token(try await marks.token(key)), topics: [app.topic], environments: app.environments))
-                case .certificate(let certificate):
-                    accounts.append(try Account(.certificate(certificate), topics: [app.topic], environments: app.environments))
-                }
+        var groups: [(name: String, identity: APNsSettings.Identity, environments: Set<Push.Environment>, topics: Set<String>)] =
+            []
+        for app in apps {
+            let name =
+                if case .key(let key) = app.identity { key.teamID + "." + key.keyID } else { "certificate of " + app.topic }
+            if let index = groups.firstIndex(where: { $0.name == name && $0.environments == app.environments }) {
+                groups[index].topics.insert(app.topic)
+            } else {
+                groups.append((name, app.identity, app.environments, [app.topic]))
             }
-        } catch let error as CourierError { throw CheckFailed("mayfly: \(error)") }
+        }
+        var accounts: [Account] = []
+        for group in groups {
+            do throws(CourierError) {
+                let credential: Credential =
+                    switch group.identity {
+                    case .key(let key): .token(try await marks.token(key))
+                    case .certificate(let certificate): .certificate(certificate)
+                    }
+                accounts.append(try Account(credential, topics: group.topics, environments: group.environments))
+            } catch { throw CheckFailed("mayfly: \(error)") }
+        }
         return accounts
     }
 

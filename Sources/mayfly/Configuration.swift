@@ -23,6 +23,9 @@ enum Key: String, CaseIterable {
     case apnsKeyID = "apns-key-id"
     case apnsTeamID = "apns-team-id"
     case apnsBundleID = "apns-bundle-id"
+    case apnsCertificate = "apns-certificate"
+    case apnsCertificatePassphrase = "apns-certificate-passphrase"
+    case apnsApps = "apns-apps"
     case apnsEnvironment = "apns-environment"
     case apnsProduction = "apns-production"
     case apnsEndpoint = "apns-endpoint"
@@ -87,6 +90,11 @@ enum Key: String, CaseIterable {
         case .apnsKeyID: "The key's id: 10 characters."
         case .apnsTeamID: "The team's id: 10 characters."
         case .apnsBundleID: "The app's bundle id: the topic of its pushes."
+        case .apnsCertificate:
+            "A client certificate in place of a key: a .p12 file, or PEM with its private key. Apple takes no VoIP, Live Activity or location pushes by one."
+        case .apnsCertificatePassphrase: "File whose first line is that file's passphrase."
+        case .apnsApps:
+            "For several apps: a file with one a line, BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]. The first is meant where an app does not say its topic."
         case .apnsEnvironment:
             "production, sandbox or development: what a token is for when the app does not say. Default: production."
         case .apnsProduction: "true or false: the same, as other servers spell it. APNS_ENVIRONMENT wins."

@@ -21,7 +21,10 @@ actor ProviderTokenMark {
     /// What a broker on this state folder has noted, if there is one. A command that pushes takes the same births, and so uses the same tokens.
     init(reading state: StateFolder) {
         store = nil
-        guard File.exists(state.database), let snapshot = try? StoreSnapshot(path: state.database) else { return births = [:] }
+        guard File.exists(state.database), let snapshot = try? StoreSnapshot(path: state.database) else {
+            births = [:]
+            return
+        }
         births = ((try? snapshot.mark(Self.name)) ?? nil).map { Self.decode($0) } ?? [:]
     }
 

@@ -3,12 +3,12 @@ import Linux
 
 /// `mayfly serve`.
 enum ServeCommand {
-    static let keys: [Key] = [
-        .state, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA,
-        .trustedProxies, .origin,
-        .node, .resolution, .policy, .witnessPolicy, .witnessFailure,
-        .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsEnvironment, .apnsProduction, .apnsEndpoint, .apnsCA,
-    ]
+    static let keys: [Key] =
+        [
+            .state, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA,
+            .trustedProxies, .origin,
+            .node, .resolution, .policy, .witnessPolicy, .witnessFailure,
+        ] + APNsSettings.keys
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {

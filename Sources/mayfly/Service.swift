@@ -122,11 +122,19 @@ final class Service: Sendable {
         let folder = LedgerFolder(settings.state.ledger)
         let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
         let keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)
-        let courier = try Courier(loop: courierLoop, try await ProviderTokenMark.configuration(settings, store, metrics))
+        let accounts = Accounts(try await settings.apns.accounts(try await ProviderTokenMark(store)))
+        try settings.checkTemplates(accounts)
+        let courier = try Courier(
+            loop: courierLoop,
+            settings.apns.courier(accounts.all) { alarm in
+                metrics.add(.alarms)
+                Terminal.log("courier: \(alarm)")
+            })
         let broker = Broker(
             loop: main, store: store, keys: keys, time: time, policy: settings.policy, courier: courier, sweeper: sweeper,
-            settings: Broker.Settings(topic: settings.apns.topic, environment: settings.apns.environment), metrics: metrics,
-            log: log)
+            settings: Broker.Settings(topic: settings.apns.topic, environment: settings.apns.environment) { topic, environment in
+                accounts.account(for: topic, environment == .sandbox ? .sandbox : .production, .alert) != nil
+            }, metrics: metrics, log: log)
         let sequencer = Sequencer(
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),

@@ -78,6 +78,19 @@ struct ServiceSettings {
         apns = try APNsSettings(configuration)
     }
 
+    /// Refuses a policy with pushes of a kind that Apple takes from none of the accounts.
+    func checkTemplates(_ accounts: Accounts) throws {
+        for template in policy.templates.values {
+            guard let kind = Push.Kind(rawValue: template.pushType.rawValue), !accounts.all.contains(where: { $0.takes(kind) })
+            else {
+                continue
+            }
+            throw CheckFailed(
+                "mayfly: the policy \(policy.name) has the push \(template.name) of type \(kind.rawValue), which Apple takes by a token signing key "
+                    + "only, and there are only certificates: give a key, or another policy")
+        }
+    }
+
     private static func checkCleartext(_ address: SocketAddress, allowed: String?) throws {
         guard !address.isLoopback, address.host != allowed else { return }
         throw UsageError(

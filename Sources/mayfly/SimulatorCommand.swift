@@ -30,7 +30,7 @@ enum SimulatorCommand {
             throw UsageError("--control must be on loopback: it has no authentication and shows tokens")
         }
         let certificate = try pem(try configuration.required(.apnsSimulatorCertificate))
-        let publicKey = try APNsSettings.signingKey(configuration).publicKeyPEM()
+        let publicKey = try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)).publicKeyPEM()
         let settings = APNsSimulator.Configuration(
             listen: try configuration.address(.apnsSimulatorListen, default: "127.0.0.1:8789"), control: control,
             certificateChain: certificate, privateKey: certificate, keyID: try configuration.required(.apnsKeyID),

@@ -9,32 +9,34 @@ import Sodium
 /// One push from the command line, past broker and log: `apns check` and `apns send`.
 struct TrialPush {
     private let settings: APNsSettings
-    private let issuedAtS: UInt64?
+    private let accounts: Accounts
 
-    init(_ configuration: Configuration) throws {
+    init(_ configuration: Configuration) async throws {
         settings = try APNsSettings(configuration)
-        issuedAtS = ProviderTokenMark.read(configuration.state)
+        accounts = Accounts(try await settings.accounts(ProviderTokenMark(reading: configuration.state)))
     }
 
     // MARK: check
 
     /// A background push to a token of zeros: Apple looks at the provider first, and then finds that the token is nobody's.
     func check() async throws {
-        var good = true
-        for environment in settings.endpoint == nil ? Push.Environment.allCases : [configured] {
-            let token = try Secret(count: 32) { _ in }
-            let outcome = try await deliver(
-                token, environment, topic: settings.topic, kind: .background, priority: 5, expirationS: 0,
-                payload: Array(#"{"aps":{"content-available":1}}"#.utf8)
-            ).outcome
-            let isGood = Self.isTaken(outcome)
-            if environment == configured { good = isGood }
-            Terminal.out(
-                "\(environment): \(isGood ? "good" : "bad")\(environment == configured ? "" : " (not the configured environment)")"
-            )
-            Terminal.out(Self.verdict(outcome))
+        var bad = 0
+        for app in settings.apps {
+            for environment in Push.Environment.allCases where app.environments.contains(environment) {
+                // Somewhere else than Apple there is one environment only.
+                if settings.endpoint != nil, environment != configured, app.environments.contains(configured) { continue }
+                let outcome = try await deliver(
+                    try Secret(count: 32) { _ in }, environment, topic: app.topic, kind: .background, priority: 5, expirationS: 0,
+                    payload: Array(#"{"aps":{"content-available":1}}"#.utf8)
+                ).outcome
+                let isGood = Self.isTaken(outcome)
+                // One key without a list may be for one environment alone.
+                if !isGood, settings.isList || environment == configured { bad += 1 }
+                Terminal.out("\(app.topic), \(environment): \(isGood ? "good" : "bad")")
+                Terminal.out(Self.verdict(outcome))
+            }
         }
-        guard good else { throw CheckFailed("Apple does not take pushes of this provider") }
+        guard bad == 0 else { throw CheckFailed("Apple does not take pushes of this provider everywhere it is to send") }
     }
 
     private static func isTaken(_ outcome: Outcome) -> Bool {
@@ -117,8 +119,7 @@ struct TrialPush {
     ) async throws -> (apnsID: String, outcome: Outcome) {
         let loop = try EventLoop(name: "courier")
         try loop.start()
-        let courier = try Courier(
-            loop: loop, try settings.courier(issuedAtS: issuedAtS) { Terminal.error("\($0)") })
+        let courier = try Courier(loop: loop, settings.courier(accounts.all) { Terminal.error("\($0)") })
         let now = Clock.wallMs
         let apnsID = Self.uuid()
         let outcome = await courier.send(

@@ -51,7 +51,9 @@ struct BrokerFixture {
         broker = Broker(
             loop: loop, store: store, keys: keys, time: time, policy: policy,
             courier: try courier?(loop) ?? Courier(loop: loop, configuration),
-            sweeper: sweeper, settings: Broker.Settings(topic: "com.example.app", environment: .production), metrics: metrics,
+            sweeper: sweeper,
+            settings: Broker.Settings(topic: "com.example.app", environment: .production) { topic, _ in topic == "com.example.app"
+            }, metrics: metrics,
             log: { _ in })
     }
 

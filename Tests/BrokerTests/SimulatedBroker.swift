@@ -155,7 +155,8 @@ actor SimulatedBroker: LoopActor {
         let courier = ScriptedCourier(loop: loop, script: script)
         let broker = Broker(
             loop: loop, store: store, keys: keys, time: time, policy: policy, courier: courier, sweeper: sweeper,
-            settings: Broker.Settings(topic: "com.example.app", environment: .production), metrics: metrics, log: log)
+            settings: Broker.Settings(topic: "com.example.app", environment: .production) { topic, _ in topic == "com.example.app"
+            }, metrics: metrics, log: log)
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
             refusals: { await broker.takeRefusals() })

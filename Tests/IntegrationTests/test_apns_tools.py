@@ -43,7 +43,7 @@ def faults(world):
 def test_check_of_good_settings(world):
     world.simulator.forget()
     ran = apns(world, "check")
-    assert ran.returncode == 0 and ran.stdout.startswith("production: good\n"), ran
+    assert ran.returncode == 0 and ran.stdout.startswith("com.example.app, production: good\n"), ran
     [push] = world.simulator.pushes()
     assert push["token"] == "00" * 32 and push["payload"] == {"aps": {"content-available": 1}}
     assert push["headers"]["apns-push-type"] == "background" and push["headers"]["apns-priority"] == "5"
@@ -53,7 +53,7 @@ def test_check_of_good_settings(world):
 def test_check_says_good_where_only_the_token_is_bad(world, faults):
     faults(reason="BadDeviceToken")
     ran = apns(world, "check", APNS_ENVIRONMENT="sandbox")
-    assert ran.returncode == 0 and ran.stdout.startswith("sandbox: good\n") and "BadDeviceToken" in ran.stdout
+    assert ran.returncode == 0 and ran.stdout.startswith("com.example.app, sandbox: good\n") and "BadDeviceToken" in ran.stdout
 
 
 @pytest.mark.parametrize("settings, reason", [

@@ -1,0 +1,80 @@
+import Courier
+import Linux
+
+/// The file that `--apns-apps` names: one app a line, the first being meant where nobody names another.
+///
+/// ```
+/// # bundle id           environments         by
+/// org.example.app       production,sandbox   key AuthKey_ABC123DEFG.p8 ABC123DEFG DEF123GHIJ
+/// org.example.other     production           certificate other.p12 passphrase.txt
+/// ```
+/// Files are named from the list's folder. A certificate's passphrase file may be left out.
+enum AppList {
+    static func read(_ path: String) throws -> [APNsSettings.App] {
+        let text: [UInt8]
+        do {
+            text = try File.read(path, limit: 1_048_576)
+        } catch { throw CheckFailed("mayfly: the list of apps \(path) can't be read: \(error)") }
+        guard let text = String(validating: text, as: UTF8.self) else { throw CheckFailed("mayfly: \(path) is no UTF-8 text") }
+        var apps: [APNsSettings.App] = []
+        var keys: [String: APNsSettings.TeamKey] = [:]
+        for (number, line) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
+            let words = line.split(whereSeparator: { $0 == " " || $0 == "\t" || $0 == "\r\n" || $0 == "\r" }).map(String.init)
+            guard let first = words.first, !first.hasPrefix("#") else { continue }
+            do {
+                apps.append(try app(words, folder: File.folder(of: path), &keys))
+                try refuseTwice(apps)
+            } catch let error as UsageError {
+                throw CheckFailed("mayfly: \(path), line \(number + 1): \(error)")
+            }
+        }
+        guard !apps.isEmpty else {
+            throw CheckFailed("mayfly: \(path) names no app: a line is BUNDLE-ID ENVIRONMENTS key|certificate FILE …")
+        }
+        return apps
+    }
+
+    private static func app(
+        _ words: [String], folder: String, _ keys: inout [String: APNsSettings.TeamKey]
+    ) throws -> APNsSettings.App {
+        guard words.count >= 4 else {
+            throw UsageError("a line is BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]")
+        }
+        let path = words[3].hasPrefix("/") ? words[3] : folder + "/" + words[3]
+        let identity: APNsSettings.Identity
+        switch (words[2], words.count) {
+        case ("key", 6):
+            // One key for several apps is one provider to Apple, and signs one token.
+            let name = words[5] + "." + words[4]
+            let key =
+                try keys[name] ?? APNsSettings.TeamKey(key: APNsSettings.signingKey(path), keyID: words[4], teamID: words[5])
+            keys[name] = key
+            identity = .key(key)
+        case ("certificate", 4), ("certificate", 5):
+            let passphrase = words.dropFirst(4).first.map { $0.hasPrefix("/") ? $0 : folder + "/" + $0 }
+            identity = .certificate(try APNsSettings.certificate(path, passphrase: passphrase))
+        default: throw UsageError("after the environments comes key FILE KEY-ID TEAM-ID, or certificate FILE [PASSPHRASE-FILE]")
+        }
+        return APNsSettings.App(topic: words[0], environments: try environments(words[1]), identity: identity)
+    }
+
+    private static func environments(_ text: String) throws -> Set<Push.Environment> {
+        let names = text.split(separator: ",", omittingEmptySubsequences: false)
+        return try Set(
+            names.map { name in
+                switch name {
+                case "production": .production
+                case "sandbox", "development": .sandbox
+                default: throw UsageError("environments are production, sandbox, or both with a comma between")
+                }
+            })
+    }
+
+    /// One app and environment by two ways would leave to chance which one is used.
+    private static func refuseTwice(_ apps: [APNsSettings.App]) throws {
+        guard let last = apps.last else { return }
+        for other in apps.dropLast() where other.topic == last.topic && !other.environments.isDisjoint(with: last.environments) {
+            throw UsageError("this app and environment have a line already")
+        }
+    }
+}

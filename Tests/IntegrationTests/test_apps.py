@@ -1,0 +1,169 @@
+"""A broker that pushes to several apps, by keys and certificates: what a registration may name, and what a start refuses."""
+
+import pytest
+
+import ledger
+from certificates import Authority, openssl
+from mayfly import new_client, new_code, new_token
+from processes import BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, Broker, eventually
+from test_startup_errors import start_fails
+from world import World
+
+ALONE = {name: None for name in ("apns_key_path", "apns_key_id", "apns_team_id", "apns_bundle_id")}
+KEY = f"key keys/apns.p8 {KEY_ID} {TEAM_ID}"
+
+
+def write(state, *lines):
+    path = state.folder.parent / f"{state.folder.name}.apps"
+    path.write_text("".join(line.replace(" keys/", f" {state.folder}/keys/") + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def listed(state, processes):
+    """A broker with such a list."""
+    def make(*lines, **more):
+        broker = Broker(state, apns_apps=write(state, *lines), **ALONE | more)
+        processes.append(broker)
+        return broker
+    return make
+
+
+# Registrations
+
+
+@pytest.fixture(scope="module")
+def several():
+    """The simulator knows the first app alone."""
+    with World(apns=True) as world:
+        world.broker.stop()
+        apps = write(
+            world.state, "# the apps", "", f"{BUNDLE_ID} production,sandbox {KEY}", f"org.example.other\tsandbox\t{KEY}  ",
+            f"org.example.third production {KEY}")
+        world.broker.options |= {name.replace("_", "-"): value for name, value in ALONE.items()} | {"apns-apps": apps}
+        world.broker.start()
+        yield world
+
+
+def test_pushes_go_to_the_app_that_was_named(several):
+    client = several.client()
+    code = new_code()
+    room = client.create(code, new_client(), token := new_token()).expect(201).json
+    client.accept(code, (joiner := new_client()), new_token(), bundleId="org.example.other").expect(200).json
+    # The creator's app is the simulator's: its push arrives.
+    assert client.presence(room["roomid"], joiner).expect(202).json["delivery"] == "queued"
+    [push] = eventually(lambda: several.simulator.pushes(token), what="the push")
+    assert push["headers"]["apns-topic"] == BUNDLE_ID
+
+
+def test_another_apps_topic_reaches_apple(several):
+    client = several.client()
+    code = new_code()
+    room = client.create(code, new_client(), new_token(), bundleId="org.example.third").expect(201).json
+    client.accept(code, (joiner := new_client())).expect(200)
+    assert client.presence(room["roomid"], joiner).expect(202).json["delivery"] == "queued"
+    [failed] = eventually(lambda: ledger.read(several.state).outcomes(room["ref"]), 8, what="the outcome")
+    assert (failed["op"], failed["reason"], failed["status"]) == ("push.failed", "TopicDisallowed", 400)
+    assert client.status(room["roomid"]).expect(200).json["creatorHasToken"]
+
+
+@pytest.mark.parametrize("more, code", [
+    ({"bundleId": "org.example.fourth"}, 400), ({"bundleId": "org.example.other", "environment": "production"}, 400),
+    ({"bundleId": "org.example.other", "environment": "development"}, 201), ({"bundleId": "org.example.other"}, 201),
+    ({"bundleId": BUNDLE_ID, "environment": "sandbox"}, 201), ({"bundleId": None}, 201), ({"bundleId": BUNDLE_ID.upper()}, 400),
+    ({"bundleId": BUNDLE_ID + ".voip"}, 400)])
+def test_what_can_not_be_sent_is_not_sealed(several, more, code):
+    client = several.client()
+    answer = client.create(token=new_token(), **more)
+    assert answer.status == code
+    if code == 400:
+        assert answer.code == "app_not_served"
+    room = client.create(join := new_code(), (creator := new_client())).expect(201).json
+    # Without a token nobody is asked about apps.
+    client.create(**more).expect(201)
+    for call in (lambda: client.put_token(room["roomid"], creator, new_token(), **more),
+                 lambda: client.accept(join, new_client(), new_token(), **more)):
+        assert call().status == (400 if code == 400 else 200)
+
+
+@pytest.mark.parametrize("value, code", [
+    ("", "out_of_range"), ("a" * 256, "out_of_range"), ("org example", "out_of_range"), ("örg.example", "out_of_range"), (7, "wrong_type"),
+    (["org.example.app"], "wrong_type"), ({}, "wrong_type")])
+def test_malformed_bundle_ids(several, value, code):
+    several.client().create(token=new_token(), bundleId=value).expect(400, code, "bundleId")
+
+
+# Starts
+
+
+@pytest.mark.parametrize("lines, said", [
+    ([], "names no app"), (["# nothing"], "names no app"), ([BUNDLE_ID], "line 1"), ([f"{BUNDLE_ID} production"], "line 1"),
+    ([f"{BUNDLE_ID} everywhere {KEY}"], "line 1: environments are"), ([f"{BUNDLE_ID} production, {KEY}"], "line 1: environments are"),
+    (["", f"{BUNDLE_ID} sandbox password x y z"], "line 2"), ([f"{BUNDLE_ID} sandbox key keys/apns.p8 {KEY_ID}"], "line 1"),
+    ([f"{BUNDLE_ID} production {KEY}", f"{BUNDLE_ID} sandbox,production {KEY}"], "line 2: this app and environment have a line already"),
+    ([f"{BUNDLE_ID} production key nowhere.p8 {KEY_ID} {TEAM_ID}"], "can't be read"),
+    ([f"{BUNDLE_ID} production key keys/simulator-ca.pem {KEY_ID} {TEAM_ID}"], "is no APNs key"),
+    ([f"{BUNDLE_ID} production key keys/apns.p8 K!Y {TEAM_ID}"], "key id"), ([f"{BUNDLE_ID} production certificate keys/apns.p8"], "apns.p8")])
+def test_bad_lists(listed, lines, said):
+    start_fails(listed(*lines), said)
+
+
+def test_a_list_and_flags_for_one_app(state, processes):
+    broker = Broker(state, apns_apps=write(state, f"{BUNDLE_ID} production {KEY}"))
+    processes.append(broker)
+    start_fails(broker, "leave out --apns-key-path", status=2)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"), "apple")
+
+
+def issued(authority, name, subject):
+    """(PEM with its key, .p12 with the passphrase `secret`) of a certificate for this subject."""
+    folder = authority.folder
+    path, key, request, both, p12 = (folder / f"{name}.{end}" for end in ("crt", "key", "csr", "pem", "p12"))
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj", subject)
+    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", 30, "-out", path)
+    both.write_bytes(path.read_bytes() + key.read_bytes())
+    both.chmod(0o600)
+    openssl("pkcs12", "-export", "-in", path, "-inkey", key, "-out", p12, "-passout", "pass:secret")
+    p12.chmod(0o600)
+    return both, p12
+
+
+def test_certificates_that_a_start_refuses(authority, listed, tmp_path):
+    pem, p12 = issued(authority, "app", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
+    other, _ = issued(authority, "other", "/UID=org.example.other/CN=Apple Push Services")
+    (tmp_path / "wrong").write_text("nonsense\n")
+    (tmp_path / "right").write_text("secret\n")
+    for line, said in ((f"certificate {p12}", "passphrase"), (f"certificate {p12} {tmp_path}/wrong", "passphrase"),
+                       (f"certificate {other}", "org.example.other"), (f"certificate {authority.path}", "key"),
+                       (f"certificate {tmp_path}/none", "can't be read")):
+        start_fails(listed(f"{BUNDLE_ID} production {line}"), said)
+    for line in (f"certificate {p12} {tmp_path}/right", f"certificate {pem}"):
+        broker = listed(f"{BUNDLE_ID} production {line}")
+        broker.start()
+        broker.stop()
+
+
+def test_a_policy_that_needs_a_key(authority, listed, tmp_path):
+    pem, _ = issued(authority, "calls", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
+    policy = tmp_path / "policy.json"
+    policy.write_text((REPOSITORY / "policies/rooms.json").read_text().replace(
+        '"templates": {', '"templates": {"ring": {"pushType": "voip", "priority": 10, "ttlSeconds": 30, "handleKey": "id"},'))
+    start_fails(listed(f"{BUNDLE_ID} production certificate {pem}", policy=policy), "voip", "a key")
+    broker = listed(f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}", policy=policy)
+    broker.start()
+    broker.stop()
+
+
+def test_one_certificate_by_flags(authority, state, processes):
+    pem, _ = issued(authority, "flags", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
+    broker = Broker(state, apns_certificate=pem)
+    processes.append(broker)
+    start_fails(broker, "leave out --apns-key-path", status=2)
+    broker = Broker(state, **ALONE | {"apns_bundle_id": BUNDLE_ID, "apns_certificate": pem})
+    processes.append(broker)
+    broker.start()
+    broker.stop()
