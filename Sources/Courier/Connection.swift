@@ -30,6 +30,14 @@ protocol DeliveryOwner: AnyObject {
     func connection(_ connection: Connection, dismissedFor dismissal: Dismissal)
 }
 
+/// An attempt that is under way, and what has come of its answer.
+struct Flight {
+    let attempt: Attempt
+    var status: Int?
+    var retryAfter: String?
+    var body: [UInt8] = []
+}
+
 /// One attempt of one push.
 struct Attempt {
     let startedAt: UInt64
@@ -48,14 +56,6 @@ struct Target {
 final class Connection: EventSource {
     private enum Phase { case connecting, handshaking, settling, ready, ended }
 
-    private struct Flight {
-        let delivery: Delivery
-        let attempt: Attempt
-        var status: Int?
-        var retryAfter: String?
-        var body: [UInt8] = []
-    }
-
     private let loop: EventLoop
     private let timing: Timing
     private let owner: any ConnectionOwner
@@ -67,7 +67,8 @@ final class Connection: EventSource {
     private var interest: Events = [.read, .write]
     private var phase = Phase.connecting
     private var requestHeaders: RequestHeaders
-    private var flights: [Int32: Flight] = [:]
+    /// Under way, by stream; how far each is, it knows itself.
+    private var flights: [Int32: Delivery] = [:]
 
     private let startedAt: UInt64
     private var lastTraffic: UInt64
@@ -86,6 +87,8 @@ final class Connection: EventSource {
     private(set) var isRetired = false
     /// The peer has let a request in, and has refused none for its provider since; without that one stream at a time.
     private(set) var isAuthenticated = false
+    /// By the peer's settings, and by ours.
+    private var allowedStreams = 1
     /// When the last request was sent, or the connection made.
     private(set) var lastUse: UInt64
     /// The provider token it sent last.
@@ -137,7 +140,7 @@ final class Connection: EventSource {
     /// Whether another request may be sent now.
     var hasRoom: Bool {
         guard phase == .ready, !isRetired, outgoing.count - sent < 1 << 20 else { return false }
-        return http2.openStreams < (isAuthenticated ? min(http2.remoteConcurrentStreams, timing.streams) : 1)
+        return http2.openStreams < (isAuthenticated ? allowedStreams : 1)
     }
 
     var isBusy: Bool { !flights.isEmpty }
@@ -149,7 +152,8 @@ final class Connection: EventSource {
             let stream = try requestHeaders.with(delivery.push, attempt.issued) { (headers) throws(HTTP2Error) in
                 try http2.submitRequest(headers, body: body)
             }
-            flights[stream] = Flight(delivery: delivery, attempt: attempt)
+            delivery.flight = Flight(attempt: attempt)
+            flights[stream] = delivery
             lastUse = loop.now
             lastIssued = attempt.issued
             if stream >= timing.lastStream, !isWorn {
@@ -254,6 +258,7 @@ final class Connection: EventSource {
         for event in http2.takeEvents() where phase != .ended {
             switch event {
             case .settings:
+                allowedStreams = min(http2.remoteConcurrentStreams, timing.streams)
                 if phase == .settling {
                     phase = .ready
                     readyAt = loop.now
@@ -261,10 +266,12 @@ final class Connection: EventSource {
                     owner.connectionIsReady(self)
                 }
             case .headers(let stream, let headers):
-                flights[stream]?.status = headers.status
-                flights[stream]?.retryAfter = headers["retry-after"]
-            case .data(let stream, let bytes): flights[stream]?.body += bytes.bytes
-            case .tooLarge(let stream, _): flights[stream]?.body = []
+                guard let delivery = flights[stream] else { break }
+                let status = headers.status
+                delivery.flight?.status = status
+                if status != 200 { delivery.flight?.retryAfter = headers["retry-after"] }
+            case .data(let stream, let bytes): flights[stream]?.flight?.body += bytes.bytes
+            case .tooLarge(let stream, _): flights[stream]?.flight?.body = []
             case .end(let stream): answered(stream)
             case .closed(let stream, let code): closed(stream, code)
             case .goAway(_, let code, let debugData):
@@ -282,8 +289,8 @@ final class Connection: EventSource {
     }
 
     private func answered(_ stream: Int32) {
-        guard let flight = flights.removeValue(forKey: stream) else { return }
-        guard let status = flight.status else { return deliveries.lost(flight.delivery) }
+        guard let delivery = flights.removeValue(forKey: stream), let flight = delivery.flight else { return }
+        guard let status = flight.status else { return deliveries.lost(delivery) }
         let answer = Answer(status: status, body: flight.body, retryAfter: flight.retryAfter)
         (bytesSinceAnswer, refusalsInARow, timeoutsInARow) = (0, 0, 0)
         switch answer.admission {
@@ -293,16 +300,16 @@ final class Connection: EventSource {
         case .turnedAway: isAuthenticated = false
         case .unclear: break
         }
-        deliveries.connection(self, answered: flight.delivery, answer, flight.attempt)
+        deliveries.connection(self, answered: delivery, answer, flight.attempt)
     }
 
     private static let mostInARow = (refusals: 20, timeouts: 3)
 
     private func closed(_ stream: Int32, _ code: HTTP2ErrorCode) {
-        guard let flight = flights.removeValue(forKey: stream) else { return }
+        guard let delivery = flights.removeValue(forKey: stream) else { return }
         switch code {
         case .refusedStream:
-            deliveries.refused(flight.delivery)
+            deliveries.refused(delivery)
             // Those above the last stream of a GOAWAY are no sign of anything.
             guard !isRetired else { return }
             isAuthenticated = false
@@ -311,8 +318,8 @@ final class Connection: EventSource {
         case .enhanceYourCalm:
             isAuthenticated = false
             owner.connectionIsToBeCalm(self)
-            deliveries.lost(flight.delivery)
-        default: deliveries.lost(flight.delivery)
+            deliveries.lost(delivery)
+        default: deliveries.lost(delivery)
         }
     }
 
@@ -373,7 +380,7 @@ final class Connection: EventSource {
             lastTraffic = loop.now
             sent += count
         }
-        outgoing.removeAll(keepingCapacity: outgoing.capacity <= 1 << 16)
+        outgoing.removeAll(keepingCapacity: outgoing.capacity <= 1 << 18)
         sent = 0
         return true
     }
@@ -410,15 +417,16 @@ final class Connection: EventSource {
 
     /// Requests without an answer: the peer may be dead, which a PING tells; the push is tried again, here or elsewhere.
     private func giveUpOverdue(_ now: UInt64) {
-        for (stream, flight) in flights {
-            let waited = now - flight.attempt.startedAt
+        for (stream, delivery) in flights {
+            guard let startedAt = delivery.flight?.attempt.startedAt else { continue }
+            let waited = now - startedAt
             if waited >= timing.lateMs, now - lastRead >= timing.lateMs, pingedAt == nil { ping(now) }
             let late = waited >= timing.requestMs
-            guard late || now >= flight.delivery.deadline else { continue }
+            guard late || now >= delivery.deadline else { continue }
             flights[stream] = nil
             try? http2.reset(stream: stream, .cancel)
             if late { timeoutsInARow += 1 }
-            deliveries.lost(flight.delivery)
+            deliveries.lost(delivery)
             guard phase == .ready else { return }
         }
         // It answers PINGs, or does not open its window: another connection may fare better.
@@ -444,6 +452,6 @@ final class Connection: EventSource {
         let lost = flights.values
         flights = [:]
         owner.connectionEnded(self, cause)
-        for flight in lost { deliveries.lost(flight.delivery) }
+        for delivery in lost { deliveries.lost(delivery) }
     }
 }

@@ -91,19 +91,31 @@ public actor Courier: LoopActor, PushSender {
     }
 
     /// Sends `push`; returns when Apple has answered for good, or when its deadline has passed.
-    public func send(_ push: Push) async -> Outcome {
-        if let fault = push.fault { return .failed(status: 0, reason: fault, verdict: .keep) }
+    public nonisolated func send(_ push: Push) async -> Outcome {
+        // Not the actor's: who waits here is resumed where it was, without a turn on the courier's thread.
+        await withCheckedContinuation { continuation in
+            if loop.isCurrent {
+                assumeIsolated { $0.take(push, continuation) }
+            } else {
+                loop.submit { self.assumeIsolated { $0.take(push, continuation) } }
+            }
+        }
+    }
+
+    private func take(_ push: Push, _ continuation: CheckedContinuation<Outcome, Never>) {
+        if let fault = push.fault {
+            return continuation.resume(returning: .failed(status: 0, reason: fault, verdict: .keep))
+        }
         let now = wallMs()
-        guard push.deadlineMs > now else { return .failed(status: 0, reason: .late, verdict: .keep) }
+        guard push.deadlineMs > now else {
+            return continuation.resume(returning: .failed(status: 0, reason: .late, verdict: .keep))
+        }
         guard let account = accounts.index(push.topic, push.environment, push.kind) else {
             shared.raise(.noAccount(push.environment, topic: push.topic, push.kind))
-            return .failed(status: 0, reason: .topicDisallowed, verdict: .configuration)
+            return continuation.resume(returning: .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
         }
-        let lane = lanes[LaneID(account: account, environment: push.environment).index]
-        return await withCheckedContinuation { continuation in
-            let deadline = loop.now + (push.deadlineMs - now)
-            lane.enqueue(Delivery(push, deadline: deadline, continuation))
-        }
+        let delivery = Delivery(push, deadline: loop.now + (push.deadlineMs - now), continuation)
+        lanes[LaneID(account: account, environment: push.environment).index].enqueue(delivery)
     }
 
     /// Takes nothing more, gives what is under way `withinMs` to be answered, and closes the connections.

@@ -10,6 +10,8 @@ final class Delivery {
     var refusals = 0
     /// How it stands: what is told when the deadline passes.
     var standing: (status: Int, reason: Reason)?
+    /// While it is under way.
+    var flight: Flight?
     private var continuation: CheckedContinuation<Outcome, Never>?
 
     init(_ push: Push, deadline: UInt64, _ continuation: CheckedContinuation<Outcome, Never>) {

@@ -163,8 +163,9 @@ final class Lane: DeliveryOwner {
         pool.answered(by: connection)
         let now = loop.now
         let topic = delivery.push.topic
-        breakers[topic, default: PurgeBreaker()].record(refused: answer.reaction == .purge && answer.status != 200, nowMs: now)
-        let purgesStopped = breakers[topic]!.isOpen(nowMs: now)
+        let isRefusal = answer.status != 200 && answer.reaction == .purge
+        breakers[topic, default: PurgeBreaker()].record(refused: isRefusal, nowMs: now)
+        let purgesStopped = isRefusal && breakers[topic]!.isOpen(nowMs: now)
         let step = answer.step(
             &delivery.history, sealedAtMs: delivery.push.sealedAtMs, sentAtMs: attempt.startedAtWallMs,
             purgesStopped: purgesStopped)

@@ -60,7 +60,7 @@ public struct Push: Sendable {
         if !Self.isLowerCaseUUID(apnsID) { return .badMessageID }
         if !(1...100).contains(token.count) { return .badDeviceToken }
         if topic.isEmpty { return .missingTopic }
-        if topic.utf8.count > 255 || !topic.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) { return .badTopic }
+        if topic.utf8.count > 255 || !Self.isVisible(topic) { return .badTopic }
         if ![1, 5, 10].contains(priority) { return .badPriority }
         if let collapseID {
             let characters = collapseID.utf8
@@ -74,14 +74,23 @@ public struct Push: Sendable {
         return nil
     }
 
+    private static func isVisible(_ text: String) -> Bool {
+        let bytes = text.utf8.span
+        for index in bytes.indices where !(0x21...0x7e).contains(bytes[index]) { return false }
+        return true
+    }
+
     private static func isLowerCaseUUID(_ text: String) -> Bool {
-        guard text.utf8.count == 36 else { return false }
-        return text.utf8.enumerated().allSatisfy { index, byte in
-            switch index {
-            case 8, 13, 18, 23: byte == UInt8(ascii: "-")
-            default:
-                (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte)
+        let bytes = text.utf8.span
+        guard bytes.count == 36 else { return false }
+        for index in 0..<36 {
+            switch (index, bytes[index]) {
+            case (8, let byte), (13, let byte), (18, let byte), (23, let byte):
+                guard byte == UInt8(ascii: "-") else { return false }
+            case (_, UInt8(ascii: "0")...UInt8(ascii: "9")), (_, UInt8(ascii: "a")...UInt8(ascii: "f")): break
+            default: return false
             }
         }
+        return true
     }
 }

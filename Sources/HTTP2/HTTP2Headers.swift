@@ -67,6 +67,7 @@ public struct HTTP2Headers: Sendable {
     /// The response's `:status`; nil where there is none of three digits.
     public var status: Int? {
         guard let range = range(of: ":status"), range.count == 3 else { return nil }
+        let bytes = bytes
         var status = 0
         for byte in bytes[range] {
             guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) else { return nil }
@@ -84,13 +85,26 @@ public struct HTTP2Headers: Sendable {
     }
 
     public mutating func append(_ name: Span<UInt8>, _ value: Span<UInt8>, _ indexing: Indexing = .incremental) {
-        if !isKnownUniquelyReferenced(&storage) { storage = WipedBytes(copying: storage, adding: name.count + value.count) }
-        let start = Int32(storage.bytes.count)
-        storage.append(name)
-        let middle = Int32(storage.bytes.count)
-        storage.append(value)
+        makeUnique(adding: name.count + value.count)
+        note(storage.append(name, value), indexing)
+    }
+
+    /// A value of `prefix` and of `bytes` in lower-case hexadecimal, made in place: no other buffer ever holds it.
+    public mutating func append(
+        _ name: String, _ prefix: Span<UInt8>, hex bytes: Span<UInt8>, _ indexing: Indexing = .incremental
+    ) {
+        makeUnique(adding: name.utf8.count + prefix.count + 2 * bytes.count)
+        note(storage.append(name.utf8.span, prefix, hex: bytes), indexing)
+    }
+
+    private mutating func makeUnique(adding more: Int) {
+        if !isKnownUniquelyReferenced(&storage) { storage = WipedBytes(copying: storage, adding: more) }
+    }
+
+    private mutating func note(_ place: (start: Int, middle: Int, end: Int), _ indexing: Indexing) {
         fields.append(
-            Field(nameStart: start, valueStart: middle, end: Int32(storage.bytes.count), indexing: indexing))
+            Field(
+                nameStart: Int32(place.start), valueStart: Int32(place.middle), end: Int32(place.end), indexing: indexing))
     }
 
     /// Empties the block and zeroes what was in it, and keeps its room.
@@ -100,10 +114,12 @@ public struct HTTP2Headers: Sendable {
     }
 
     private func range(of name: String) -> Range<Int>? {
-        for field in fields where Int(field.valueStart - field.nameStart) == name.utf8.count {
-            if name.utf8.elementsEqual(bytes[Int(field.nameStart)..<Int(field.valueStart)]) {
-                return Int(field.valueStart)..<Int(field.end)
-            }
+        let wanted = name.utf8.span
+        let bytes = bytes
+        let held = bytes.span
+        search: for field in fields where Int(field.valueStart - field.nameStart) == wanted.count {
+            for index in wanted.indices where held[Int(field.nameStart) + index] != wanted[index] { continue search }
+            return Int(field.valueStart)..<Int(field.end)
         }
         return nil
     }

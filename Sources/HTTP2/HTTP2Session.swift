@@ -23,8 +23,8 @@ internal import CNghttp2
     /// A header block has begun and not ended; until it does, the peer can send nothing else.
     public internal(set) var isInHeaderBlock = false
 
-    struct Stream {
-        var outgoing: [UInt8] = []
+    final class Stream {
+        var outgoing: [UInt8]
         var sent = 0
         var received = 0
         var tooLarge = false
@@ -36,6 +36,8 @@ internal import CNghttp2
         var malformed = false
         /// The request never left, so the peer can't have seen it.
         var unsent = false
+
+        init(outgoing: [UInt8] = []) { self.outgoing = outgoing }
     }
 
     public init(_ role: Role, limits: HTTP2Limits) throws(HTTP2Error) {
@@ -122,15 +124,17 @@ internal import CNghttp2
             }
         }
         guard id > 0 else { throw HTTP2Error(code: id) }
-        streams[id] = Stream(outgoing: body, finished: body.isEmpty)
+        let stream = Stream(outgoing: body)
+        stream.finished = body.isEmpty
+        streams[id] = stream
         return id
     }
 
     /// Sends the response of `stream`, once.
     public func submitResponse(stream: Int32, _ headers: HTTP2Headers, body: [UInt8]) throws(HTTP2Error) {
         precondition(role == .server, "a client sends no responses")
-        guard streams[stream] != nil else { throw .noSuchStream }
-        streams[stream]!.outgoing = body
+        guard let state = streams[stream] else { throw .noSuchStream }
+        state.outgoing = body
         var provider = unsafe bodyProvider()
         let result = unsafe headers.withNameValues { values in
             unsafe withUnsafePointer(to: &provider) { provider in

@@ -117,9 +117,9 @@ extension HTTP2Session {
     }
 
     private func received(stream: Int32, _ data: UnsafeBufferPointer<UInt8>) {
-        guard streams[stream] != nil, !streams[stream]!.tooLarge else { return }
-        streams[stream]!.received += data.count
-        guard streams[stream]!.received <= limits.bodyBytes else {
+        guard let state = streams[stream], !state.tooLarge else { return }
+        state.received += data.count
+        guard state.received <= limits.bodyBytes else {
             markTooLarge(stream, .body)
             return
         }
@@ -127,8 +127,8 @@ extension HTTP2Session {
     }
 
     private func markTooLarge(_ stream: Int32, _ part: HTTP2Event.Part) {
-        guard streams[stream]?.tooLarge == false else { return }
-        streams[stream]!.tooLarge = true
+        guard let state = streams[stream], !state.tooLarge else { return }
+        state.tooLarge = true
         events.append(.tooLarge(stream: stream, part))
     }
 
@@ -182,8 +182,8 @@ extension HTTP2Session {
         guard header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0 else { return }
         controlFrames = 0
         bytesSinceRequest = 0
-        guard streams[header.stream_id] != nil else { return }
-        streams[header.stream_id]!.ended = true
+        guard let state = streams[header.stream_id] else { return }
+        state.ended = true
         events.append(.end(stream: header.stream_id))
     }
 
@@ -193,9 +193,10 @@ extension HTTP2Session {
         guard header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0,
             header.type == UInt8(NGHTTP2_HEADERS.rawValue) || header.type == UInt8(NGHTTP2_DATA.rawValue)
         else { return }
-        streams[header.stream_id]?.finished = true
+        guard let state = streams[header.stream_id] else { return }
+        state.finished = true
         // Answered before the request was whole: ask the peer to stop sending (RFC 9113, 8.1).
-        if role == .server, streams[header.stream_id]?.ended == false {
+        if role == .server, !state.ended {
             unsafe _ = nghttp2_submit_rst_stream(
                 session, UInt8(NGHTTP2_FLAG_NONE.rawValue), header.stream_id, HTTP2ErrorCode.noError.rawValue)
         }
@@ -220,15 +221,15 @@ extension HTTP2Session {
         unsafe state.outgoing.withUnsafeBytes { bytes in
             unsafe buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[state.sent..<state.sent + count]))
         }
-        streams[stream]!.sent += count
-        if state.sent + count == state.outgoing.count { unsafe flags.pointee |= NGHTTP2_DATA_FLAG_EOF.rawValue }
+        state.sent += count
+        if state.sent == state.outgoing.count { unsafe flags.pointee |= NGHTTP2_DATA_FLAG_EOF.rawValue }
         return count
     }
 
     private func closed(_ stream: Int32, _ code: HTTP2ErrorCode, _ session: OpaquePointer?) {
-        guard var state = streams.removeValue(forKey: stream) else { return }
-        // An answer may hold a capability. The body came to us as its only copy, or the zeroes go elsewhere.
-        WipedBytes.wipe(&state.outgoing)
+        guard let state = streams.removeValue(forKey: stream) else { return }
+        // An answer may hold a capability. The body came to us as its only copy, or the zeroes go elsewhere; a client still holds its own.
+        if role == .server { WipedBytes.wipe(&state.outgoing) }
         let reason = state.malformed ? .protocolError : state.unsent && role == .client ? .refusedStream : code
         events.append(.closed(stream: stream, reason))
         guard role == .server else { return }

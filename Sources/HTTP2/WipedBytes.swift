@@ -18,15 +18,62 @@ final class WipedBytes: Sendable {
 
     deinit { unsafe Self.wipe(&store) }
 
-    func append(_ more: Span<UInt8>) {
-        if unsafe store.count + more.count > store.capacity {
-            var larger: [UInt8] = []
-            unsafe larger.reserveCapacity(max(store.count + more.count, store.capacity * 2))
-            unsafe larger.append(contentsOf: store)
-            unsafe swap(&store, &larger)
-            Self.wipe(&larger)
+    func append(_ more: Span<UInt8>) { unsafe Self.append(more, to: &store) }
+
+    /// Both, one after the other.
+    /// - Returns: where each of them begins, and the end.
+    func append(_ first: Span<UInt8>, _ second: Span<UInt8>) -> (start: Int, middle: Int, end: Int) {
+        unsafe Self.append(first, second, to: &store)
+    }
+
+    // One access to the store for all: a class's properties are guarded against overlapping ones at run time, at a price.
+    private static func append(
+        _ first: Span<UInt8>, _ second: Span<UInt8>, to store: inout [UInt8]
+    ) -> (start: Int, middle: Int, end: Int) {
+        reserve(first.count + second.count, in: &store)
+        let start = store.count
+        unsafe first.withUnsafeBufferPointer { unsafe store.append(contentsOf: $0) }
+        let middle = store.count
+        unsafe second.withUnsafeBufferPointer { unsafe store.append(contentsOf: $0) }
+        return (start, middle, store.count)
+    }
+
+    /// `name`, `prefix`, and `bytes` as lower-case hexadecimal digits.
+    func append(_ name: Span<UInt8>, _ prefix: Span<UInt8>, hex bytes: Span<UInt8>) -> (start: Int, middle: Int, end: Int) {
+        unsafe Self.append(name, prefix, hex: bytes, to: &store)
+    }
+
+    private static func append(
+        _ name: Span<UInt8>, _ prefix: Span<UInt8>, hex bytes: Span<UInt8>, to store: inout [UInt8]
+    ) -> (start: Int, middle: Int, end: Int) {
+        reserve(name.count + prefix.count + 2 * bytes.count, in: &store)
+        let place = append(name, prefix, to: &store)
+        store.append(addingCapacity: 2 * bytes.count) { digits in
+            for index in bytes.indices {
+                digits.append(hexDigit(bytes[index] >> 4))
+                digits.append(hexDigit(bytes[index] & 15))
+            }
         }
+        return (place.start, place.middle, store.count)
+    }
+
+    private static func hexDigit(_ value: UInt8) -> UInt8 {
+        value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") + value - 10
+    }
+
+    private static func append(_ more: Span<UInt8>, to store: inout [UInt8]) {
+        reserve(more.count, in: &store)
         unsafe more.withUnsafeBufferPointer { unsafe store.append(contentsOf: $0) }
+    }
+
+    /// An array that grew by itself would leave its bytes behind.
+    private static func reserve(_ more: Int, in store: inout [UInt8]) {
+        guard store.count + more > store.capacity else { return }
+        var larger: [UInt8] = []
+        larger.reserveCapacity(max(store.count + more, store.capacity * 2))
+        larger.append(contentsOf: store)
+        swap(&store, &larger)
+        wipe(&larger)
     }
 
     func clear() {

@@ -4,6 +4,7 @@ import TLS
 import Testing
 
 @testable import Courier
+@testable import HTTP2
 
 @Suite struct BackoffTests {
     struct Fixed: RandomNumberGenerator {
@@ -240,5 +241,45 @@ import Testing
         queue.prepend(7)
         #expect(queue.popFirst() == 7)
         #expect(queue.popFirst() == nil)
+    }
+}
+
+@Suite struct RequestHeadersTests {
+    /// As Apple advises: secrets and what never repeats stay out of HPACK's tables, but for the first value, which brings the name there.
+    @Test func fieldsAreIndexedAsAppleAdvises() throws {
+        var token = try ProviderTokenTests.make()
+        let issued = try token.current(nowMs: ProviderTokenTests.now)
+        var headers = RequestHeaders(host: "x")
+        var rounds: [[String: HTTP2Headers.Indexing]] = []
+        for _ in 1...3 {
+            let fields = headers.with(Push.sample(), issued) { block in
+                (0..<block.count).map { (block[$0].name, block.fields[$0].indexing) }
+            }
+            rounds.append(Dictionary(uniqueKeysWithValues: fields))
+        }
+        for (index, round) in rounds.enumerated() {
+            #expect(round[":path"] == .never && round["authorization"] == .never)
+            for name in ["apns-topic", "apns-push-type", "apns-priority", ":method", ":scheme", ":authority"] {
+                #expect(round[name] == .incremental, "\(name)")
+            }
+            for name in ["apns-id", "apns-expiration", "apns-collapse-id"] {
+                #expect(round[name] == (index == 0 ? .incremental : .never), "\(name)")
+            }
+        }
+    }
+
+    @Test(arguments: [1, 2, 32, 100])
+    func aTokenOfAnyLengthIsItsHexadecimalDigits(count: Int) throws {
+        let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 37 &+ 5) }
+        var push = Push.sample()
+        push.token = try Secret(copying: bytes.span)
+        var headers = RequestHeaders(host: "x")
+        let digits = bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        for _ in 1...2 { headers.with(push, nil) { #expect($0[":path"] == "/3/device/" + digits) } }
+    }
+
+    @Test func aCertificateNeedsNoAuthorization() {
+        var headers = RequestHeaders(host: "x")
+        headers.with(Push.sample(), nil) { #expect($0["authorization"] == nil) }
     }
 }
