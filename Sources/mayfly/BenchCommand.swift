@@ -1,13 +1,16 @@
 import Linux
 
-/// `mayfly bench engine|rows|ledger|fill`: what `make bench` holds the broker against (Benchmarks/, docs/benchmarks.md).
+/// `mayfly bench engine|courier|rows|ledger|fill`: what `make bench` holds the broker against (Benchmarks/, docs/benchmarks.md).
 enum BenchCommand {
     private static let usage = """
         usage: mayfly bench engine --listen ADDRESS:PORT [--tls-certificate FILE --tls-key FILE]
+               mayfly bench courier --endpoint ADDRESS:PORT --ca FILE --key FILE [--key-id ID] [--team-id ID] [--topic TOPIC]
+                                    [--pushes N] [--in-flight N] [--rate N]
                mayfly bench rows --database FILE [--pairs-per-transaction N] [--seconds N]
                mayfly bench ledger --folder DIR [--entries N]
                mayfly bench fill --state DIR --rooms N --first UNIX-MS [--over MS]
           engine  the HTTP server alone: the same small answer to every request, until SIGTERM
+          courier the APNs client alone, on one thread: N pushes, so many of them at a time or a second; prints JSON
           rows    a bare SQLite loop that writes the rows of creates and accepts to a new file; prints JSON
           ledger  a log that grows to N entries in a new folder, and is verified; prints JSON
           fill    N accepted rooms with two tokens each for a stopped broker, their ends spread evenly from a moment on; prints JSON
@@ -19,13 +22,17 @@ enum BenchCommand {
         switch words.first {
         case "engine":
             try await EngineBench.run(try options(rest, ["listen", "tls-certificate", "tls-key"]))
+        case "courier":
+            try await CourierBench.run(
+                try options(
+                    rest, ["endpoint", "ca", "key", "key-id", "team-id", "topic", "pushes", "in-flight", "rate"]))
         case "rows":
             try RowsBench.run(try options(rest, ["database", "pairs-per-transaction", "seconds"]))
         case "ledger":
             try await LedgerBench.run(try options(rest, ["folder", "entries"]))
         case "fill":
             try await FillBench.run(try options(rest, ["state", "rooms", "first", "over"]))
-        default: throw UsageError("bench takes engine, rows, ledger or fill.\n\(usage)")
+        default: throw UsageError("bench takes engine, courier, rows, ledger or fill.\n\(usage)")
         }
     }
 
