@@ -113,8 +113,9 @@ final class Lane: DeliveryOwner {
         overdueTimer = loop.after(timing.tickMs) { [self] in
             overdueTimer = nil
             let now = loop.now
-            for delivery in queue.extract(where: { now >= $0.deadline }) { giveUp(delivery) }
-            for delivery in queue.extract(where: { !$0.push.isWanted() }) { drop(delivery) }
+            for delivery in queue.extract(where: { now >= $0.deadline || !$0.push.isWanted() }) {
+                if now >= delivery.deadline { giveUp(delivery) } else { drop(delivery) }
+            }
             pump()
         }
     }

@@ -95,9 +95,9 @@ final class Pool: ConnectionOwner {
     private func open() {
         dial = Dial(
             loop, timing,
-            connect: { [unowned self] (address) throws(ConnectionEnd) in
+            connect: { [self, lane] (address) throws(ConnectionEnd) in
                 try Connection(loop, to: address, target, timing, self, lane)
-            }, done: { [unowned self] in dialled($0) })
+            }, done: { [self] in dialled($0) })
         if let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
             resolved([address])
         } else {
@@ -118,7 +118,10 @@ final class Pool: ConnectionOwner {
             lane.pump()
         case .failure(let cause):
             failures += 1
-            pause(cause)
+            guard !connections.isEmpty else { return pause(cause) }
+            // The others carry on: perhaps the peer allows no more of them.
+            calmUntil = loop.now + timing.calmMs
+            pause(.finished)
         }
     }
 
@@ -127,7 +130,7 @@ final class Pool: ConnectionOwner {
         guard !isStopped, pause == nil else { return }
         if cause != .finished { lane.unreachable(cause) }
         var generator = SystemRandomNumberGenerator()
-        pause = loop.after(timing.reconnect.delayMs(max(1, failures), using: &generator)) { [unowned self] in
+        pause = loop.after(timing.reconnect.delayMs(max(1, failures), using: &generator)) { [self, lane] in
             pause = nil
             lane.pump()
         }
@@ -137,7 +140,8 @@ final class Pool: ConnectionOwner {
 
     private func watchIdle() {
         guard shrinkTimer == nil, connections.count > 1, !isStopped else { return }
-        shrinkTimer = loop.after(max(1, timing.shrinkAfterMs / 4)) { [unowned self] in
+        shrinkTimer = loop.after(max(1, timing.shrinkAfterMs / 4)) { [self, lane] in
+            defer { withExtendedLifetime(lane) {} }
             shrinkTimer = nil
             let now = loop.now
             if let idle = connections.dropFirst().last(where: { !$0.isBusy && now - $0.lastUse >= timing.shrinkAfterMs }) {
