@@ -62,6 +62,31 @@ import Testing
         #expect(throws: CourierError.noTopics) { _ = try Account(.token(Self.token("K")), topics: [""]) }
     }
 
+    @Test func aCertificateIsForTheTopicsThatItLists() throws {
+        let folder = try File.makeTemporaryFolder()
+        defer { try? File.removeTree(folder) }
+        var output = [UInt8](repeating: 0, count: 1024)
+        var span = output.mutableSpan
+        let arguments = [
+            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+            "/UID=com.app/CN=Apple Push Services", "-keyout", folder + "/key", "-out", folder + "/pem",
+        ]
+        let ended = try ChildProcess.read("/usr/bin/openssl", arguments: arguments, into: &span, deadlineMs: 20_000)
+        #expect(ended == .ended(.status(0), count: 0))
+        let (pem, key) = (try File.read(folder + "/pem", limit: 65_536), try File.read(folder + "/key", limit: 65_536))
+        let certificate = Credential.certificate(try ClientCertificate(pem: pem.span, key: key.span))
+
+        #expect(throws: CourierError.notInCertificate("com.other", listed: ["com.app"])) {
+            _ = try Account(certificate, topics: ["com.app", "com.other"])
+        }
+        for account in [try Account(certificate), try Account(certificate, topics: ["com.app"])] {
+            #expect(account.serves("com.app", .production, .alert))
+            #expect(!account.serves("com.other", .production, .alert))
+            // It would have to list that one by itself.
+            #expect(!account.serves("com.app.complication", .production, .complication))
+        }
+    }
+
     // MARK: Sending
 
     @Test func eachAccountHasItsOwnConnections() async throws {

@@ -29,7 +29,7 @@ import Testing
             #expect(opened.count == 6)
             // Not at the first full moment, and apart from each other.
             #expect(opened[1] - start >= 100)
-            #expect(zip(opened.dropFirst(2), opened.dropFirst()).allSatisfy { $0 - $1 >= 90 }, "\(opened)")
+            #expect(zip(opened.dropFirst(2), opened.dropFirst()).allSatisfy { $0 - $1 >= 80 }, "\(opened)")
             // Every one of them begins with one stream, and keeps to its limit.
             let requests = await stage.server.requests
             #expect(requests.allSatisfy { $0.openStreams <= 2 })
@@ -156,7 +156,7 @@ import Testing
         try await Stage.play(host: "localhost", resolver: resolver, script: ScriptedServer.accepting) { stage in
             let start = stage.loop.now
             #expect(await stage.courier.send(Push.sample()) == .delivered)
-            #expect((50..<400).contains(stage.loop.now - start))
+            #expect((45..<950).contains(stage.loop.now - start))
             #expect(stage.alarms.all.isEmpty)
             #expect(looked.value == 1)
         }
@@ -175,7 +175,7 @@ import Testing
             let start = stage.loop.now
             #expect(await stage.courier.send(Push.sample()) == .delivered)
             // 50 ms for TCP and 150 ms more for what comes after it.
-            #expect((200..<600).contains(stage.loop.now - start))
+            #expect((190..<950).contains(stage.loop.now - start))
             #expect(await stage.comes { await mute.openConnections == 0 })
         }
         other.stop()
