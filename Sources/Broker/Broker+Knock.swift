@@ -130,10 +130,8 @@ extension Broker {
             return JobOutcome(status: UInt16(clamping: status), reason: .roomClosed)
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)
-            if verdict == .configuration {
-                metrics.add(.alarms)
-                log("courier: APNs refused a push because of a setting (\(reason.rawValue)); tokens are kept. Mend the setting.")
-            }
+            // The courier says once a minute what to mend; here it would be a line for each push.
+            if verdict == .configuration { metrics.add(.alarms) }
             return JobOutcome(
                 status: UInt16(clamping: status),
                 reason: reason == .late ? .expired : Entry.PushFailureReason(apns: reason.rawValue),

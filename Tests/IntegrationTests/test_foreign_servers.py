@@ -170,6 +170,7 @@ def test_no_more_streams_while_the_provider_token_is_refused(state):
             assert all(len(connection.open) <= 1 for connection in server.connections)
             server.answer(1, 403, b'{"reason":"InvalidProviderToken"}')
         assert [outcome(state, room) for room in rooms] == [("push.failed", 403, "InvalidProviderToken")] * 4
+        assert broker.printed().count("InvalidProviderToken") == 1, "a line for each push would fill a disk"
         for room in rooms:
             assert client.status(room.roomid).expect(200).json["creatorHasToken"] is True
         check_no_secret_was_told(broker, canaries)
