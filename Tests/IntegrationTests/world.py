@@ -7,7 +7,7 @@ from processes import Broker, Simulator, State
 class World:
     """A state folder, its broker and its simulator. `binary`, `prefix` and `environment` are the broker's."""
 
-    def __init__(self, apns=True, binary=None, prefix=(), environment={}, **broker):
+    def __init__(self, apns=True, start=True, binary=None, prefix=(), environment={}, **broker):
         self.state = State()
         self.simulator = Simulator(self.state)
         self.broker = Broker(self.state, self.simulator.port, **broker)
@@ -15,7 +15,8 @@ class World:
         try:
             if apns:
                 self.simulator.start()
-            self.broker.start(**environment)
+            if start:
+                self.broker.start(**environment)
         except BaseException:
             self.close()
             raise

@@ -1,0 +1,13 @@
+"""kill -9 of broker and simulator under load, five times each; `push_kills.py` by itself does it a hundred times."""
+
+import os
+import random
+
+from push_kills import run
+
+KILLS = int(os.environ.get("MAYFLY_TEST_KILLS", 5))
+
+
+def test_nothing_acknowledged_is_lost_and_nothing_repeated_without_need(tmp_path):
+    totals = run(tmp_path, KILLS, random.randrange(2**32), count=1500, longest=0.7)
+    assert totals["acknowledged"] >= 100 * KILLS, totals
