@@ -8,6 +8,8 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     case purgesStopped(Push.Environment, topic: String)
     /// Apple can't be reached or not be trusted.
     case unreachable(Push.Environment, String)
+    /// Something takes connections and answers no push.
+    case unanswered(Push.Environment)
 
     public var description: String {
         switch self {
@@ -20,9 +22,13 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
         case .purgesStopped(let environment, let topic):
             "APNs (\(environment)) refuses most tokens for \(topic): purging is stopped. Check the topic and the environment"
         case .unreachable(let environment, let cause):
-            "APNs (\(environment)) can't be reached: \(cause). Pushes wait until their deadlines"
+            "APNs (\(environment)) can't be reached: \(cause). Pushes wait until their deadlines. \(Self.whatToCheck)"
+        case .unanswered(let environment):
+            "APNs (\(environment)) can be reached and answers no push. They are tried until their deadlines. \(Self.whatToCheck)"
         }
     }
+
+    private static let whatToCheck = "Check this machine's clock and network, and firewall, proxy or endpoint setting in between"
 
     /// Alarms of one kind are raised once a minute.
     var kind: String {
@@ -31,6 +37,7 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
         case .noAccount(let environment, let topic, let kind): "account \(environment) \(topic) \(kind.rawValue)"
         case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
         case .unreachable(let environment, _): "unreachable \(environment)"
+        case .unanswered(let environment): "unanswered \(environment)"
         }
     }
 }

@@ -18,6 +18,8 @@ final class Lane: DeliveryOwner {
     private var overdueTimer: TimerID?
     private var breakers: [String: PurgeBreaker] = [:]
     private var holds = TokenHolds()
+    /// When the first push was lost, or refused unseen, since the last answer.
+    private var unansweredSince: UInt64?
     private var isStopped = false
     private var isPumping = false
     private var isPumpDue = false
@@ -162,6 +164,7 @@ final class Lane: DeliveryOwner {
 
     func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt) {
         pool.answered(by: connection)
+        unansweredSince = nil
         let now = loop.now
         let topic = delivery.push.topic
         let isRefusal = answer.status != 200 && answer.reaction == .purge
@@ -188,13 +191,22 @@ final class Lane: DeliveryOwner {
 
     func refused(_ delivery: Delivery) {
         delivery.refusals += 1
+        noteUnanswered()
         // One or two in a row are a GOAWAY and its successor; a peer that refuses on and on must not be hammered.
         self.retry(delivery, Retry(waits: delivery.refusals > 2))
     }
 
     func lost(_ delivery: Delivery) {
         delivery.standing = (0, .unknown)
+        noteUnanswered()
         self.retry(delivery, Retry())
+    }
+
+    /// A connection that breaks loses many pushes at one moment; that it goes on so is worth an alarm.
+    private func noteUnanswered() {
+        let since = unansweredSince ?? loop.now
+        unansweredSince = since
+        if loop.now - since >= 1_000 { raise(.unanswered(environment)) }
     }
 
     func connection(_ connection: Connection, dismissedFor dismissal: Dismissal) {
