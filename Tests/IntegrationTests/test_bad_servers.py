@@ -1,0 +1,155 @@
+"""What answers in APNs' place is not as it should be: the broker goes on, does not hammer it, records each push by its deadline and says
+what to mend; and once APNs is back at the same place, the next push arrives."""
+
+import json
+import threading
+import time
+import urllib.request
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+import ledger
+from bad_servers import BadServer, certificate
+from canary import Canaries
+from mayfly import Client, base64url_bytes
+from processes import REPOSITORY, Broker, Simulator, State, eventually, free_port
+
+# How long a push is worth trying; longer where the broker's patience of ten seconds has to end first.
+LIFE, LONG_LIFE = 5, 15
+
+
+def policy(path):
+    content = json.loads((REPOSITORY / "policies/rooms.json").read_text())
+    content["limits"] |= {"roomLifeSeconds": {"min": 1, "max": 3600}, "startGraceSeconds": 0}
+    content["limits"]["joinCode"]["lifeSeconds"] |= {"min": 1}
+    path.write_text(json.dumps(content))
+    return path
+
+
+class Asking:
+    """How long a room's status takes, again and again."""
+
+    def __init__(self, broker, room):
+        self.took, self.ended, self.client = [], False, Client(broker.port, checked=False)
+        self.thread = threading.Thread(target=self.run, args=(room,))
+        self.thread.start()
+
+    def run(self, room):
+        while not self.ended:
+            begin = time.monotonic()
+            assert self.client.status(room.roomid).status == 200
+            self.took.append(time.monotonic() - begin)
+            time.sleep(0.08)
+
+    def end(self):
+        self.ended = True
+        self.thread.join(15)
+        self.client.close()
+        return sorted(self.took)
+
+
+def cpu_seconds(process):
+    fields = Path(f"/proc/{process.child.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+# What it says, the reasons that a push may end with, and the seconds of CPU that it may take.
+UNREACHABLE, UNANSWERED, UNTRUSTED = {"unreachable"}, {"unknown", "expired", "unreachable"}, {"unreachable"}
+KINDS = {
+    "silence": ("not ready in time", UNREACHABLE),
+    "closes": ("can't be reached", UNREACHABLE),
+    "plain text": ("not acceptable TLS", UNREACHABLE),
+    "http/1.1": ("does not speak HTTP/2", UNREACHABLE),
+    "garbage": ("does not speak HTTP/2", UNREACHABLE),
+    "silence after the handshake": ("not ready in time", UNREACHABLE),
+    "goaway": ("answers no push", UNANSWERED),
+    "resets": ("answers no push", UNANSWERED),
+    "refuses": ("answers no push", UNANSWERED),
+    "no answer": ("answers no push", UNANSWERED),
+    "no window": ("answers no push", UNANSWERED),
+    "settings flood": ("can't be reached", UNANSWERED),
+    "ping flood": ("can't be reached", UNANSWERED),
+    "endless body": ("sends what nobody asked for", UNANSWERED),
+    "endless block": ("can't be reached", UNANSWERED),
+    "certificate expired": ("has expired", UNTRUSTED),
+    "certificate not valid yet": ("not valid yet", UNTRUSTED),
+    "certificate for another name": ("names another host", UNTRUSTED),
+    "certificate self-signed": ("trusted authority", UNTRUSTED),
+    "certificate of an unknown authority": ("trusted authority", UNTRUSTED),
+}
+SILENT = ("silence", "silence after the handshake", "no answer", "no window")
+# Waits double from a quarter of a second: five connections in five seconds.
+MOST_CONNECTIONS, MOST_CPU = 10, 2
+
+
+def certificates(kind, folder, state):
+    """The bad server's certificate and what the broker trusts; the good server comes back with the simulator's."""
+    good = state / "keys/simulator.pem"
+    trusted = [state / "keys/simulator-ca.pem"]
+    match kind:
+        case "certificate expired": shown, vouching, _ = certificate(folder, days=(-10, -1))
+        case "certificate not valid yet": shown, vouching, _ = certificate(folder, days=(1, 10))
+        case "certificate for another name": shown, vouching, _ = certificate(folder, name="127.9.9.9")
+        case "certificate self-signed": return certificate(folder)[0], trusted
+        case "certificate of an unknown authority":
+            return certificate(folder, authority=certificate(folder)[2])[0], trusted
+        case _: return good, trusted
+    return shown, [*trusted, vouching]
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_server(kind):
+    (said, reasons), life = KINDS[kind], LONG_LIFE if kind in SILENT else LIFE
+    state = State()
+    folder, port, canaries = state.prints, free_port(), Canaries()
+    shown, trusted = certificates(kind, folder, state)
+    (folder / "trusted.pem").write_bytes(b"".join(path.read_bytes() for path in trusted))
+    broker = Broker(state, port, policy=policy(folder / "policy.json"), apns_ca=folder / "trusted.pem")
+    simulator = Simulator(state, port=port)
+    try:
+        behaviour = "certificate" if kind.startswith("certificate") else kind
+        with BadServer(behaviour, port, shown, folder / "connects") as server:
+            broker.start()
+            client = Client(broker.port)
+            kept = client.room()
+            asking, before = Asking(broker, kept), cpu_seconds(broker)
+            rooms = [client.room(expires=life) for _ in range(4)]
+            ends = max(datetime.fromisoformat(room.creator.answer["expiresAt"]).timestamp() for room in rooms)
+            for room in rooms:
+                canaries.add("token", bytes.fromhex(room.creator.token))
+                canaries.add("room id", room.roomid, base64url_bytes(room.roomid))
+                assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
+            eventually(lambda: said in broker.printed(), life + 3, 0.1, f"a line that says {said!r}, not {broker.printed()!r}")
+            found = eventually(
+                lambda: all(found := [ledger.read(state).outcomes(room.creator.ref) for room in rooms]) and found,
+                life + 4, 0.2, "the outcomes")
+            late, cpu, took = time.time() - ends, cpu_seconds(broker) - before, asking.end()
+            connects = server.connects
+        assert {(entry["op"], entry["status"]) for (entry,) in found} == {("push.failed", 0)}
+        assert {entry["reason"] for (entry,) in found} <= reasons, found
+        assert len(connects) <= MOST_CONNECTIONS, f"{len(connects)} connections: {[round(at - connects[0], 2) for at in connects]}"
+        told = f"API: {len(took)} answers, median {took[len(took) // 2] * 1000:.0f} ms, longest {took[-1] * 1000:.0f} ms; " \
+            f"{cpu:.1f} s of CPU, {len(connects)} connections, {late:.1f} s after the last deadline"
+        print(told)
+        assert cpu < MOST_CPU and len(took) > 10 and took[len(took) // 2] < 0.1 and took[-2] < 1, told
+        assert late < 3.5, told
+        lines = [line for line in broker.printed().splitlines() if "APNs" in line]
+        assert 1 <= len(lines) <= 3 and all("heck" in line for line in lines), f"what to mend, and not over and over: {lines}"
+        log = ledger.read(state)
+        assert {entry["cause"] for room in rooms for entry in log.of(room.creator.ref, "token.purged")} <= {"expired"}
+        # APNs is back.
+        simulator.start()
+        canaries.add("token", bytes.fromhex(kept.creator.token))
+        assert client.presence(kept.roomid, kept.joiner.client).expect(202).json == {"delivery": "queued"}
+        eventually(lambda: simulator.pushes(kept.creator.token), 20, 0.2, "the next push")
+        delivered = eventually(lambda: ledger.read(state).outcomes(kept.creator.ref), 5, 0.2, "its outcome")
+        assert [entry["op"] for entry in delivered] == ["push.delivered"]
+        metrics = urllib.request.urlopen(f"{broker.operator_url}/metrics", timeout=5).read()
+        assert canaries.in_bytes(metrics) == [] and canaries.in_files(state.prints, state.folder) == []
+    finally:
+        broker.kill()
+        simulator.kill()
+        state.remove()
