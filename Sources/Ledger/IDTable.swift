@@ -6,9 +6,10 @@ struct IDTable {
     private var slots: [UInt32]
     private var mask: Int
     // The log's writer chooses the ids; secrets on both sides keep it from choosing ones that collide.
-    private let seeds = (high: UInt64.random(in: .min ... .max), low: UInt64.random(in: .min ... .max))
+    private let seeds: (high: UInt64, low: UInt64)
 
-    init() {
+    init(seeds: (high: UInt64, low: UInt64) = (.random(in: .min ... .max), .random(in: .min ... .max))) {
+        self.seeds = seeds
         slots = Array(repeating: 0, count: 1024)
         mask = slots.count - 1
     }
@@ -51,6 +52,10 @@ struct IDTable {
     func start(_ id: UInt128) -> Int {
         let (high, low) = (UInt64(truncatingIfNeeded: id >> 64) ^ seeds.high, UInt64(truncatingIfNeeded: id) ^ seeds.low)
         let product = high.multipliedFullWidth(by: low)
-        return Int(truncatingIfNeeded: product.high ^ product.low) & mask
+        // A product of a factor that ends in zero bits does so too: every bit has to reach the last ones (the finalizer of MurmurHash3).
+        var mixed = product.high ^ product.low
+        mixed = (mixed ^ mixed >> 33) &* 0xff51_afd7_ed55_8ccd
+        mixed = (mixed ^ mixed >> 33) &* 0xc4ce_b9fe_1a85_ec53
+        return Int(truncatingIfNeeded: mixed ^ mixed >> 33) & mask
     }
 }
