@@ -8,8 +8,6 @@ public final class SQLiteStore: Store {
     /// For what takes long: nobody who asks for a room waits behind it.
     private let background: StoreThread
     private let journal: Journal
-    /// Tokens purged in one transaction with a start: about a second's work. Nobody is served yet.
-    private static let startLimit = 100_000
 
     /// Opens or makes the database.
     /// - Parameters:
@@ -194,7 +192,7 @@ public final class SQLiteStore: Store {
     public func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
         try await write { tables in
             try tables.record(events, marks)
-            try tables.purgeOverdue(limit: Self.startLimit)
+            try tables.purgeOverdue()
         }
         journal.noteStart()
     }

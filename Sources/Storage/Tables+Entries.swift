@@ -46,11 +46,8 @@ extension Tables {
     func keepPromises() throws {
         guard journal.hasStarted else { return }
         if let resumption, journal.wasAbsent { try record(resumption) }
-        try purgeOverdue(limit: Self.overdueLimit)
+        try purgeOverdue()
     }
-
-    /// As many as the sweeper takes at a time.
-    private static let overdueLimit = 500
 
     /// The latest window that holds an entry, unix seconds; 0 for none.
     func latestWindow() throws -> UInt64 {

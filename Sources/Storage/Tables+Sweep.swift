@@ -78,14 +78,20 @@ extension Tables {
     /// Purges what must be gone before the log speaks of the present window: tokens whose `until` it has reached.
     ///
     /// The sweeper does so in time. But with one entry of a later time before a purge, and the broker killed between the two, the
-    /// purge could never be excused: so the two are one transaction.
-    func purgeOverdue(limit: Int) throws {
+    /// purge could never be excused: so the two are one transaction, however many there are.
+    func purgeOverdue() throws {
         let reached = Entry.Op.epochStart(journal.upcoming * 1_000)
         guard reached > clearedUntil else { return }
-        let ends = try purgeTokens(expiredBy: reached - 1, limit: limit)
-        overdue += ends
-        if ends.count < limit { clearedUntil = reached }
+        var ends: [UInt64]
+        repeat {
+            ends = try purgeTokens(expiredBy: reached - 1, limit: Self.overdueAtOnce)
+            overdue += ends
+        } while ends.count == Self.overdueAtOnce
+        clearedUntil = reached
     }
+
+    /// Read into memory together.
+    private static let overdueAtOnce = 10_000
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
         let dues: [UInt64?] = [

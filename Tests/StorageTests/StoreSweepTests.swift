@@ -64,4 +64,33 @@ import Testing
         #expect(try await sweep(fixture).ends == [])
         try await fixture.close()
     }
+
+    /// A broker that is killed after the first entry of an epoch, and stays away, has no excuse for a token of the one before.
+    @Test(arguments: [false, true]) func noneIsLeftBehindAnEntryOfALaterEpoch(byAStart: Bool) async throws {
+        let fixture = try Fixture()
+        // The rows come by the machine's clock.
+        fixture.clock.advance(Clock.wallMs - fixture.clock.now)
+        if !byAStart { try await fixture.store.start([], marks: []) }
+        let rows = try RowLoop(path: fixture.path)
+        let count = 10_001
+        let expires = fixture.clock.now + 3_600_000
+        try rows.commit(
+            standing: (0..<count).map { number in
+                let bytes = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+                let side = SideRecord(generation: 1, client: Fixture.blob(1), member: Fixture.blob(2), ref: bytes + bytes)
+                let room = RoomRecord(room: Fixture.blob(3, 24) + bytes, expires: expires, creator: side, joiner: side)
+                var token = fixture.token(1, room: room)
+                token.ref = bytes + bytes
+                return StandingRoom(room: room, tokens: [token])
+            })
+        #expect(try await fixture.store.counts().tokens == count)
+        fixture.clock.advance(Entry.Op.epochEnd(expires) - fixture.clock.now)
+        if byAStart {
+            try await fixture.store.start([], marks: [])
+        } else {
+            try await fixture.store.record([.keysRatcheted(epoch: 1)])
+        }
+        #expect(try await fixture.store.counts().tokens == 0)
+        try await fixture.close()
+    }
 }
