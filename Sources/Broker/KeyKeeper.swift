@@ -92,6 +92,16 @@ public actor KeyKeeper: LoopActor {
 
     /// Steps if a step is due.
     public func step() {
+        guard let step = advance() else { return }
+        unrecorded.append(step)
+        if recorder == nil { recorder = Task(executorPreference: loop) { await self.record() } }
+    }
+
+    /// The same for a start, before anything that may fail.
+    /// - Returns: what the log has to be told of it, with the start.
+    func stepAtStart() -> [Entry.Op] { advance().map { Self.events(of: $0) } ?? [] }
+
+    private func advance() -> RatchetStep? {
         for step in time.takeAlarms() {
             metrics.add(.alarms)
             let effect = step > 0 ? "the keys follow in a minute" : "time goes on at half the pace until it has caught up"
@@ -101,10 +111,8 @@ public actor KeyKeeper: LoopActor {
             let step = try keys.step(nowMs: time.ratchet)
             if failing { log("keys: the ratchet steps again") }
             failing = false
-            guard let step else { return }
-            metrics.add(.ratchetSteps)
-            unrecorded.append(step)
-            if recorder == nil { recorder = Task(executorPreference: loop) { await self.record() } }
+            if step != nil { metrics.add(.ratchetSteps) }
+            return step
         } catch {
             metrics.add(.alarms)
             if !failing {
@@ -113,7 +121,15 @@ public actor KeyKeeper: LoopActor {
                 )
             }
             failing = true
+            return nil
         }
+    }
+
+    private static func events(of step: RatchetStep) -> [Entry.Op] {
+        var events: [Entry.Op] = []
+        if let epoch = step.destroyed { events.append(.keysRatcheted(epoch: epoch.number)) }
+        if let generation = step.newGeneration { events.append(.keysGenerated(generation: generation)) }
+        return events
     }
 
     public func run() async {
@@ -132,11 +148,8 @@ public actor KeyKeeper: LoopActor {
     private func record() async {
         defer { recorder = nil }
         while let step = unrecorded.first {
-            var events: [Entry.Op] = []
-            if let epoch = step.destroyed { events.append(.keysRatcheted(epoch: epoch.number)) }
-            if let generation = step.newGeneration { events.append(.keysGenerated(generation: generation)) }
             do throws(StoreError) {
-                try await store.record(events, marks: Self.marks(steps: step.steps, now: time.now))
+                try await store.record(Self.events(of: step), marks: Self.marks(steps: step.steps, now: time.now))
                 unrecorded.removeFirst()
             } catch {
                 if error == .closed { return }

@@ -21,7 +21,10 @@ public struct Startup: Sendable {
         time.resume(after: try await KeyKeeper.knownTime(keys, store))
     }
 
-    /// Mends the log's folder, tells the log of the start, and then does what came due while no broker ran.
+    /// Steps the ratchet, mends the log's folder, tells the log of the start, and then does what came due while no broker ran.
+    ///
+    /// The step waits for nothing: on a full disk, or with a log's folder that can't be written, no start gets further, however often it is
+    /// tried.
     /// - Parameters:
     ///   - events: what the log is told, `broker.started` first.
     ///   - marks: what the store remembers of it.
@@ -30,10 +33,10 @@ public struct Startup: Sendable {
         _ events: [Entry.Op], marks: [StoreMark] = [], policy: [UInt8], folder: LedgerFolder, sequencer: Sequencer,
         keeper: KeyKeeper, sweeper: Sweeper
     ) async throws {
+        let untold = try await KeyKeeper.untold(keys, store) + keeper.stepAtStart()
         try await sequencer.recover()
         folder.tidy()
         _ = try folder.writePolicy(policy)
-        let untold = try await KeyKeeper.untold(keys, store)
         try await store.start(events + untold, marks: marks + KeyKeeper.marks(steps: keys.steps, now: time.now))
         try await KeyKeeper.forgetLost(store)
         await keeper.step()

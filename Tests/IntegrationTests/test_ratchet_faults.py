@@ -241,6 +241,37 @@ def test_whoever_held_the_old_file_holds_zeros():
 
 
 @pytest.mark.background
+def test_a_start_that_is_refused_steps_all_the_same():
+    """As long as the log's folder can't be written, or the disk is full, no start gets further: keys go in time, however often it is tried."""
+    with Life() as life:
+        life.faults = Faults(life.state, below="ledger")
+        life.environment = environments(life.clocks.environment, life.faults.environment)
+        life.start()
+        rooms(life)
+        life.faults.arm(-1, only="rename")
+        life.ask(lambda client: client.room(expires=60))
+
+        def is_ahead():
+            with life.state.database() as database:
+                return database.execute("SELECT size > ifnull((SELECT size FROM folder), 0) FROM log").fetchone()[0]
+        eventually(is_ahead, what="a head that is not published")
+        life.broker.kill()
+        earlier = life.key_file
+        for _ in range(2):
+            life.clocks.go_on(2 * EPOCH)
+            life.start(wait=False)
+            assert life.broker.child.wait(15) == 1 and "Input/output error" in life.broker.printed(), life.broker.printed()
+            assert life.base == int(life.clocks.now) // EPOCH - 1, "a start that was refused has not stepped"
+        dead = destroyed(earlier, life.base)
+        files = {path.name: path.read_bytes() for path in (life.state / "keys").glob("ratchet.key*")}
+        assert dead and len(files) == 2 and not [name for name, content in files.items() for secret in dead if secret in content]
+        life.faults.disarm()
+        life.start()
+        life.steps("a start at last")
+        life.verify("after starts that were refused")
+
+
+@pytest.mark.background
 def test_clock_a_day_forward():
     """Alarm; what is expired by it is gone at once, the keys follow in a minute, a restart keeps to it; and nothing comes back when the clock
     is put right."""
