@@ -29,6 +29,10 @@ enum DrillCommand {
         guard file == nil || question == "all" else {
             throw UsageError("--report is for everything: a report on one token or room would name it")
         }
+        // It would take the place of a device or a pipe.
+        if let file, try file.isEmpty || File.status(file, followLinks: false).map({ $0.kind != .file }) ?? false {
+            throw UsageError("--report takes a file's path: nothing was replaced")
+        }
         let state = configuration.state
         var drill = DrillReport(question: question, now: Clock.wallMs)
         try ask(question, configuration, state, into: &drill)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import subprocess
 import threading
@@ -164,13 +165,20 @@ def test_a_report_is_a_signed_note_without_exact_counts(held, tmp_path):
 def test_bad_use(held, tmp_path):
     world, full, *_ = held
     for words in (("--token", "xyz"), ("--room", "short"), ("--token", "-"), ("--all", "--room", full.roomid), ("spare",),
-                  ("--room", full.roomid, "--report", "/dev/null"), ("--code",), ("--code", "")):
+                  ("--room", full.roomid, "--report", "/dev/null"), ("--report", ""), ("--code",), ("--code", "")):
         ran = drill(world, *words, given="")
         assert ran.returncode == 2 and ran.stdout == "", words
     missing = mayfly("drill", "--state", tmp_path)
     assert missing.returncode == 1 and "keys init" in missing.stderr
     longer = drill(world, "--code", "-", given="x" * 300)
     assert longer.returncode == 2
+    # What a report would take the place of is no report.
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        ran = drill(world, "--report", str(tmp_path / name))
+        assert ran.returncode == 2 and "nothing was replaced" in ran.stderr, (name, ran)
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
 
 
 def test_what_ended_is_gone(held):
