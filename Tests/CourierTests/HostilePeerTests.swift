@@ -12,6 +12,7 @@ import Testing
     }
     static let ping = frame(6, [UInt8](repeating: 7, count: 8))
     static let settings = frame(4, [0, 3, 0, 0, 1, 0])
+    static let unknown = frame(0xfa, [UInt8](repeating: 7, count: 8))
 
     static let http1 = Array("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".utf8)
     static let noise = (0..<200).map { UInt8(truncatingIfNeeded: $0 &* 89 &+ 3) }
@@ -52,13 +53,11 @@ import Testing
         }
     }
 
-    /// In bursts, and as a trickle that no single read shows.
-    @Test(arguments: [(ping, 100_000), (settings, 100_000), (ping, 40), (settings, 20)])
-    func floodsAreLeft(flood: ([UInt8], Int)) async throws {
-        let (frame, count) = flood
-        let burst = ScriptedServer.Act.raw([UInt8]([[UInt8]](repeating: frame, count: count).joined()))
-        let flood = count > 1000 ? [burst] : (0..<10_000).map { ScriptedServer.Act.after($0 / 30, [burst]) }
-        let script: ScriptedServer.Script = { $0.connection == 1 ? flood : [.answer(200)] }
+    /// nghttp2 ends what it must answer too often; of what it passes over in silence the courier takes a megabyte.
+    @Test(arguments: [ping, settings, unknown])
+    func floodsAreLeft(frame: [UInt8]) async throws {
+        let flood = ScriptedServer.Act.raw([UInt8]([[UInt8]](repeating: frame, count: 100_000).joined()))
+        let script: ScriptedServer.Script = { $0.connection == 1 ? [flood] : [.answer(200)] }
         var timing = Stage.timing
         (timing.requestMs, timing.pingMs) = (10_000, 10_000)
         try await Stage.play(timing: timing, script: script) { stage in
@@ -132,10 +131,10 @@ import Testing
     func aGoAwayForTheConfigurationRaisesItsAlarm(reason: String) async throws {
         let script: ScriptedServer.Script = { _ in [.goAway(lastStream: 0, debug: #"{"reason":"\#(reason)"}"#)] }
         try await Stage.play(script: script) { stage in
-            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 250))
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 400))
             guard case .failed(0, _, .keep) = outcome else { return #expect(Bool(false), "\(outcome)") }
             #expect(stage.alarms.all.contains { "\($0)".contains("refuses this provider for all topics: \(reason)") })
-            #expect((3...Self.mostConnections).contains(await stage.server.connections))
+            #expect((2...Self.mostConnections + 3).contains(await stage.server.connections))
         }
     }
 
@@ -174,15 +173,17 @@ import Testing
 
     @Test func aGoAwayThatAsksForCalmIsFollowedByAWait() async throws {
         let script: ScriptedServer.Script = { request in
-            request.connection == 1 ? [.goAway(lastStream: request.stream, .enhanceYourCalm), .answer(200)] : [.answer(200)]
+            request.number == 2 ? [.answer(200), .goAway(lastStream: request.stream, .enhanceYourCalm)] : [.answer(200)]
         }
         var timing = Stage.timing
         timing.reconnect = Backoff(firstMs: 400, longestMs: 400)
         try await Stage.play(timing: timing, script: script) { stage in
-            #expect(await stage.courier.send(Push.sample(1)) == .delivered)
-            #expect(await stage.courier.send(Push.sample(2)) == .delivered)
-            let opened = await stage.server.connectedAt
-            #expect(opened.count == 2 && opened[1] - opened[0] >= 200)
+            // It did good work, which for any other reason would let the next one follow at once.
+            for number in 1...2 { #expect(await stage.courier.send(Push.sample(number)) == .delivered) }
+            let start = stage.loop.now
+            #expect(await stage.courier.send(Push.sample(3)) == .delivered)
+            #expect(await stage.server.connections == 2)
+            #expect(stage.loop.now - start >= 190)
         }
     }
 
