@@ -118,6 +118,7 @@ final class Lane: DeliveryOwner {
             for delivery in queue.extract(where: { now >= $0.deadline || !$0.push.isWanted() }) {
                 if now >= delivery.deadline { giveUp(delivery) } else { drop(delivery) }
             }
+            if !queue.isEmpty { pool.leaveShut() }
             pump()
         }
     }

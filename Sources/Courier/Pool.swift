@@ -87,6 +87,15 @@ final class Pool: ConnectionOwner {
         return true
     }
 
+    /// Leaves connections that let no request in at all. To be called while pushes wait.
+    func leaveShut() {
+        let now = loop.now
+        for connection in connections
+        where !connection.isBusy && !connection.hasRoom && now - connection.lastUse >= timing.requestMs {
+            connection.retire(.refusing)
+        }
+    }
+
     func answered(by connection: Connection) {
         lastAnswer = loop.now
         if failures > 0, connection.isSteady { failures = 0 }

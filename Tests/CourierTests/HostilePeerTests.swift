@@ -81,6 +81,16 @@ import Testing
         }
     }
 
+    @Test func whoAllowsNoStreamAtAllIsLeftWithAnAlarm() async throws {
+        try await Stage.play(firstStreams: 0, script: ScriptedServer.accepting) { stage in
+            let outcomes = await stage.send((1...20).map { Push.sample($0, deadlineInMs: 500) })
+            #expect(!outcomes.contains(.delivered))
+            // Each is given the time of a request.
+            #expect((2...4).contains(await stage.server.connections))
+            #expect("\(stage.alarms.all)".contains("refuses every request"))
+        }
+    }
+
     @Test func whoResetsEveryStreamIsNotHammered() async throws {
         let script: ScriptedServer.Script = { _ in [.reset(.internalError)] }
         try await Stage.play(script: script) { stage in
