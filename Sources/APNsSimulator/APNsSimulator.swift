@@ -5,7 +5,7 @@ public import TLS
 
 /// A faithful APNs for tests, the demo and benchmarks: the provider API over HTTP/2 and TLS, with faults on demand.
 ///
-/// It checks what Apple checks (see `Rules`), keeps what it accepted in memory, and knows one team with one key and one app.
+/// It checks what Apple checks (see `Rules`), keeps what it accepted last in memory, and knows the keys and apps it is given.
 /// Its own choices where Apple says nothing are marked "ours" in the sources and in docs/simulator.md.
 public actor APNsSimulator: LoopActor {
     public struct Configuration: Sendable {
@@ -15,15 +15,20 @@ public actor APNsSimulator: LoopActor {
         /// PEM, leaf first, and the leaf's key.
         public var certificateChain: [UInt8]
         public var privateKey: [UInt8]
-        public var keyID: String
-        public var teamID: String
-        public var publicKey: ES256.PublicKey
-        public var bundleID: String
-        /// Answers carry `apns-unique-id`.
+        /// The keys it knows, with their teams and apps.
+        public var keys: [ProviderKey]
+        /// Which service it plays. Answers of the sandbox carry `apns-unique-id`.
         public var isSandbox: Bool
-        /// How many accepted pushes are kept at least, the latest.
+        /// How many accepted pushes are kept, the latest.
         public var keptPushes: Int
+        /// How many streams a client may have open once it is known; until then one.
+        public var streams: UInt32 = 1000
+        /// PEM; clients are asked for certificates, and those from these authorities are a way to authenticate. Nil: none are asked for.
+        public var clientAuthorities: [UInt8]?
+        /// A file that the accepted pushes' ids are appended to; see `PushRecord`.
+        public var record: String?
 
+        /// With one key of one app.
         public init(
             listen: SocketAddress, control: SocketAddress? = nil, certificateChain: [UInt8], privateKey: [UInt8], keyID: String,
             teamID: String,
@@ -33,10 +38,20 @@ public actor APNsSimulator: LoopActor {
             self.control = control
             self.certificateChain = certificateChain
             self.privateKey = privateKey
-            self.keyID = keyID
-            self.teamID = teamID
-            self.publicKey = publicKey
-            self.bundleID = bundleID
+            keys = [ProviderKey(keyID: keyID, teamID: teamID, publicKey: publicKey, bundleIDs: [bundleID])]
+            self.isSandbox = isSandbox
+            self.keptPushes = keptPushes
+        }
+
+        public init(
+            listen: SocketAddress, control: SocketAddress? = nil, certificateChain: [UInt8], privateKey: [UInt8],
+            keys: [ProviderKey], isSandbox: Bool = true, keptPushes: Int = 10_000
+        ) {
+            self.listen = listen
+            self.control = control
+            self.certificateChain = certificateChain
+            self.privateKey = privateKey
+            self.keys = keys
             self.isSandbox = isSandbox
             self.keptPushes = keptPushes
         }
@@ -57,7 +72,7 @@ public actor APNsSimulator: LoopActor {
     private var control: HTTPServer?
 
     /// - Parameter wallMs: unix milliseconds, for provider tokens and time stamps.
-    /// - Throws: `TLSError` for a certificate or key that can't be used.
+    /// - Throws: `TLSError` for a certificate or key that can't be used, `Errno` for the record's file.
     public init(
         _ configuration: Configuration, loop: EventLoop, wallMs: @escaping @Sendable () -> UInt64 = { Clock.wallMs }
     ) throws {

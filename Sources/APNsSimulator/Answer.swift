@@ -21,7 +21,7 @@ struct Answer {
         if let text = fault.body {
             body = Array(text.utf8)
         } else if let reason = fault.reason {
-            body = Self.json(reason, fault.timestamp ?? (status == 410 ? now : nil))
+            body = Self.json(reason, fault.timestamp ?? (status == 410 ? now : nil), as: fault.timestampAs)
         }
     }
 
@@ -42,11 +42,32 @@ struct Answer {
         return headers
     }
 
+    /// The same, as bytes.
+    var fields: [(String, [UInt8])] {
+        var fields: [(String, [UInt8])] = [(":status", Array("\(status)".utf8)), ("apns-id", id)]
+        if let uniqueID { fields.append(("apns-unique-id", uniqueID)) }
+        if let retryAfter { fields.append(("retry-after", Array("\(retryAfter)".utf8))) }
+        return fields
+    }
+
     /// `{"reason":...}`, and for 410 when the token stopped being valid, in unix milliseconds.
-    static func json(_ reason: String, _ timestamp: UInt64?) -> [UInt8] {
+    static func json(_ reason: String, _ timestamp: UInt64?, as form: TimestampForm? = nil) -> [UInt8] {
         var out = Array(#"{"reason":"#.utf8)
         JSON.append(reason, to: &out)
-        if let timestamp { out.append(contentsOf: ",\"timestamp\":\(timestamp)".utf8) }
+        if let timestamp {
+            let member = ",\"timestamp\":"
+            let text =
+                switch form {
+                case nil: member + "\(timestamp)"
+                case .seconds: member + "\(timestamp / 1000)"
+                case .text: member + "\"\(timestamp)\""
+                case .negative: member + "-\(timestamp)"
+                case .huge: member + "18446744073709551616"
+                case .missing: ""
+                case .twice: member + "\(timestamp)" + member + "\(timestamp)"
+                }
+            out.append(contentsOf: text.utf8)
+        }
         out.append(UInt8(ascii: "}"))
         return out
     }

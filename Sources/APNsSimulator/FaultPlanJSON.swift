@@ -45,21 +45,39 @@ extension FaultPlan {
 extension Fault {
     init(_ members: [String: JSON]) throws(FaultPlan.Malformed) {
         for (key, value) in members {
+            let number = value.wholeNumber.map { Int(clamping: $0) }
             let fits =
                 switch (key, value) {
+                case ("at", .string(let text)): set(\.at, Moment(rawValue: text) ?? .end, if: Moment(rawValue: text) != nil)
                 case ("token", .string(let text)): set(\.token, text.lowercased(), if: text.utf8.allSatisfy(\.isHexDigit))
                 case ("rate", .number(let rate)): set(\.rate, rate, if: (0...1).contains(rate))
                 case ("delayMs", _): set(\.delayMs, value.wholeNumber, atMost: 3_600_000)
                 case ("reason", .string(let text)): set(\.reason, text)
-                case ("status", _): set(\.status, value.wholeNumber.map { Int(clamping: $0) }, in: 200...599)
+                case ("status", _): set(\.status, number, in: 200...599)
                 case ("timestamp", _): set(\.timestamp, value.wholeNumber, if: value.wholeNumber != nil)
+                case ("timestampAs", .string(let text)):
+                    set(\.timestampAs, TimestampForm(rawValue: text), if: TimestampForm(rawValue: text) != nil)
                 case ("body", .string(let text)): set(\.body, text)
-                case ("retryAfter", _): set(\.retryAfter, value.wholeNumber.map { Int(clamping: $0) }, in: 0...86_400)
+                case ("interim", _): set(\.form.interim, number, in: 100...199)
+                case ("pieces", _): set(\.form.pieces, number, in: 1...16_384)
+                case ("continuation", _): set(\.form.continuation, number, in: 1...16_384)
+                case ("announced", _): set(\.form.announced, number, in: 0...1 << 20)
+                case ("trailers", .bool(let flag)): set(\.form.trailers, flag)
+                case ("dribbleMs", _): set(\.form.dribbleMs, value.wholeNumber, atMost: 3_600_000)
+                case ("half", .bool(let flag)): set(\.form.half, flag)
+                case ("streams", _): set(\.streams, number, in: 0...Int(Int32.max))
+                case ("window", _): set(\.window, number, in: 0...Int(Int32.max))
+                case ("settings", _): set(\.settings, number, in: 1...100_000)
+                case ("pings", _): set(\.pings, number, in: 1...100_000)
+                case ("raw", .string(let text)): set(\.raw, Hex.bytes(text), if: Hex.bytes(text) != nil)
+                case ("retryAfter", _): set(\.retryAfter, number, in: 0...86_400)
                 case ("goaway", .bool(let flag)): set(\.goaway, flag)
+                case ("graceful", .bool(let flag)): set(\.graceful, flag)
                 case ("refuse", .bool(let flag)): set(\.refuse, flag)
                 case ("reset", .bool(let flag)): set(\.reset, flag)
                 case ("drop", .bool(let flag)): set(\.drop, flag)
                 case ("silent", .bool(let flag)): set(\.silent, flag)
+                case ("stall", .bool(let flag)): set(\.stall, flag)
                 case ("accepted", .bool(let flag)): set(\.accepted, flag)
                 default: false
                 }
@@ -84,16 +102,25 @@ extension Fault {
             put(key, "")
             JSON.append(value, to: &out)
         }
+        if at != .end { putText("at", at.rawValue) }
         putText("token", token)
         if rate != 1 { put("rate", "\(rate)") }
         if delayMs != 0 { put("delayMs", "\(delayMs)") }
         putText("reason", reason)
         if let status { put("status", "\(status)") }
         if let timestamp { put("timestamp", "\(timestamp)") }
+        putText("timestampAs", timestampAs?.rawValue)
         putText("body", body)
-        if let retryAfter { put("retryAfter", "\(retryAfter)") }
+        let numbers = [
+            ("retryAfter", retryAfter), ("interim", form.interim), ("pieces", form.pieces), ("continuation", form.continuation),
+            ("announced", form.announced), ("streams", streams), ("window", window), ("settings", settings), ("pings", pings),
+        ]
+        for case (let name, let number?) in numbers { put(name, "\(number)") }
+        if form.dribbleMs != 0 { put("dribbleMs", "\(form.dribbleMs)") }
+        putText("raw", raw.map { Hex.text($0) })
         let flags = [
-            ("goaway", goaway), ("refuse", refuse), ("reset", reset), ("drop", drop), ("silent", silent), ("accepted", accepted),
+            ("trailers", form.trailers), ("half", form.half), ("goaway", goaway), ("graceful", graceful), ("refuse", refuse),
+            ("reset", reset), ("drop", drop), ("silent", silent), ("stall", stall), ("accepted", accepted),
         ]
         for (name, flag) in flags where flag { put(name, "true") }
         out.append(contentsOf: (isFirst ? "{}" : "}").utf8)

@@ -25,7 +25,7 @@ extension AcceptedPush {
     }
 }
 
-/// The pushes accepted, oldest first: at least the last `capacity` of them. Kept as they came, made readable when asked for.
+/// The last pushes accepted, at most `capacity`, in a ring. Kept as they came, made readable when asked for.
 struct PushLog {
     struct Entry {
         let request: PushRequest
@@ -34,7 +34,9 @@ struct PushLog {
     }
 
     let capacity: Int
-    private var entries: [Entry] = []
+    private var ring: [Entry] = []
+    /// Where the oldest lies once the ring is full, and the next one goes.
+    private var oldest = 0
     /// Ever accepted, also those no longer kept.
     private(set) var total = 0
 
@@ -42,12 +44,19 @@ struct PushLog {
 
     mutating func append(_ entry: Entry) {
         total += 1
+        guard ring.count == capacity else { return ring.append(entry) }
         guard capacity > 0 else { return }
-        if entries.count >= 2 * capacity { entries.removeFirst(entries.count - capacity + 1) }
-        entries.append(entry)
+        ring[oldest] = entry
+        oldest = oldest + 1 == capacity ? 0 : oldest + 1
     }
 
-    mutating func removeAll() { entries = [] }
+    mutating func removeAll() {
+        ring = []
+        oldest = 0
+    }
+
+    /// Oldest first.
+    private var entries: ArraySlice<Entry> { ring[oldest...] + ring[..<oldest] }
 
     var pushes: [AcceptedPush] { entries.map { AcceptedPush($0.request, id: $0.id, at: $0.at) } }
 

@@ -77,6 +77,12 @@ struct PushRequest: Sendable {
 }
 
 extension Span<UInt8> {
+    func equals(_ other: Span<UInt8>) -> Bool {
+        guard count == other.count else { return false }
+        for index in indices where self[index] != other[index] { return false }
+        return true
+    }
+
     func equals(_ text: String) -> Bool {
         count == text.utf8.count && hasPrefix(text)
     }

@@ -8,10 +8,17 @@ final class PushService {
     let loop: EventLoop
     let tls: TLSContext
     let isSandbox: Bool
+    /// How many streams a client may have open once it is known.
+    let streams: UInt32
+    let asksForCertificates: Bool
     let wallMs: @Sendable () -> UInt64
     var rules: Rules
-    var faults = FaultPlan()
+    var faults = FaultPlan() {
+        didSet { hasEarlyFaults = faults.has(.headers) }
+    }
+    private(set) var hasEarlyFaults = false
     var log: PushLog
+    let record: PushRecord?
     var counts = APNsSimulator.Counts()
     private var random = FastRandom()
     /// For what is read from a socket, and for plaintext on its way in or out: no connection keeps any of it between two calls.
@@ -23,11 +30,18 @@ final class PushService {
         self.loop = loop
         self.wallMs = wallMs
         isSandbox = configuration.isSandbox
-        tls = try TLSContext.server(
-            certificateChain: configuration.certificateChain, privateKey: configuration.privateKey.span, alpn: ["h2"])
-        let verifier = ProviderTokenVerifier(
-            keyID: configuration.keyID, teamID: configuration.teamID, key: configuration.publicKey)
-        rules = Rules(bundleID: configuration.bundleID, verifier: verifier)
+        streams = configuration.streams
+        asksForCertificates = configuration.clientAuthorities != nil
+        if let authorities = configuration.clientAuthorities {
+            tls = try TLSContext.server(
+                certificateChain: configuration.certificateChain, privateKey: configuration.privateKey.span, alpn: ["h2"],
+                askingForCertificatesOf: authorities)
+        } else {
+            tls = try TLSContext.server(
+                certificateChain: configuration.certificateChain, privateKey: configuration.privateKey.span, alpn: ["h2"])
+        }
+        record = try configuration.record.map { (path) throws(Errno) in try PushRecord(path) }
+        rules = Rules(verifier: ProviderTokenVerifier(configuration.keys, environment: isSandbox ? .sandbox : .production))
         log = PushLog(capacity: configuration.keptPushes)
     }
 
@@ -46,10 +60,11 @@ final class PushService {
         for connection in connections.values { connection.close() }
     }
 
-    /// Writes an accepted push down.
-    func record(_ request: PushRequest, id: [UInt8]) {
+    /// Keeps an accepted push.
+    func keep(_ request: PushRequest, id: [UInt8]) {
         log.append(.init(request: request, id: id, at: wallMs()))
         counts.accepted += 1
+        self.record?.accepted(id)
     }
 
     /// A UUID (RFC 9562, version 4) in lower case: unique, and no secret.

@@ -29,11 +29,30 @@ enum PushType: String, Sendable, CaseIterable {
     /// In bytes.
     var payloadLimit: Int { self == .voip ? 5120 : 4096 }
 
+    /// Refused with a client certificate.
+    var needsToken: Bool { self == .voip || self == .liveactivity || self == .location }
+
+    init?(_ name: Span<UInt8>) {
+        for type in Self.allCases where name.equals(type.rawValue) {
+            self = type
+            return
+        }
+        return nil
+    }
+
+    /// Whether `topic` is the one for pushes of this type to `bundleID`.
+    func fits(_ topic: Span<UInt8>, bundleID: String) -> Bool {
+        let (suffix, length) = (topicSuffix, bundleID.utf8.count)
+        guard topic.count == length + suffix.utf8.count, topic.hasPrefix(bundleID) else { return false }
+        return topic.extracting(length..<topic.count).hasPrefix(suffix)
+    }
+
     /// The type a request without the header is taken for: what its topic says.
-    init?(topic: String, bundleID: String) {
-        guard topic.hasPrefix(bundleID) else { return nil }
-        let suffix = topic.dropFirst(bundleID.count)
-        guard let type = Self.allCases.first(where: { $0.topicSuffix == suffix }) else { return nil }
-        self = type
+    init?(topic: Span<UInt8>, bundleID: String) {
+        for type in Self.allCases where type.fits(topic, bundleID: bundleID) {
+            self = type
+            return
+        }
+        return nil
     }
 }

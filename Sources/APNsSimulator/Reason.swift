@@ -17,6 +17,8 @@ public enum Reason: String, Sendable, CaseIterable {
     case badCertificate = "BadCertificate"
     case badCertificateEnvironment = "BadCertificateEnvironment"
     case badEnvironmentKeyID = "BadEnvironmentKeyIdInToken"
+    /// Seen in its place.
+    case badEnvironmentKey = "BadEnvironmentKeyInToken"
     case expiredProviderToken = "ExpiredProviderToken"
     case forbidden = "Forbidden"
     case invalidProviderToken = "InvalidProviderToken"
@@ -39,8 +41,8 @@ public enum Reason: String, Sendable, CaseIterable {
             .deviceTokenNotForTopic, .duplicateHeaders, .idleTimeout, .invalidPushType, .missingDeviceToken, .missingTopic,
             .payloadEmpty, .topicDisallowed:
             400
-        case .badCertificate, .badCertificateEnvironment, .badEnvironmentKeyID, .expiredProviderToken, .forbidden,
-            .invalidProviderToken, .missingProviderToken, .unrelatedKeyID:
+        case .badCertificate, .badCertificateEnvironment, .badEnvironmentKeyID, .badEnvironmentKey, .expiredProviderToken,
+            .forbidden, .invalidProviderToken, .missingProviderToken, .unrelatedKeyID:
             403
         case .badPath: 404
         case .methodNotAllowed: 405

@@ -1,20 +1,24 @@
 /// What APNs makes of a request, without I/O. Where Apple gives no order of the checks, the order here is ours:
-/// method and path, repeated headers, provider token, device token, topic and push type, the other headers, payload.
+/// method and path, repeated headers, certificate or provider token, device token, topic and push type, the other headers, payload.
 struct Rules {
-    let bundleID: String
     var verifier: ProviderTokenVerifier
-    /// By push type.
-    private let topics: [PushType: String]
 
-    init(bundleID: String, verifier: ProviderTokenVerifier) {
-        self.bundleID = bundleID
-        self.verifier = verifier
-        topics = Dictionary(uniqueKeysWithValues: PushType.allCases.map { ($0, bundleID + $0.topicSuffix) })
+    /// What a connection is held to.
+    struct Session: Equatable {
+        /// The token of its latest valid request; the first one pins team and key.
+        var provider: ProviderToken?
+        /// What the client showed in the handshake: it counts, and no token is looked at.
+        var certificate: PushCertificate?
+
+        var isAuthenticated: Bool { provider != nil || certificate?.isValid == true }
     }
 
-    /// What a connection is held to: the token of its first valid request.
-    struct Session: Equatable {
-        var provider: ProviderToken?
+    /// Whom a request comes from, by what it may push to.
+    private struct Sender {
+        let bundleIDs: [String]
+        /// Where the request names no topic: the one its certificate is for.
+        var implied: String?
+        var hasCertificate = false
     }
 
     /// - Parameters:
@@ -31,25 +35,43 @@ struct Rules {
         guard isPath == true else { throw Rejection(.badPath) }
         guard request.with(.method, { $0.equals("POST") }) == true else { throw Rejection(.methodNotAllowed) }
         guard !request.repeatsAField else { throw Rejection(.duplicateHeaders) }
-
-        guard
-            let provider = try request.with(
-                .authorization, { (header) throws(Rejection) in try verifier.verify(header, now: now) })
-        else { throw Rejection(.missingProviderToken) }
-        try Self.admit(provider, to: &session)
-
+        let sender = try sender(of: request, &session, now)
         try request.with(.path) { (path) throws(Rejection) in
             try Self.checkDevice(path.extracting(PushRequest.pathPrefix.utf8.count..<path.count))
         }
-        let type = try pushType(request)
+        let type = try Self.pushType(request, from: sender)
         try Self.checkFields(request, type)
         try Self.checkPayload(request.body, type)
         return type
     }
 
-    /// A connection may change its provider token, but not to one that is hardly younger.
-    private static func admit(_ token: ProviderToken, to session: inout Session) throws(Rejection) {
+    private mutating func sender(
+        of request: PushRequest, _ session: inout Session, _ now: UInt64
+    ) throws(Rejection) -> Sender {
+        if let certificate = session.certificate {
+            guard certificate.isValid else { throw Rejection(.badCertificate) }
+            guard certificate.environments.contains(verifier.environment) else { throw Rejection(.badCertificateEnvironment) }
+            let ids = certificate.bundleIDs
+            return Sender(bundleIDs: ids, implied: ids.count == 1 ? ids[0] : nil, hasCertificate: true)
+        }
+        let current = session.provider
+        guard
+            let provider = try request.with(
+                .authorization,
+                { (header) throws(Rejection) in try verifier.verify(header, current: current, now: now) })
+        else { throw Rejection(.missingProviderToken) }
+        try admit(provider, to: &session)
+        return Sender(bundleIDs: verifier.keys[provider.key].bundleIDs)
+    }
+
+    /// A connection may change its provider token, but not to another team or key, and not to one that is hardly younger.
+    private func admit(_ token: ProviderToken, to session: inout Session) throws(Rejection) {
         if let current = session.provider, current != token {
+            // Ours where the team changes: Apple names a reason for the key alone.
+            guard verifier.keys[token.key].teamID == verifier.keys[current.key].teamID else {
+                throw Rejection(.invalidProviderToken)
+            }
+            guard token.key == current.key else { throw Rejection(.unrelatedKeyID) }
             guard token.issuedAt >= current.issuedAt + ProviderToken.shortestRefresh else {
                 throw Rejection(.tooManyProviderTokenUpdates)
             }
@@ -64,18 +86,34 @@ struct Rules {
         }
     }
 
-    private func pushType(_ request: PushRequest) throws(Rejection) -> PushType {
-        let named = request.text(.pushType)
-        let type = named.flatMap { PushType(rawValue: $0) }
-        if named != nil, type == nil { throw Rejection(.invalidPushType) }
-        if let type, let topic = topics[type], request.with(.topic, { $0.equals(topic) }) == true { return type }
+    private static func pushType(_ request: PushRequest, from sender: Sender) throws(Rejection) -> PushType {
+        let named = request.with(.pushType) { PushType($0) }
+        if case .some(.none) = named { throw Rejection(.invalidPushType) }
+        let type = named ?? nil
+        let found = try request.with(.topic) { (topic) throws(Rejection) in try pushType(type, topic, sender) }
+        if let found { return found }
+        guard let implied = sender.implied else { throw Rejection(.missingTopic) }
+        return try pushType(type, implied.utf8.span, sender)
+    }
+
+    /// - Parameter named: what `apns-push-type` says.
+    private static func pushType(
+        _ named: PushType?, _ topic: Span<UInt8>, _ sender: Sender
+    ) throws(Rejection) -> PushType {
+        guard !topic.isEmpty else { throw Rejection(.missingTopic) }
+        for bundleID in sender.bundleIDs {
+            guard let type = named ?? PushType(topic: topic, bundleID: bundleID), type.fits(topic, bundleID: bundleID) else {
+                continue
+            }
+            // Ours: a certificate's topics are those that need no token.
+            if sender.hasCertificate, type.needsToken { throw Rejection(.topicDisallowed) }
+            return type
+        }
         // Not the topic of the type it names: why.
-        guard let topic = request.text(.topic), !topic.isEmpty else { throw Rejection(.missingTopic) }
-        guard topic.utf8.allSatisfy(\.isTopicCharacter) else { throw Rejection(.badTopic) }
-        guard topic == bundleID || topic.hasPrefix(bundleID + ".") else { throw Rejection(.topicDisallowed) }
+        guard topic.allSatisfy(\.isTopicCharacter) else { throw Rejection(.badTopic) }
+        let isOfOneOfThem = sender.bundleIDs.contains { topic.equals($0) || topic.hasPrefix($0 + ".") }
         // Ours: a topic of this app that belongs to another push type, or to none.
-        guard named == nil, let implied = PushType(topic: topic, bundleID: bundleID) else { throw Rejection(.badTopic) }
-        return implied
+        throw Rejection(isOfOneOfThem ? .badTopic : .topicDisallowed)
     }
 
     private static func checkFields(_ request: PushRequest, _ type: PushType) throws(Rejection) {

@@ -156,6 +156,9 @@ internal import CNghttp2
         try check(result)
     }
 
+    /// Whether the peer has sent all of its message on a stream; true for one that is over.
+    public func hasEnded(stream: Int32) -> Bool { streams[stream]?.ended ?? true }
+
     public func reset(stream: Int32, _ code: HTTP2ErrorCode) throws(HTTP2Error) {
         guard streams[stream] != nil else { throw .noSuchStream }
         try check(unsafe nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream, code.rawValue))
@@ -163,11 +166,16 @@ internal import CNghttp2
 
     // MARK: The connection
 
-    /// Tells the peer how many streams it may have open from now on.
-    public func submitSettings(concurrentStreams: UInt32) throws(HTTP2Error) {
-        try submit([
-            nghttp2_settings_entry(settings_id: Int32(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS.rawValue), value: concurrentStreams)
-        ])
+    /// Tells the peer how many streams it may have open from now on, and how many bytes it may send on each before it is given
+    /// more; nil: as before.
+    public func submitSettings(concurrentStreams: UInt32? = nil, streamWindow: UInt32? = nil) throws(HTTP2Error) {
+        var entries: [nghttp2_settings_entry] = []
+        for (id, value) in [
+            (NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, concurrentStreams), (NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, streamWindow),
+        ] {
+            if let value { entries.append(nghttp2_settings_entry(settings_id: Int32(id.rawValue), value: value)) }
+        }
+        try submit(entries)
     }
 
     /// - Parameter payload: comes back in `pingAcknowledged`.

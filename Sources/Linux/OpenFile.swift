@@ -16,6 +16,8 @@ public struct OpenFile: ~Copyable, Sendable {
         case create(mode: UInt32)
         /// Reads and writes a file that must not exist yet.
         case createNew(mode: UInt32)
+        /// Writes at the end of the file, whatever offset is named; makes the file if it is missing.
+        case append(mode: UInt32)
     }
 
     public init(_ path: String, _ access: Access) throws(Errno) {
@@ -26,6 +28,7 @@ public struct OpenFile: ~Copyable, Sendable {
             case .readWriteNoLink: (O_RDWR | O_NOFOLLOW, 0)
             case .create(let mode): (O_RDWR | O_CREAT, mode)
             case .createNew(let mode): (O_RDWR | O_CREAT | O_EXCL, mode)
+            case .append(let mode): (O_WRONLY | O_CREAT | O_APPEND, mode)
             }
         let raw = retrying { unsafe mayfly_open(path, flags | O_CLOEXEC, mode) }
         guard raw >= 0 else { throw .last("open \(path)") }

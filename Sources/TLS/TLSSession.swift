@@ -15,7 +15,7 @@ internal import COpenSSL
     /// The protocol agreed on by ALPN, once established; nil where the peer offered none.
     public private(set) var negotiatedProtocol: String?
 
-    private let ssl: OpaquePointer
+    let ssl: OpaquePointer
     private let context: TLSContext
     private var input = unsafe UnsafeRawBufferPointer(start: nil, count: 0)  // set during receive only
     private var output: [UInt8] = []

@@ -11,17 +11,21 @@ enum SimulatorCommand {
         .apnsEnvironment,
     ]
 
+    private static let usage = """
+        usage: mayfly apns-simulator [FLAGS]
+        An APNs for tests and development: checks what Apple checks, keeps what it accepted last in memory. docs/simulator.md
+          --app FILE          one more key, with its team and apps, as JSON; may come more than once
+          --client-ca FILE    PEM: clients may authenticate with certificates from these authorities
+          --production        play the production service. Default: the sandbox
+          --streams N         how many streams a client may have open once it is known. Default: 1000
+          --record FILE       append the apns-id of each accepted push. For tests that kill the simulator
+        """
+
     static func run(_ words: [String]) async throws {
-        if words.asksForHelp {
-            return Terminal.out(
-                Terminal.help(
-                    """
-                    usage: mayfly apns-simulator [FLAGS]
-                    An APNs for tests and development: checks what Apple checks, keeps what it accepted in memory.
-                    """, keys, shortFlags: true))
-        }
+        if words.asksForHelp { return Terminal.out(Terminal.help(usage, keys, shortFlags: true)) }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: keys, switches: ["with-parent"], shortFlags: true)
+            words, environment: Environment.all, keys: keys, switches: ["with-parent", "production"],
+            options: ["app", "client-ca", "record", "streams"], shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("apns-simulator takes flags only") }
         if configuration.switches.contains("with-parent") { try ProcessControl.dieWithParent(.kill) }
 
@@ -30,17 +34,27 @@ enum SimulatorCommand {
             throw UsageError("--control must be on loopback: it has no authentication and shows tokens")
         }
         let certificate = try pem(try configuration.required(.apnsSimulatorCertificate))
-        let publicKey = try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)).publicKeyPEM()
-        let settings = APNsSimulator.Configuration(
+        var settings = APNsSimulator.Configuration(
             listen: try configuration.address(.apnsSimulatorListen, default: "127.0.0.1:8789"), control: control,
-            certificateChain: certificate, privateKey: certificate, keyID: try configuration.required(.apnsKeyID),
-            teamID: try configuration.required(.apnsTeamID),
-            publicKey: try ES256.PublicKey(pem: publicKey.span),
-            bundleID: try configuration.required(.apnsBundleID))
+            certificateChain: certificate, privateKey: certificate, keys: try providerKeys(configuration),
+            isSandbox: !configuration.switches.contains("production"))
+        if let streams = try single("streams", configuration) {
+            guard let count = UInt32(streams), (1...65_536).contains(count) else {
+                throw UsageError("--streams takes a number from 1 to 65536")
+            }
+            settings.streams = count
+        }
+        settings.clientAuthorities = try single("client-ca", configuration).map { try pem($0) }
+        settings.record = try single("record", configuration)
 
         let loop = try EventLoop(name: "simulator")
         try loop.start()
-        let simulator = try APNsSimulator(settings, loop: loop)
+        let simulator: APNsSimulator
+        do {
+            simulator = try APNsSimulator(settings, loop: loop)
+        } catch {
+            throw CheckFailed("mayfly: the simulator can't start: \(error)")
+        }
         let addresses: APNsSimulator.Addresses
         do {
             addresses = try await simulator.start()
@@ -51,6 +65,41 @@ enum SimulatorCommand {
         await StopSignal.wait(on: loop)
         await simulator.stop()
         loop.stop()
+    }
+
+    /// One from the APNS_ settings, and one from each `--app`.
+    private static func providerKeys(_ configuration: Configuration) throws -> [ProviderKey] {
+        let files = configuration.repeated["app"] ?? []
+        var keys = try files.map { try app($0) }
+        let single: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID]
+        if files.isEmpty || single.contains(where: { configuration[$0] != nil }) {
+            let publicKey = try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)).publicKeyPEM()
+            keys.append(
+                ProviderKey(
+                    keyID: try configuration.required(.apnsKeyID), teamID: try configuration.required(.apnsTeamID),
+                    publicKey: try ES256.PublicKey(pem: publicKey.span),
+                    bundleIDs: [try configuration.required(.apnsBundleID)]))
+        }
+        return keys
+    }
+
+    /// The key file's name counts from the folder of the app's file.
+    private static func app(_ path: String) throws -> ProviderKey {
+        do {
+            return try ProviderKey(json: try File.read(path, limit: 65_536)) { name in
+                try File.read(name.hasPrefix("/") ? name : File.folder(of: path) + "/" + name, limit: 65_536)
+            }
+        } catch let error as ProviderKey.Malformed {
+            throw CheckFailed("mayfly: the app \(path) is malformed: \(error.explanation); see docs/simulator.md")
+        } catch {
+            throw CheckFailed("mayfly: the app \(path) can't be used: \(error)")
+        }
+    }
+
+    private static func single(_ option: String, _ configuration: Configuration) throws -> String? {
+        let values = configuration.repeated[option] ?? []
+        guard values.count <= 1 else { throw UsageError("--\(option) may come once") }
+        return values.first
     }
 
     private static func pem(_ path: String) throws -> [UInt8] {

@@ -63,7 +63,23 @@ import Testing
         fault.reset = true
         fault.drop = true
         fault.silent = true
+        fault.stall = true
+        fault.graceful = true
         fault.accepted = true
+        fault.at = .headers
+        fault.timestampAs = .twice
+        fault.form.interim = 103
+        fault.form.pieces = 1
+        fault.form.continuation = 2
+        fault.form.announced = 3
+        fault.form.trailers = true
+        fault.form.dribbleMs = 4
+        fault.form.half = true
+        fault.streams = 5
+        fault.window = 0
+        fault.settings = 6
+        fault.pings = 7
+        fault.raw = [0, 255, 16]
         let plan = FaultPlan(next: [fault, Fault()], always: [fault])
         #expect(try FaultPlan(json: plan.json) == plan)
         #expect(try FaultPlan(json: FaultPlan().json) == FaultPlan())
@@ -75,7 +91,9 @@ import Testing
         #"{"rate":-0.1}"#,
         #"{"delayMs":-1}"#, #"{"delayMs":3600001}"#, #"{"timestamp":1.5}"#, #"{"token":"xyz"}"#, #"{"goaway":1}"#,
         #"{"silent":"yes"}"#,
-        #"{"retryAfter":-1}"#,
+        #"{"retryAfter":-1}"#, #"{"at":"start"}"#, #"{"timestampAs":"ms"}"#, #"{"interim":200}"#, #"{"pieces":0}"#,
+        #"{"raw":"0"}"#,
+        #"{"raw":"xy"}"#, #"{"streams":2147483648}"#, #"{"window":-1}"#, #"{"stall":1}"#, #"{"pings":0}"#,
     ])
     func refusesPlans(text: String) {
         #expect(throws: FaultPlan.Malformed.self) { try FaultPlan(json: Array(text.utf8)) }
@@ -109,9 +127,18 @@ import Testing
     @Test func keepsTheLatest() {
         var log = PushLog(capacity: 10)
         for number in 0..<1000 { log.append(push(number)) }
-        #expect((10...20).contains(log.pushes.count))
-        #expect(log.pushes.map { $0.headers["apns-id"] } == ((1000 - log.pushes.count)..<1000).map { "\($0)" })
+        #expect(log.pushes.map { $0.headers["apns-id"] } == (990..<1000).map { "\($0)" })
         #expect(log.total == 1000)
+        log.removeAll()
+        for number in 0..<15 { log.append(push(number)) }
+        #expect(log.pushes.map { $0.headers["apns-id"] } == (5..<15).map { "\($0)" })
+    }
+
+    @Test func aLogOfNothingKeepsNothing() {
+        var log = PushLog(capacity: 0)
+        for number in 0..<3 { log.append(push(number)) }
+        #expect(log.pushes == [])
+        #expect(log.total == 3)
     }
 
     @Test(

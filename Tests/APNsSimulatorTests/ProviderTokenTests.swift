@@ -11,7 +11,7 @@ private let now: UInt64 = 1_800_000_000
 
     init() throws {
         provider = try TestProvider()
-        verifier = try ProviderTokenVerifier(keyID: TestProvider.keyID, teamID: TestProvider.teamID, key: provider.publicKey())
+        verifier = ProviderTokenVerifier([try provider.providerKey()], environment: .sandbox)
     }
 
     private func outcome(_ token: String, at time: UInt64 = now) -> Reason? {
@@ -103,7 +103,7 @@ private let now: UInt64 = 1_800_000_000
     }
 
     @Test func aConnectionMayNotChangeItsTokenOften() throws {
-        var rules = Rules(bundleID: "org.example.app", verifier: verifier)
+        var rules = Rules(verifier: verifier)
         var session = Rules.Session()
         func send(_ token: String, at time: UInt64) -> Reason? {
             let draft = Draft(fields: [("authorization", "bearer " + token), ("apns-topic", "org.example.app")])

@@ -36,9 +36,7 @@ struct Case: Sendable, CustomTestStringConvertible {
 
     init() throws {
         provider = try TestProvider()
-        let verifier = try ProviderTokenVerifier(
-            keyID: TestProvider.keyID, teamID: TestProvider.teamID, key: provider.publicKey())
-        rules = Rules(bundleID: bundle, verifier: verifier)
+        rules = Rules(verifier: ProviderTokenVerifier([try provider.providerKey()], environment: .sandbox))
         bearer = "bearer " + (try provider.token(iat: now - 60))
     }
 

@@ -48,6 +48,36 @@ actor TestClient: LoopActor {
     var openStreams: Int { connection.http.openStreams }
     var negotiated: String? { connection.tls.negotiatedProtocol }
     var goAways: [String] { connection.goAways }
+    /// Bytes of each DATA frame that came.
+    var pieces: [Int] { connection.pieces }
+    /// Everything that came, decrypted: frames.
+    var frames: [(kind: UInt8, flags: UInt8, stream: Int32, payload: [UInt8])] { connection.frames }
+
+    /// Sends frames that the client's own HTTP/2 knows nothing of.
+    func sendBytes(_ bytes: [UInt8]) throws { try connection.sendBytes(bytes) }
+
+    /// A HEADERS frame of literals, with END_HEADERS alone.
+    static func head(_ headers: HTTP2Headers, stream: UInt8) -> [UInt8] {
+        var block: [UInt8] = []
+        for index in 0..<headers.count {
+            block.append(0)
+            for text in [headers[index].name, headers[index].value] {
+                // RFC 7541, 5.1, up to 254 bytes.
+                block += text.utf8.count < 127 ? [UInt8(text.utf8.count)] : [127] + varint(text.utf8.count - 127)
+                block += Array(text.utf8)
+            }
+        }
+        return [0, UInt8(block.count >> 8), UInt8(block.count & 255), 1, 4, 0, 0, 0, stream] + block
+    }
+
+    private static func varint(_ value: Int) -> [UInt8] {
+        value < 128 ? [UInt8(value)] : [UInt8(value & 127 | 128), UInt8(value >> 7)]
+    }
+
+    /// Sends the head of a request and nothing of its body; waits for its end.
+    func sendHead(_ headers: HTTP2Headers) async throws -> TestResponse {
+        try await withCheckedThrowingContinuation { connection.sendHead(headers, $0) }
+    }
 
     func untilClosed() async {
         await withCheckedContinuation { connection.onClose($0) }
@@ -58,6 +88,8 @@ private final class ClientConnection: EventSource {
     let tls: TLSSession
     let http: HTTP2Session
     var goAways: [String] = []
+    var pieces: [Int] = []
+    private var received: [UInt8] = []
     private let socket: Socket
     private let loop: EventLoop
     private var registration: Registration?
@@ -88,6 +120,38 @@ private final class ClientConnection: EventSource {
         }
     }
 
+    var frames: [(kind: UInt8, flags: UInt8, stream: Int32, payload: [UInt8])] {
+        var found: [(kind: UInt8, flags: UInt8, stream: Int32, payload: [UInt8])] = []
+        var rest = received[...]
+        while rest.count >= 9 {
+            let head = Array(rest.prefix(9))
+            let length = head[..<3].reduce(0) { $0 << 8 | Int($1) }
+            let payload = rest.dropFirst(9).prefix(length)
+            found.append((head[3], head[4], head[5...].reduce(0) { $0 << 8 | Int32($1) }, Array(payload)))
+            rest = rest.dropFirst(9 + length)
+        }
+        return found
+    }
+
+    func sendBytes(_ bytes: [UInt8]) throws {
+        try tls.send(bytes.span)
+        try flush()
+    }
+
+    func sendHead(_ headers: HTTP2Headers, _ continuation: CheckedContinuation<TestResponse, any Error>) {
+        do {
+            let stream = try http.submitRequest(headers, body: [0])
+            waiting[stream] = continuation
+            var outbound: [UInt8] = []
+            try http.takeOutbound(into: &outbound)
+            // One DATA frame of one byte at the end.
+            try tls.send(outbound.span.extracting(0..<outbound.count - 10))
+            try flush()
+        } catch {
+            continuation.resume(throwing: error)
+        }
+    }
+
     func onClose(_ continuation: CheckedContinuation<Void, Never>) {
         if isClosed { continuation.resume() } else { closeWaiters.append(continuation) }
     }
@@ -96,6 +160,8 @@ private final class ClientConnection: EventSource {
         do {
             if !events.isDisjoint(with: [.read, .hangup, .failure]) { try receive() }
             if !isClosed { try flush() }
+            // Streams that this end resets are over once that is sent.
+            for event in http.takeEvents() { handle(event) }
         } catch {
             close()
         }
@@ -108,6 +174,7 @@ private final class ClientConnection: EventSource {
         guard count > 0 else { return close() }
         var plaintext: [UInt8] = []
         try tls.receive(buffer.span.extracting(0..<count), into: &plaintext)
+        received += plaintext
         try http.receive(plaintext.span)
         for event in http.takeEvents() { handle(event) }
     }
@@ -120,7 +187,9 @@ private final class ClientConnection: EventSource {
                 response.headers[head[index].name] = head[index].value
             }
             responses[stream] = response
-        case .data(let stream, let bytes): responses[stream]?.body += String(decoding: bytes.bytes, as: UTF8.self)
+        case .data(let stream, let bytes):
+            pieces.append(bytes.count)
+            responses[stream]?.body += String(decoding: bytes.bytes, as: UTF8.self)
         case .end(let stream):
             if let response = responses.removeValue(forKey: stream) {
                 waiting.removeValue(forKey: stream)?.resume(returning: response)

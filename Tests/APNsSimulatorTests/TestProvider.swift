@@ -1,3 +1,4 @@
+import APNsSimulator
 import TLS
 
 /// A provider of team TEAM000001 with key KEY0000001.
@@ -7,6 +8,20 @@ struct TestProvider {
     let key: ES256.PrivateKey
 
     init() throws { key = try ES256.PrivateKey() }
+
+    func providerKey(
+        _ keyID: String = keyID, team: String = teamID, _ bundleIDs: [String] = ["org.example.app"],
+        environments: Set<APNsEnvironment> = Set(APNsEnvironment.allCases)
+    ) throws -> ProviderKey {
+        ProviderKey(
+            keyID: keyID, teamID: team, publicKey: try publicKey(), bundleIDs: bundleIDs, environments: environments)
+    }
+
+    /// A JWT of another key or team, signed by this one.
+    func token(iat: UInt64, keyID: String, team: String = teamID) throws -> String {
+        try token(
+            iat: iat, header: #"{"alg":"ES256","kid":"\#(keyID)"}"#, claims: #"{"iss":"\#(team)","iat":\#(iat)}"#)
+    }
 
     func publicKey() throws -> ES256.PublicKey {
         let pem = try key.publicKeyPEM()

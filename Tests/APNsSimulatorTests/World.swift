@@ -18,17 +18,20 @@ final class World: Sendable {
     let bearer: String
     let provider: TestProvider
 
-    init(isSandbox: Bool = true) async throws {
+    init(isSandbox: Bool = true, _ change: (inout APNsSimulator.Configuration, TestProvider) throws -> Void = { _, _ in })
+        async throws
+    {
         loop = try EventLoop(name: "apns")
         try loop.start()
         certificate = try SelfSignedCertificate.make(names: ["127.0.0.1"], days: 1)
         provider = try TestProvider()
         bearer = "bearer " + (try provider.token(iat: Clock.wallMs / 1000))
-        let configuration = APNsSimulator.Configuration(
+        var configuration = APNsSimulator.Configuration(
             listen: .v4(0x7f00_0001, port: 0), control: .v4(0x7f00_0001, port: 0), certificateChain: certificate.certificate,
             privateKey: certificate.privateKey,
             keyID: TestProvider.keyID, teamID: TestProvider.teamID, publicKey: try provider.publicKey(),
             bundleID: "org.example.app", isSandbox: isSandbox)
+        try change(&configuration, provider)
         simulator = try APNsSimulator(configuration, loop: loop)
         let addresses = try await simulator.start()
         (address, control) = (addresses.apns, addresses.control)
@@ -36,7 +39,7 @@ final class World: Sendable {
 
     deinit {
         loop.stop()
-        loop.join()
+        if !loop.isCurrent { loop.join() }
     }
 
     func client(alpn: [String] = ["h2"]) async throws -> TestClient {
