@@ -23,6 +23,8 @@ public actor APNsSimulator: LoopActor {
         public var keptPushes: Int
         /// How many streams a client may have open once it is known; until then one.
         public var streams: UInt32 = 1000
+        /// Between the two frames of a graceful GOAWAY.
+        public var graceMs: UInt64 = 100
         /// PEM; clients are asked for certificates, and those from these authorities are a way to authenticate. Nil: none are asked for.
         public var clientAuthorities: [UInt8]?
         /// A file that the accepted pushes' ids are appended to; see `PushRecord`.

@@ -10,6 +10,7 @@ final class PushService {
     let isSandbox: Bool
     /// How many streams a client may have open once it is known.
     let streams: UInt32
+    let graceMs: UInt64
     let asksForCertificates: Bool
     let wallMs: @Sendable () -> UInt64
     var rules: Rules
@@ -31,6 +32,7 @@ final class PushService {
         self.wallMs = wallMs
         isSandbox = configuration.isSandbox
         streams = configuration.streams
+        graceMs = configuration.graceMs
         asksForCertificates = configuration.clientAuthorities != nil
         if let authorities = configuration.clientAuthorities {
             tls = try TLSContext.server(

@@ -2,9 +2,6 @@ import HTTP2
 
 /// What goes out: answers, as they are or as a fault wants them, and what a fault does instead.
 extension SimulatorConnection {
-    /// Between the two frames of a graceful GOAWAY.
-    private static let graceMs: UInt64 = 100
-
     /// - Parameter request: nil for one that is not whole, and is not kept.
     func carryOut(_ fault: Fault, _ request: PushRequest?, _ id: [UInt8], _ stream: Int32) {
         guard stream <= lastStream else { return }
@@ -50,7 +47,7 @@ extension SimulatorConnection {
             return
         }
         try? http.submitShutdownNotice()
-        after(Self.graceMs) { connection in try? connection.http.submitGoAway(.noError, debugData: debugData) }
+        after(service.graceMs) { connection in try? connection.http.submitGoAway(.noError, debugData: debugData) }
     }
 
     // MARK: Sending

@@ -20,9 +20,12 @@ actor TestClient: LoopActor {
     nonisolated let loop: EventLoop
     private let connection: ClientConnection
 
-    init(to address: SocketAddress, certificate: [UInt8], alpn: [String] = ["h2"], loop: EventLoop) throws {
+    init(
+        to address: SocketAddress, certificate: [UInt8], alpn: [String] = ["h2"], identity: ClientCertificate? = nil,
+        loop: EventLoop
+    ) throws {
         self.loop = loop
-        connection = try ClientConnection(to: address, certificate: certificate, alpn: alpn, loop: loop)
+        connection = try ClientConnection(to: address, certificate: certificate, alpn: alpn, identity: identity, loop: loop)
     }
 
     func open() throws { try connection.open() }
@@ -98,9 +101,10 @@ private final class ClientConnection: EventSource {
     private var closeWaiters: [CheckedContinuation<Void, Never>] = []
     private var isClosed = false
 
-    init(to address: SocketAddress, certificate: [UInt8], alpn: [String], loop: EventLoop) throws {
+    init(to address: SocketAddress, certificate: [UInt8], alpn: [String], identity: ClientCertificate?, loop: EventLoop) throws {
         socket = try Socket.connect(to: address)
-        tls = try TLSSession(connecting: TLSContext.client(trust: .authorities(certificate), alpn: alpn), to: "127.0.0.1")
+        tls = try TLSSession(
+            connecting: TLSContext.client(trust: .authorities(certificate), alpn: alpn, certificate: identity), to: "127.0.0.1")
         http = try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 1 << 16))
         self.loop = loop
     }

@@ -42,8 +42,9 @@ final class World: Sendable {
         if !loop.isCurrent { loop.join() }
     }
 
-    func client(alpn: [String] = ["h2"]) async throws -> TestClient {
-        let client = try TestClient(to: address, certificate: certificate.certificate, alpn: alpn, loop: loop)
+    func client(alpn: [String] = ["h2"], identity: ClientCertificate? = nil) async throws -> TestClient {
+        let client = try TestClient(
+            to: address, certificate: certificate.certificate, alpn: alpn, identity: identity, loop: loop)
         try await client.open()
         return client
     }
