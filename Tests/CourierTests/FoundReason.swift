@@ -1,0 +1,4 @@
+import Courier
+
+/// The courier's.
+typealias FoundReason = Reason

@@ -1,0 +1,291 @@
+import APNsSimulator
+import Linux
+import Sealing
+import Testing
+
+@testable import Courier
+
+// Each row of Apple's rules (docs/delivery.md says what the courier makes of them), over real sockets against the simulator. The rows
+// and their tests are listed in docs/simulator.md.
+
+/// Section "Request headers": what is sent, as the simulator saw it, and that one fault in it is refused.
+@Suite(.timeLimit(.minutes(1))) struct RequestHeaderRows {
+    @Test func authorizationAndTopicAndTypeAndIDAlwaysGoAlong() async throws {
+        try await SimulatedAPNs.play { world in
+            #expect(await world.send() == .delivered)
+            let push = try #require(await world.accepted.first)
+            // Without a valid one it would have been refused; the simulator keeps none.
+            #expect(push.headers["authorization"] == nil)
+            #expect(push.headers["apns-topic"] == "example.app")
+            #expect(push.headers["apns-push-type"] == "alert")
+            #expect(push.headers["apns-id"] == "00000000-0000-4000-8000-000000000001")
+            #expect(push.headers["apns-priority"] == "10")
+            #expect(push.headers["apns-collapse-id"] == "handle")
+            #expect(push.token == Push.sampleHex(1))
+        }
+    }
+
+    @Test(arguments: [UInt64?.none, 0, 1_900_000_000]) func expirationZeroAndNoneDiffer(expiration: UInt64?) async throws {
+        try await SimulatedAPNs.play { world in
+            #expect(await world.send { $0.expirationS = expiration } == .delivered)
+            #expect(await world.accepted.first?.headers["apns-expiration"] == expiration.map { "\($0)" })
+        }
+    }
+
+    @Test(arguments: [UInt8(10), 5, 1]) func everyPriority(priority: UInt8) async throws {
+        try await SimulatedAPNs.play { world in
+            #expect(await world.send { $0.priority = priority } == .delivered)
+            #expect(await world.accepted.first?.headers["apns-priority"] == "\(priority)")
+        }
+    }
+
+    /// 64 bytes, not characters: 32 letters of two bytes are the most.
+    @Test func collapseIDsAreCountedInBytes() async throws {
+        try await SimulatedAPNs.play { world in
+            let most = String(repeating: "é", count: 32)
+            // Both outside #expect: a closure within and one without are taken for each other (Swift 6.3.1).
+            let fits = await world.send { $0.collapseID = most }
+            #expect(fits == .delivered)
+            #expect(await world.accepted.first?.headers["apns-collapse-id"] == most)
+            let over = await world.send(2) { $0.collapseID = most + "e" }
+            #expect(over == .failed(status: 0, reason: .badCollapseID, verdict: .keep))
+            #expect(await world.refusals == 0)
+        }
+    }
+
+    @Test func theIDIsTheSameOnEveryRetry() async throws {
+        try await SimulatedAPNs.play { world in
+            let lost = Fault.with { ($0.reset, $0.accepted) = (true, true) }
+            let dropped = Fault.with { ($0.drop, $0.accepted) = (true, true) }
+            let half = Fault.with { $0.form.half = true }
+            await world.plan(lost, Fault(.internalServerError), dropped, Fault(.serviceUnavailable), half)
+            #expect(await world.send() == .delivered)
+            let ids = await world.accepted.map { $0.headers["apns-id"] }
+            #expect(ids.count == 4)
+            #expect(Set(ids) == ["00000000-0000-4000-8000-000000000001"])
+        }
+    }
+}
+
+/// Section "Push types": topic, payload and priority of each.
+@Suite(.timeLimit(.minutes(1))) struct PushTypeRows {
+    static let rows: [(Push.Kind, String, UInt8)] = [
+        (.alert, "", 10), (.alert, "", 5), (.background, "", 5), (.voip, ".voip", 10),
+        (.liveactivity, ".push-type.liveactivity", 5), (.liveactivity, ".push-type.liveactivity", 10),
+        (.pushtotalk, ".voip-ptt", 10), (.location, ".location-query", 10), (.complication, ".complication", 10),
+        (.fileprovider, ".pushkit.fileprovider", 10), (.widgets, ".push-type.widgets", 10),
+        (.controls, ".push-type.controls", 10),
+    ]
+
+    static func payload(_ kind: Push.Kind, _ size: Int? = nil) -> [UInt8] {
+        let aps =
+            switch kind {
+            case .background: #""content-available":1"#
+            case .widgets, .controls: #""content-changed":true"#
+            default: #""alert":"x""#
+            }
+        let frame = #"{"aps":{\#(aps)},"x":""}"#
+        let filler = String(repeating: "y", count: max(0, (size ?? 0) - frame.utf8.count))
+        return Array((frame.dropLast(2) + filler + "\"}").utf8)
+    }
+
+    @Test func everyTypeIsAcceptedUpToItsLimitAndNotSentAboveIt() async throws {
+        #expect(Set(Self.rows.map(\.0)) == Set(Push.Kind.allCases))
+        try await SimulatedAPNs.play { world in
+            for (number, (kind, suffix, priority)) in Self.rows.enumerated() {
+                let limit = kind == .voip ? 5120 : 4096
+                for (size, fits) in [(nil, true), (limit, true), (limit + 1, false)] {
+                    let outcome = await world.send(number + 1) { push in
+                        (push.kind, push.topic, push.priority) = (kind, "example.app" + suffix, priority)
+                        push.payload = Self.payload(kind, size)
+                    }
+                    #expect(
+                        outcome == (fits ? .delivered : .failed(status: 0, reason: .payloadTooLarge, verdict: .keep)),
+                        "\(kind) \(size ?? 0)")
+                }
+            }
+            #expect(await world.accepted.count == 2 * Self.rows.count)
+            // What is too large never left.
+            #expect(await world.refusals == 0)
+            #expect(await world.connections == 1)
+        }
+    }
+
+    /// Apple's limit, had it left.
+    @Test func aMismatchOfTypeAndPayloadIsOurFaultAndEndsThere() async throws {
+        try await SimulatedAPNs.play { world in
+            let outcome = await world.send { ($0.kind, $0.priority) = (.background, 5) }
+            #expect(outcome == .failed(status: 400, reason: .invalidPushType, verdict: .keep))
+            let priority = await world.send { ($0.kind, $0.topic, $0.priority) = (.voip, "example.app.voip", 5) }
+            #expect(priority == .failed(status: 400, reason: .badPriority, verdict: .keep))
+            #expect(await world.refusals == 2)
+        }
+    }
+}
+
+/// Section "Answers": each status and reason, planned, and what the courier does about it.
+@Suite(.timeLimit(.minutes(2))) struct AnswerRows {
+    enum Follows: Sendable {
+        /// No further attempt.
+        case end(Verdict)
+        /// Delivered by a further attempt, on so many connections.
+        case again(connections: Int)
+    }
+
+    static let rows: [(PlannedReason, Follows)] = [
+        (.badDeviceToken, .end(.purge(ifSealedBefore: nil))), (.deviceTokenNotForTopic, .end(.purge(ifSealedBefore: nil))),
+        (.badTopic, .end(.configuration)), (.missingTopic, .end(.configuration)), (.topicDisallowed, .end(.configuration)),
+        (.badCertificate, .end(.configuration)), (.badCertificateEnvironment, .end(.configuration)),
+        (.invalidProviderToken, .end(.configuration)), (.missingProviderToken, .end(.configuration)),
+        (.forbidden, .end(.configuration)), (.badEnvironmentKeyID, .end(.configuration)),
+        (.badEnvironmentKey, .end(.configuration)), (.badCollapseID, .end(.keep)), (.badExpirationDate, .end(.keep)),
+        (.badMessageID, .end(.keep)), (.badPriority, .end(.keep)), (.duplicateHeaders, .end(.keep)),
+        (.invalidPushType, .end(.keep)), (.missingDeviceToken, .end(.keep)), (.payloadEmpty, .end(.keep)),
+        (.badPath, .end(.keep)), (.methodNotAllowed, .end(.keep)), (.payloadTooLarge, .end(.keep)),
+        (.idleTimeout, .again(connections: 2)), (.unrelatedKeyID, .again(connections: 2)),
+        (.tooManyProviderTokenUpdates, .again(connections: 2)), (.shutdown, .again(connections: 2)),
+        (.tooManyRequests, .again(connections: 1)), (.internalServerError, .again(connections: 1)),
+        (.serviceUnavailable, .again(connections: 1)),
+    ]
+    /// These have tests of their own below.
+    static let apart: Set<PlannedReason> = [.unregistered, .expiredToken, .expiredProviderToken]
+
+    @Test func everyReasonHasARow() {
+        #expect(Set(Self.rows.map(\.0)).union(Self.apart) == Set(PlannedReason.allCases))
+    }
+
+    @Test(arguments: rows) func reaction(reason: PlannedReason, follows: Follows) async throws {
+        try await SimulatedAPNs.play { world in
+            await world.plan(Fault(reason))
+            let outcome = await world.send()
+            switch follows {
+            case .end(let verdict):
+                let name = try #require(FoundReason(rawValue: reason.rawValue))
+                #expect(outcome == .failed(status: reason.status, reason: name, verdict: verdict))
+                #expect(await world.refusals == 1)
+                #expect(await world.accepted.isEmpty)
+                #expect(world.alarms.all.count == (verdict == .configuration ? 1 : 0))
+            case .again(let connections):
+                #expect(outcome == .delivered)
+                #expect(await world.connections == connections)
+                #expect(await world.accepted.count == 1)
+                #expect(world.alarms.all.isEmpty)
+            }
+            // The next one goes through, whatever came before.
+            #expect(await world.send(2) == .delivered)
+            #expect(world.issued.all.count == 1)
+        }
+    }
+
+    @Test func a200IsDelivered() async throws {
+        for isSandbox in [true, false] {
+            let setting = try SimulatedAPNs.setting { $0.simulator.isSandbox = isSandbox }
+            try await SimulatedAPNs.play(setting) { world in
+                #expect(await world.send { $0.environment = isSandbox ? .sandbox : .production } == .delivered)
+            }
+        }
+    }
+
+    static let sealed: UInt64 = 1_700_000_000_000
+
+    /// A token sealed by then is purged, one sealed a millisecond later is kept; a time stamp that can't be meant keeps everything.
+    @Test(arguments: [PlannedReason.unregistered, .expiredToken], [TimestampForm?.none] + TimestampForm.allCases)
+    func gone(reason: PlannedReason, form: TimestampForm?) async throws {
+        try await SimulatedAPNs.play { world in
+            var fault = Fault(reason, timestamp: Self.sealed)
+            fault.timestampAs = form
+            let name = try #require(FoundReason(rawValue: reason.rawValue))
+            for (sealedAt, dies) in [(Self.sealed, true), (Self.sealed + 1, false)] {
+                await world.plan(fault)
+                let outcome = await world.send { $0.sealedAtMs = sealedAt }
+                guard case .failed(410, name, let verdict) = outcome else {
+                    Issue.record("\(outcome)")
+                    continue
+                }
+                switch form {
+                case nil: #expect(verdict == (dies ? .purge(ifSealedBefore: Self.sealed) : .keep))
+                case .missing:
+                    // By the moment of the attempt.
+                    guard case .purge(let before?) = verdict else {
+                        Issue.record("\(verdict)")
+                        continue
+                    }
+                    #expect(before > Self.sealed + 1)
+                default: #expect(verdict == .keep, "\(String(describing: form))")
+                }
+            }
+            #expect(await world.refusals == 2)
+        }
+    }
+
+    @Test func anExpiredProviderTokenIsRenewedOnceOnANewConnection() async throws {
+        let old = Clock.wallMs / 1000 - 45 * 60
+        let setting = try SimulatedAPNs.setting { $0.issuedAtS = old }
+        try await SimulatedAPNs.play(setting) { world in
+            await world.plan(Fault(.expiredProviderToken))
+            #expect(await world.send() == .delivered)
+            #expect(await world.connections == 2)
+            #expect(world.issued.all.count == 2)
+        }
+        // A young one is not replaced: Apple would call that too many.
+        try await SimulatedAPNs.play { world in
+            await world.plan(always: [Fault(.expiredProviderToken)])
+            let outcome = await world.send()
+            #expect(outcome == .failed(status: 403, reason: .expiredProviderToken, verdict: .configuration))
+            #expect(await world.refusals == 2)
+            #expect(world.issued.all.count == 1)
+        }
+    }
+
+    // MARK: Bodies
+
+    static let shapes: [Fault] = [
+        .with { $0.form.pieces = 1 }, .with { $0.form.pieces = 5 }, .with { $0.form.continuation = 20 },
+        .with { $0.form.interim = 103 }, .with { $0.form.trailers = true }, .with { $0.form.dribbleMs = 60 },
+        .with { ($0.form.interim, $0.form.pieces, $0.form.trailers, $0.form.continuation) = (100, 1, true, 20) },
+    ]
+
+    @Test(arguments: shapes) func bodiesComeInAnyShape(shape: Fault) async throws {
+        try await SimulatedAPNs.play { world in
+            var refused = shape
+            refused.reason = "BadTopic"
+            await world.plan(refused, shape)
+            #expect(await world.send() == .failed(status: 400, reason: .badTopic, verdict: .configuration))
+            #expect(await world.send(2) == .delivered)
+            #expect(await world.connections == 1)
+            #expect(await world.accepted.count == 1)
+        }
+    }
+
+    @Test(arguments: ["", "no JSON", "[]", #"{"reason":"BadDeviceToken""#, "{}"])
+    func bodiesMayBeMissingOrNonsense(body: String) async throws {
+        try await SimulatedAPNs.play { world in
+            var fault = Fault(.badDeviceToken)
+            fault.body = body
+            await world.plan(fault)
+            // By its status alone: nothing is purged.
+            #expect(await world.send() == .failed(status: 400, reason: .other, verdict: .keep))
+        }
+    }
+
+    /// Such a stream is broken (RFC 9113, 8.1.1); what was answered is unknown, so it is asked again under the same id.
+    @Test(arguments: [1, 5000]) func aBodyOfAnotherLengthIsNoAnswer(announced: Int) async throws {
+        try await SimulatedAPNs.play { world in
+            var fault = Fault(.badDeviceToken)
+            fault.form.announced = announced
+            await world.plan(fault)
+            #expect(await world.send() == .delivered)
+        }
+    }
+
+    @Test func anAnswerBeforeTheRequestsEndIsAnAnswer() async throws {
+        try await SimulatedAPNs.play { world in
+            var fault = Fault(.badCollapseID)
+            fault.at = .headers
+            await world.plan(fault)
+            #expect(await world.send() == .failed(status: 400, reason: .badCollapseID, verdict: .keep))
+            #expect(await world.send(2) == .delivered)
+            #expect(await world.connections == 1)
+        }
+    }
+}

@@ -1,0 +1,287 @@
+import APNsSimulator
+import EventLoop
+import Linux
+import Sealing
+import TLS
+import Testing
+
+@testable import Courier
+
+/// Sections "Endpoints" and "Provider token".
+@Suite(.timeLimit(.minutes(1))) struct ProviderRows {
+    @Test func theEndpointsAreApples() {
+        #expect(Endpoint.production == Endpoint(host: "api.push.apple.com", port: 443))
+        #expect(Endpoint.sandbox == Endpoint(host: "api.sandbox.push.apple.com", port: 443))
+    }
+
+    @Test func oneTokenServesAllConnectionsAndPushes() async throws {
+        try await SimulatedAPNs.play { world in
+            let goAway = Fault.with { ($0.goaway, $0.rate) = (true, 0.02) }
+            let drop = Fault.with { ($0.drop, $0.accepted, $0.rate) = (true, true, 0.02) }
+            await world.plan(always: [goAway, drop])
+            let outcomes = await world.send(1...200)
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            #expect(await world.connections > 1)
+            #expect(world.issued.all.count == 1)
+            // Another one within 20 minutes would have been refused.
+            #expect(await world.simulator.counts.refused.isEmpty)
+        }
+    }
+
+    /// The simulator refuses a token that is older than an hour: one from before that must be replaced before it is used.
+    @Test(arguments: [(49, 0), (61, 1)] as [(UInt64, Int)])
+    func aStoredTokenIsUsedWhileItLastsAndNotAfter(minutes: UInt64, issues: Int) async throws {
+        let now = Clock.wallMs / 1000
+        let setting = try SimulatedAPNs.setting { $0.issuedAtS = now - minutes * 60 }
+        try await SimulatedAPNs.play(setting) { world in
+            #expect(await world.send() == .delivered)
+            #expect(await world.simulator.counts.refused.isEmpty)
+            #expect(world.issued.all.count { $0 >= now } == issues)
+        }
+    }
+
+    @Test(arguments: [
+        ("ZZZZZ99999", SimulatedAPNs.teamID, [APNsEnvironment.production, .sandbox], FoundReason.invalidProviderToken),
+        (SimulatedAPNs.keyID, "OTHERTEAM0", [.production, .sandbox], .invalidProviderToken),
+        (SimulatedAPNs.keyID, SimulatedAPNs.teamID, [.production], .badEnvironmentKeyIDInToken),
+    ])
+    func aWrongKeyIsAnAlarmAndNoLoop(
+        keyID: String, team: String, environments: [APNsEnvironment], reason: FoundReason
+    ) async throws {
+        let setting = try SimulatedAPNs.setting { setting in
+            setting.simulator.keys = [try SimulatedAPNs.key(keyID, team: team, environments: Set(environments))]
+        }
+        try await SimulatedAPNs.play(setting) { world in
+            #expect(await world.send() == .failed(status: 403, reason: reason, verdict: .configuration))
+            #expect(await world.refusals == 1)
+            #expect(world.alarms.all.count == 1)
+        }
+    }
+
+    /// A connection belongs to the team and key of its first push: each account has its own.
+    @Test func severalTeamsAndKeysDoNotMeetOnAConnection() async throws {
+        let names = [
+            ("KEYONE0001", "TEAMONE001", "com.one"), ("KEYTWO0002", "TEAMONE001", "com.two"),
+            ("KEYTHREE03", "TEAMTWO002", "com.three"),
+        ]
+        let setting = try SimulatedAPNs.setting { setting in
+            setting.simulator.keys = try names.map { try SimulatedAPNs.key($0, team: $1, [$2]) }
+            setting.accounts = try names.map { key, team, topic in
+                try Account(.token(ProviderToken(keyID: key, teamID: team, key: Stage.key)), topics: [topic])
+            }
+        }
+        try await SimulatedAPNs.play(setting) { world in
+            for number in 1...30 {
+                let topic = names[number % 3].2
+                #expect(await world.send(number) { $0.topic = topic } == .delivered)
+            }
+            #expect(await world.connections == 3)
+            #expect(await world.simulator.counts.refused.isEmpty)
+        }
+    }
+
+    // MARK: Certificates
+
+    private func play(
+        _ files: ClientCertificateFiles, trusted: ClientCertificateFiles? = nil, _ body: (SimulatedAPNs) async throws -> Void
+    ) async throws {
+        let setting = try SimulatedAPNs.setting { setting in
+            setting.simulator.clientAuthorities = (trusted ?? files).certificate
+            setting.accounts = [try Account(.certificate(try files.identity()), topics: ["example.app"])]
+        }
+        try await SimulatedAPNs.play(setting, body)
+    }
+
+    @Test func aCertificateNeedsNoToken() async throws {
+        try await play(ClientCertificateFiles(userIDs: ["example.app"])) { world in
+            let outcomes = await world.send(1...100)
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            #expect(await world.simulator.counts.refused.isEmpty)
+            // What needs one never leaves.
+            let voip = await world.send { ($0.kind, $0.topic) = (.voip, "example.app.voip") }
+            #expect(voip == .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
+            #expect(await world.refusals == 0)
+        }
+    }
+
+    @Test func aWrongCertificateIsAnAlarmAndNoLoop() async throws {
+        let files = try ClientCertificateFiles(userIDs: ["example.app"])
+        try await play(files, trusted: ClientCertificateFiles(userIDs: ["x"])) { world in
+            #expect(await world.send() == .failed(status: 403, reason: .badCertificate, verdict: .configuration))
+            #expect(await world.refusals == 1)
+            #expect(world.alarms.all.count == 1)
+        }
+        let production = try ClientCertificateFiles(userIDs: ["example.app"], marks: [ClientCertificateFiles.production])
+        try await play(production) { world in
+            let outcome = await world.send()
+            #expect(outcome == .failed(status: 403, reason: .badCertificateEnvironment, verdict: .configuration))
+            #expect(await world.refusals == 1)
+        }
+    }
+}
+
+/// Section "Connection rules".
+@Suite(.timeLimit(.minutes(1))) struct ConnectionRows {
+    /// While the first is unanswered, a second stream would draw GOAWAY and so a second connection.
+    @Test func oneStreamUntilTheFirstAnswer() async throws {
+        try await SimulatedAPNs.play { world in
+            await world.plan(.with { $0.delayMs = 60 })
+            let outcomes = await world.send(1...100)
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            #expect(await world.connections == 1)
+            #expect(await world.courier.figures.retries == 0)
+        }
+    }
+
+    @Test func aLimitThatFallsIsKeptAndNoConnectionsAreOpenedForIt() async throws {
+        try await SimulatedAPNs.play { world in
+            #expect(await world.send() == .delivered)
+            await world.plan(.with { $0.streams = 2 }, always: [.with { $0.delayMs = 3 }])
+            #expect(await world.send(2) == .delivered)
+            let outcomes = await world.send(3...50)
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            #expect(await world.connections == 1)
+            #expect(await world.accepted.count == 50)
+        }
+    }
+
+    @Test func aRejectionLeavesOneStreamAndASuccessAll() async throws {
+        try await SimulatedAPNs.play { world in
+            #expect(await world.send() == .delivered)
+            await world.plan(Fault(.forbidden), always: [.with { $0.delayMs = 3 }])
+            #expect(await world.send(2) != .delivered)
+            let outcomes = await world.send(3...100)
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            #expect(await world.connections == 1)
+            #expect(await world.courier.figures.retries == 0)
+        }
+    }
+
+    @Test(arguments: [(false, nil), (true, nil), (false, "Shutdown")] as [(Bool, String?)])
+    func goAwayLosesNothingAndSendsNothingTwice(graceful: Bool, reason: String?) async throws {
+        try await SimulatedAPNs.play { world in
+            let below = Fault.with { ($0.goaway, $0.graceful, $0.rate) = (true, graceful, 0.02) }
+            let above = Fault.with { ($0.goaway, $0.refuse, $0.rate, $0.reason) = (true, true, 0.02, reason) }
+            await world.plan(always: [below, above])
+            let outcomes = await world.send(1...400)
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            let accepted = await world.accepted
+            #expect(accepted.count == 400)
+            #expect(Set(accepted.compactMap { $0.headers["apns-id"] }).count == 400)
+            #expect(await world.connections > 2)
+        }
+    }
+
+    @Test func twoGoAwaysInARowAreOneReconnect() async throws {
+        try await SimulatedAPNs.play { world in
+            #expect(await world.send() == .delivered)
+            await world.plan(.with { ($0.goaway, $0.graceful) = (true, true) })
+            #expect(await world.send(2) == .delivered)
+            for number in 3...20 {
+                #expect(await world.send(number) == .delivered)
+                try await world.loop.sleep(10)
+            }
+            #expect(await world.connections == 2)
+            #expect(await world.accepted.count == 20)
+        }
+    }
+
+    @Test func refusedStreamsAreSentAgain() async throws {
+        try await SimulatedAPNs.play { world in
+            await world.plan(.with { $0.refuse = true }, .with { $0.refuse = true })
+            #expect(await world.send() == .delivered)
+            #expect(await world.accepted.count == 1)
+            #expect(await world.connections == 1)
+        }
+    }
+
+    @Test func aDeadIdlePeerIsFoundByPingBeforeItIsNeeded() async throws {
+        let setting = try SimulatedAPNs.setting { setting in
+            setting.timing.idleMs = 60
+            setting.faults = FaultPlan(next: [.with { ($0.at, $0.delayMs, $0.stall) = (.connect, 40, true) }])
+        }
+        try await SimulatedAPNs.play(setting) { world in
+            #expect(await world.send() == .delivered)
+            try await world.loop.sleep(400)
+            #expect(await world.send(2) == .delivered)
+            #expect(await world.courier.figures.retries == 0)
+            #expect(await world.connections == 2)
+        }
+    }
+
+    @Test func aPeerThatStopsReadingIsLeft() async throws {
+        try await SimulatedAPNs.play { world in
+            await world.plan(.with { $0.stall = true })
+            let outcomes = await world.send(1...50)
+            #expect(outcomes.allSatisfy { $0 == .delivered })
+            #expect(await world.connections == 2)
+            #expect(await world.accepted.count == 50)
+        }
+    }
+
+    /// What came of a push is unknown after a loss: the same id goes again, and Apple drops the second.
+    @Test func aLostConnectionSendsTheSameIDAgain() async throws {
+        try await SimulatedAPNs.play { world in
+            await world.plan(.with { ($0.drop, $0.accepted) = (true, true) })
+            #expect(await world.send() == .delivered)
+            let accepted = await world.accepted
+            #expect(accepted.count == 2)
+            #expect(Set(accepted.compactMap { $0.headers["apns-id"] }).count == 1)
+        }
+    }
+
+    /// Answers out of order, and every third a refusal: each goes to the push of its stream.
+    @Test func answersBelongToTheirStreams() async throws {
+        try await SimulatedAPNs.play { world in
+            #expect(await world.send(1000) == .delivered)
+            let faults = (1...60).map { number in
+                Fault.with {
+                    ($0.token, $0.delayMs) = (Push.sampleHex(number), UInt64(100 - number))
+                    if number % 3 == 0 { $0.reason = "BadCollapseId" }
+                }
+            }
+            await world.simulator.setFaults(FaultPlan(next: faults))
+            let outcomes = await world.send(1...60)
+            for (index, outcome) in outcomes.enumerated() {
+                let refused = Outcome.failed(status: 400, reason: .badCollapseID, verdict: .keep)
+                #expect(outcome == ((index + 1) % 3 == 0 ? refused : .delivered), "\(index + 1)")
+            }
+        }
+    }
+
+    @Test func aConnectionIsReplacedBeforeItsStreamIDsEnd() async throws {
+        let setting = try SimulatedAPNs.setting { $0.timing.lastStream = 41 }
+        try await SimulatedAPNs.play(setting) { world in
+            for number in 1...50 { #expect(await world.send(number) == .delivered) }
+            #expect((2...4).contains(await world.connections))
+            #expect(await world.accepted.count == 50)
+        }
+    }
+
+    // MARK: Peers at their worst, once each; the next connection is a good one
+
+    static let worst: [(String, Fault)] = [
+        ("a flood of PINGs", .with { ($0.at, $0.pings) = (.connect, 20_000) }),
+        ("a flood of SETTINGS", .with { ($0.at, $0.settings) = (.connect, 5_000) }),
+        ("a DATA frame on stream 0", .with { ($0.at, $0.raw) = (.connect, [0, 0, 1, 0, 0, 0, 0, 0, 0, 7]) }),
+        ("half a frame too large", .with { ($0.at, $0.raw) = (.connect, [0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1, 0]) }),
+        ("HTTP/1.1", .with { ($0.at, $0.raw) = (.connect, Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8)) }),
+        ("GOAWAY at once", .with { ($0.at, $0.goaway) = (.connect, true) }),
+        ("the end at once", .with { ($0.at, $0.drop) = (.connect, true) }),
+        ("silence at once", .with { ($0.at, $0.stall) = (.connect, true) }),
+        ("a window that never opens", .with { ($0.at, $0.window) = (.connect, 0) }),
+        ("half an answer", .with { ($0.reason, $0.form.half) = ("BadDeviceToken", true) }),
+        ("a reset", .with { $0.reset = true }), ("silence", .with { $0.silent = true }),
+        ("an answer slower than the deadline", .with { ($0.reason, $0.form.dribbleMs) = ("BadDeviceToken", 2000) }),
+    ]
+
+    @Test(arguments: worst) func aPeerAtItsWorstCostsNoPush(name: String, fault: Fault) async throws {
+        let setting = try SimulatedAPNs.setting { $0.faults = FaultPlan(next: [fault]) }
+        try await SimulatedAPNs.play(setting) { world in
+            let outcomes = await world.send(1...10)
+            #expect(outcomes.allSatisfy { $0 == .delivered }, "\(name): \(outcomes)")
+            #expect(Set(await world.accepted.map(\.token)).count == 10)
+            #expect(await world.connections <= 2)
+        }
+    }
+}
