@@ -14,14 +14,12 @@ public struct AcceptedPush: Sendable, Equatable {
 }
 
 extension AcceptedPush {
-    init(_ request: PushRequest, id: [UInt8], at: UInt64) {
+    init(_ entry: PushLog.Entry) {
+        let request = entry.request
         var headers: [String: String] = [:]
-        for index in 0..<request.block.count {
-            let (name, value) = request.block[index]
-            if name != "authorization", !name.hasPrefix(":") { headers[name] = value }
-        }
-        headers["apns-id"] = String(decoding: id, as: UTF8.self)
-        self.init(token: request.token, headers: headers, payload: request.body, at: at)
+        for (name, value) in request.texts where name != "authorization" && !name.hasPrefix(":") { headers[name] = value }
+        if let id = entry.id { headers["apns-id"] = String(decoding: id, as: UTF8.self) }
+        self.init(token: request.token, headers: headers, payload: request.body, at: entry.at)
     }
 }
 
@@ -29,7 +27,8 @@ extension AcceptedPush {
 struct PushLog {
     struct Entry {
         let request: PushRequest
-        let id: [UInt8]
+        /// Made up, where the request had none.
+        let id: [UInt8]?
         let at: UInt64
     }
 
@@ -58,7 +57,7 @@ struct PushLog {
     /// Oldest first.
     private var entries: ArraySlice<Entry> { ring[oldest...] + ring[..<oldest] }
 
-    var pushes: [AcceptedPush] { entries.map { AcceptedPush($0.request, id: $0.id, at: $0.at) } }
+    var pushes: [AcceptedPush] { entries.map { AcceptedPush($0) } }
 
     /// `[{"token", "headers", "payload", "at"}]`, `at` in RFC 3339 with milliseconds.
     var json: [UInt8] {

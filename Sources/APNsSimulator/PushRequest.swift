@@ -37,31 +37,66 @@ struct PushRequest: Sendable {
         }
     }
 
-    let block: HTTP2Headers
-    var body: [UInt8]
+    /// Where a field's value begins and ends; its name begins where the field before it ends.
+    private struct Field {
+        let value: Int32
+        let end: Int32
+    }
+
+    /// The names and values of all fields, one after the other: one buffer, since a request costs little else.
+    private let bytes: [UInt8]
+    private var fields: [Field] = []
     private var places = InlineArray<9, Int16>(repeating: -1)
     private(set) var repeatsAField = false
+    var body: [UInt8]
 
-    init(_ block: HTTP2Headers, body: [UInt8]) {
-        self.block = block
+    init(_ block: HTTP2Headers, body: [UInt8] = []) {
+        bytes = block.copyBytes()
         self.body = body
-        var others: [String] = []
-        block.forEachField { index, name, _ in
+        fields.reserveCapacity(block.count)
+        var start = 0
+        block.forEachField { index, name, value in
             if let known = Name(name) {
                 if places[known.rawValue] >= 0 { repeatsAField = true }
                 places[known.rawValue] = Int16(clamping: index)
-            } else if name.isEmpty || name[0] != UInt8(ascii: ":") {
-                let text = block[index].name
-                if others.contains(text) { repeatsAField = true }
-                others.append(text)
+            } else if hasField(name) {
+                repeatsAField = true
             }
+            fields.append(Field(value: Int32(start + name.count), end: Int32(start + name.count + value.count)))
+            start += name.count + value.count
         }
     }
+
+    private func hasField(_ name: Span<UInt8>) -> Bool {
+        var start = 0
+        let span = bytes.span
+        for field in fields {
+            if Int(field.value) - start == name.count, span.extracting(start..<Int(field.value)).equals(name) { return true }
+            start = Int(field.end)
+        }
+        return false
+    }
+
+    /// All fields as text.
+    var texts: [(name: String, value: String)] {
+        var start = 0
+        return fields.map { field in
+            defer { start = Int(field.end) }
+            return (
+                String(decoding: bytes[start..<Int(field.value)], as: UTF8.self),
+                String(decoding: bytes[Int(field.value)..<Int(field.end)], as: UTF8.self)
+            )
+        }
+    }
+
+    func has(_ name: Name) -> Bool { places[name.rawValue] >= 0 }
 
     /// Calls `body` with the value of a field; nil where there is none.
     func with<R, E>(_ name: Name, _ body: (Span<UInt8>) throws(E) -> R) throws(E) -> R? {
         let place = places[name.rawValue]
-        return place < 0 ? nil : try block.withValue(at: Int(place), body)
+        guard place >= 0 else { return nil }
+        let field = fields[Int(place)]
+        return try body(bytes.span.extracting(Int(field.value)..<Int(field.end)))
     }
 
     func text(_ name: Name) -> String? {

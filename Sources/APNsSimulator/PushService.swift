@@ -25,6 +25,8 @@ final class PushService {
     /// For what is read from a socket, and for plaintext on its way in or out: no connection keeps any of it between two calls.
     var input = [UInt8](repeating: 0, count: 1 << 16)
     var plaintext: [UInt8] = []
+    /// For the fields of an answer while it is given to the session.
+    var answer = HTTP2Headers(capacity: 256)
     private var connections: [ObjectIdentifier: SimulatorConnection] = [:]
 
     init(_ configuration: APNsSimulator.Configuration, loop: EventLoop, wallMs: @escaping @Sendable () -> UInt64) throws {
@@ -63,10 +65,18 @@ final class PushService {
     }
 
     /// Keeps an accepted push.
-    func keep(_ request: PushRequest, id: [UInt8]) {
-        log.append(.init(request: request, id: id, at: wallMs()))
+    /// - Parameter id: what it is answered with.
+    func keep(_ request: PushRequest, id: [UInt8], at now: UInt64) {
+        log.append(.init(request: request, id: request.has(.id) ? nil : id, at: now))
         counts.accepted += 1
-        self.record?.accepted(id)
+        record?.accepted(id)
+    }
+
+    /// The same where no record is kept, and no fault is on its way.
+    /// - Parameter madeID: where the request had none.
+    func keep(_ request: PushRequest, madeID: [UInt8]?, at now: UInt64) {
+        log.append(.init(request: request, id: madeID, at: now))
+        counts.accepted += 1
     }
 
     /// A UUID (RFC 9562, version 4) in lower case: unique, and no secret.

@@ -13,7 +13,7 @@ extension SimulatorConnection {
         if fault.refuse {
             try? http.reset(stream: stream, .refusedStream)
         } else if fault.reset || fault.drop || fault.silent || fault.stall {
-            if fault.accepted, let request { service.keep(request, id: id) }
+            if fault.accepted, let request { service.keep(request, id: id, at: service.wallMs()) }
             if fault.reset { try? http.reset(stream: stream, .internalError) }
             if fault.stall { stall() }
             if fault.stall || fault.drop { try? service.record?.write() }
@@ -22,7 +22,7 @@ extension SimulatorConnection {
             service.counts.refused[fault.reason ?? "\(answer.status)", default: 0] += 1
             send(answer, stream, fault.form)
         } else if let request {
-            accept(request, id, stream, fault.form)
+            accept(request, id, stream, service.wallMs(), fault.form)
         } else {
             send(Answer(status: 200, id: id), stream, fault.form)
         }
@@ -73,25 +73,27 @@ extension SimulatorConnection {
             let bytes = answer.frames.flatMap { $0 }
             stage(Array(bytes.prefix(bytes.count / 2)))
             ends = true
-        } else if form.dribbleMs > 0, answer.frames.count > 1 {
+        } else if form.dribbleMs > 0 {
             shaped.insert(stream)
-            dribble(answer.frames[...], everyMs: max(1, form.dribbleMs / UInt64(answer.frames.count - 1)), stream)
+            dribble(answer.frames, 0, form.dribbleMs, stream)
         } else {
             for frame in answer.frames { stage(frame) }
             finish(stream)
         }
     }
 
-    func dribble(_ frames: ArraySlice<[UInt8]>, everyMs: UInt64, _ stream: Int32) {
-        guard let frame = frames.first else {
+    /// Sends frame `index`, and later those after it.
+    func dribble(_ frames: [[UInt8]], _ index: Int, _ totalMs: UInt64, _ stream: Int32) {
+        stage(frames[index])
+        let (next, last) = (index + 1, frames.count - 1)
+        guard next <= last else {
             shaped.remove(stream)
             return finish(stream)
         }
-        stage(frame)
-        let rest = frames.dropFirst()
-        guard !rest.isEmpty else { return dribble(rest, everyMs: everyMs, stream) }
-        after(everyMs) { connection in
-            if connection.shaped.contains(stream) { connection.dribble(rest, everyMs: everyMs, stream) }
+        // The last one after `totalMs`, however that divides.
+        let delay = totalMs * UInt64(next) / UInt64(last) - totalMs * UInt64(index) / UInt64(last)
+        after(delay) { connection in
+            if connection.shaped.contains(stream) { connection.dribble(frames, next, totalMs, stream) }
         }
     }
 

@@ -20,31 +20,49 @@ extension SimulatorConnection {
     }
 
     func handleEvents() {
+        // Most requests come whole, one after the other: the last one is held here and not in the table.
+        var latest: (stream: Int32, request: PushRequest)?
         for event in http.takeEvents() where !isClosed && !isStalled {
             switch event {
             case .headers(let stream, let head):
-                if service.hasEarlyFaults, answersEarly(head, stream) { break }
-                requests[stream] = (head, [])
-            case .data(let stream, let bytes): requests[stream]?.body.append(contentsOf: bytes.bytes)
+                let request = PushRequest(head)
+                if service.hasEarlyFaults, answersEarly(request, stream) { break }
+                if let latest { requests[latest.stream] = latest.request }
+                latest = (stream, request)
+            case .data(let stream, let bytes):
+                if latest?.stream == stream {
+                    latest!.request.body.append(contentsOf: bytes.bytes)
+                } else {
+                    requests[stream]?.body.append(contentsOf: bytes.bytes)
+                }
             case .end(let stream):
-                guard let request = requests.removeValue(forKey: stream) else { break }
-                judge(PushRequest(request.head, body: request.body), stream)
-            case .tooLarge(let stream, let part): refuseTooLarge(stream, part)
+                if let (held, request) = latest, held == stream {
+                    latest = nil
+                    judge(request, stream)
+                } else if let request = requests.removeValue(forKey: stream) {
+                    judge(request, stream)
+                }
+            case .tooLarge(let stream, let part):
+                let held = latest?.stream == stream ? latest?.request : requests.removeValue(forKey: stream)
+                if latest?.stream == stream { latest = nil }
+                refuseTooLarge(held, stream, part)
             case .closed(let stream, _):
-                requests[stream] = nil
-                shaped.remove(stream)
+                if latest?.stream == stream { latest = nil }
+                if !requests.isEmpty { requests[stream] = nil }
+                if !shaped.isEmpty { shaped.remove(stream) }
             case .settings, .goAway, .pingAcknowledged: break
             }
         }
+        if let latest { requests[latest.stream] = latest.request }
     }
 
-    func refuseTooLarge(_ stream: Int32, _ part: HTTP2Event.Part) {
-        let head = requests.removeValue(forKey: stream)?.head
+    func refuseTooLarge(_ request: PushRequest?, _ stream: Int32, _ part: HTTP2Event.Part) {
         switch part {
         case .body:
+            guard var request else { return }
             // Too large for every push type; whatever else is wrong comes first.
-            let body = [UInt8](repeating: 0, count: PushType.voip.payloadLimit + 1)
-            if let head { judge(PushRequest(head, body: body), stream) }
+            request.body = [UInt8](repeating: 0, count: PushType.voip.payloadLimit + 1)
+            judge(request, stream)
         case .headers:
             try? http.reset(stream: stream, .enhanceYourCalm)
         }
@@ -55,7 +73,6 @@ extension SimulatorConnection {
         guard stream <= lastStream else { return }
         let now = service.wallMs()
         let wasKnown = session.isAuthenticated
-        let id = id(of: request)
         var rejection: Rejection?
         do throws(Rejection) {
             _ = try service.rules.check(request, on: &session, now: now / 1000)
@@ -63,17 +80,17 @@ extension SimulatorConnection {
         if !wasKnown, session.isAuthenticated { allow(service.streams) }
         if let reason = rejection?.reason {
             service.counts.refused[reason.rawValue, default: 0] += 1
-            return send(.refused(reason, id: id, now: now), stream)
+            return send(.refused(reason, id: id(of: request), now: now), stream)
         }
-        guard !service.faults.isEmpty, let fault = service.faults.take(for: request.token) else {
-            return accept(request, id, stream)
+        if service.faults.isEmpty, service.record == nil { return accept(request, stream, now) }
+        guard let fault = service.faults.take(for: request.token) else {
+            return accept(request, id(of: request), stream, now)
         }
-        after(fault.delayMs) { connection in connection.carryOut(fault, request, id, stream) }
+        after(fault.delayMs) { connection in connection.carryOut(fault, request, connection.id(of: request), stream) }
     }
 
     /// Whether a fault answers a request whose body has not come.
-    func answersEarly(_ head: HTTP2Headers, _ stream: Int32) -> Bool {
-        let request = PushRequest(head, body: [])
+    func answersEarly(_ request: PushRequest, _ stream: Int32) -> Bool {
         guard stream <= lastStream, let fault = service.faults.take(for: request.token, at: .headers) else { return false }
         let id = id(of: request)
         after(fault.delayMs) { connection in connection.carryOut(fault, nil, id, stream) }
@@ -94,9 +111,30 @@ extension SimulatorConnection {
         }
     }
 
-    func accept(_ request: PushRequest, _ id: [UInt8], _ stream: Int32, _ form: AnswerForm = AnswerForm()) {
-        service.keep(request, id: id)
+    func accept(
+        _ request: PushRequest, _ id: [UInt8], _ stream: Int32, _ now: UInt64, _ form: AnswerForm = AnswerForm()
+    ) {
+        service.keep(request, id: id, at: now)
         if service.record != nil { unanswered.append(id) }
         send(Answer(status: 200, id: id, uniqueID: service.isSandbox ? service.makeUUID() : nil), stream, form)
+    }
+
+    /// What becomes of nearly every request, with as few detours as can be: the simulator must be faster than its clients.
+    private func accept(_ request: PushRequest, _ stream: Int32, _ now: UInt64) {
+        let madeID = request.has(.id) ? nil : service.makeUUID()
+        let uniqueID = service.isSandbox ? service.makeUUID() : nil
+        Self.fill(&service.answer, request, madeID, uniqueID)
+        service.keep(request, madeID: madeID, at: now)
+        allow(service.streams)
+        try? http.submitResponse(stream: stream, service.answer, body: [])
+    }
+
+    // One access for all: a class's properties are guarded against overlapping ones at run time, at a price.
+    private static func fill(_ headers: inout HTTP2Headers, _ request: PushRequest, _ madeID: [UInt8]?, _ uniqueID: [UInt8]?) {
+        headers.wipe()
+        headers.append(":status", "200")
+        if let madeID { headers.append("apns-id", madeID.span, .never) }
+        _ = request.with(.id) { headers.append("apns-id", $0, .never) }
+        if let uniqueID { headers.append("apns-unique-id", uniqueID.span, .never) }
     }
 }

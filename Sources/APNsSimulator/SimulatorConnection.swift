@@ -10,7 +10,8 @@ final class SimulatorConnection: EventSource {
     let tls: TLSSession
     let http: HTTP2Session
     var session = Rules.Session()
-    var requests: [Int32: (head: HTTP2Headers, body: [UInt8])] = [:]
+    /// Those that are being received.
+    var requests: [Int32: PushRequest] = [:]
 
     /// Streams whose answers are on their way frame by frame.
     var shaped: Set<Int32> = []
