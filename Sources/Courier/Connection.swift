@@ -96,7 +96,7 @@ final class Connection: EventSource {
     /// Its stream ids are nearly used up.
     private(set) var isWorn = false
 
-    private var readyAt: UInt64?
+    private(set) var readyAt: UInt64?
     /// Answers that let a request in.
     private var answers = 0
     private var refusalsInARow = 0

@@ -40,7 +40,8 @@ final class Pool: ConnectionOwner {
         self.resolve = resolve
     }
 
-    var isReady: Bool { !connections.isEmpty }
+    /// There is a connection, and not just since this moment.
+    var isReady: Bool { connections.contains { loop.now - ($0.readyAt ?? loop.now) >= timing.tickMs } }
     var isIdle: Bool { retired.isEmpty && connections.allSatisfy { !$0.isBusy } }
 
     /// Takes no more requests; those under way go on.

@@ -77,7 +77,7 @@ import Testing
             #expect(await stage.server.requests.isEmpty)
             // Three requests one after the other, and a wait, a connection.
             let connections = await stage.server.connections
-            #expect((2...6).contains(connections), "\(connections) \(outcomes)")
+            #expect((2...12).contains(connections), "\(connections) \(outcomes)")
         }
     }
 
