@@ -17,18 +17,20 @@ public struct TwinFile: Sendable {
 
     public init(_ path: String) { self.path = path }
 
-    /// Writes the file, which must not exist yet, and its spare.
+    /// Writes the file, which must not exist yet, and its spare. After a crash the file is there, whole, or is not.
     public func create(_ bytes: Span<UInt8>) throws(Errno) {
-        let file = try OpenFile(path, .createNew(mode: Self.mode))
+        guard try File.status(path, followLinks: false) == nil else { throw Errno(code: EEXIST, call: "create \(path)") }
+        let file = try allocated(cleaned())
         do throws(Errno) {
             try file.write(bytes, at: 0)
-            try file.setMode(Self.mode)
+            try file.truncate(to: bytes.count)
             try file.sync()
+            try File.rename(spare, to: path)
             try File.syncFolder(File.folder(of: path))
             _ = try allocated(cleaned())
         } catch {
             try? file.erase()
-            try? File.remove(path)
+            for name in [path, spare] { try? File.remove(name) }
             throw error
         }
     }

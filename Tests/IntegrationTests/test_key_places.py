@@ -13,7 +13,7 @@ from canary import Canaries
 from clocks import EPOCH, Clocks
 from key_reader import destroyed, keys, opens, sealing, token_rows, unwrapped
 from mayfly import Client
-from processes import ORIGIN, Broker, State, audit_verify, eventually, mayfly
+from processes import ORIGIN, REPOSITORY, Broker, State, audit_verify, eventually, mayfly
 
 
 class Place:
@@ -244,6 +244,30 @@ def test_key_file_in_memory(memory):
         assert again.returncode == 0 and "nothing was done" in again.stdout
         place.start()
         place.ask(lambda client: client.status(room.roomid).expect(200))
+
+
+def test_a_renewal_killed_at_each_call(tmp_path):
+    """There is a key file, whole, or none, and the next renewal makes it."""
+    library, source = tmp_path / "kill_at.so", REPOSITORY / "Tests/IntegrationTests/kill_at.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
+    state = State()
+    try:
+        folder, call, killed = state / "keys", 0, True
+        while killed:
+            call += 1
+            for path in folder.glob("ratchet.key*"):
+                path.unlink()
+            renewed = mayfly("keys", "renew", "--state", state.folder, LD_PRELOAD=library, KILL_AT=call)
+            killed = renewed.returncode == -9
+            assert killed or renewed.returncode == 0, renewed
+            for words in (["renew"], ["show"]):
+                ran = mayfly("keys", *words, "--state", state.folder)
+                assert ran.returncode == 0, f"killed at call {call}: {ran.stderr}"
+            spare = folder / "ratchet.key.new"
+            assert not spare.exists() or not any(spare.read_bytes()), f"killed at call {call}: keys lie in the spare"
+        assert call > 5, call
+    finally:
+        state.remove()
 
 
 @pytest.fixture

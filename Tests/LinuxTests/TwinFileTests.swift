@@ -46,7 +46,7 @@ import Testing
     @Test func aNewFileTakesNothingFromAnEarlierOnesSpare() throws {
         try write(path + ".new", new)
         _ = try made()
-        #expect(try content() == old && content("key.new") == zeros(new.count))
+        #expect(try content() == old && content("key.new") == zeros(old.count))
     }
 
     @Test func theTwoFilesTakeTurns() throws {
