@@ -18,15 +18,16 @@ import Testing
         }
     }
 
+    /// For a server whose clock is 20 minutes ahead, a token of 45 minutes is too old and a new one is not.
     @Test func anExpiredProviderTokenWedgesNothing() async throws {
         let old = Clock.wallMs / 1000 - 45 * 60
-        let setting = try SimulatedAPNs.setting { $0.issuedAtS = old }
+        let setting = try SimulatedAPNs.setting { ($0.issuedAtS, $0.aheadMs) = (old, 20 * 60_000) }
         try await SimulatedAPNs.play(setting) { world in
-            #expect(await world.send(1000) == .delivered)
-            await world.simulator.setFaults(FaultPlan(next: (0..<20).map { _ in Fault(.expiredProviderToken) }))
             let outcomes = await world.send(1...100)
             #expect(outcomes.allSatisfy { $0 == .delivered }, "\(outcomes.filter { $0 != .delivered })")
-            #expect(await world.accepted.count == 101)
+            #expect(await world.accepted.count == 100)
+            #expect(await world.connections == 2)
+            #expect(Array(await world.simulator.counts.refused.keys) == ["ExpiredProviderToken"])
             #expect(world.issued.all.count == 2)
         }
     }

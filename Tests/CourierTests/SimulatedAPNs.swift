@@ -20,6 +20,8 @@ struct SimulatedAPNs {
         var timing = Stage.timing
         /// When the provider token was issued, unix seconds; nil: now.
         var issuedAtS: UInt64?
+        /// How far the simulator's clock is ahead of the courier's, ms.
+        var aheadMs: UInt64 = 0
         var accounts: [Account]?
         var faults = FaultPlan()
     }
@@ -64,7 +66,8 @@ struct SimulatedAPNs {
 
     private init(_ theirs: EventLoop, _ ours: EventLoop, _ setting: Setting) async throws {
         loop = ours
-        simulator = try APNsSimulator(setting.simulator, loop: theirs)
+        let aheadMs = setting.aheadMs
+        simulator = try APNsSimulator(setting.simulator, loop: theirs, wallMs: { Clock.wallMs + aheadMs })
         await simulator.setFaults(setting.faults)
         let port = try await simulator.start().apns.port!
         let (alarms, issued) = (alarms, issued)
