@@ -13,17 +13,8 @@ public struct AcceptedPush: Sendable, Equatable {
     public let at: UInt64
 }
 
-extension AcceptedPush {
-    init(_ entry: PushLog.Entry) {
-        let request = entry.request
-        var headers: [String: String] = [:]
-        for (name, value) in request.texts where name != "authorization" && !name.hasPrefix(":") { headers[name] = value }
-        if let id = entry.id { headers["apns-id"] = String(decoding: id, as: UTF8.self) }
-        self.init(token: request.token, headers: headers, payload: request.body, at: entry.at)
-    }
-}
-
-/// The last pushes accepted, at most `capacity`, in a ring. Kept as they came, made readable when asked for.
+/// The last pushes accepted, `capacity` of them. They lie one behind the other in a few large blocks that are used again in turn: small
+/// pieces of memory for each would be cold when their turn comes, and cost more than all the rest of a push.
 struct PushLog {
     struct Entry {
         let request: PushRequest
@@ -32,32 +23,98 @@ struct PushLog {
         let at: UInt64
     }
 
+    /// Where in its block a push ends.
+    private struct Mark {
+        let at: UInt64
+        let fields: Int
+        /// Of its fields' bytes, of its body, of the id made up for it.
+        let text: Int
+        let body: Int
+        let id: Int
+    }
+
+    private struct Block {
+        var bytes: [UInt8] = []
+        var fields: [PushRequest.Field] = []
+        var marks: [Mark] = []
+
+        mutating func append(_ entry: Entry) {
+            bytes.append(contentsOf: entry.request.bytes)
+            let text = bytes.count
+            bytes.append(contentsOf: entry.request.body)
+            let body = bytes.count
+            if let id = entry.id { bytes.append(contentsOf: id) }
+            fields.append(contentsOf: entry.request.fields)
+            marks.append(Mark(at: entry.at, fields: fields.count, text: text, body: body, id: bytes.count))
+        }
+
+        mutating func empty() {
+            bytes.removeAll(keepingCapacity: true)
+            fields.removeAll(keepingCapacity: true)
+            marks.removeAll(keepingCapacity: true)
+        }
+
+        var pushes: [AcceptedPush] {
+            var (fieldsStart, start) = (0, 0)
+            return marks.map { mark in
+                defer { (fieldsStart, start) = (mark.fields, mark.id) }
+                return push(mark, fields[fieldsStart..<mark.fields], start)
+            }
+        }
+
+        private func push(_ mark: Mark, _ fields: ArraySlice<PushRequest.Field>, _ start: Int) -> AcceptedPush {
+            func text(_ range: Range<Int>) -> String { String(decoding: bytes[range], as: UTF8.self) }
+            var headers: [String: String] = [:]
+            var token = ""
+            var end = start
+            for field in fields {
+                let name = text(end..<start + Int(field.value))
+                let value = text(start + Int(field.value)..<start + Int(field.end))
+                end = start + Int(field.end)
+                if name == ":path" { token = PushRequest.token(inPath: value) }
+                if name != "authorization", !name.hasPrefix(":") { headers[name] = value }
+            }
+            if mark.id > mark.body { headers["apns-id"] = text(mark.body..<mark.id) }
+            return AcceptedPush(token: token, headers: headers, payload: Array(bytes[mark.text..<mark.body]), at: mark.at)
+        }
+    }
+
     let capacity: Int
-    private var ring: [Entry] = []
-    /// Where the oldest lies once the ring is full, and the next one goes.
-    private var oldest = 0
+    private let blockSize: Int
+    /// Oldest first; the last one takes the next push.
+    private var blocks: [Block] = []
+    private var kept = 0
     /// Ever accepted, also those no longer kept.
     private(set) var total = 0
 
-    init(capacity: Int) { self.capacity = capacity }
+    init(capacity: Int) {
+        self.capacity = capacity
+        blockSize = min(1024, max(1, capacity / 4))
+    }
 
     mutating func append(_ entry: Entry) {
         total += 1
-        guard ring.count == capacity else { return ring.append(entry) }
         guard capacity > 0 else { return }
-        ring[oldest] = entry
-        oldest = oldest + 1 == capacity ? 0 : oldest + 1
+        if blocks.last.map({ $0.marks.count == blockSize }) ?? true { addBlock() }
+        blocks[blocks.count - 1].append(entry)
+        kept += 1
+    }
+
+    private mutating func addBlock() {
+        guard let oldest = blocks.first?.marks.count, kept - oldest >= capacity else { return blocks.append(Block()) }
+        kept -= oldest
+        var block = blocks.removeFirst()
+        block.empty()
+        blocks.append(block)
     }
 
     mutating func removeAll() {
-        ring = []
-        oldest = 0
+        blocks = []
+        kept = 0
     }
 
     /// Oldest first.
-    private var entries: ArraySlice<Entry> { ring[oldest...] + ring[..<oldest] }
-
-    var pushes: [AcceptedPush] { entries.map { AcceptedPush($0) } }
+    var pushes: [AcceptedPush] { blocks.flatMap(\.pushes).suffix(capacity) }
 
     /// `[{"token", "headers", "payload", "at"}]`, `at` in RFC 3339 with milliseconds.
     var json: [UInt8] {

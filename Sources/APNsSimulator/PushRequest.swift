@@ -38,14 +38,14 @@ struct PushRequest: Sendable {
     }
 
     /// Where a field's value begins and ends; its name begins where the field before it ends.
-    private struct Field {
+    struct Field {
         let value: Int32
         let end: Int32
     }
 
     /// The names and values of all fields, one after the other: one buffer, since a request costs little else.
-    private let bytes: [UInt8]
-    private var fields: [Field] = []
+    let bytes: [UInt8]
+    private(set) var fields: [Field] = []
     private var places = InlineArray<9, Int16>(repeating: -1)
     private(set) var repeatsAField = false
     var body: [UInt8]
@@ -77,18 +77,6 @@ struct PushRequest: Sendable {
         return false
     }
 
-    /// All fields as text.
-    var texts: [(name: String, value: String)] {
-        var start = 0
-        return fields.map { field in
-            defer { start = Int(field.end) }
-            return (
-                String(decoding: bytes[start..<Int(field.value)], as: UTF8.self),
-                String(decoding: bytes[Int(field.value)..<Int(field.end)], as: UTF8.self)
-            )
-        }
-    }
-
     func has(_ name: Name) -> Bool { places[name.rawValue] >= 0 }
 
     /// Calls `body` with the value of a field; nil where there is none.
@@ -105,10 +93,10 @@ struct PushRequest: Sendable {
 
     static let pathPrefix = "/3/device/"
 
-    /// What follows `/3/device/`, in lower case.
-    var token: String {
-        text(.path).map { $0.dropFirst(Self.pathPrefix.utf8.count).lowercased() } ?? ""
-    }
+    /// The device's, in lower-case hex.
+    var token: String { text(.path).map { Self.token(inPath: $0) } ?? "" }
+
+    static func token(inPath path: String) -> String { path.dropFirst(pathPrefix.utf8.count).lowercased() }
 }
 
 extension Span<UInt8> {

@@ -20,40 +20,23 @@ extension SimulatorConnection {
     }
 
     func handleEvents() {
-        // Most requests come whole, one after the other: the last one is held here and not in the table.
-        var latest: (stream: Int32, request: PushRequest)?
         for event in http.takeEvents() where !isClosed && !isStalled {
             switch event {
             case .headers(let stream, let head):
                 let request = PushRequest(head)
                 if service.hasEarlyFaults, answersEarly(request, stream) { break }
-                if let latest { requests[latest.stream] = latest.request }
-                latest = (stream, request)
-            case .data(let stream, let bytes):
-                if latest?.stream == stream {
-                    latest!.request.body.append(contentsOf: bytes.bytes)
-                } else {
-                    requests[stream]?.body.append(contentsOf: bytes.bytes)
-                }
+                requests.add(request, stream)
+            case .data(let stream, let bytes): requests.append(bytes.bytes, stream)
             case .end(let stream):
-                if let (held, request) = latest, held == stream {
-                    latest = nil
-                    judge(request, stream)
-                } else if let request = requests.removeValue(forKey: stream) {
-                    judge(request, stream)
-                }
-            case .tooLarge(let stream, let part):
-                let held = latest?.stream == stream ? latest?.request : requests.removeValue(forKey: stream)
-                if latest?.stream == stream { latest = nil }
-                refuseTooLarge(held, stream, part)
-            case .closed(let stream, _):
-                if latest?.stream == stream { latest = nil }
-                if !requests.isEmpty { requests[stream] = nil }
+                if let request = requests.take(stream) { judge(request, stream) }
+            case .tooLarge(let stream, let part): refuseTooLarge(requests.take(stream), stream, part)
+            case .closed(let stream, let code):
+                // One that was answered has been taken.
+                if code != .noError { _ = requests.take(stream) }
                 if !shaped.isEmpty { shaped.remove(stream) }
             case .settings, .goAway, .pingAcknowledged: break
             }
         }
-        if let latest { requests[latest.stream] = latest.request }
     }
 
     func refuseTooLarge(_ request: PushRequest?, _ stream: Int32, _ part: HTTP2Event.Part) {

@@ -10,8 +10,7 @@ final class SimulatorConnection: EventSource {
     let tls: TLSSession
     let http: HTTP2Session
     var session = Rules.Session()
-    /// Those that are being received.
-    var requests: [Int32: PushRequest] = [:]
+    var requests = ArrivingRequests()
 
     /// Streams whose answers are on their way frame by frame.
     var shaped: Set<Int32> = []

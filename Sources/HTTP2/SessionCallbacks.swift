@@ -101,19 +101,29 @@ extension HTTP2Session {
     }
 
     private func beganHeaders(of stream: Int32) {
-        block = HTTP2Headers(capacity: 256)
+        // One peer's blocks are of much the same size; one that grows is copied, and wiped.
+        block = HTTP2Headers(capacity: min(max(256, blockBytes), 2048))
         blockBytes = 0
         isInHeaderBlock = true
         if role == .server, streams[stream] == nil { streams[stream] = Stream() }
     }
 
     private func received(stream: Int32, _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
-        blockBytes += name.count + value.count + 32
-        guard blockBytes <= limits.headerListBytes, block.count < limits.headerFields else {
+        guard unsafe Self.add(name, value, to: &block, &blockBytes, limits) else {
             markTooLarge(stream, .headers)
             return
         }
+    }
+
+    // One access to each for all: a class's properties are guarded against overlapping ones at run time, at a price.
+    private static func add(
+        _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>, to block: inout HTTP2Headers,
+        _ bytes: inout Int, _ limits: HTTP2Limits
+    ) -> Bool {
+        bytes += name.count + value.count + 32
+        guard bytes <= limits.headerListBytes, block.count < limits.headerFields else { return false }
         unsafe block.append(Span(_unsafeElements: name), Span(_unsafeElements: value))
+        return true
     }
 
     private func received(stream: Int32, _ data: UnsafeBufferPointer<UInt8>) {
