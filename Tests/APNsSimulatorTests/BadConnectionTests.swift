@@ -133,6 +133,15 @@ import Testing
         #expect(!record.contains(device))
     }
 
+    /// What is not written down is not answered, so a record never holds less than its clients know.
+    @Test func noAnswerLeavesBeforeTheRecordIsWritten() async throws {
+        let world = try await World { configuration, _ in configuration.record = "/dev/full" }
+        let client = try await world.client()
+        await #expect(throws: TestFailure.connectionClosed) { try await client.send(world.headers(), payload) }
+        #expect(await client.frames.allSatisfy { $0.kind != 1 })
+        await world.simulator.stop()
+    }
+
     @Test func aRecordThatCantBeWrittenIsSaid() async throws {
         await #expect(throws: Errno.self) {
             _ = try await World { configuration, _ in configuration.record = "/nowhere/record" }
