@@ -103,11 +103,15 @@ import Testing
             async let held = world.send(7)
             try await world.until { await world.refusals == 1 }
             let start = Clock.monotonicMs
+            // Another push for the same token waits too.
+            let number = "00000000-0000-4000-8000-00000000ffff"
+            async let alsoHeld = world.send(7) { $0.apnsID = number }
             let outcomes = await world.send(11...60)
             #expect(outcomes.allSatisfy { $0 == .delivered })
             #expect(Clock.monotonicMs - start < 700)
             #expect(await world.accepted.count == 50)
-            #expect(await held == .delivered)
+            #expect(await !world.accepted.contains { $0.token == Push.sampleHex(7) })
+            #expect(await [held, alsoHeld] == [.delivered, .delivered])
         }
     }
 
