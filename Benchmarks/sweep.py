@@ -36,7 +36,7 @@ def run(rounds, note):
         others are made. **At once**: all end in the same millisecond, 20 seconds before a window closes. The lag is measured from outside, on the database: every
         {POLL * 1000:.0f} ms for the earliest token that is still there; a token counts as purged when it is first seen to be gone. Before: the {BEFORE - WARM_UP} seconds before the
         first end. During: from there to the last purge. After: until the purges are in the log and 2 seconds more. Afterwards `mayfly audit verify` finds the log good, with all
-        purges in it. One round takes three minutes, so there is one for three of the other parts': `make bench ONLY=sweep ROUNDS=9` takes three.
+        purges in it. One round takes three minutes, so this part runs one where the others run three; `make bench ONLY=sweep ROUNDS=9` runs three.
         """)
     for name, over in (("One minute", MINUTE), ("At once", 0.0)):
         results = []
@@ -56,7 +56,7 @@ def _tell(section, name, over, results):
         ["purge lag, p50", f"{series('p50')} s"],
         ["purge lag, p99", f"{series('p99')} s"],
         ["purge lag, the latest token", f"{series('latest')} s"],
-        ["p99 by the broker's own histogram, at most", f"{series('own')} s"],
+        ["p99 by the broker's own histogram (`mayfly_purge_lag_seconds`), at most", f"{series('own')} s"],
         ["all purged after the first end", f"{series('took')} s"],
         ["CPU a purge, with its entry and its publication", f"{series('cpu')} µs"],
         ["resident memory at most (RSS)", f"{series('memory')} MiB"],
