@@ -242,10 +242,11 @@ class Simulator(Process):
         super().__init__(state, "simulator")
         self.port, self.control_port = port or free_port(), free_port()
         self.key = key or state / "keys/apns.p8"
+        self.more = []
 
     def arguments(self):
         return [
-            "apns-simulator", "--listen", f"127.0.0.1:{self.port}", "--control", f"127.0.0.1:{self.control_port}",
+            "apns-simulator", *self.more, "--listen", f"127.0.0.1:{self.port}", "--control", f"127.0.0.1:{self.control_port}",
             "--apns-key-path", self.key, "--apns-key-id", KEY_ID, "--apns-team-id", TEAM_ID,
             "--apns-bundle-id", BUNDLE_ID, "--certificate", self.state / "keys/simulator.pem"]
 

@@ -1,5 +1,7 @@
 """A broker that pushes to several apps, by keys and certificates: what a registration may name, and what a start refuses."""
 
+import json
+
 import pytest
 
 import ledger
@@ -29,42 +31,83 @@ def listed(state, processes):
     return make
 
 
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"), "apple")
+
+
+def issued(authority, name, subject):
+    """(PEM with its key, .p12 with the passphrase `secret`) of a certificate for this subject."""
+    folder = authority.folder
+    path, key, request, both, p12 = (folder / f"{name}.{end}" for end in ("crt", "key", "csr", "pem", "p12"))
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj", subject)
+    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", 30, "-out", path)
+    both.write_bytes(path.read_bytes() + key.read_bytes())
+    both.chmod(0o600)
+    openssl("pkcs12", "-export", "-in", path, "-inkey", key, "-out", p12, "-passout", "pass:secret")
+    p12.chmod(0o600)
+    return both, p12
+
+
 # Registrations
 
 
 @pytest.fixture(scope="module")
 def several():
-    """The simulator knows the first app alone."""
-    with World(apns=True) as world:
-        world.broker.stop()
+    """The simulator knows the first two apps, and not the third."""
+    with World(apns=False, start=False) as world:
         apps = write(
             world.state, "# the apps", "", f"{BUNDLE_ID} production,sandbox {KEY}", f"org.example.other\tsandbox\t{KEY}  ",
             f"org.example.third production {KEY}")
+        app = world.state.prints / "app.json"
+        app.write_text(json.dumps(
+            {"keyID": KEY_ID, "teamID": TEAM_ID, "key": str(world.state / "keys/apns.p8"), "topics": [BUNDLE_ID, "org.example.other"]}))
+        world.simulator.more = ["--app", app]
+        world.simulator.start()
         world.broker.options |= {name.replace("_", "-"): value for name, value in ALONE.items()} | {"apns-apps": apps}
         world.broker.start()
         yield world
 
 
-def test_pushes_go_to_the_app_that_was_named(several):
-    client = several.client()
-    code = new_code()
-    room = client.create(code, new_client(), token := new_token()).expect(201).json
-    client.accept(code, (joiner := new_client()), new_token(), bundleId="org.example.other").expect(200).json
-    # The creator's app is the simulator's: its push arrives.
-    assert client.presence(room["roomid"], joiner).expect(202).json["delivery"] == "queued"
-    [push] = eventually(lambda: several.simulator.pushes(token), what="the push")
-    assert push["headers"]["apns-topic"] == BUNDLE_ID
-
-
-def test_another_apps_topic_reaches_apple(several):
-    client = several.client()
-    code = new_code()
-    room = client.create(code, new_client(), new_token(), bundleId="org.example.third").expect(201).json
+def knocked_at(world, **more):
+    """A room whose creator registers so and is knocked at: its answer, and its token."""
+    client, code, token = world.client(), new_code(), new_token()
+    room = client.create(code, new_client(), token, **more).expect(201).json
     client.accept(code, (joiner := new_client())).expect(200)
     assert client.presence(room["roomid"], joiner).expect(202).json["delivery"] == "queued"
+    return room, token
+
+
+@pytest.mark.parametrize("more, topic", [({}, BUNDLE_ID), ({"bundleId": BUNDLE_ID}, BUNDLE_ID), ({"bundleId": "org.example.other"}, "org.example.other")])
+def test_pushes_go_to_the_app_that_was_named(several, more, topic):
+    _, token = knocked_at(several, **more)
+    [push] = eventually(lambda: several.simulator.pushes(token), what="the push")
+    assert push["headers"]["apns-topic"] == topic
+
+
+def test_an_app_that_apple_does_not_know_keeps_its_tokens(several):
+    room, _ = knocked_at(several, bundleId="org.example.third")
     [failed] = eventually(lambda: ledger.read(several.state).outcomes(room["ref"]), 8, what="the outcome")
     assert (failed["op"], failed["reason"], failed["status"]) == ("push.failed", "TopicDisallowed", 400)
-    assert client.status(room["roomid"]).expect(200).json["creatorHasToken"]
+    assert several.client().status(room["roomid"]).expect(200).json["creatorHasToken"]
+
+
+def test_pushes_by_certificate(authority):
+    """And those of another app by a key, over connections of their own."""
+    pem, _ = issued(authority, "pushes", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
+    with World(apns=False, start=False) as world:
+        app = world.state.prints / "app.json"
+        app.write_text(json.dumps(
+            {"keyID": KEY_ID, "teamID": TEAM_ID, "key": str(world.state / "keys/apns.p8"), "topics": ["org.example.other"]}))
+        world.simulator.more = ["--app", app, "--client-ca", authority.path]
+        world.simulator.start()
+        world.broker.options |= {name.replace("_", "-"): value for name, value in ALONE.items()} | {
+            "apns-apps": write(world.state, f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}")}
+        world.broker.start()
+        for more in ({}, {"bundleId": "org.example.other"}):
+            _, token = knocked_at(world, **more)
+            [push] = eventually(lambda: world.simulator.pushes(token), what="the push")
+            assert push["headers"]["apns-topic"] == more.get("bundleId", BUNDLE_ID)
 
 
 @pytest.mark.parametrize("more, code", [
@@ -112,24 +155,6 @@ def test_a_list_and_flags_for_one_app(state, processes):
     broker = Broker(state, apns_apps=write(state, f"{BUNDLE_ID} production {KEY}"))
     processes.append(broker)
     start_fails(broker, "leave out --apns-key-path", status=2)
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority"), "apple")
-
-
-def issued(authority, name, subject):
-    """(PEM with its key, .p12 with the passphrase `secret`) of a certificate for this subject."""
-    folder = authority.folder
-    path, key, request, both, p12 = (folder / f"{name}.{end}" for end in ("crt", "key", "csr", "pem", "p12"))
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj", subject)
-    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", 30, "-out", path)
-    both.write_bytes(path.read_bytes() + key.read_bytes())
-    both.chmod(0o600)
-    openssl("pkcs12", "-export", "-in", path, "-inkey", key, "-out", p12, "-passout", "pass:secret")
-    p12.chmod(0o600)
-    return both, p12
 
 
 def test_certificates_that_a_start_refuses(authority, listed, tmp_path):
