@@ -25,9 +25,9 @@ POLICY = REPOSITORY / "Benchmarks/policy.json"
 
 
 class Loaded:
-    """A broker under a load of everything it serves: its memory in the middle of it, and a second after the last answer."""
+    """A broker under a load of everything it serves: its memory in the middle of it, and a second after the last answer or at once."""
 
-    def __init__(self, folder, tls, seconds=SECONDS, rate=RATE, environment={}):
+    def __init__(self, folder, tls, seconds=SECONDS, rate=RATE, environment={}, at_once=False):
         assert RELEASE.exists(), f"no {RELEASE}: run `swift build -c release --product mayfly` first, or set MAYFLY_BINARY"
         certificate = Certificate(folder) if tls else None
         self.world = World(policy=POLICY, binary=RELEASE, environment=environment, **(certificate.flags if tls else {}))
@@ -41,8 +41,9 @@ class Loaded:
             self.middle, self.middle_at = memory_of(self.pid), time.monotonic()
             self.settled = [secret for secret in self.load.secrets if secret.turn.is_over(self.middle_at)]
             self.load.finish()
-            eventually(lambda: self.world.state.jobs() == 0, 20, what="the last push's end")
-            time.sleep(1)
+            if not at_once:
+                eventually(lambda: self.world.state.jobs() == 0, 20, what="the last push's end")
+                time.sleep(1)
             self.end, self.end_at = memory_of(self.pid), time.monotonic()
         except BaseException:
             self.close()
