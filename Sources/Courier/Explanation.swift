@@ -27,7 +27,7 @@ public struct Explanation: Sendable, Equatable {
     /// What a person can do.
     public let remedy: String
 
-    init(_ means: String, _ fault: Fault, _ remedy: String) {
+    public init(_ means: String, _ fault: Fault, _ remedy: String) {
         self.means = means
         self.fault = fault
         self.remedy = remedy
@@ -55,7 +55,7 @@ extension Reason {
         case .badDeviceToken:
             Explanation(
                 "the token is no token, or one of the other environment", .app,
-                "builds from Xcode give sandbox tokens, TestFlight and the App Store production ones: have the app say `environment`, and send the token as Apple gave it, in hexadecimal. "
+                "builds from Xcode give sandbox tokens, TestFlight and the App Store production ones: have the app say `environment` (`mayfly apns send` goes where --apns-environment says), and send the token as Apple gave it, in hexadecimal. "
                     + "`mayfly apns token` looks at its shape")
         case .badExpirationDate: Self.ours("apns-expiration is no number of seconds")
         case .badMessageID: Self.ours("apns-id is no UUID")

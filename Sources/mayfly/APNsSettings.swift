@@ -30,19 +30,24 @@ struct APNsSettings {
         let identity: Identity
     }
 
-    /// At least one. The first is meant where nobody names another.
+    /// At least one.
     let apps: [App]
+    /// The bundle id of the app that is meant where nobody names another: of a list the first, unless the settings name one of it.
+    let topic: String
     /// Each of them says in which environments it is to be pushed to.
     let isList: Bool
     let environment: PushEnvironment
     let endpoint: Endpoint?
     let trust: TLSContext.Trust
 
-    var topic: String { apps[0].topic }
-
     init(_ configuration: Configuration) throws {
         environment = try Self.environment(configuration)
-        apps = try Self.apps(configuration)
+        let apps = try Self.apps(configuration)
+        let topic = configuration[.apnsBundleID] ?? apps[0].topic
+        guard apps.contains(where: { $0.topic == topic }) else {
+            throw CheckFailed("mayfly: --apns-bundle-id names \(topic), for which the list of apps has no line")
+        }
+        (self.apps, self.topic) = (apps, topic)
         isList = configuration[.apnsApps] != nil
         endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
         if let path = configuration[.apnsCA] {
@@ -59,7 +64,7 @@ struct APNsSettings {
     private static func apps(_ configuration: Configuration) throws -> [App] {
         let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
         if let path = configuration[.apnsApps] {
-            if let other = alone.first(where: { configuration[$0] != nil }) {
+            if let other = alone.first(where: { $0 != .apnsBundleID && configuration[$0] != nil }) {
                 throw UsageError("--apns-apps names keys and apps: leave out --\(other.rawValue) (\(other.environment))")
             }
             return try AppList.read(path)

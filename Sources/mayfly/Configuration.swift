@@ -89,12 +89,13 @@ enum Key: String, CaseIterable {
         case .apnsKeyPath: "Apple's token signing key, a .p8 file."
         case .apnsKeyID: "The key's id: 10 characters."
         case .apnsTeamID: "The team's id: 10 characters."
-        case .apnsBundleID: "The app's bundle id: the topic of its pushes."
+        case .apnsBundleID:
+            "The app's bundle id: the topic of its pushes. With --apns-apps: which of these is meant where nobody names one; default: the first."
         case .apnsCertificate:
             "A client certificate in place of a key: a .p12 file, or PEM with its private key. Apple takes no VoIP, Live Activity or location pushes by one."
         case .apnsCertificatePassphrase: "File whose first line is that file's passphrase."
         case .apnsApps:
-            "For several apps: a file with one a line, BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]. The first is meant where an app does not say its topic."
+            "For several apps: a file with one a line, BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]. The first is meant where a request has no bundleId."
         case .apnsEnvironment:
             "production, sandbox or development: what a token is for when the app does not say. Default: production."
         case .apnsProduction: "true or false: the same, as other servers spell it. APNS_ENVIRONMENT wins."

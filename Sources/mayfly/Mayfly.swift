@@ -54,7 +54,7 @@ struct Mayfly {
         case "drill": try await DrillCommand.run(rest)
         case "bench": try await BenchCommand.run(rest)
         case "--version", "version": Terminal.out("mayfly \(version)")
-        case "--help", "help": Terminal.out(usage)
+        case "--help", "-h", "help": Terminal.out(usage)
         case nil: throw UsageError("no command.\n\(usage)")
         case let word?: throw UsageError("\(word) is no command.\n\(usage)")
         }

@@ -16,7 +16,7 @@ struct TokenShape: Equatable {
                 switch length {
                 case 32:
                     "a device token: 32 bytes, as Apple gives them today. Whether it is for sandbox or production does not show"
-                case 80: "a token of 80 bytes, as tokens of Live Activities are today"
+                case 80: "a token of 80 bytes, as those of Xcode's simulated phones and of Live Activities are today"
                 default: "a token of \(length) bytes. Apple says that lengths vary; today device tokens have 32"
                 }
         case _ where isHex && bytes.count % 2 == 1:
@@ -31,6 +31,9 @@ struct TokenShape: Equatable {
         let spaces = bytes.filter { $0 == 0x20 || $0 == 0x09 || $0 == 0x0d }.count
         if bytes.first == UInt8(ascii: "<"), bytes.last == UInt8(ascii: ">") {
             return "the description of a Data or NSData: let the app write each byte as two hexadecimal digits"
+        }
+        if bytes.starts(with: Array("{length".utf8)) {
+            return "the description of a Data: let the app write each byte as two hexadecimal digits"
         }
         if bytes.starts(with: Array("0x".utf8)) { return "hexadecimal behind 0x: leave that out" }
         if bytes.starts(with: Array("ExponentPushToken[".utf8)) || bytes.starts(with: Array("ExpoPushToken[".utf8)) {

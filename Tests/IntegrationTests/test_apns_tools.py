@@ -144,7 +144,7 @@ def test_send_explains_a_refusal(world, faults):
 
 @pytest.mark.parametrize("given, code, said", [
     ("ab" * 32, 0, "32 bytes"), ("AB" * 32, 0, "32 bytes"), ("ab" * 80, 0, "80 bytes"), ("ab", 0, "1 bytes"), ("ab" * 100, 0, "100 bytes"),
-    ("ab" * 101, 1, "1 to 100"), ("ab" * 31 + "a", 1, "odd"), ("", 1, "nothing"), ("<abababab cdcdcdcd>", 1, "Data"), ("0x" + "ab" * 32, 1, "0x"),
+    ("ab" * 101, 1, "1 to 100"), ("ab" * 31 + "a", 1, "odd"), ("", 1, "nothing"), ("<abababab cdcdcdcd>", 1, "Data"), ("{length = 32, bytes = 0xabababab ... cdcdcdcd }", 1, "two hexadecimal digits"), ("0x" + "ab" * 32, 1, "0x"),
     (base64.b64encode(bytes(range(32))).decode(), 1, "base64"), ("ExponentPushToken[xxxxxxxxxxxxxxxxxxxxxx]", 1, "Expo"),
     ("c" * 22 + ":APA91b" + "x" * 134, 1, "Firebase"), (" " + "ab" * 32, 1, "blanks"), ('"' + "ab" * 32 + '"', 1, "JSON"),
     ("ab" * 32 + "\r", 1, "blanks"), ("zz" * 32, 1, "not hexadecimal"), ("äb" * 16, 1, "not hexadecimal"), ("a" * 9000, 2, "8192")])
@@ -222,6 +222,20 @@ def test_find(world, client):
     assert ran.returncode == 1 and "no push of the last ten minutes" in ran.stderr
     for wrong in ("", "x", apns_id[:-1], apns_id.replace("-", "")):
         assert apns(world, "find", wrong).returncode == 2
+
+
+def reasons_of(schema):
+    [found] = [part["properties"]["reason"] for part in schema["oneOf"] if "reason" in part["properties"]]
+    return found.get("enum") or schema["$defs"][found["$ref"].rpartition("/")[2]]["enum"]
+
+
+def test_explain_takes_every_reason_of_the_log(world):
+    schema = json.loads((REPOSITORY / "audit/entry.schema.json").read_text())
+    reasons = reasons_of(schema)
+    assert {"expired", "room_closed", "peer_present", "BadDeviceToken"} <= set(reasons)
+    explained = json.loads(apns(world, "explain", "--json", *reasons).stdout)
+    assert len(explained) == len(reasons) and all(one["means"] and one["remedy"] for one in explained)
+    assert apns(world, "explain", "nonsense").returncode == 2
 
 
 def test_bad_use(world):

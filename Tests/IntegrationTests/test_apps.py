@@ -1,13 +1,14 @@
 """A broker that pushes to several apps, by keys and certificates: what a registration may name, and what a start refuses."""
 
 import json
+import subprocess
 
 import pytest
 
 import ledger
 from certificates import Authority, openssl
 from mayfly import new_client, new_code, new_token
-from processes import BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, Broker, eventually
+from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, Broker, clean_environment, eventually
 from test_startup_errors import start_fails
 from world import World
 
@@ -85,6 +86,18 @@ def test_pushes_go_to_the_app_that_was_named(several, more, topic):
     assert push["headers"]["apns-topic"] == topic
 
 
+def test_send_to_the_app_that_the_settings_name(several):
+    token = new_token()
+    environment = clean_environment(
+        APNS_BUNDLE_ID="org.example.other", APNS_ENVIRONMENT="sandbox", MAYFLY_APNS_APPS=several.broker.options["apns-apps"],
+        MAYFLY_APNS_ENDPOINT=f"127.0.0.1:{several.simulator.port}", MAYFLY_APNS_CA=several.state / "keys/simulator-ca.pem",
+        MAYFLY_STATE=several.state.folder)
+    ran = subprocess.run([BINARY, "apns", "send"], input=token, capture_output=True, text=True, timeout=30, env=environment)
+    assert ran.returncode == 0, ran
+    [push] = several.simulator.pushes(token)
+    assert push["headers"]["apns-topic"] == "org.example.other"
+
+
 def test_an_app_that_apple_does_not_know_keeps_its_tokens(several):
     room, _ = knocked_at(several, bundleId="org.example.third")
     [failed] = eventually(lambda: ledger.read(several.state).outcomes(room["ref"]), 8, what="the outcome")
@@ -155,6 +168,9 @@ def test_a_list_and_flags_for_one_app(state, processes):
     broker = Broker(state, apns_apps=write(state, f"{BUNDLE_ID} production {KEY}"))
     processes.append(broker)
     start_fails(broker, "leave out --apns-key-path", status=2)
+    broker = Broker(state, apns_apps=write(state, f"{BUNDLE_ID} production {KEY}"), **ALONE | {"apns_bundle_id": "org.example.other"})
+    processes.append(broker)
+    start_fails(broker, "has no line")
 
 
 def test_certificates_that_a_start_refuses(authority, listed, tmp_path):
