@@ -228,7 +228,11 @@ final class Lane: DeliveryOwner {
     }
 
     private func retry(_ delivery: Delivery, _ retry: Retry) {
-        guard !isStopped else { return giveUp(delivery) }
+        guard !isStopped else {
+            // What is left of its time is the next start's.
+            guard loop.now < delivery.deadline else { return giveUp(delivery) }
+            return finish(delivery, .failed(status: 0, reason: .stopped, verdict: .keep))
+        }
         guard retry.waits else {
             queue.prepend(delivery)
             return pumpLater()

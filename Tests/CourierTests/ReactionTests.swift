@@ -1,4 +1,5 @@
 import EventLoop
+import HTTP2
 import Linux
 import Testing
 
@@ -235,6 +236,24 @@ import Testing
             await stage.courier.stop(withinMs: 100)
             #expect(await parked == .failed(status: 0, reason: .stopped, verdict: .keep))
             #expect(await stage.courier.send(Push.sample(2)) == .failed(status: 0, reason: .stopped, verdict: .keep))
+        }
+    }
+
+    /// What has time left is neither lost nor refused for good: the next start sends it again.
+    @Test(
+        arguments: [[.answer(503)], [.reset(.refusedStream)], [.reset(.internalError)], [.goAway(lastStream: 0)], [.hangUp], []]
+            as [[ScriptedServer.Act]])
+    func whatFailsDuringAStopIsLeftToTheNextStart(_ end: [ScriptedServer.Act]) async throws {
+        var timing = Stage.timing
+        timing.requestMs = 5_000
+        timing.lateMs = 5_000
+        let script: ScriptedServer.Script = { _ in [.after(60, end)] }
+        try await Stage.play(timing: timing, script: script) { stage in
+            async let underWay = stage.courier.send(Push.sample())
+            while await stage.server.requests.isEmpty { try await stage.loop.sleep(2) }
+            await stage.courier.stop(withinMs: 200)
+            #expect(await underWay == .failed(status: 0, reason: .stopped, verdict: .keep))
+            #expect(await stage.server.requests.count == 1)
         }
     }
 }
