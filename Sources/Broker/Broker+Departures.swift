@@ -53,7 +53,7 @@ extension Broker {
             if let place = departure.place, outcome.neverLeft { tokenKnocks.giveBack(place) }
             await record(outcome, of: departure.job)
         }
-        departures.end()
+        departures.end(departure)
         startDue()
     }
 

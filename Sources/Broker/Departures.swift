@@ -2,7 +2,8 @@ import Storage
 
 /// The pushes that wait for their time, and those whose time has come but not their turn. In unix ms.
 ///
-/// Those of one time leave in an order that says nothing about the order in which they were asked for.
+/// Those of one time leave in an order that says nothing about the order in which they were asked for. An app whose pushes are not answered
+/// leaves others room: however many of its own wait, it may have at most eight times as many under way as there are places free.
 struct Departures {
     struct Departure: Sendable {
         let job: JobRecord
@@ -17,30 +18,32 @@ struct Departures {
     /// So many are made ready at a time: read, opened and rendered on the loop that answers requests.
     static let mostGettingReady = 32
     /// A push under way holds its token open in the arena, which has 40,960 places for everything; one that waits is sealed.
-    static let mostUnderWay = 16_384
+    static let mostUnderWay = 18_432
+    /// What eight times what is free comes to where no other app has any under way.
+    static let mostUnderWayOfOne = 16_384
     /// More than this many are not taken: what Apple can't be given within two minutes is better refused at once.
     static let mostQueued = 200_000
 
     private var waiting: [UInt64: [Departure]] = [:]
-    private var due: [Departure] = []
+    private var due = Line()
     private var waitingCount = 0
-    private var next = 0
     private var gettingReady = 0
     private var underWay = 0
+    private var underWayOf: [App: Int] = [:]
+    /// Due, and of apps that have too many under way.
+    private var held: [App: Line] = [:]
+    private var heldCount = 0
+    private var looksAtHeldFirst = false
     private let shuffles: Bool
 
     /// - Parameter shuffles: not where every push leaves at once, so that a story told twice goes the same way.
     init(shuffles: Bool) { self.shuffles = shuffles }
 
     /// Whose time has come, and who is under way: a stop waits for them and for no others.
-    var open: Int { due.count - next + underWay }
+    var open: Int { due.count + heldCount + underWay }
     /// All of them.
     var queued: Int { waitingCount + open }
     var isFull: Bool { queued >= Self.mostQueued }
-    private var mayStart: Bool {
-        next < due.count && gettingReady < Self.mostGettingReady && underWay < Self.mostUnderWay
-    }
-
     /// - Returns: whether it is the first to wait for that time.
     mutating func wait(_ departure: Departure, until time: UInt64) -> Bool {
         waiting[time, default: []].append(departure)
@@ -54,26 +57,82 @@ struct Departures {
     mutating func arrive(at time: UInt64) {
         guard let arrived = waiting.removeValue(forKey: time) else { return }
         waitingCount -= arrived.count
-        due += shuffles ? arrived.shuffled() : arrived
+        due.append(contentsOf: shuffles ? arrived.shuffled() : arrived)
     }
 
     /// The next to be made ready, if there may be one more.
     mutating func start() -> Departure? {
-        guard mayStart else { return nil }
-        let departure = due[next]
-        next += 1
+        guard gettingReady < Self.mostGettingReady, underWay < Self.mostUnderWay else { return nil }
+        // By turns, so that neither waits for the other's end.
+        looksAtHeldFirst.toggle()
+        guard let departure = looksAtHeldFirst ? nextHeld() ?? nextDue() : nextDue() ?? nextHeld() else { return nil }
         gettingReady += 1
         underWay += 1
-        if next == due.count {
-            due = []
-            next = 0
-        } else if next > 1_024, next * 2 > due.count {
-            due.removeFirst(next)
-            next = 0
+        underWayOf[departure.app, default: 0] += 1
+        return departure
+    }
+
+    private func mayStart(_ app: App) -> Bool { underWayOf[app, default: 0] < 8 * (Self.mostUnderWay - underWay) }
+
+    private mutating func nextDue() -> Departure? {
+        while let departure = due.popFirst() {
+            if held[departure.app] == nil, mayStart(departure.app) { return departure }
+            held[departure.app, default: Line()].append(departure)
+            heldCount += 1
         }
+        return nil
+    }
+
+    private mutating func nextHeld() -> Departure? {
+        // Few: each has its many under way.
+        guard let app = held.keys.first(where: mayStart), let departure = held[app]?.popFirst() else { return nil }
+        if held[app]?.count == 0 { held[app] = nil }
+        heldCount -= 1
         return departure
     }
 
     mutating func isReady() { gettingReady -= 1 }
-    mutating func end() { underWay -= 1 }
+
+    mutating func end(_ departure: Departure) {
+        underWay -= 1
+        let left = underWayOf[departure.app, default: 1] - 1
+        underWayOf[departure.app] = left > 0 ? left : nil
+    }
+}
+
+extension Departures {
+    /// What shares one fate with Apple at most: one key or certificate is for it.
+    fileprivate struct App: Hashable {
+        let topic: String
+        let environment: UInt8
+    }
+
+    /// First in, first out.
+    fileprivate struct Line {
+        private var elements: [Departure] = []
+        private var next = 0
+
+        var count: Int { elements.count - next }
+
+        mutating func append(_ departure: Departure) { elements.append(departure) }
+        mutating func append(contentsOf departures: [Departure]) { elements += departures }
+
+        mutating func popFirst() -> Departure? {
+            guard next < elements.count else { return nil }
+            let departure = elements[next]
+            next += 1
+            if next == elements.count {
+                elements = []
+                next = 0
+            } else if next > 1_024, next * 2 > elements.count {
+                elements.removeFirst(next)
+                next = 0
+            }
+            return departure
+        }
+    }
+}
+
+extension Departures.Departure {
+    fileprivate var app: Departures.App { Departures.App(topic: job.topic, environment: job.environment) }
 }

@@ -210,9 +210,9 @@ import Testing
 }
 
 @Suite struct DeparturesTests {
-    private func departure(_ number: UInt8) -> Departures.Departure {
+    private func departure(_ number: UInt8, topic: String = "") -> Departures.Departure {
         let job = JobRecord(
-            job: [number], deadline: 0, notBefore: 0, ref: [], room: [], slot: 1, kind: 1, environment: 1, topic: "",
+            job: [number], deadline: 0, notBefore: 0, ref: [], room: [], slot: 1, kind: 1, environment: 1, topic: topic,
             template: "", generation: 1, expires: 0, sealed: [])
         return Departures.Departure(job: job, place: nil)
     }
@@ -244,7 +244,7 @@ import Testing
         var started = 0
         while departures.start() != nil { started += 1 }
         #expect(started == Departures.mostGettingReady && departures.open == count)
-        while started < Departures.mostUnderWay {
+        while started < Departures.mostUnderWayOfOne {
             departures.isReady()
             #expect(departures.start() != nil && departures.start() == nil)
             started += 1
@@ -252,13 +252,40 @@ import Testing
         departures.isReady()
         for number in started..<count {
             #expect(departures.start() == nil)
-            departures.end()
+            departures.end(departure(0))
             // In the order in which they came.
             #expect(departures.start()?.job.job == [UInt8(truncatingIfNeeded: number)])
             departures.isReady()
         }
-        for _ in 0..<Departures.mostUnderWay { departures.end() }
+        for _ in 0..<Departures.mostUnderWayOfOne { departures.end(departure(0)) }
         #expect(departures.open == 0 && departures.start() == nil)
+    }
+
+    @Test func anAppWhosePushesHangLeavesOthersRoom() {
+        var departures = Departures(shuffles: false)
+        func startAll() -> [String] {
+            var topics: [String] = []
+            while let started = departures.start() {
+                topics.append(started.job.topic)
+                departures.isReady()
+            }
+            return topics
+        }
+        for number in 0..<25_000 { departures.add(departure(UInt8(truncatingIfNeeded: number), topic: "dead")) }
+        #expect(startAll().count == Departures.mostUnderWayOfOne)
+        for app in ["a", "b"] { for number in 0..<100 as Range<UInt8> { departures.add(departure(number, topic: app)) } }
+        #expect(startAll().sorted() == Array(repeating: "a", count: 100) + Array(repeating: "b", count: 100))
+        // Another one that hangs takes what is left, but for a rest.
+        for number in 0..<25_000 { departures.add(departure(UInt8(truncatingIfNeeded: number), topic: "dying")) }
+        #expect(Set(startAll()) == ["dying"])
+        departures.add(departure(0, topic: "c"))
+        #expect(startAll() == ["c"])
+        #expect(departures.open == 50_201)
+        // What was held back goes on when there is room again.
+        for _ in 0..<4_000 { departures.end(departure(0, topic: "dead")) }
+        #expect(Set(startAll()).isSuperset(of: ["dying"]))
+        for _ in 0..<Departures.mostUnderWayOfOne - 4_000 { departures.end(departure(0, topic: "dead")) }
+        #expect(Set(startAll()) == ["dead", "dying"])
     }
 
     @Test func allThatWaitCountTowardsTheBound() {
@@ -272,7 +299,7 @@ import Testing
         #expect(departures.queued == Departures.mostQueued && departures.open == Departures.mostQueued)
         #expect(departures.start() != nil && departures.isFull)
         departures.isReady()
-        departures.end()
+        departures.end(departure(0))
         #expect(!departures.isFull)
     }
 }
