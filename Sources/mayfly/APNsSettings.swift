@@ -69,7 +69,7 @@ struct APNsSettings {
             }
             return try AppList.read(path)
         }
-        let topic = try configuration.required(.apnsBundleID)
+        let topic = try bundleID(try configuration.required(.apnsBundleID))
         let environments = Set(Push.Environment.allCases)
         guard let path = configuration[.apnsCertificate] else {
             let key = try TeamKey(
@@ -82,6 +82,23 @@ struct APNsSettings {
         }
         let certificate = try certificate(path, passphrase: configuration[.apnsCertificatePassphrase])
         return [App(topic: topic, environments: environments, identity: .certificate(certificate))]
+    }
+
+    /// Goes to Apple in a header, and beside its pushes into the log.
+    static func bundleID(_ text: String) throws -> String {
+        let isPlain = text.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"),
+                UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"):
+                true
+            default: false
+            }
+        }
+        guard isPlain, (1...255).contains(text.utf8.count) else {
+            throw UsageError("\(AuditCommand.quoted(text)) is no bundle id: letters, digits, hyphens and dots, at most 255")
+        }
+        return text
     }
 
     /// Apple's .p8 key.
@@ -105,7 +122,7 @@ struct APNsSettings {
             defer { wipe(&bytes) }
             var secret = try passphrase.map { try File.read($0, limit: 1_024) } ?? []
             defer { wipe(&secret) }
-            if secret.last == UInt8(ascii: "\n") { secret.removeLast() }
+            keepFirstLine(&secret)
             let isPEM = bytes.starts(with: Array("-----BEGIN".utf8)) || path.hasSuffix(".pem")
             let certificate =
                 try isPEM
@@ -118,6 +135,14 @@ struct APNsSettings {
         } catch {
             throw CheckFailed("mayfly: \(path): \(error)")
         }
+    }
+
+    /// The rest is wiped in its place.
+    private static func keepFirstLine(_ text: inout [UInt8]) {
+        guard let end = text.firstIndex(of: UInt8(ascii: "\n")) else { return }
+        let count = end > 0 && text[end - 1] == UInt8(ascii: "\r") ? end - 1 : end
+        for index in text.indices.dropFirst(count) { text[index] = 0 }
+        text.removeLast(text.count - count)
     }
 
     private static func warn(_ path: String, _ what: String) {

@@ -1,5 +1,6 @@
 import Courier
 import Linux
+import TLS
 
 /// The file that `--apns-apps` names: one app a line, the first being meant where nobody names another.
 ///
@@ -17,9 +18,11 @@ enum AppList {
         } catch { throw CheckFailed("mayfly: the list of apps \(path) can't be read: \(error)") }
         guard let text = String(validating: text, as: UTF8.self) else { throw CheckFailed("mayfly: \(path) is no UTF-8 text") }
         var apps: [APNsSettings.App] = []
-        var keys: [String: APNsSettings.TeamKey] = [:]
-        for (number, line) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
-            let words = line.split(whereSeparator: { $0 == " " || $0 == "\t" || $0 == "\r\n" || $0 == "\r" }).map(String.init)
+        var keys: [String: (path: String, key: APNsSettings.TeamKey)] = [:]
+        for (number, line) in text.split(omittingEmptySubsequences: false, whereSeparator: { $0 == "\n" || $0 == "\r\n" })
+            .enumerated()
+        {
+            let words = line.split(whereSeparator: { $0 == " " || $0 == "\t" || $0 == "\r" }).map(String.init)
             guard let first = words.first, !first.hasPrefix("#") else { continue }
             do {
                 apps.append(try app(words, folder: File.folder(of: path), &keys))
@@ -35,7 +38,7 @@ enum AppList {
     }
 
     private static func app(
-        _ words: [String], folder: String, _ keys: inout [String: APNsSettings.TeamKey]
+        _ words: [String], folder: String, _ keys: inout [String: (path: String, key: APNsSettings.TeamKey)]
     ) throws -> APNsSettings.App {
         guard words.count >= 4 else {
             throw UsageError("a line is BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]")
@@ -46,16 +49,23 @@ enum AppList {
         case ("key", 6):
             // One key for several apps is one provider to Apple, and signs one token.
             let name = words[5] + "." + words[4]
-            let key =
-                try keys[name] ?? APNsSettings.TeamKey(key: APNsSettings.signingKey(path), keyID: words[4], teamID: words[5])
-            keys[name] = key
+            if let known = keys[name], known.path == path {
+                identity = .key(known.key)
+                break
+            }
+            let key = try APNsSettings.TeamKey(key: APNsSettings.signingKey(path), keyID: words[4], teamID: words[5])
+            if let known = keys[name], try known.key.key.publicKeyPEM() != key.key.publicKeyPEM() {
+                throw UsageError("key \(words[4]) of team \(words[5]) is another one here than in a line above")
+            }
+            keys[name] = (path, key)
             identity = .key(key)
         case ("certificate", 4), ("certificate", 5):
             let passphrase = words.dropFirst(4).first.map { $0.hasPrefix("/") ? $0 : folder + "/" + $0 }
             identity = .certificate(try APNsSettings.certificate(path, passphrase: passphrase))
         default: throw UsageError("after the environments comes key FILE KEY-ID TEAM-ID, or certificate FILE [PASSPHRASE-FILE]")
         }
-        return APNsSettings.App(topic: words[0], environments: try environments(words[1]), identity: identity)
+        return APNsSettings.App(
+            topic: try APNsSettings.bundleID(words[0]), environments: try environments(words[1]), identity: identity)
     }
 
     private static func environments(_ text: String) throws -> Set<Push.Environment> {

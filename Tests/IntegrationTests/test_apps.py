@@ -159,9 +159,32 @@ def test_malformed_bundle_ids(several, value, code):
     ([f"{BUNDLE_ID} production {KEY}", f"{BUNDLE_ID} sandbox,production {KEY}"], "line 2: this app and environment have a line already"),
     ([f"{BUNDLE_ID} production key nowhere.p8 {KEY_ID} {TEAM_ID}"], "can't be read"),
     ([f"{BUNDLE_ID} production key keys/simulator-ca.pem {KEY_ID} {TEAM_ID}"], "is no APNs key"),
+    ([f"{BUNDLE_ID} production {KEY}", f"org.example.other production key nowhere.p8 {KEY_ID} {TEAM_ID}"], "can't be read"),
+    ([f"\ufeff{BUNDLE_ID} production {KEY}"], "line 1"), ([f"{BUNDLE_ID}\x1b[31m production {KEY}"], "\\u001b[31m"),
+    ([f"{BUNDLE_ID}\0 production {KEY}"], "is no bundle id"), ([f"örg.example production {KEY}"], "is no bundle id"),
+    ([f"# the apps\r\n{BUNDLE_ID} production {KEY}\r\norg.example.other everywhere {KEY}\r"], "line 3"),
     ([f"{BUNDLE_ID} production key keys/apns.p8 K!Y {TEAM_ID}"], "key id"), ([f"{BUNDLE_ID} production certificate keys/apns.p8"], "apns.p8")])
 def test_bad_lists(listed, lines, said):
     start_fails(listed(*lines), said)
+
+
+def test_two_keys_under_one_name(listed, tmp_path):
+    """The second would never be used, and its app's pushes be refused, or sent by a key that was not meant."""
+    other, same = tmp_path / "other.p8", tmp_path / "same.p8"
+    openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", other)
+    other.chmod(0o600)
+    start_fails(listed(f"{BUNDLE_ID} production {KEY}", f"org.example.other production key {other} {KEY_ID} {TEAM_ID}"), "line 2", "another one")
+    broker = listed(f"{BUNDLE_ID} production {KEY}", f"org.example.other production key {same} {KEY_ID} {TEAM_ID}")
+    same.write_bytes((broker.state / "keys/apns.p8").read_bytes())
+    same.chmod(0o600)
+    broker.start()
+    broker.stop()
+
+
+def test_a_bundle_id_that_is_none(state, processes):
+    broker = Broker(state, apns_bundle_id="org.example.app\n")
+    processes.append(broker)
+    start_fails(broker, "is no bundle id", status=2)
 
 
 def test_a_list_and_flags_for_one_app(state, processes):
@@ -178,11 +201,12 @@ def test_certificates_that_a_start_refuses(authority, listed, tmp_path):
     other, _ = issued(authority, "other", "/UID=org.example.other/CN=Apple Push Services")
     (tmp_path / "wrong").write_text("nonsense\n")
     (tmp_path / "right").write_text("secret\n")
+    (tmp_path / "windows").write_bytes(b"secret\r\nand more\r\n")
     for line, said in ((f"certificate {p12}", "passphrase"), (f"certificate {p12} {tmp_path}/wrong", "passphrase"),
                        (f"certificate {other}", "org.example.other"), (f"certificate {authority.path}", "key"),
                        (f"certificate {tmp_path}/none", "can't be read")):
         start_fails(listed(f"{BUNDLE_ID} production {line}"), said)
-    for line in (f"certificate {p12} {tmp_path}/right", f"certificate {pem}"):
+    for line in (f"certificate {p12} {tmp_path}/right", f"certificate {p12} {tmp_path}/windows", f"certificate {pem}"):
         broker = listed(f"{BUNDLE_ID} production {line}")
         broker.start()
         broker.stop()
