@@ -33,6 +33,8 @@ public actor Courier: LoopActor, PushSender {
         public var accounts: [Account]
         /// Told at most once a minute of each kind; called on the loop's thread, must not block.
         public var onAlarm: @Sendable (Alarm) -> Void
+        /// What deadlines are measured by, unix ms: of the same clock as those who set them.
+        public var deadlineClock: @Sendable () -> UInt64 = { Clock.wallMs }
         var timing = Timing()
         var wallMs: @Sendable () -> UInt64 = { Clock.wallMs }
         /// Looks a name up; may block.
@@ -54,7 +56,7 @@ public actor Courier: LoopActor, PushSender {
     public nonisolated let loop: EventLoop
     /// Whom to ask what can be sent.
     public nonisolated let accounts: Accounts
-    private let wallMs: @Sendable () -> UInt64
+    private let deadlineClock: @Sendable () -> UInt64
     private let resolver: @Sendable (Endpoint) -> [SocketAddress]
     /// By `LaneID.index`.
     private let lanes: [Lane]
@@ -63,7 +65,7 @@ public actor Courier: LoopActor, PushSender {
 
     public init(loop: EventLoop, _ configuration: Configuration) throws(TLSError) {
         self.loop = loop
-        wallMs = configuration.wallMs
+        deadlineClock = configuration.deadlineClock
         resolver = configuration.resolver
         accounts = Accounts(configuration.accounts)
         shared = Shared(configuration)
@@ -106,7 +108,7 @@ public actor Courier: LoopActor, PushSender {
         if let fault = push.fault {
             return continuation.resume(returning: .failed(status: 0, reason: fault, verdict: .keep))
         }
-        let now = wallMs()
+        let now = deadlineClock()
         guard push.deadlineMs > now else {
             return continuation.resume(returning: .failed(status: 0, reason: .late, verdict: .keep))
         }

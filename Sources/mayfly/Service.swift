@@ -124,12 +124,13 @@ final class Service: Sendable {
         let keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)
         let accounts = Accounts(try await settings.apns.accounts(try await ProviderTokenMark(store)))
         try settings.checkTemplates(accounts)
-        let courier = try Courier(
-            loop: courierLoop,
-            settings.apns.courier(accounts.all) { alarm in
-                metrics.add(.alarms)
-                Terminal.log("courier: \(alarm)")
-            })
+        var sending = settings.apns.courier(accounts.all) { alarm in
+            metrics.add(.alarms)
+            Terminal.log("courier: \(alarm)")
+        }
+        // Deadlines are in broker time, which is ahead of a wall clock that was set back.
+        sending.deadlineClock = { time.now }
+        let courier = try Courier(loop: courierLoop, sending)
         let broker = Broker(
             loop: main, store: store, keys: keys, time: time, policy: settings.policy, courier: courier, sweeper: sweeper,
             settings: Broker.Settings(topic: settings.apns.topic, environment: settings.apns.environment) { topic, environment in

@@ -1,0 +1,30 @@
+"""A clock that is set while pushes wait: none is tried, and its token held open, past its two minutes."""
+
+import time
+
+import ledger
+from clocks import Clocks
+from mayfly import new_client, new_code, new_token
+from processes import eventually
+from world import World
+
+
+def test_a_clock_that_is_set_back_gives_pushes_no_more_time():
+    with World(start=False) as world:
+        clocks = Clocks(world.state)
+        world.broker.start(**clocks.environment)
+        clocks.leap(-300)
+        world.simulator.fault(always=[{"reason": "InternalServerError"}])
+        client, code, token = world.client(), new_code(), new_token()
+        room = client.create(code, new_client(), token).expect(201).json
+        client.accept(code, (joiner := new_client())).expect(200)
+        assert client.presence(room["roomid"], joiner).expect(202).json["delivery"] == "queued"
+        for _ in range(5):
+            time.sleep(0.2)
+            clocks.go_on(31)
+        [failed] = eventually(lambda: ledger.read(world.state).outcomes(room["ref"]), 8, what="the outcome")
+        assert (failed["op"], failed["reason"]) == ("push.failed", "InternalServerError")
+        world.simulator.fault()
+        clocks.go_on(31)
+        time.sleep(0.3)
+        assert world.simulator.pushes(token) == []
