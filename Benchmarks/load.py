@@ -52,16 +52,17 @@ def _busy():
     return total / os.sysconf("SC_CLK_TCK")
 
 
-class _Watch:
-    """CPU time of the server, and of everyone else but server and load, while a load runs."""
+class Watch:
+    """CPU time of the server, and of everyone else but server and load, while a load runs. `running`: what else belongs to the load and goes
+    on after it."""
 
-    def __init__(self, server):
-        self.server = server
+    def __init__(self, server, *running):
+        self.server, self.running = server, running
         self.start, self.before, self.busy, self.mine = time.monotonic(), server.cpu(), _busy(), self._own()
 
-    @staticmethod
-    def _own():
-        return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
+    def _own(self):
+        ended = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
+        return ended + sum(process.cpu() for process in self.running)
 
     def end(self):
         """(the server's seconds, the others' share of both cores)"""
@@ -101,7 +102,7 @@ def _checked(load, what):
 def wrk(server, seconds, script="report.lua", arguments=(), connections=CONNECTIONS, tls=False):
     """Runs wrk with one thread against a server, and takes the server's CPU time before and after."""
     url = f"{'https' if tls else 'http'}://127.0.0.1:{server.port}/"
-    watch = _Watch(server)
+    watch = Watch(server)
     done = subprocess.run(
         ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", HERE / script, url, "--", *map(str, arguments)],
         capture_output=True, text=True, timeout=seconds + 60)
@@ -116,7 +117,7 @@ def wrk(server, seconds, script="report.lua", arguments=(), connections=CONNECTI
 
 def h2load(server, seconds):
     """HTTP/2 over TLS: as many connections as wrk's, 32 streams on each."""
-    watch = _Watch(server)
+    watch = Watch(server)
     done = subprocess.run(
         ["h2load", "-t1", f"-c{CONNECTIONS}", "-m32", f"-D{seconds}", f"https://127.0.0.1:{server.port}/"],
         capture_output=True, text=True, timeout=seconds + 60)

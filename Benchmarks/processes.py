@@ -1,5 +1,6 @@
 """The programs that are measured: started afresh, on the cores they are given, in folders of their own, ended by their own process ids."""
 
+import json
 import os
 import re
 import resource
@@ -18,6 +19,8 @@ HERE = Path(__file__).resolve().parent
 MAYFLY = REPOSITORY / ".build/release/mayfly"
 WORK = REPOSITORY / ".build/bench/work"
 BODY = '{"delivery":"queued"}'
+KEY_ID, TEAM_ID, TOPIC = "ABC123DEFG", "DEF123GHIJ", "com.example.app"
+PROVIDER = ["--apns-key-id", KEY_ID, "--apns-team-id", TEAM_ID, "--apns-bundle-id", TOPIC]
 ONE_CORE, BOTH_CORES = {SERVER_CPU}, {SERVER_CPU, LOAD_CPU}
 
 _running = []
@@ -83,6 +86,8 @@ class Process:
         _running.append(self)
 
     def stop(self):
+        if self not in _running:
+            return
         _running.remove(self)
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
@@ -172,10 +177,33 @@ class Nginx(Process):
         self.wait_for(self.port)
 
 
-class Broker(Process):
-    """`mayfly serve` with throw-away keys, budgets that never refuse, the ledger window of operation; Apple is a dead port."""
+class Simulator(Process):
+    """`mayfly apns-simulator` as Apple's production service, for the throw-away keys in `state`."""
 
-    def __init__(self, name, cpus=ONE_CORE, state=None):
+    def __init__(self, name, state, cpus, port=None):
+        self.port, self.control_port = port or free_port(), free_port()
+        super().__init__(name, [
+            MAYFLY, "apns-simulator", "--production", "--listen", f"127.0.0.1:{self.port}", "--control", f"127.0.0.1:{self.control_port}",
+            "--certificate", state / "keys/simulator.pem", *PROVIDER, "--apns-key-path", state / "keys/apns.p8"], cpus)
+        self.wait_for(self.control_port)
+
+    def _ask(self, method):
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.control_port}/pushes", method=method)
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            return answer.read()
+
+    def pushes(self):
+        """What it accepted, the latest 10,000, as docs/simulator.md says."""
+        return json.loads(self._ask("GET"))
+
+    def forget(self):
+        self._ask("DELETE")
+
+
+class Broker(Process):
+    """`mayfly serve` with throw-away keys, budgets that never refuse, the ledger window of operation; Apple is a dead port unless told otherwise."""
+
+    def __init__(self, name, cpus=ONE_CORE, state=None, apns_port=9):
         self.state = state or folder(name)
         if not state:
             throwaway_keys(self.state)
@@ -184,8 +212,7 @@ class Broker(Process):
         super().__init__(name, [
             MAYFLY, "serve", "--state", self.state, "--listen", f"127.0.0.1:{self.port}",
             "--operator-listen", f"127.0.0.1:{self.operator_port}", "--resolution", 60, "--policy", HERE / "policy.json",
-            "--apns-key-path", self.state / "keys/apns.p8", "--apns-key-id", "ABC123DEFG", "--apns-team-id", "DEF123GHIJ",
-            "--apns-bundle-id", "com.example.app", "--apns-endpoint", "127.0.0.1:9",
+            *PROVIDER, "--apns-key-path", self.state / "keys/apns.p8", "--apns-endpoint", f"127.0.0.1:{apns_port}",
             "--apns-ca", self.state / "keys/simulator-ca.pem"], cpus)
         self.ready_after = self._wait_until_ready() - self.started
 

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections import deque
+from dataclasses import dataclass
 
 CONNECTIONS = 64
 TOKEN = "a1b2c3d4" * 8
@@ -30,62 +31,92 @@ class Steady:
         self.process.stop()
 
 
-def _bodies():
+@dataclass(slots=True)
+class Asked:
+    """A request and what came of it; unix seconds."""
+
+    key: object
+    due: float
+    sent: float
+    answered: float = 0.0
+    status: int = 0
+    body: bytes = b""
+
+
+class Connections:
+    """Kept connections with one request at a time on each, used in turn, so that none is idle for so long that it is closed."""
+
+    def __init__(self, port, count=CONNECTIONS):
+        self.free = deque(socket.create_connection(("127.0.0.1", port)) for _ in range(count))
+        for connection in self.free:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, requests, rate=None, until=None):
+        """Sends the requests, (key, bytes) each: `rate` a second, or as soon as a connection is free. Ends with them, or when `until` can be
+        read. Yields each when its answer is there."""
+        free, under_way, got = self.free, {}, {}
+        wall, requests = time.time() - time.monotonic(), iter(requests)
+        due, ended = time.monotonic(), False
+        while not ended or under_way:
+            now = time.monotonic()
+            while free and not ended and (rate is None or due <= now):
+                key, content = next(requests, (None, None))
+                if content is None:
+                    ended = True
+                    break
+                connection = free.popleft()
+                sent = time.monotonic()
+                connection.sendall(content)
+                under_way[connection], got[connection] = Asked(key, (due if rate else sent) + wall, sent + wall), b""
+                due += 1 / rate if rate else 0
+            wait = 1 if ended or not free else max(0, due - now)
+            ready, _, _ = select.select([*under_way, *([until] if until and not ended else [])], [], [], wait)
+            now = time.monotonic() + wall
+            for source in ready:
+                if source is until:
+                    ended = True
+                    continue
+                more = source.recv(65536)
+                if not more:
+                    raise SystemExit("the broker closed a connection")
+                got[source] += more
+                status, body = _answer(got[source])
+                if status is not None:
+                    asked = under_way.pop(source)
+                    asked.answered, asked.status, asked.body = now, status, body
+                    free.append(source)
+                    yield asked
+
+
+def post(path, body, bearer=None):
+    content = json.dumps(body)
+    bearer = f"Authorization: Bearer {bearer}\r\n" if bearer else ""
+    return f"POST {path} HTTP/1.1\r\nHost: bench\r\n{bearer}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n{content}".encode()
+
+
+def _answer(answer):
+    """(status, body) of a whole answer, else (None, None)."""
+    head, end, body = answer.partition(b"\r\n\r\n")
+    if not end:
+        return None, None
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    return (int(head.split(b" ", 2)[1]), body) if len(body) >= int(length[15:]) else (None, None)
+
+
+def _requests():
     prefix = f"steady-{time.time_ns()}"
     created = 0
     while True:
         created += 1
-        yield "/api/rooms", {"joinid": f"{prefix}-{created}", "expiresInSeconds": 600, "client1": "ann", "client1_token": TOKEN}
+        yield None, post("/api/rooms", {"joinid": f"{prefix}-{created}", "expiresInSeconds": 600, "client1": "ann", "client1_token": TOKEN})
         if created > BEHIND:
-            yield "/api/rooms/accept", {"joinid": f"{prefix}-{created - BEHIND}", "client2": "ben", "client2_token": TOKEN}
-
-
-def _requests():
-    for path, body in _bodies():
-        content = json.dumps(body)
-        yield f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n{content}".encode()
-
-
-def _status(answer):
-    """The status of a whole answer, else None."""
-    head, end, body = answer.partition(b"\r\n\r\n")
-    if not end:
-        return None
-    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-    return int(head.split(b" ", 2)[1]) if len(body) >= int(length[15:]) else None
+            yield None, post("/api/rooms/accept", {"joinid": f"{prefix}-{created - BEHIND}", "client2": "ben", "client2_token": TOKEN})
 
 
 def main(port, rate):
-    # In turn, so that none is idle for so long that it is closed.
-    free = deque(socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS))
-    for connection in free:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    requests, seen, open_since, got = _requests(), [], {}, {}
-    wall, interval = time.time() - time.monotonic(), 1 / rate
-    due, ended = time.monotonic(), False
-    while not ended or open_since:
-        now = time.monotonic()
-        while due <= now and free and not ended:
-            connection = free.popleft()
-            connection.sendall(next(requests))
-            open_since[connection], got[connection] = due, b""
-            due += interval
-        wait = 1 if ended or not free else max(0, due - now)
-        ready, _, _ = select.select([*open_since, *([] if ended else [sys.stdin])], [], [], wait)
-        now = time.monotonic()
-        for source in ready:
-            if source is sys.stdin:
-                ended = True
-                continue
-            more = source.recv(65536)
-            if not more:
-                raise SystemExit("the broker closed a connection")
-            got[source] += more
-            status = _status(got[source])
-            if status is not None:
-                since = open_since.pop(source)
-                seen.append((round(since + wall, 4), round((now - since) * 1000, 3), status < 300))
-                free.append(source)
+    seen = [
+        (round(asked.due, 4), round((asked.answered - asked.due) * 1000, 3), asked.status < 300)
+        for asked in Connections(port).ask(_requests(), rate, until=sys.stdin)]
     json.dump(seen, sys.stdout)
 
 

@@ -147,7 +147,7 @@ class _Watch:
 def _measure(broker, first, over):
     watch = _Watch(broker.state, first, over)
     steady = Steady(broker.port, RATE)
-    quiet = load._Watch(broker)
+    quiet = load.Watch(broker)
     try:
         time.sleep(max(0, first - BEFORE + WARM_UP - time.time()))
         begin, cpu, memory = time.time(), broker.cpu(), 0

@@ -1,0 +1,318 @@
+"""The courier: pushes a second a core beside other clients, the time from a knock to APNs, and what pushes cost that wait for APNs."""
+
+import contextlib
+import json
+import re
+import resource
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from datetime import datetime
+
+import load
+from clients import CLIENTS, COLLAPSE_ID, LIFE, device, payload
+from knocks import Knocks, token
+from machine import LOAD_CPU, REPOSITORY
+from page import Aim, Section, Series, number
+from processes import HERE, KEY_ID, MAYFLY, ONE_CORE, TEAM_ID, TOPIC, Broker, Invalid, Simulator, folder, throwaway_keys
+from steady import Steady
+
+STREAMS = 1_000
+# httpx opens no more on one connection, whatever the peer allows; the others from Python do less with more.
+PYTHON_STREAMS = 100
+RATE, ROOMS, QUEUED = 1_000, 20_000, 100_000
+PYTHON = REPOSITORY / ".build/bench/venv/bin/python"
+KIB, MIB = 1024, 1024 * 1024
+
+
+def run(rounds, seconds, note):
+    # The simulator lists its latest 10,000 pushes.
+    seconds = min(seconds, 10_000 // RATE)
+    section = Section("The courier")
+    _clients(section, rounds, seconds, note)
+    state = folder("courier-broker")
+    throwaway_keys(state)
+    simulator = Simulator("courier-apns", state, {LOAD_CPU})
+    broker = Broker("courier-broker", state=state, apns_port=simulator.port)
+    knocks = None
+    try:
+        note(f"courier: {ROOMS:,} rooms")
+        knocks = Knocks(broker.port, ROOMS)
+        _latency(section, broker, simulator, knocks, rounds, seconds, note)
+        _queue(section, broker, simulator, knocks, seconds, note)
+    finally:
+        for process in [*([knocks] if knocks else []), broker]:
+            process.stop()
+    return section
+
+
+# MARK: Beside other clients
+
+def _child(command, cpus=ONE_CORE, timeout=120):
+    """What a program prints, and the seconds that it ran, in user mode and in the kernel."""
+    before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    with load.on(cpus):
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise Invalid(f"{command[0]}: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return done.stdout, sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
+
+
+class _Mayfly:
+    """`mayfly bench courier`, which keeps the account of itself after 2,000 pushes."""
+
+    told = "Mayfly's courier"
+
+    def __init__(self, port, state):
+        self.command = [
+            MAYFLY, "bench", "courier", "--endpoint", f"127.0.0.1:{port}", "--ca", state / "keys/simulator-ca.pem", "--key", state / "keys/apns.p8",
+            "--key-id", KEY_ID, "--team-id", TEAM_ID, "--topic", TOPIC, "--in-flight", STREAMS, "--pushes"]
+        self.pushes = 20_000
+
+    def prepare(self, seconds):
+        self.pushes = int(self.run()[0] * seconds)
+
+    def run(self):
+        """(pushes a second, CPU seconds a push)"""
+        done = json.loads(_child([*self.command, self.pushes])[0])
+        if done["failed"]:
+            raise Invalid(f"{done['failed']} pushes failed: {self.told}")
+        return done["pushes"] / done["seconds"], done["cpuSeconds"] / done["pushes"]
+
+
+class _H2load:
+    """h2load with a push's headers and body; of its CPU time that of a run of one push is taken off."""
+
+    told = "h2load"
+
+    def __init__(self, port, state):
+        home = folder("courier-h2load")
+        issued, _ = _child([
+            MAYFLY, "apns", "jwt", "--apns-key-path", state / "keys/apns.p8", "--apns-key-id", KEY_ID, "--apns-team-id", TEAM_ID,
+            "--apns-bundle-id", TOPIC])
+        (home / "body").write_text(json.dumps(payload(0), separators=(",", ":")))
+        (home / "uris").write_text("".join(f"https://127.0.0.1:{port}/3/device/{device(at)}\n" for at in range(4096)))
+        headers = {
+            "authorization": f"bearer {issued.strip()}", "apns-topic": TOPIC, "apns-push-type": "alert", "apns-priority": 10,
+            "apns-id": "00000000-0000-4000-8000-000000000000", "apns-expiration": int(time.time()) + LIFE, "apns-collapse-id": COLLAPSE_ID}
+        self.command = ["h2load", "-t1", "-c1", f"-m{STREAMS}", "-d", home / "body", "-i", home / "uris"]
+        for name, value in headers.items():
+            self.command += ["-H", f"{name}: {value}"]
+        self.pushes, self.start = 20_000, 0.0
+
+    def prepare(self, seconds):
+        rate, _ = self.run()
+        self.pushes = 1
+        _, self.start = self.run()
+        self.pushes = int(rate * seconds)
+
+    def run(self):
+        told, cpu = _child([*self.command, "-n", self.pushes])
+        good = int(re.search(r"(\d+) succeeded", told)[1])
+        if self.pushes - good > load.HANDFUL:
+            raise Invalid(f"h2load: {self.pushes - good} pushes failed")
+        return float(re.search(r"^finished in [^,]*, ([\d.]+) req/s", told, re.M)[1]), (cpu - self.start) / good
+
+
+class _Python:
+    def __init__(self, name, port, state):
+        pinned = (HERE / "requirements.txt").read_text()
+        self.told = f"{name} {re.search(rf'^{name}==(.*)$', pinned, re.M)[1]}"
+        self.command = [PYTHON, HERE / "clients.py", name, port, state]
+
+    def prepare(self, seconds):
+        self.command += [seconds, PYTHON_STREAMS]
+
+    def run(self):
+        done = json.loads(_child(self.command)[0])
+        if done["failed"]:
+            raise Invalid(f"{done['failed']} pushes failed: {self.told}")
+        return done["pushes"] / done["seconds"], done["cpuSeconds"] / done["pushes"]
+
+
+def _clients(section, rounds, seconds, note):
+    state = folder("courier-keys")
+    throwaway_keys(state)
+    simulator = Simulator("courier-simulator", state, {LOAD_CPU})
+    measures = [_Mayfly(simulator.port, state), _H2load(simulator.port, state), *(_Python(name, simulator.port, state) for name in CLIENTS)]
+    figures = {measure: {key: Series() for key in ("rate", "cpu", "core", "simulator")} for measure in measures}
+    others = []
+    try:
+        for measure in measures:
+            load.valid(measure.prepare, seconds)
+        for turn in range(rounds):
+            for measure in measures:
+                note(f"courier: round {turn + 1}, {measure.told}")
+                watch, start = load.Watch(simulator), time.monotonic()
+                rate, cpu = load.valid(measure.run)
+                spent, disturbed = watch.end()
+                others.append(disturbed)
+                taken = {"rate": rate, "cpu": cpu * 1e6, "core": rate * cpu, "simulator": spent / (time.monotonic() - start)}
+                for key, value in taken.items():
+                    figures[measure][key].add(value)
+    finally:
+        simulator.stop()
+    _tell_clients(section, measures, figures, others)
+
+
+def _tell_clients(section, measures, figures, others):
+    mine, h2load, *rest = measures
+    section.text(f"""
+        `mayfly bench courier` sends pushes by the courier alone, on one thread: {STREAMS:,} under way over one connection, to `mayfly apns-simulator --production`. The client has one core,
+        the simulator the other; all clients take turns in each round. CPU is the client's own, user and kernel, without its start and its first pushes. Where the simulator's core is full, the
+        simulator is the limit of the rate, and what counts is pushes a CPU second.
+
+        - **h2load** `-c1 -m{STREAMS}` sends the same headers with a provider token by `mayfly apns jwt`, one body, and the paths of the same 4,096 devices. It does less: `apns-id`,
+        `apns-expiration` and `apns-collapse-id` never change, so HPACK makes a byte of each; it wipes nothing, makes nothing of an answer, and knows its requests beforehand.
+        - **aioapns**: the APNs client of PyPI and of Debian, {PYTHON_STREAMS} pushes under way (fastest so), one connection.
+        - **httpx** and **pycurl** (libcurl with nghttp2, in C): no APNs clients, but what a service in Python may send HTTP/2 with; one provider token, {PYTHON_STREAMS} under way, one connection.
+        """)
+    section.text("""
+        Not measured: apns2 0.7.2 and apns2-client 0.5.4 stand on hyper, which does not load on Python 3.10 or later; PyAPNs2 2.0.0 is written for Python 2; kalyke-apns 1.5.0 opens a connection
+        and signs a token for each push; @parse/node-apn is not in Debian or PyPI.
+        """)
+    section.table(
+        ["", "pushes a second", "CPU µs a push", "of its core", "of the simulator's core"],
+        [[measure.told, *(figures[measure][key] for key in ("rate", "cpu", "core", "simulator"))] for measure in measures])
+    section.table(
+        ["Mayfly's courier, of", "pushes a second", "pushes a CPU second"],
+        [[other.told, figures[mine]["rate"].over(figures[other]["rate"]), figures[other]["cpu"].over(figures[mine]["cpu"])] for other in (h2load, *rest)])
+    section.disturbance(others)
+    section.aims.append(Aim("courier's pushes a CPU second, of h2load's", 0.9, figures[h2load]["cpu"].over(figures[mine]["cpu"])))
+    section.aims.append(Aim("the same by pushes a second", 0.9, figures[mine]["rate"].over(figures[h2load]["rate"])))
+    fastest = min(rest, key=lambda other: figures[other]["cpu"].median)
+    section.aims.append(Aim(
+        f"courier's pushes a CPU second, of the fastest other's ({fastest.told.split()[0]})", 2, figures[fastest]["cpu"].over(figures[mine]["cpu"])))
+
+
+# MARK: From a knock to APNs
+
+def _latency(section, broker, simulator, knocks, rounds, seconds, note):
+    push, call, others = {}, {}, []
+    knocks.knock(RATE, RATE)
+    for turn in range(rounds):
+        note(f"courier: round {turn + 1}, {RATE:,} knocks a second")
+        watch = load.Watch(broker, simulator, knocks.process)
+        load.valid(_knock_round, simulator, knocks, seconds, push, call)
+        others.append(watch.end()[1])
+    section.parts.append("### From a knock to APNs")
+    section.text(f"""
+        The broker as in operation, on one core, with a policy whose throttles are out of the way (`Benchmarks/policy.json`, no send slots). Simulator and `Benchmarks/knocks.py` share the other: {RATE:,}
+        presence calls a second for {seconds} seconds, over 64 kept connections, each for a room whose other side is away; {ROOMS:,} rooms. The time of a push runs from the moment before its knock is
+        written to the socket to the moment at which the simulator takes it (`at` of `GET /pushes`, counted as the end of its millisecond: the figure is up to 1 ms too long). In between the job is made
+        durable. The time of a call runs to its whole answer.
+        """)
+    section.table(["ms", "p50", "p99", "p99.9"], [
+        ["knock sent to push taken", *(push[share] for share in push)],
+        ["knock sent to its answer", *(call[share] for share in call)]])
+    section.disturbance(others)
+    section.aims.append(Aim(f"p99 from a knock to APNs, at {RATE:,} a second", 5, push[0.99], at_most=True, unit="ms"))
+
+
+def _knock_round(simulator, knocks, seconds, push, call):
+    count = RATE * seconds
+    simulator.forget()
+    seen = knocks.knock(count, RATE)
+    _check(seen, count)
+    end, arrived = time.monotonic() + 5, []
+    while len(arrived) < count:
+        if time.monotonic() > end:
+            raise Invalid(f"{len(arrived)} of {count} pushes arrived")
+        arrived = simulator.pushes()
+    at = {one["token"]: datetime.fromisoformat(one["at"]).timestamp() for one in arrived}
+    # It counts whole milliseconds, and leaves off what is over.
+    _shares(push, [(at[token(room)] - sent) * 1000 + 1 for room, sent, *_ in seen])
+    _shares(call, [ms for _, _, ms, _ in seen])
+
+
+def _check(seen, count):
+    came = Counter(delivery for *_, delivery in seen)
+    if count - came["queued"] > load.HANDFUL:
+        raise Invalid(f"knocks were not queued: {dict(came)}")
+    return came["queued"]
+
+
+def _shares(series, times):
+    for share in (0.5, 0.99, 0.999):
+        series.setdefault(share, Series()).add(_share(times, share))
+
+
+def _share(times, share):
+    times = sorted(times)
+    return times[min(len(times) - 1, int(len(times) * share))]
+
+
+# MARK: While APNs is away
+
+def _queue(section, broker, simulator, knocks, seconds, note):
+    steady = Steady(broker.port, RATE)
+    time.sleep(seconds)
+    requests = {"before": steady.end()}
+    steady.stop()
+    simulator.stop()
+    watch = load.Watch(broker, knocks.process)
+    resident = broker.memory()[0]
+    note(f"courier: {QUEUED:,} knocks while APNs is away")
+    start = time.time()
+    seen = knocks.knock(QUEUED)
+    knocking = time.time() - start
+    queued = _check(seen, QUEUED)
+    with contextlib.closing(sqlite3.connect(f"file:{broker.state}/mayfly.sqlite?mode=ro", uri=True, timeout=10)) as database:
+        def jobs():
+            return database.execute("SELECT count(*) FROM job").fetchone()[0]
+
+        time.sleep(1)
+        if jobs() != queued:
+            raise Invalid(f"{jobs()} of {queued} pushes wait")
+        grown, cpu, since = broker.memory()[0] - resident, broker.cpu(), time.time()
+        time.sleep(seconds)
+        at_rest = (broker.cpu() - cpu) / (time.time() - since)
+        steady, since = Steady(broker.port, RATE), time.time()
+        time.sleep(seconds)
+        simulator, back, most = Simulator("courier-apns", broker.state, {LOAD_CPU}, simulator.port), time.time(), 0
+        watch.running += (simulator,)
+        leaving = None
+        while left := jobs():
+            if left < queued:
+                leaving = leaving or time.time()
+            most = max(most, broker.memory()[0])
+            if time.time() > start + 200:
+                raise Invalid(f"{left} pushes have no end")
+            time.sleep(0.05)
+        end = time.time()
+    answers = steady.end()
+    steady.stop()
+    if bad := sum(not good for _, _, good in answers):
+        raise Invalid(f"{bad} requests failed or were refused while pushes waited")
+    leaving = leaving or back
+    requests |= {
+        "while they wait": [one for one in answers if one[0] < leaving], "while they leave": [one for one in answers if leaving <= one[0] < end]}
+    _, others = watch.end()
+    broker.stop()
+    simulator.stop()
+    ends = json.loads(_child([MAYFLY, "audit", "verify", broker.state / "ledger", "--key", broker.state / "ledger.vkey", "--json"])[0])
+    if ends["opened"] != ends["delivered"] + ends["failed"] or ends["delivered"] < queued:
+        raise Invalid(f"{queued} pushes waited, and the log says {ends}")
+
+    section.parts.append("### While APNs is away")
+    section.text(f"""
+        The same broker, after that. The simulator is stopped, so that connecting to it is refused; then the {ROOMS:,} rooms are knocked at in turn, as fast as the broker answers, until {QUEUED:,} pushes
+        are queued, each one durable. Memory is the growth of the broker's own from just before the first knock to a second after the last. After {seconds} seconds without any request,
+        `Benchmarks/steady.py` creates and accepts rooms, {RATE:,} requests a second, for {seconds} seconds, as it did before the knocks; then the simulator is started again, and the requests go on until the
+        last push has ended, as its job is deleted. Afterwards `mayfly audit verify` finds an end for each in the log: {ends['opened']:,} opened in all parts, {ends['delivered']:,} delivered, {ends['failed']:,} failed.
+        """)
+    section.table(["", "once"], [
+        ["knocks taken a second", number(queued / knocking)],
+        ["p99 of those knocks, ms", number(_share([ms for _, _, ms, _ in seen], 0.99))],
+        ["memory a queued push (RSS)", f"{number(grown / queued / KIB)} KiB"],
+        ["memory of the broker with all of them (RSS)", f"{number((resident + grown) / MIB)} MiB"],
+        ["at most until the last has ended", f"{number(most / MIB)} MiB"],
+        ["of a core, while they wait and nothing else happens", number(at_rest)],
+        ["from APNs' return to the first end: the courier waits up to 15 s between attempts", f"{number(leaving - back)} s"],
+        ["from there to the last", f"{number(end - leaving)} s"],
+    ])
+    section.table(["requests", *requests], [
+        [f"{told}, ms", *(number(_share([ms for _, ms, _ in answers], share)) for answers in requests.values())]
+        for told, share in (("p50", 0.5), ("p99", 0.99), ("slowest", 1))])
+    section.disturbance([others])
