@@ -63,9 +63,8 @@ public struct Push: Sendable {
         if topic.utf8.count > 255 || !Self.isVisible(topic) { return .badTopic }
         if ![1, 5, 10].contains(priority) { return .badPriority }
         if let collapseID {
-            let characters = collapseID.utf8
             // A header's value: Apple counts bytes; control characters would end it.
-            if !(1...64).contains(characters.count) || characters.contains(where: { $0 <= 0x20 || $0 == 0x7f }) {
+            if !(1...64).contains(collapseID.utf8.count) || !Self.isVisible(collapseID, beyondASCII: true) {
                 return .badCollapseID
             }
         }
@@ -74,9 +73,11 @@ public struct Push: Sendable {
         return nil
     }
 
-    private static func isVisible(_ text: String) -> Bool {
+    private static func isVisible(_ text: String, beyondASCII: Bool = false) -> Bool {
         let bytes = text.utf8.span
-        for index in bytes.indices where !(0x21...0x7e).contains(bytes[index]) { return false }
+        for index in bytes.indices where bytes[index] <= 0x20 || bytes[index] == 0x7f || bytes[index] > 0x7f && !beyondASCII {
+            return false
+        }
         return true
     }
 

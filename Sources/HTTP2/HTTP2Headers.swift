@@ -97,6 +97,14 @@ public struct HTTP2Headers: Sendable {
         note(storage.append(name.utf8.span, prefix, hex: bytes), indexing)
     }
 
+    /// The same in the place of field `index`.
+    public mutating func replace(
+        _ index: Int, _ name: String, _ prefix: Span<UInt8>, hex bytes: Span<UInt8>, _ indexing: Indexing = .incremental
+    ) {
+        append(name, prefix, hex: bytes, indexing)
+        fields[index] = fields.removeLast()
+    }
+
     private mutating func makeUnique(adding more: Int) {
         if !isKnownUniquelyReferenced(&storage) { storage = WipedBytes(copying: storage, adding: more) }
     }
@@ -105,6 +113,24 @@ public struct HTTP2Headers: Sendable {
         fields.append(
             Field(
                 nameStart: Int32(place.start), valueStart: Int32(place.middle), end: Int32(place.end), indexing: indexing))
+    }
+
+    /// A state of the block, to return to.
+    public struct Mark: Sendable {
+        let fields: Int
+        let bytes: Int
+    }
+
+    public var mark: Mark { Mark(fields: fields.count, bytes: bytes.count) }
+
+    /// Takes out all that was appended or put in place since `mark`, and zeroes it. A field that was replaced has no name until it is replaced again.
+    public mutating func wipe(after mark: Mark) {
+        fields.removeLast(fields.count - mark.fields)
+        for index in fields.indices where Int(fields[index].end) > mark.bytes {
+            fields[index] = Field(nameStart: 0, valueStart: 0, end: 0, indexing: .never)
+        }
+        makeUnique(adding: 0)
+        storage.clear(after: mark.bytes)
     }
 
     /// Empties the block and zeroes what was in it, and keeps its room.

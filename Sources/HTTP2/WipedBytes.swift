@@ -81,6 +81,15 @@ final class WipedBytes: Sendable {
         unsafe store.removeAll(keepingCapacity: true)
     }
 
+    func clear(after count: Int) { unsafe Self.clear(&store, after: count) }
+
+    private static func clear(_ store: inout [UInt8], after count: Int) {
+        unsafe store.withUnsafeMutableBytes {
+            if let start = $0.baseAddress { unsafe explicit_bzero(start + count, $0.count - count) }
+        }
+        store.removeLast(store.count - count)
+    }
+
     /// Zeroes an array that no one else holds.
     static func wipe(_ bytes: inout [UInt8]) {
         unsafe bytes.withUnsafeMutableBytes { if let start = $0.baseAddress { unsafe explicit_bzero(start, $0.count) } }

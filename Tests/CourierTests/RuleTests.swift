@@ -278,6 +278,26 @@ import Testing
         for _ in 1...2 { headers.with(push, nil) { #expect($0[":path"] == "/3/device/" + digits) } }
     }
 
+    /// What stays in the block from one push to the next is never the other push's.
+    @Test func eachPushHasItsOwnFields() throws {
+        var token = try ProviderTokenTests.make()
+        let issued = try token.current(nowMs: ProviderTokenTests.now)
+        let first = Push.sample()
+        var other = first
+        (other.topic, other.kind, other.priority, other.apnsID) = ("org.example.other", .background, 5, "other")
+        (other.expirationS, other.collapseID) = (nil, nil)
+        other.token = try Secret(copying: [0xab].span)
+        var kept = RequestHeaders(host: "x")
+        for (push, issued) in [(first, issued), (other, issued), (other, nil), (first, nil), (first, issued), (first, issued)] {
+            var fresh = RequestHeaders(host: "x")
+            let wanted = fresh.with(push, issued) { block in (0..<block.count).map { "\(block[$0])" } }
+            let found = kept.with(push, issued) { block in (0..<block.count).map { "\(block[$0])" } }
+            #expect(found == wanted)
+            #expect(found.count == 7 + (issued == nil ? 0 : 1) + (push.expirationS == nil ? 1 : 3))
+            #expect(found[3].hasPrefix(#"(name: ":path""#) && found[4].contains(issued == nil ? "apns-topic" : "authorization"))
+        }
+    }
+
     @Test func aCertificateNeedsNoAuthorization() {
         var headers = RequestHeaders(host: "x")
         headers.with(Push.sample(), nil) { #expect($0["authorization"] == nil) }

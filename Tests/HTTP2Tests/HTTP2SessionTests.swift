@@ -163,6 +163,22 @@ import Testing
         #expect("\(headers)" == "[:status, apns-id, apns-id]")
     }
 
+    @Test func whatCameAfterAMarkIsTakenOut() {
+        var headers: HTTP2Headers = [":method": "POST", ":path": "", "a": "b"]
+        let (mark, bytes) = (headers.mark, headers.copyBytes())
+        for value in [[0xde, 0xad], [0xbe] as [UInt8]] {
+            headers.replace(1, ":path", "/".utf8.span, hex: value.span, .never)
+            headers.append("c", "d")
+            #expect("\(headers)" == "[:method, :path, a, c]")
+            #expect(headers[":path"] == (value.count == 2 ? "/dead" : "/be"))
+            let shown = headers
+            headers.wipe(after: mark)
+            #expect("\(headers)" == "[:method, , a]" && headers[":path"] == nil)
+            #expect(headers.copyBytes() == bytes)
+            #expect(shown[":path"] != nil, "another's copy is not taken from it")
+        }
+    }
+
     @Test func wipedHeadersAreEmpty() {
         var headers: HTTP2Headers = [":path": "/3/device/aa"]
         headers.wipe()
