@@ -51,7 +51,11 @@ extension Broker {
         if let outcome = await carryOut(departure) {
             // Or rooms that are closed at once would use the token's share up, and no phone would ring.
             if let place = departure.place, outcome.neverLeft { tokenKnocks.giveBack(place) }
+            if !departures.mayRecord() {
+                await withCheckedContinuation { turn in departures.waitToRecord { turn.resume() } }
+            }
             await record(outcome, of: departure.job)
+            departures.isRecorded()?()
         }
         departures.end(departure)
         startDue()

@@ -21,6 +21,9 @@ struct Departures {
     static let mostUnderWay = 18_432
     /// What eight times what is free comes to where no other app has any under way.
     static let mostUnderWayOfOne = 16_384
+    /// So many outcomes are on their way into the store at a time. When APNs is back they come by the thousand, and whatever else is asked of
+    /// the store would stand behind all of them.
+    static let mostRecording = 256
     /// More than this many are not taken: what Apple can't be given within two minutes is better refused at once.
     static let mostQueued = 200_000
 
@@ -34,6 +37,10 @@ struct Departures {
     private var held: [App: Line] = [:]
     private var heldCount = 0
     private var looksAtHeldFirst = false
+    private var recording = 0
+    /// What begins the recording of outcomes that are not on their way yet, the first first.
+    private var unrecorded: [(() -> Void)?] = []
+    private var nextUnrecorded = 0
     private let shuffles: Bool
 
     /// - Parameter shuffles: not where every push leaves at once, so that a story told twice goes the same way.
@@ -44,6 +51,7 @@ struct Departures {
     /// All of them.
     var queued: Int { waitingCount + open }
     var isFull: Bool { queued >= Self.mostQueued }
+
     /// - Returns: whether it is the first to wait for that time.
     mutating func wait(_ departure: Departure, until time: UInt64) -> Bool {
         waiting[time, default: []].append(departure)
@@ -89,6 +97,28 @@ struct Departures {
         if held[app]?.count == 0 { held[app] = nil }
         heldCount -= 1
         return departure
+    }
+
+    /// Whether an outcome may be recorded at once; otherwise it waits for its turn.
+    mutating func mayRecord() -> Bool {
+        guard recording < Self.mostRecording else { return false }
+        recording += 1
+        return true
+    }
+
+    mutating func waitToRecord(_ begin: @escaping () -> Void) { unrecorded.append(begin) }
+
+    /// - Returns: the recording whose turn it is now, to be begun.
+    mutating func isRecorded() -> (() -> Void)? {
+        guard nextUnrecorded < unrecorded.count else {
+            recording -= 1
+            return nil
+        }
+        let begin = unrecorded[nextUnrecorded]
+        unrecorded[nextUnrecorded] = nil
+        nextUnrecorded += 1
+        if nextUnrecorded == unrecorded.count { (unrecorded, nextUnrecorded) = ([], 0) }
+        return begin
     }
 
     mutating func isReady() { gettingReady -= 1 }

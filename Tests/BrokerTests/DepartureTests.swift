@@ -288,6 +288,22 @@ import Testing
         #expect(Set(startAll()) == ["dead", "dying"])
     }
 
+    @Test func fewOutcomesAreRecordedAtATime() {
+        final class Begun { var numbers: [Int] = [] }
+        var departures = Departures(shuffles: false)
+        func taken() -> Int { (0..<2 * Departures.mostRecording).count { _ in departures.mayRecord() } }
+        #expect(taken() == Departures.mostRecording)
+        let begun = Begun()
+        for number in 0..<1_000 { departures.waitToRecord { begun.numbers.append(number) } }
+        // One that is recorded makes room for one, in the order in which they came.
+        for number in 0..<1_000 {
+            departures.isRecorded()?()
+            #expect(begun.numbers.count == number + 1 && begun.numbers.last == number && taken() == 0)
+        }
+        let left = (0..<Departures.mostRecording).count { _ in departures.isRecorded() != nil }
+        #expect(left == 0 && taken() == Departures.mostRecording)
+    }
+
     @Test func allThatWaitCountTowardsTheBound() {
         var departures = Departures(shuffles: false)
         for number in 0..<Departures.mostQueued / 2 { _ = departures.wait(departure(1), until: UInt64(number % 7)) }
