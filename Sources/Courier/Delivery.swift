@@ -68,6 +68,8 @@ struct Queue<Element> {
 
     /// Takes out what `predicate` holds of, in order.
     mutating func extract(where predicate: (Element) -> Bool) -> [Element] {
+        // Nearly always none: the queue is looked through again and again, and need not be built anew each time.
+        guard elements[head...].contains(where: { $0.map(predicate) ?? false }) else { return [] }
         var taken: [Element] = []
         var kept: [Element?] = []
         for element in elements[head...].lazy.compactMap({ $0 }) {
