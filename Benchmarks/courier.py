@@ -287,7 +287,8 @@ def _queue(section, broker, simulator, knocks, seconds, note):
         raise Invalid(f"{bad} requests failed or were refused while pushes waited")
     leaving = leaving or back
     requests |= {
-        "while they wait": [one for one in answers if one[0] < leaving], "while they leave": [one for one in answers if leaving <= one[0] < end]}
+        "while they wait": [one for one in answers if one[0] + one[1] / 1000 < leaving],
+        "while they leave": [one for one in answers if one[0] < end and one[0] + one[1] / 1000 >= leaving]}
     _, others = watch.end()
     broker.stop()
     simulator.stop()
