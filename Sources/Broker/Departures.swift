@@ -19,8 +19,6 @@ struct Departures {
     static let mostGettingReady = 32
     /// A push under way holds its token open in the arena, which has 40,960 places for everything; one that waits is sealed.
     static let mostUnderWay = 18_432
-    /// What eight times what is free comes to where no other app has any under way.
-    static let mostUnderWayOfOne = 16_384
     /// So many outcomes are on their way into the store at a time. When APNs is back they come by the thousand, and whatever else is asked of
     /// the store would stand behind all of them.
     static let mostRecording = 256
