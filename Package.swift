@@ -14,8 +14,10 @@ let strict: [SwiftSetting] = [
 func c(_ name: String, pkgConfig: String? = nil, apt: String) -> Target {
     .systemLibrary(name: name, pkgConfig: pkgConfig, providers: [.apt([apt])])
 }
-func room(_ name: String, _ dependencies: [Target.Dependency] = [], resources: [Resource]? = nil) -> Target {
-    .target(name: name, dependencies: dependencies, resources: resources, swiftSettings: strict)
+func room(
+    _ name: String, _ dependencies: [Target.Dependency] = [], path: String? = nil, resources: [Resource]? = nil
+) -> Target {
+    .target(name: name, dependencies: dependencies, path: path, resources: resources, swiftSettings: strict)
 }
 func tests(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
     .testTarget(
@@ -90,18 +92,22 @@ let package = Package(
                 .unsafeFlags(["-Xlinker", "-z", "-Xlinker", "now"]),
             ]),
 
-        tests("Linux"), tests("Sodium"), tests("SQLite"), tests("TLS", ["Linux"]), tests("HTTP1"), tests("HTTP2"), tests("WebSocket"),
+        // What several modules' tests make with Debian's openssl.
+        room("TestCertificates", ["Linux", "TLS"], path: "Tests/TestCertificates"),
+
+        tests("Linux"), tests("Sodium"), tests("SQLite"), tests("TLS", ["Linux", "TestCertificates"]), tests("HTTP1"),
+        tests("HTTP2"), tests("WebSocket"),
         tests("EventLoop", ["Linux"]),
         tests("HTTPServer", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
         tests("Sealing", ["Sodium", "Linux"]),
         tests("Policy", ["Sodium"]),
         tests("Ledger", ["Sodium", "Linux"]),
         tests("Storage", ["SQLite", "Ledger", "Linux"]),
-        tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator"]),
+        tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator", "TestCertificates"]),
         tests("Broker", ["TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
         tests("API", ["Broker", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
         tests("AuditPage", ["Linux"]),
-        tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
+        tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),
     ]
 )
 

@@ -1,6 +1,7 @@
 import HTTP2
 import Linux
 import TLS
+import TestCertificates
 import Testing
 
 @testable import APNsSimulator

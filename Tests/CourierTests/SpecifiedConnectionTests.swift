@@ -3,6 +3,7 @@ import EventLoop
 import Linux
 import Sealing
 import TLS
+import TestCertificates
 import Testing
 
 @testable import Courier

@@ -1,3 +1,4 @@
+import TestCertificates
 import Testing
 
 @testable import TLS

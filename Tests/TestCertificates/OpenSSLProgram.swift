@@ -1,19 +1,19 @@
 import Linux
 
 /// Debian's `openssl`, which makes certificates and files that this project did not.
-struct OpenSSLProgram {
-    let folder: String
+public struct OpenSSLProgram {
+    public let folder: String
 
-    init() throws { folder = try File.makeTemporaryFolder() }
+    public init() throws { folder = try File.makeTemporaryFolder() }
 
-    func end() { try? File.removeTree(folder) }
+    public func end() { try? File.removeTree(folder) }
 
-    struct Failed: Error { let arguments: [String] }
+    public struct Failed: Error { let arguments: [String] }
 
     /// `file:` before an argument stands for a file of the folder.
-    func run(_ arguments: String...) throws { try run(arguments) }
+    public func run(_ arguments: String...) throws { try run(arguments) }
 
-    func run(_ arguments: [String]) throws {
+    public func run(_ arguments: [String]) throws {
         let arguments = arguments.map { $0.replacingPrefix("file:", with: folder + "/") }
         var output = [UInt8](repeating: 0, count: 4096)
         var span = output.mutableSpan
@@ -23,11 +23,11 @@ struct OpenSSLProgram {
         else { throw Failed(arguments: arguments) }
     }
 
-    func read(_ name: String) throws -> [UInt8] { try File.read(folder + "/" + name, limit: 1 << 20) }
+    public func read(_ name: String) throws -> [UInt8] { try File.read(folder + "/" + name, limit: 1 << 20) }
 
     /// `NAME.pem` and `NAME.key`: a push certificate as Apple makes them, signed by itself, valid from 2020 to 2120.
     /// - Parameter topics: what the extension lists; nil: there is none.
-    func makeCertificate(
+    public func makeCertificate(
         _ name: String, userID: String? = "com.example.app", topics: [String]? = nil, from: String = "20200101000000Z",
         to: String = "21200101000000Z"
     ) throws {
