@@ -16,29 +16,44 @@ public struct OpenFile: ~Copyable, Sendable {
         case create(mode: UInt32)
         /// Reads and writes a file that must not exist yet.
         case createNew(mode: UInt32)
-        /// Writes at the end of the file, whatever offset is named; makes the file if it is missing.
+        /// Writes at the end of the file, whatever offset is named; makes the file if it is missing. A device is taken, too.
         case append(mode: UInt32)
     }
 
+    /// Waits for no other process, as opening a pipe would, but to append.
+    /// - Throws: `EINVAL` for what is neither a file nor a folder: a pipe, a device, a socket.
     public init(_ path: String, _ access: Access) throws(Errno) {
         let (flags, mode): (Int32, UInt32) =
             switch access {
-            case .read: (O_RDONLY, 0)
-            case .readWrite: (O_RDWR, 0)
-            case .readWriteNoLink: (O_RDWR | O_NOFOLLOW, 0)
-            case .create(let mode): (O_RDWR | O_CREAT, mode)
+            case .read: (O_RDONLY | O_NONBLOCK, 0)
+            case .readWrite: (O_RDWR | O_NONBLOCK, 0)
+            case .readWriteNoLink: (O_RDWR | O_NONBLOCK | O_NOFOLLOW, 0)
+            case .create(let mode): (O_RDWR | O_NONBLOCK | O_CREAT, mode)
             case .createNew(let mode): (O_RDWR | O_CREAT | O_EXCL, mode)
             case .append(let mode): (O_WRONLY | O_CREAT | O_APPEND, mode)
             }
         let raw = retrying { unsafe mayfly_open(path, flags | O_CLOEXEC, mode) }
-        guard raw >= 0 else { throw .last("open \(path)") }
-        self.descriptor = Descriptor(owning: raw)
+        guard raw >= 0 else {
+            // So the system refuses a socket, and a pipe that nobody reads.
+            if errno == ENXIO { throw Self.noFile(path) }
+            throw .last("open \(path)")
+        }
+        let descriptor = Descriptor(owning: raw)
+        let kind = try Self.status(descriptor.raw, path).kind
+        guard kind == .file || kind == .folder || flags & O_APPEND != 0 else { throw Self.noFile(path) }
+        self.descriptor = descriptor
         self.path = path
     }
 
-    public func status() throws(Errno) -> File.Status {
+    private static func noFile(_ path: String) -> Errno {
+        Errno(code: EINVAL, call: "open \(path), which is no file but a pipe, a device or a socket")
+    }
+
+    public func status() throws(Errno) -> File.Status { try Self.status(descriptor.raw, path) }
+
+    private static func status(_ descriptor: Int32, _ path: String) throws(Errno) -> File.Status {
         var raw = stat()
-        guard unsafe fstat(descriptor.raw, &raw) == 0 else { throw .last("fstat \(path)") }
+        guard unsafe fstat(descriptor, &raw) == 0 else { throw .last("fstat \(path)") }
         return File.Status(raw)
     }
 

@@ -13,6 +13,10 @@ from mayfly import Client, new_token
 from processes import ORIGIN, REPOSITORY, Broker, State, audit_verify, eventually, free_port, mayfly
 
 
+# What a list of apps and a certificate take the place of, but for the bundle id.
+ALONE = {"apns-key-path": None, "apns-key-id": None, "apns-team-id": None}
+
+
 def start_fails(broker, *words, status=1, lines=6):
     """It ends by itself, says the words, and no more than a few lines of them; never a trap or a secret."""
     broker.start(wait=False)
@@ -259,6 +263,18 @@ def test_apns_key(state, broker, content):
         path.write_bytes(content)
         path.chmod(0o600)
     start_fails(broker, path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+@pytest.mark.parametrize("option, more", [
+    ("apns-key-path", {}), ("apns-ca", {}), ("apns-apps", ALONE), ("apns-certificate", ALONE), ("policy", {}), ("tls-certificate", {"tls-key": "/dev/null"}),
+    ("wrapping-key", {}), ("witness-policy", {})])
+def test_what_is_no_file(broker, tmp_path, option, more, make):
+    """A pipe would be waited for, and a device has no end."""
+    path = tmp_path / "odd.pem"
+    make(path)
+    broker.options |= more | {option: path}
+    start_fails(broker, path, "no file")
 
 
 def test_apns_certificate_authority_missing(state, broker):

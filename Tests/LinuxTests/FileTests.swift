@@ -57,6 +57,21 @@ import Testing
         if size > 0 { #expect(throws: Errno.self) { try File.read(path("f"), limit: size - 1) } }
     }
 
+    @Test func whatIsNoFileIsNotOpened() throws {
+        let socket = try Socket.listen(on: .unix(path("socket")))
+        for other in [path("socket"), "/dev/zero", "/dev/null"] {
+            for access in [OpenFile.Access.read, .readWrite, .create(mode: 0o600)] {
+                let error = #expect(throws: Errno.self) { _ = try OpenFile(other, access) }
+                #expect(error?.description.contains("which is no file") == true, "\(other)")
+            }
+        }
+        _ = consume socket
+        // To lock it, or to make its names durable.
+        _ = try OpenFile(folder, .read)
+        // A record may go to a terminal.
+        try OpenFile("/dev/null", .append(mode: 0o600)).write(bytes("x").span, at: 0)
+    }
+
     @Test func readsFilesThatHaveNoSize() throws {
         #expect(try File.read("/proc/self/status", limit: 100_000).count > 100)
     }
