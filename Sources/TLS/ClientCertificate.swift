@@ -5,8 +5,10 @@ internal import COpenSSL
     /// Leaf first.
     let chain: [OpaquePointer]
     let key: OpaquePointer
-    /// What Apple made it for, if it says so: full topics, in their order there; by the extension that lists them, or else the subject's user id.
+    /// What Apple made it for, if it says so: full topics, in their order there; by the extension that lists them, or else the subject's user ids.
     public let topics: [String]
+    /// The object identifiers of its extensions, with dots.
+    public let extensions: [String]
 
     /// - Parameters:
     ///   - pem: the certificates, leaf first; anything else in it is passed over. - key: the leaf's private key; may be the same text.
@@ -48,6 +50,7 @@ internal import COpenSSL
         unsafe self.chain = unsafe chain
         unsafe self.key = unsafe key
         topics = unsafe Self.topics(of: chain[0])
+        extensions = unsafe CertificateFields.extensions(of: chain[0])
     }
 
     deinit {
@@ -87,16 +90,6 @@ internal import COpenSSL
             let bytes = unsafe UnsafeBufferPointer(start: ASN1_STRING_get0_data(data), count: Int(ASN1_STRING_length(data)))
             return unsafe TopicList.read(Span(_unsafeElements: bytes))
         }
-        return unsafe userID(X509_get_subject_name(certificate)).map { [$0] } ?? []
-    }
-
-    private static func userID(_ subject: OpaquePointer?) -> String? {
-        let place = unsafe X509_NAME_get_index_by_NID(subject, NID_userId, -1)
-        guard place >= 0, let data = unsafe X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, place)) else { return nil }
-        var text: UnsafeMutablePointer<UInt8>?
-        let count = unsafe ASN1_STRING_to_UTF8(&text, data)
-        guard count > 0, let text = unsafe text else { return nil }
-        defer { unsafe CRYPTO_free(text, #file, #line) }
-        return unsafe String(decoding: UnsafeBufferPointer(start: text, count: Int(count)), as: UTF8.self)
+        return unsafe CertificateFields.userIDs(of: certificate).filter { !$0.isEmpty }
     }
 }

@@ -68,7 +68,7 @@ enum PEM {
             }
         } catch { throw .outOfMemory }
         if let key = unsafe key { return unsafe key }
-        if question.wasAsked { throw passphrase == nil ? .needsPassphrase : .wrongPassphrase }
+        if question.wasAsked { throw passphrase?.isEmpty ?? true ? .needsPassphrase : .wrongPassphrase }
         throw announcesKey(text) ? .badKey : .noKey
     }
 

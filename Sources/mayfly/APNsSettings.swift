@@ -132,6 +132,11 @@ struct APNsSettings {
             return certificate
         } catch let error as Errno {
             throw CheckFailed("mayfly: the APNs certificate \(path) or its passphrase can't be read: \(error)")
+        } catch ClientCertificateError.needsPassphrase {
+            throw CheckFailed(
+                "mayfly: \(path): \(ClientCertificateError.needsPassphrase). Write it into a file of mode 0600, and name that with "
+                    + "--apns-certificate-passphrase (\(Key.apnsCertificatePassphrase.environment)) or, in a list of apps, after it in its line"
+            )
         } catch {
             throw CheckFailed("mayfly: \(path): \(error)")
         }

@@ -37,12 +37,19 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("authority"), "apple")
 
 
-def issued(authority, name, subject):
-    """(PEM with its key, .p12 with the passphrase `secret`) of a certificate for this subject."""
+# Apple's marks of what a certificate is for.
+SANDBOX, PRODUCTION = "1.2.840.113635.100.6.3.1", "1.2.840.113635.100.6.3.2"
+
+
+def issued(authority, name, subject, *marks):
+    """(PEM with its key, .p12 with the passphrase `secret`) of a certificate for this subject, with these extensions."""
     folder = authority.folder
     path, key, request, both, p12 = (folder / f"{name}.{end}" for end in ("crt", "key", "csr", "pem", "p12"))
     openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request, "-subj", subject)
-    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", 30, "-out", path)
+    extensions = folder / f"{name}.ext"
+    extensions.write_text("".join(f"{mark}=DER:05:00\n" for mark in marks))
+    openssl("x509", "-req", "-in", request, "-CA", authority.path, "-CAkey", authority.key, "-CAcreateserial", "-days", 30, "-out", path,
+            "-extfile", extensions)
     both.write_bytes(path.read_bytes() + key.read_bytes())
     both.chmod(0o600)
     openssl("pkcs12", "-export", "-in", path, "-inkey", key, "-out", p12, "-passout", "pass:secret")
@@ -210,6 +217,28 @@ def test_certificates_that_a_start_refuses(authority, listed, tmp_path):
         broker = listed(f"{BUNDLE_ID} production {line}")
         broker.start()
         broker.stop()
+
+
+def test_encrypted_certificates_say_what_to_do(authority, listed, state, processes):
+    """A key that is encrypted, in PEM too, asks for the setting that names its passphrase."""
+    pem, p12 = issued(authority, "locked", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
+    locked = pem.with_suffix(".locked.pem")
+    openssl("pkcs8", "-topk8", "-in", pem, "-out", locked, "-passout", "pass:secret")
+    locked.write_bytes(pem.with_suffix(".crt").read_bytes() + locked.read_bytes())
+    for path in (p12, locked):
+        start_fails(listed(f"{BUNDLE_ID} production certificate {path}"), path, "encrypted", "passphrase is missing", "after it in its line")
+        broker = Broker(state, **ALONE | {"apns_bundle_id": BUNDLE_ID, "apns_certificate": path})
+        processes.append(broker)
+        start_fails(broker, path, "encrypted", "--apns-certificate-passphrase")
+
+
+def test_a_certificate_for_two_apps(authority, listed):
+    """Apple's list of topics is the newer way to say it; two user ids are as good."""
+    pem, _ = issued(authority, "two", f"/UID=org.example.first/UID={BUNDLE_ID}/CN=Apple Push Services")
+    broker = listed(*(f"{topic} production certificate {pem}" for topic in (BUNDLE_ID, "org.example.first")))
+    broker.start()
+    broker.stop()
+    start_fails(listed(f"org.example.third production certificate {pem}"), "org.example.first", BUNDLE_ID)
 
 
 def test_a_policy_that_needs_a_key(authority, listed, tmp_path):

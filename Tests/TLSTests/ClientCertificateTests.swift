@@ -48,6 +48,10 @@ import Testing
             try openssl.run("pkcs8", "-topk8", "-in", "file:push.key", "-out", "file:locked.key", "-passout", "pass:pass phräse")
             _ = try Self.read(openssl, "push.pem", "locked.key", passphrase: Self.passphrase)
             #expect(throws: ClientCertificateError.needsPassphrase) { _ = try Self.read(openssl, "push.pem", "locked.key") }
+            // Who gives none gives an empty one.
+            #expect(throws: ClientCertificateError.needsPassphrase) {
+                _ = try Self.read(openssl, "push.pem", "locked.key", passphrase: [])
+            }
             #expect(throws: ClientCertificateError.wrongPassphrase) {
                 _ = try Self.read(openssl, "push.pem", "locked.key", passphrase: Array("another".utf8))
             }
@@ -171,6 +175,13 @@ import Testing
             try openssl.makeCertificate("plain", userID: nil)
             #expect(try Self.read(openssl, "plain.pem", "plain.key").topics == [])
         }
+    }
+
+    @Test func theUserIDsAreItsTopicsWhereItListsNone() throws {
+        let files = try ClientCertificateFiles(userIDs: ["com.example.first", "com.example.app"], marks: ["1.2.3.4"])
+        let identity = try files.identity()
+        #expect(identity.topics == ["com.example.first", "com.example.app"])
+        #expect(identity.extensions.contains("1.2.3.4") && !identity.extensions.contains("1.2.3"))
     }
 
     static func topics(_ der: [UInt8]) -> [String] { TopicList.read(der.span) }
