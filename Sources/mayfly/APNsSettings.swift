@@ -81,7 +81,12 @@ struct APNsSettings {
             throw UsageError("--apns-certificate takes the place of a key: leave out --\(other.rawValue) (\(other.environment))")
         }
         let certificate = try certificate(path, passphrase: configuration[.apnsCertificatePassphrase])
-        return [App(topic: topic, environments: environments, identity: .certificate(certificate))]
+        // A registration that names the other environment is refused; what it is when none is named must be one of the certificate's.
+        let meant: Push.Environment = try environment(configuration) == .sandbox ? .sandbox : .production
+        do throws(CertificateEnvironments.Lacking) {
+            try CertificateEnvironments.check(certificate, [meant])
+        } catch { throw CheckFailed("mayfly: \(path): \(error), or set --apns-environment (APNS_ENVIRONMENT)") }
+        return [App(topic: topic, environments: CertificateEnvironments.of(certificate), identity: .certificate(certificate))]
     }
 
     /// Goes to Apple in a header, and beside its pushes into the log.

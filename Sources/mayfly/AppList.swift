@@ -44,6 +44,7 @@ enum AppList {
             throw UsageError("a line is BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]")
         }
         let path = words[3].hasPrefix("/") ? words[3] : folder + "/" + words[3]
+        let environments = try environments(words[1])
         let identity: APNsSettings.Identity
         switch (words[2], words.count) {
         case ("key", 6):
@@ -61,11 +62,15 @@ enum AppList {
             identity = .key(key)
         case ("certificate", 4), ("certificate", 5):
             let passphrase = words.dropFirst(4).first.map { $0.hasPrefix("/") ? $0 : folder + "/" + $0 }
-            identity = .certificate(try APNsSettings.certificate(path, passphrase: passphrase))
+            let certificate = try APNsSettings.certificate(path, passphrase: passphrase)
+            do throws(CertificateEnvironments.Lacking) {
+                try CertificateEnvironments.check(certificate, environments)
+            } catch { throw UsageError("\(words[3]): \(error)") }
+            identity = .certificate(certificate)
         default: throw UsageError("after the environments comes key FILE KEY-ID TEAM-ID, or certificate FILE [PASSPHRASE-FILE]")
         }
         return APNsSettings.App(
-            topic: try APNsSettings.bundleID(words[0]), environments: try environments(words[1]), identity: identity)
+            topic: try APNsSettings.bundleID(words[0]), environments: environments, identity: identity)
     }
 
     private static func environments(_ text: String) throws -> Set<Push.Environment> {

@@ -241,6 +241,33 @@ def test_a_certificate_for_two_apps(authority, listed):
     start_fails(listed(f"org.example.third production certificate {pem}"), "org.example.first", BUNDLE_ID)
 
 
+@pytest.mark.parametrize("marks, environments, said", [
+    ([SANDBOX], "production", "for the sandbox only"), ([SANDBOX], "production,sandbox", "for the sandbox only"),
+    ([PRODUCTION], "sandbox", "for production only"), ([PRODUCTION], "sandbox,production", "for production only"),
+    ([SANDBOX], "sandbox", None), ([PRODUCTION], "production", None), ([SANDBOX, PRODUCTION], "production,sandbox", None)])
+def test_the_environments_of_a_certificate_in_a_list(authority, listed, marks, environments, said):
+    """Where Apple would answer each push with BadCertificateEnvironment, the start fails."""
+    name = "marked" + "".join(mark[-1] for mark in marks)
+    pem, _ = issued(authority, name, f"/UID={BUNDLE_ID}/CN=Apple Push Services", *marks)
+    broker = listed(f"{BUNDLE_ID} {environments} certificate {pem}")
+    if said:
+        start_fails(broker, "line 1", said)
+    else:
+        broker.start()
+        broker.stop()
+
+
+def test_the_environment_of_one_certificate_by_flags(authority):
+    pem, _ = issued(authority, "sandbox", f"/UID={BUNDLE_ID}/CN=Apple Push Services", SANDBOX)
+    with World(start=False, apns=False, **ALONE | {"apns_bundle_id": BUNDLE_ID, "apns_certificate": pem}) as world:
+        start_fails(world.broker, "for the sandbox only", "--apns-environment")
+        world.broker.options["apns-environment"] = "sandbox"
+        world.broker.start()
+        for environment, status in ((None, 201), ("sandbox", 201), ("production", 400)):
+            more = {"environment": environment} if environment else {}
+            assert world.client().create(token=new_token(), **more).status == status, environment
+
+
 def test_a_policy_that_needs_a_key(authority, listed, tmp_path):
     pem, _ = issued(authority, "calls", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     policy = tmp_path / "policy.json"
