@@ -5,9 +5,14 @@ public enum Standard {
     public static func output(_ text: String) { write(text, to: 1) }
     public static func error(_ text: String) { write(text, to: 2) }
 
-    /// The next line of standard input without its newline; nil at the end, or when it has more than `limit` bytes. Not buffered, so
-    /// that no other copy of it stays in memory.
-    public static func inputLine(limit: Int) -> [UInt8]? {
+    public struct LineTooLong: Error, Sendable, CustomStringConvertible {
+        let limit: Int
+        public var description: String { "the first line of standard input has more than \(limit) bytes" }
+    }
+
+    /// The next line of standard input without its newline; nil at the end. Not buffered, so that no other copy of it stays in memory.
+    /// - Throws: `LineTooLong` when it has more than `limit` bytes.
+    public static func inputLine(limit: Int) throws(LineTooLong) -> [UInt8]? {
         var line: [UInt8] = []
         line.reserveCapacity(limit)
         var byte: UInt8 = 0
@@ -18,7 +23,7 @@ public enum Standard {
             if byte == UInt8(ascii: "\n") { return line }
             guard line.count < limit else {
                 wipe(&line)
-                return nil
+                throw LineTooLong(limit: limit)
             }
             line.append(byte)
         }

@@ -41,26 +41,35 @@ enum APNsCommand {
     }
 
     private static func verify(_ configuration: Configuration) throws {
-        guard var text = Standard.inputLine(limit: 4_096), !text.isEmpty else {
-            throw UsageError("apns jwt --verify reads a JWT from the first line of standard input, at most 4096 bytes")
-        }
+        let usage = "apns jwt --verify reads a JWT from the first line of standard input"
+        guard var line = try Terminal.inputLine(limit: 4_096, usage) else { throw UsageError(usage) }
+        defer { wipe(&line) }
+        var text = Array(providerToken(in: line))
         defer { wipe(&text) }
         var key: ES256.PublicKey?
         if configuration[.apnsKeyPath] != nil {
             let pem = try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)).publicKeyPEM()
             key = try ES256.PublicKey(pem: pem.span)
         }
-        if text.starts(with: Array("bearer ".utf8)) { text.removeFirst(7) }
         let report = ProviderTokenReport(
             text, key: key, keyID: configuration[.apnsKeyID], teamID: configuration[.apnsTeamID], nowS: Clock.wallMs / 1_000)
         for finding in report.findings { Terminal.out("\(finding.isGood ? "good" : "bad ")  \(finding.text)") }
         guard report.isGood else { throw CheckFailed("Apple would refuse this provider token") }
     }
 
+    /// As people copy one: behind `bearer`, in capitals or not, and with blanks around it.
+    private static func providerToken(in line: [UInt8]) -> ArraySlice<UInt8> {
+        let isBlank = { (byte: UInt8) in byte == 0x20 || byte == 0x09 || byte == 0x0d }
+        let end = line.lastIndex { !isBlank($0) } ?? -1
+        let rest = line[...end].drop(while: isBlank)
+        let scheme = rest.prefix { !isBlank($0) }
+        guard scheme.count < rest.count, scheme.elementsEqual("bearer".utf8, by: { $0 | 0x20 == $1 }) else { return rest }
+        return rest[scheme.endIndex...].drop(while: isBlank)
+    }
+
     private static func token() throws {
-        guard var text = Standard.inputLine(limit: 8_192) else {
-            throw UsageError("apns token reads a token from the first line of standard input, at most 8192 bytes")
-        }
+        let usage = "apns token reads a token from the first line of standard input"
+        guard var text = try Terminal.inputLine(limit: 8_192, usage) else { throw UsageError(usage) }
         defer { wipe(&text) }
         let shape = TokenShape(text)
         guard shape.isToken else { throw CheckFailed("no device token: \(shape.text)") }

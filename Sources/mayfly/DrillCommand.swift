@@ -94,9 +94,8 @@ enum DrillCommand {
     }
 
     private static func line(_ question: String) throws -> [UInt8] {
-        guard let line = Standard.inputLine(limit: 256), !line.isEmpty else {
-            throw UsageError("--\(question) - reads the \(question) from the first line of standard input, at most 256 bytes")
-        }
+        let usage = "--\(question) - reads the \(question) from the first line of standard input, at most 256 bytes"
+        guard let line = try Terminal.inputLine(limit: 256, usage), !line.isEmpty else { throw UsageError(usage) }
         return line
     }
 

@@ -11,6 +11,14 @@ enum Terminal {
         Standard.error("\(Clock.wallMs / 1_000) \(text)\n")
     }
 
+    /// The first line of standard input; nil for none.
+    /// - Parameter usage: what it is read for, in a sentence.
+    static func inputLine(limit: Int, _ usage: String) throws -> [UInt8]? {
+        do throws(Standard.LineTooLong) {
+            return try Standard.inputLine(limit: limit)
+        } catch { throw UsageError("\(usage): \(error)") }
+    }
+
     static func exit(_ status: Int32) -> Never { ProcessControl.exit(status) }
 
     /// Text of `--help` for a command: its keys with their manual.

@@ -63,7 +63,7 @@ struct TrialPush {
             throw UsageError(
                 "the policy \(policy.name) has no template \(AuditCommand.quoted(name)): `mayfly policy show` lists them")
         }
-        var line = Standard.inputLine(limit: 8_192) ?? []
+        var line = try Terminal.inputLine(limit: 8_192, "apns send reads a token from standard input") ?? []
         defer { wipe(&line) }
         guard let token = try Secret(hexToken: line.span) else { throw CheckFailed("no device token: \(TokenShape(line).text)") }
         let rendered = try template.render(

@@ -164,7 +164,8 @@ def test_jwt_is_what_verify_and_pyjwt_take(world):
     token = apns(world, "jwt").stdout.strip()
     key = serialization.load_pem_private_key((world.state / "keys/apns.p8").read_bytes(), None).public_key()
     assert jwt.decode(token, key, ["ES256"], options={"verify_iat": True})["iss"] == TEAM_ID
-    for given in (token, "bearer " + token):
+    forms = ("{}", "bearer {}", "Bearer {}", "BEARER   {}", "bearer\t{}", " {} ", "\t Bearer {}  \r\n", "{}\r\n", "{}\r")
+    for given in (form.format(token) for form in forms):
         ran = apns(world, "jwt", "--verify", given=given)
         assert ran.returncode == 0 and "this key's" in ran.stdout and "bad" not in ran.stdout, ran
         assert token not in ran.stdout + ran.stderr and token.split(".")[2] not in ran.stdout
@@ -183,7 +184,7 @@ def test_verify_finds_each_fault(world):
     der = base64.urlsafe_b64encode(key.sign(b"x", ec.ECDSA(hashes.SHA256()))).decode().rstrip("=")
     cases = {
         signed(other, head, {"iss": TEAM_ID, "iat": now}): "not this key's",
-        signed(key, head, {"iss": TEAM_ID, "iat": now - 4000}): "4000 s ago",
+        signed(key, head, {"iss": TEAM_ID, "iat": now - 4000}): "s ago: Apple takes",
         signed(key, head, {"iss": TEAM_ID, "iat": now + 600}): "ahead",
         signed(key, head, {"iss": TEAM_ID, "iat": now * 1000}): "milliseconds",
         signed(key, head, {"iss": TEAM_ID}): "iat",
@@ -199,6 +200,21 @@ def test_verify_finds_each_fault(world):
     ran = apns(world, "jwt", "--verify", given=good, APNS_KEY_PATH=None, APNS_KEY_ID=None, APNS_TEAM_ID=None)
     assert "give --apns-key-path" in ran.stdout
     assert apns(world, "jwt", "--verify").returncode == 2
+    for nothing in (" \t\r\n", "bearer", "Bearer  \r\n"):
+        assert apns(world, "jwt", "--verify", given=nothing).returncode in (1, 2), nothing
+    # No word but bearer stands before one.
+    assert apns(world, "jwt", "--verify", given="basic " + good).returncode == 1
+    assert apns(world, "jwt", "--verify", given="bearer" + good).returncode == 1
+
+
+@pytest.mark.parametrize("words, limit", [(("send",), 8_192), (("token",), 8_192), (("jwt", "--verify"), 4_096)])
+def test_lines_of_any_length(world, words, limit):
+    """One that is too long is not called empty."""
+    for given in ("a" * (limit + 1), "a" * (limit + 1) + "\n", "ab" * 40_000):
+        ran = apns(world, *words, given=given)
+        assert ran.returncode == 2 and f"more than {limit} bytes" in ran.stderr and "nothing" not in ran.stderr, ran
+    ran = apns(world, *words, given="a" * limit)
+    assert ran.returncode == 1 and "more than" not in ran.stderr, ran
 
 
 # find
