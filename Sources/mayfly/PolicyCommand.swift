@@ -1,3 +1,4 @@
+import Broker
 import Linux
 import Policy
 
@@ -37,10 +38,26 @@ enum PolicyCommand {
         }
     }
 
+    /// A policy is good by itself without the push that rooms send, but not for a broker.
+    struct NoKnock: Error, CustomStringConvertible {
+        var description: String { "has no template \(Broker.template) without fields, which rooms send" }
+    }
+
+    /// What a knock sends.
+    static func knock(_ policy: Policy) throws(NoKnock) -> Template {
+        guard let template = policy.templates[Broker.template], template.fields.isEmpty else { throw NoKnock() }
+        return template
+    }
+
     private static func lint(_ files: [String]) throws {
         var refused = 0
         for file in files {
-            let findings = Policy.lint(try File.read(file, limit: Policy.maximumCount + 1))
+            let bytes = try File.read(file, limit: Policy.maximumCount + 1)
+            var findings = Policy.lint(bytes).map { "\($0)" }
+            if findings.isEmpty {
+                let policy = try Policy(bytes)
+                do throws(NoKnock) { _ = try knock(policy) } catch { findings = ["\(error)"] }
+            }
             for finding in findings { Terminal.out("\(file): \(finding)") }
             if findings.isEmpty { Terminal.out("\(file): good") }
             refused += findings.count

@@ -64,10 +64,10 @@ struct ServiceSettings {
         }
         resolution = seconds
         policy = try PolicyCommand.load(configuration[.policy] ?? "rooms")
-        guard let knock = policy.templates[Broker.template], knock.fields.isEmpty else {
-            throw CheckFailed(
-                "mayfly: the policy \(policy.name) has no template \(Broker.template) without fields, which rooms send")
-        }
+        let knock: Template
+        do throws(PolicyCommand.NoKnock) {
+            knock = try PolicyCommand.knock(policy)
+        } catch { throw CheckFailed("mayfly: the policy \(policy.name) \(error)") }
         let slot = knock.timing.slotMs
         if slot > 0, seconds * 1_000 % slot != 0 {
             Terminal.log(

@@ -334,6 +334,21 @@ def test_policy_with_free_text(tmp_path, kind):
     assert "note" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("change", ["of another name", "with a field"])
+def test_policy_that_rooms_can_not_send_by(broker, tmp_path, change):
+    """What keeps `serve` from starting, `policy lint` finds; in the same words."""
+    policy = rooms_policy()
+    if change == "with a field":
+        policy["templates"]["peer_waiting"]["fields"] = {"last": {"kind": "flag", "key": "last"}}
+    else:
+        policy["templates"]["other"] = policy["templates"].pop("peer_waiting")
+    done = lint(tmp_path, policy)
+    said = "no template peer_waiting without fields"
+    assert done.returncode == 1 and said in done.stdout and "good" not in done.stdout, done
+    broker.options["policy"] = tmp_path / "policy.json"
+    start_fails(broker, said)
+
+
 @pytest.mark.parametrize("policy", ["", "[]", "{}", '{"name":1}'])
 def test_policy_that_is_none(tmp_path, policy):
     done = lint(tmp_path, policy)
