@@ -10,7 +10,7 @@ enum APNsCommand {
     static let keys: [Key] = [.state, .ratchetKey, .wrappingKey, .policy] + APNsSettings.keys
 
     static func run(_ words: [String]) async throws {
-        if words.asksForHelp { return Terminal.out(Terminal.help(usage, keys)) }
+        if words.asksForHelp { return Terminal.out(Subcommand.help(words, "apns", subcommands)) }
         let configuration = try Configuration(
             words, environment: Environment.all, keys: keys, switches: ["json", "verify"], options: ["field"])
         let operands = configuration.operands.dropFirst()
@@ -46,6 +46,7 @@ enum APNsCommand {
         defer { wipe(&line) }
         var text = Array(providerToken(in: line))
         defer { wipe(&text) }
+        guard !text.isEmpty else { throw UsageError(usage) }
         var key: ES256.PublicKey?
         if configuration[.apnsKeyPath] != nil {
             let pem = try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)).publicKeyPEM()
@@ -76,18 +77,26 @@ enum APNsCommand {
         Terminal.out(shape.text)
     }
 
-    private static let usage = """
-        usage: mayfly apns check
-               mayfly apns send [TEMPLATE] [--field NAME=VALUE]...
-               mayfly apns explain [REASON...] [--json]
-               mayfly apns find APNS-ID [--json]
-               mayfly apns token
-               mayfly apns jwt [--verify]
-          check    whether Apple takes each app's key and topic, in each of its environments: with a background push to nobody's token
-          send     a policy's template, to the one token on standard input; nothing of it is recorded. TEMPLATE: peer_waiting
-          explain  what a reason means, whose fault it is, what Mayfly does and what you can do
-          find     what became of a push, by its apns-id: for about ten minutes, until the key is gone by which it is found
-          token    the shape of the token on standard input
-          jwt      print a provider token, good for an hour: a secret. --verify: look at the one on standard input
-        """
+    private static let subcommands = [
+        Subcommand(
+            "check", ["[FLAGS]"],
+            "whether Apple takes each app's key and topic, in each of its environments: with a background push to nobody's token",
+            keys: [.state] + APNsSettings.keys),
+        Subcommand(
+            "send", ["[TEMPLATE] [--field NAME=VALUE]..."],
+            "a policy's template, to the one token on standard input; nothing of it is recorded. TEMPLATE: peer_waiting",
+            flags: [("--field", "a value for one of the template's fields; handles are made up")],
+            keys: [.state, .policy] + APNsSettings.keys),
+        Subcommand(
+            "explain", ["[REASON...] [--json]"], "what a reason means, whose fault it is, what Mayfly does and what you can do"),
+        Subcommand(
+            "find", ["APNS-ID [--json]"],
+            "what became of a push, by its apns-id: for about ten minutes, until the key is gone by which it is found",
+            keys: [.state, .ratchetKey, .wrappingKey, .policy]),
+        Subcommand("token", [""], "the shape of the token on standard input"),
+        Subcommand(
+            "jwt", ["[--verify]"],
+            "print a provider token, good for an hour: a secret. --verify: look at the one on standard input",
+            keys: [.apnsKeyPath, .apnsKeyID, .apnsTeamID]),
+    ]
 }

@@ -6,28 +6,7 @@ import Linux
 /// `mayfly audit verify|prove|show DIR|URL`.
 enum AuditCommand {
     static func run(_ words: [String]) async throws {
-        if words.asksForHelp {
-            return Terminal.out(
-                """
-                usage: mayfly audit verify DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--json]
-                       mayfly audit prove DIR|URL REF|INDEX --key VKEY [--out FILE]
-                       mayfly audit verify --proof FILE --key VKEY [--ref REF] [--policy FILE] [--json]
-                       mayfly audit show DIR|URL --key VKEY
-                       mayfly audit report DIR|URL --html FILE [--key VKEY]
-                       mayfly audit page DIR [--key VKEY]
-                  verify   exit 0 and one line of figures, or exit 1 and what is wrong, and where
-                  prove    write a proof that an entry is in the log; of a ref: its purge or, while there is none, its latest entry
-                  show     the entries under the checkpoint, one a line, as they lie in the log
-                  report   write one HTML file with the log in it (64 MiB at most), which checks it in any browser that opens it
-                  page     write the auditor's page into a folder, for any static server that publishes the log's files there
-                  --key    the log's public key: the line in ledger.vkey, or a file that holds it
-                  --since  a checkpoint kept from earlier, which the log must continue
-                  --policy a C2SP tlog-policy file: its quorum of witnesses must have cosigned the checkpoint
-                  --out    the proof's file, - for standard output. Default: INDEX.tlog-proof in this folder
-                  --proof  a proof's file, checked by itself: exit 0 and what it proves, or exit 1 and what is wrong
-                  --ref    the ref that the proved entry must be about
-                """)
-        }
+        if words.asksForHelp { return Terminal.out(Subcommand.help(words, "audit", subcommands)) }
         guard let first = words.first, !first.hasPrefix("--") else {
             throw UsageError("audit takes verify, prove, show, report or page: see --help")
         }
@@ -140,4 +119,38 @@ enum AuditCommand {
         }
         return quoted + "\""
     }
+
+    private static let keyFlag = ("--key", "the log's public key: the line in ledger.vkey, or a file that holds it")
+    private static let policyFlag = (
+        "--policy", "a C2SP tlog-policy file: its quorum of witnesses must have cosigned the checkpoint"
+    )
+
+    private static let subcommands = [
+        Subcommand(
+            "verify",
+            [
+                "DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--json]",
+                "--proof FILE --key VKEY [--ref REF] [--policy FILE] [--json]",
+            ], "exit 0 and one line of figures, or exit 1 and what is wrong, and where",
+            flags: [
+                keyFlag, ("--since", "a checkpoint kept from earlier, which the log must continue"), policyFlag,
+                ("--proof", "a proof's file, checked by itself: exit 0 and what it proves, or exit 1 and what is wrong"),
+                ("--ref", "the ref that the proved entry must be about"),
+            ]),
+        Subcommand(
+            "prove", ["DIR|URL REF|INDEX --key VKEY [--out FILE]"],
+            "write a proof that an entry is in the log; of a ref: its purge or, while there is none, its latest entry",
+            flags: [keyFlag, ("--out", "the proof's file, - for standard output. Default: INDEX.tlog-proof in this folder")]),
+        Subcommand(
+            "show", ["DIR|URL --key VKEY"], "the entries under the checkpoint, one a line, as they lie in the log",
+            flags: [keyFlag]),
+        Subcommand(
+            "report", ["DIR|URL --html FILE [--key VKEY]"],
+            "write one HTML file with the log in it (64 MiB at most), which checks it in any browser that opens it",
+            flags: [keyFlag]),
+        Subcommand(
+            "page", ["DIR [--key VKEY]"],
+            "write the auditor's page into a folder, for any static server that publishes the log's files there",
+            flags: [keyFlag]),
+    ]
 }

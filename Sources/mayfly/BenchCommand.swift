@@ -2,22 +2,32 @@ import Linux
 
 /// `mayfly bench engine|courier|rows|ledger|fill`: what `make bench` holds the broker against (Benchmarks/, docs/benchmarks.md).
 enum BenchCommand {
-    private static let usage = """
-        usage: mayfly bench engine --listen ADDRESS:PORT [--tls-certificate FILE --tls-key FILE]
-               mayfly bench courier --endpoint ADDRESS:PORT --ca FILE --key FILE [--key-id ID] [--team-id ID] [--topic TOPIC]
-                                    [--pushes N] [--in-flight N] [--rate N]
-               mayfly bench rows --database FILE [--pairs-per-transaction N] [--seconds N]
-               mayfly bench ledger --folder DIR [--entries N]
-               mayfly bench fill --state DIR --rooms N --first UNIX-MS [--over MS]
-          engine  the HTTP server alone: the same small answer to every request, until SIGTERM
-          courier the APNs client alone, on one thread: N pushes, so many of them at a time or a second; prints JSON
-          rows    a bare SQLite loop that writes the rows of creates and accepts to a new file; prints JSON
-          ledger  a log that grows to N entries in a new folder, and is verified; prints JSON
-          fill    N accepted rooms with two tokens each for a stopped broker, their ends spread evenly from a moment on; prints JSON
-        """
+    private static let subcommands = [
+        Subcommand(
+            "engine", ["--listen ADDRESS:PORT [--tls-certificate FILE --tls-key FILE]"],
+            "the HTTP server alone: the same small answer to every request, until SIGTERM"),
+        Subcommand(
+            "courier",
+            [
+                """
+                --endpoint ADDRESS:PORT --ca FILE --key FILE [--key-id ID] [--team-id ID] [--topic TOPIC]
+                                            [--pushes N] [--in-flight N] [--rate N]
+                """
+            ], "the APNs client alone, on one thread: N pushes, so many of them at a time or a second; prints JSON"),
+        Subcommand(
+            "rows", ["--database FILE [--pairs-per-transaction N] [--seconds N]"],
+            "a bare SQLite loop that writes the rows of creates and accepts to a new file; prints JSON"),
+        Subcommand(
+            "ledger", ["--folder DIR [--entries N]"],
+            "a log that grows to N entries in a new folder, and is verified; prints JSON"),
+        Subcommand(
+            "fill", ["--state DIR --rooms N --first UNIX-MS [--over MS]"],
+            "N accepted rooms with two tokens each for a stopped broker, their ends spread evenly from a moment on; prints JSON"),
+    ]
+    private static var usage: String { Subcommand.help([], "bench", subcommands) }
 
     static func run(_ words: [String]) async throws {
-        if words.asksForHelp { return Terminal.out(usage) }
+        if words.asksForHelp { return Terminal.out(Subcommand.help(words, "bench", subcommands)) }
         let rest = Array(words.dropFirst())
         switch words.first {
         case "engine":

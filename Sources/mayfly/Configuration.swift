@@ -121,6 +121,7 @@ struct Configuration {
     private(set) var operands: [String] = []
     private(set) var switches: Set<String> = []
     private(set) var repeated: [String: [String]] = [:]
+    private let shortFlags: Bool
 
     /// - Parameters:
     ///   - keys: the keys this command takes.
@@ -131,6 +132,7 @@ struct Configuration {
         _ arguments: [String], environment: [(name: String, value: String)], keys: [Key], switches known: Set<String> = [],
         options: Set<String> = [], shortFlags: Bool = false
     ) throws {
+        self.shortFlags = shortFlags
         for (name, value) in environment {
             if let key = Key.allCases.first(where: { $0.environment == name }) {
                 values[key] = value
@@ -165,8 +167,11 @@ struct Configuration {
         if self[key] == nil { values[key] = value }
     }
 
+    /// As the command's help has it.
+    private func flag(_ key: Key) -> String { shortFlags ? key.shortFlag ?? key.rawValue : key.rawValue }
+
     func required(_ key: Key) throws -> String {
-        guard let value = self[key] else { throw UsageError("--\(key.rawValue) (\(key.environment)) is missing: \(key.manual)") }
+        guard let value = self[key] else { throw UsageError("--\(flag(key)) (\(key.environment)) is missing: \(key.manual)") }
         return value
     }
 
@@ -175,9 +180,9 @@ struct Configuration {
         guard let address = SocketAddress(parsing: text) else {
             if text.hasPrefix("unix:") {
                 throw UsageError(
-                    "--\(key.rawValue): the path of a Unix-domain socket has 1 to 107 bytes, not \(text.utf8.count - 5)")
+                    "--\(flag(key)): the path of a Unix-domain socket has 1 to 107 bytes, not \(text.utf8.count - 5)")
             }
-            throw UsageError("--\(key.rawValue) is no ADDRESS:PORT: \(key.manual)")
+            throw UsageError("--\(flag(key)) is no ADDRESS:PORT: \(key.manual)")
         }
         return address
     }

@@ -11,22 +11,7 @@ enum KeysCommand {
     private static let keys: [Key] = [.state, .ratchetKey, .wrappingKey, .origin, .witnessPolicy, .witnessFailure]
 
     static func run(_ words: [String]) async throws {
-        if words.asksForHelp {
-            return Terminal.out(
-                Terminal.help(
-                    """
-                    usage: mayfly keys init|throwaway|renew|show [FLAGS]
-                           mayfly keys rotate --origin NEW --archive DIR [--state DIR] [--witness-policy FILE]
-                      init        make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything
-                      throwaway   the same, and an APNs key and certificate for the simulator: for development only
-                      renew       make another ratchet key where that file alone is lost, as one in memory is when the machine was restarted. The
-                                  next start forgets all that was sealed: rooms, tokens, pushes. If the file is there, nothing
-                      rotate      close the log, move it to DIR (which must not exist, or be empty) with its ledger.vkey, destroy its private key, and
-                                  begin another log under NEW with another key. The broker must be stopped. After a crash run it again.
-                                  The closed log's last checkpoint is cosigned as `serve` has it cosigned
-                      show        what is there; nothing secret
-                    """, keys))
-        }
+        if words.asksForHelp { return Terminal.out(Subcommand.help(words, "keys", subcommands)) }
         let configuration = try Configuration(words, environment: Environment.all, keys: keys, options: ["archive"])
         let state = configuration.state
         let wrapping = try WrappingKeySource(configuration)
@@ -147,4 +132,29 @@ enum KeysCommand {
             Terminal.out("a change to another log is not finished: run the same `mayfly keys rotate` again")
         }
     }
+
+    private static let places: [Key] = [.state, .ratchetKey, .wrappingKey]
+
+    private static let subcommands = [
+        Subcommand(
+            "init", ["[FLAGS]"], "make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything",
+            keys: places + [.origin]),
+        Subcommand(
+            "throwaway", ["[FLAGS]"], "what init makes, and an APNs key and certificate for the simulator: for development only",
+            keys: places + [.origin]),
+        Subcommand(
+            "renew", ["[FLAGS]"],
+            """
+            make another ratchet key where that file alone is lost, as one in memory is when the machine was restarted. The
+            next start forgets all that was sealed: rooms, tokens, pushes. If the file is there, nothing
+            """, keys: places),
+        Subcommand(
+            "rotate", ["--origin NEW --archive DIR [--state DIR] [--witness-policy FILE]"],
+            """
+            close the log, move it to DIR (which must not exist, or be empty) with its ledger.vkey, destroy its private key, and
+            begin another log under NEW with another key. The broker must be stopped. After a crash run it again.
+            The closed log's last checkpoint is cosigned as `serve` has it cosigned
+            """, keys: keys),
+        Subcommand("show", ["[FLAGS]"], "what is there; nothing secret", keys: places),
+    ]
 }

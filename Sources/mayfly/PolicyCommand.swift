@@ -5,15 +5,7 @@ import Policy
 /// `mayfly policy lint|show`.
 enum PolicyCommand {
     static func run(_ words: [String]) throws {
-        if words.asksForHelp {
-            return Terminal.out(
-                """
-                usage: mayfly policy lint FILE...
-                       mayfly policy show [FILE|NAME]
-                  lint   every reason why a policy would be refused; exit 1 if there is one
-                  show   limits, pushes, what their time tells, and the probability of guessing a join code; default: rooms
-                """)
-        }
+        if words.asksForHelp { return Terminal.out(Subcommand.help(words, "policy", subcommands)) }
         let configuration = try Configuration(words, environment: Environment.all, keys: [.policy])
         switch (configuration.operands.first, Array(configuration.operands.dropFirst())) {
         case ("lint", let files) where !files.isEmpty: try lint(files)
@@ -64,4 +56,11 @@ enum PolicyCommand {
         }
         if refused > 0 { throw CheckFailed("\(refused) finding\(refused == 1 ? "" : "s")") }
     }
+
+    private static let subcommands = [
+        Subcommand("lint", ["FILE..."], "every reason why a policy would be refused; exit 1 if there is one"),
+        Subcommand(
+            "show", ["[FILE|NAME]"],
+            "limits, pushes, what their time tells, and the probability of guessing a join code; default: rooms", keys: [.policy]),
+    ]
 }

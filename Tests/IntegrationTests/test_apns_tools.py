@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from apns_recorder import APNsRecorder
 from canary import Canaries
 from mayfly import new_token
-from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, clean_environment, eventually
+from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, clean_environment, eventually, mayfly
 
 
 def environment(world, settings):
@@ -258,3 +258,41 @@ def test_bad_use(world):
     for words in ((), ("nothing",), ("check", "x"), ("token", "x"), ("send", "a", "b"), ("find",), ("check", "--field", "a=b"), ("token", "--verify")):
         assert apns(world, *words).returncode == 2, words
     assert "usage" in apns(world, "--help").stdout
+
+
+# help
+
+FAMILIES = {
+    "apns": ["check", "send", "explain", "find", "token", "jwt"], "keys": ["init", "throwaway", "renew", "rotate", "show"],
+    "audit": ["verify", "prove", "show", "report", "page"], "policy": ["lint", "show"],
+    "bench": ["engine", "courier", "rows", "ledger", "fill"]}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_subcommand_has_its_own_help(family):
+    def help_of(*words):
+        ran = mayfly(family, *words, "--help")
+        assert ran.returncode == 0 and ran.stderr == "", ran
+        return ran.stdout
+    whole = help_of()
+    for name in FAMILIES[family]:
+        assert f" mayfly {family} {name}" in whole
+        text = help_of(name)
+        assert text.startswith(f"usage: mayfly {family} {name}") and mayfly(family, name, "-h").stdout == text
+        assert len(text) < len(whole) and not [other for other in FAMILIES[family] if other != name and f"mayfly {family} {other}" in text]
+    assert help_of("nonsense") == whole
+
+
+def test_help_names_the_settings_of_a_subcommand_alone():
+    assert "--apns-key-path" in mayfly("apns", "check", "--help").stdout
+    assert "--policy" in mayfly("apns", "send", "--help").stdout and "--policy" not in mayfly("apns", "check", "--help").stdout
+    assert "--apns-" not in mayfly("apns", "explain", "--help").stdout + mayfly("apns", "token", "--help").stdout
+    assert "--since" in mayfly("audit", "verify", "--help").stdout and "--since" not in mayfly("audit", "show", "--help").stdout
+
+
+def test_the_simulator_names_the_flag_that_its_help_names():
+    ran = mayfly("apns-simulator", "--apns-key-path", "nowhere")
+    assert ran.returncode == 2 and "--certificate (MAYFLY_APNS_SIMULATOR_CERTIFICATE) is missing" in ran.stderr, ran
+    assert "\n  --certificate (" in mayfly("apns-simulator", "--help").stdout
+    ran = mayfly("apns-simulator", "--listen", "nowhere", "--certificate", REPOSITORY / "policies/rooms.json")
+    assert ran.returncode == 2 and "--listen is no ADDRESS:PORT" in ran.stderr, ran
