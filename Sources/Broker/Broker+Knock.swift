@@ -158,7 +158,7 @@ extension Broker {
         let counted = times(template).counted(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
             apnsID: apnsID, token: content.token,
-            environment: context.environment == .sandbox ? .sandbox : .production, topic: job.topic + rendered.topicSuffix,
+            environment: context.environment == .sandbox ? .sandbox : .production, topic: job.topic + pushKind.topicSuffix,
             kind: pushKind,
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: counted, tokenExpiryMs: job.expires),

@@ -2,15 +2,6 @@
 public enum PushType: String, Sendable, CaseIterable {
     case alert, background, voip, liveactivity
 
-    /// What is appended to the app's bundle id to make the topic.
-    public var topicSuffix: String {
-        switch self {
-        case .alert, .background: ""
-        case .voip: ".voip"
-        case .liveactivity: ".push-type.liveactivity"
-        }
-    }
-
     /// Bytes of the largest payload Apple takes.
     public var payloadLimit: Int { self == .voip ? 5120 : 4096 }
 

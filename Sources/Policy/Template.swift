@@ -65,8 +65,7 @@ public struct Template: Sendable {
                 }
             }
         }
-        return RenderedPush(
-            payload: payload, pushType: pushType, priority: priority, ttlSeconds: ttlSeconds, topicSuffix: pushType.topicSuffix)
+        return RenderedPush(payload: payload, pushType: pushType, priority: priority, ttlSeconds: ttlSeconds)
     }
 }
 
@@ -77,8 +76,6 @@ public struct RenderedPush: Sendable, Equatable {
     public let pushType: PushType
     public let priority: Int
     public let ttlSeconds: Int
-    /// Follows the bundle id in `apns-topic`.
-    public let topicSuffix: String
 }
 
 /// Why a template could not be filled. Values never appear here.

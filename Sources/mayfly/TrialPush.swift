@@ -73,7 +73,7 @@ struct TrialPush {
             throw CheckFailed("this push type can't be sent")
         }
         let (apnsID, outcome) = try await deliver(
-            token, configured, topic: settings.topic + rendered.topicSuffix, kind: kind,
+            token, configured, topic: settings.topic + kind.topicSuffix, kind: kind,
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: Clock.wallMs, tokenExpiryMs: .max), payload: rendered.payload)
         Terminal.out("apns-id \(apnsID), \(configured)")

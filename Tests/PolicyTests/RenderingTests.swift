@@ -14,7 +14,6 @@ import Testing
         #expect(push.pushType == .alert)
         #expect(push.priority == 10)
         #expect(push.ttlSeconds == 120)
-        #expect(push.topicSuffix == "")
         #expect(push.payload.count == policy.templates["peer_waiting"]?.worstCasePayload)
     }
 
@@ -56,7 +55,7 @@ import Testing
         let voip = try Policy(rooms(template: #"{"pushType":"voip","priority":10,"ttlSeconds":30}"#)).render(
             "t", handle: Array(0..<16))
         #expect(String(decoding: voip.payload, as: UTF8.self) == #"{"aps":{"content-available":1}}"#)
-        #expect(voip.topicSuffix == ".voip")
+        #expect(voip.pushType == .voip)
         let live = #"""
             {"pushType":"liveactivity","priority":5,"ttlSeconds":300,"event":"update","constants":{"v":1},
              "fields":{"done":{"kind":"flag","key":"state.done"}}}
