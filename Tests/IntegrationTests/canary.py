@@ -1,6 +1,7 @@
 """Looks for a secret in files, in every form it may have been left behind in."""
 
 import base64
+import re
 from pathlib import Path
 
 
@@ -41,3 +42,42 @@ class Canaries:
                         continue
                     found += [f"{name} in {path}" for name in self.in_bytes(data)]
         return found
+
+
+class Given:
+    """The push tokens that a whole run of tests gave to a broker, however many: found by their first bytes, in whatever form they are printed."""
+
+    HEAD = 8
+    RUNS = [
+        (re.compile(rb"[0-9A-Fa-f]{16,}"), 2, lambda run: bytes.fromhex(run[:len(run) & ~1].decode())),
+        (re.compile(rb"[A-Za-z0-9+/_-]{11,}"), 4, lambda run: base64.b64decode(run[:len(run) & ~3].translate(bytes.maketrans(b"-_", b"+/")))),
+        # As a programming language shows an array.
+        (re.compile(rb"[0-9]{1,3}(?:, ?[0-9]{1,3}){7,}"), 1, lambda run: bytes(int(number) & 255 for number in run.split(b","))),
+    ]
+
+    def __init__(self):
+        self.heads = set()
+
+    def add(self, token):
+        """Hexadecimal, as apps give it. One that stands for nothing, or for little, is no canary."""
+        try:
+            value = bytes.fromhex(token)
+        except (TypeError, ValueError):
+            return
+        if len(set(value)) > self.HEAD:
+            self.heads.add(value[:self.HEAD])
+
+    def is_in(self, data, depth=2):
+        """Whether one of them is; base64 of a text with one in it counts as well."""
+        if any(data[at:at + self.HEAD] in self.heads for at in range(len(data) - self.HEAD + 1)):
+            return True
+        return depth > 0 and any(
+            self.is_in(decode(run[1][offset:]), depth - 1)
+            for pattern, offsets, decode in self.RUNS for run in re.finditer(b"(" + pattern.pattern + b")", data) for offset in range(offsets))
+
+    def in_files(self, *paths):
+        """The names of those files in which one stands; never what stands there."""
+        return [str(path) for path in map(Path, paths) if path.is_file() and self.is_in(path.read_bytes())]
+
+
+given = Given()

@@ -11,12 +11,15 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 import contract
+from canary import given
 
 TOKEN_BYTES = 32
 
 
 def new_token():
-    return secrets.token_hex(TOKEN_BYTES)
+    token = secrets.token_hex(TOKEN_BYTES)
+    given.add(token)
+    return token
 
 
 def new_code():
@@ -78,6 +81,9 @@ class Client:
 
     def send(self, method, path, body=None, bearer=None, headers=None, checked=True):
         """One request; `body` is sent as JSON unless it is bytes. A broken connection raises."""
+        for name in ("client1_token", "client2_token", "token"):
+            if isinstance(body, dict) and name in body:
+                given.add(body[name])
         content = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         fields = {} if content is None else {"Content-Type": "application/json"}
         if bearer is not None:

@@ -13,6 +13,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from canary import given
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("MAYFLY_BINARY", REPOSITORY / ".build/debug/mayfly")).absolute()
 ORIGIN = "mayfly.test/log"
@@ -58,9 +60,15 @@ def clean_environment(**more):
 
 def mayfly(*arguments, timeout=30, **environment):
     """Runs one command to its end: a CompletedProcess with text output."""
-    return subprocess.run(
+    return told_no_token(subprocess.run(
         [BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
-        env=clean_environment(**environment))
+        env=clean_environment(**environment)))
+
+
+def told_no_token(ran):
+    """The same, if no push token of these tests stands in what it printed."""
+    assert not given.is_in((ran.stdout + ran.stderr).encode()), f"a push token stands in what {ran.args} printed"
+    return ran
 
 
 _preload = None
@@ -86,6 +94,7 @@ class State:
         self.parent = Path(parent or tempfile.mkdtemp(prefix="mayfly-test-"))
         self.folder = self.parent / "state"
         self.prints = Path(tempfile.mkdtemp(prefix="mayfly-prints-"))
+        self.outputs = []  # of all processes that ran on it
         if keys:
             made = mayfly("keys", keys, "--state", self.folder, "--origin", ORIGIN)
             assert made.returncode == 0, f"keys {keys}: {made.stdout}{made.stderr}"
@@ -120,8 +129,11 @@ class State:
         return _Reader(self / "mayfly.sqlite")
 
     def remove(self):
+        """Whatever was tested: no push token may stand in what broker and simulator printed, who have one level of talk."""
+        told = given.in_files(*self.outputs)
         for folder in (self.prints, self.parent):
             shutil.rmtree(folder, ignore_errors=True)
+        assert not told, f"a push token stands in {told}"
 
 
 class _Reader:
@@ -162,6 +174,7 @@ class Process:
                 [*self.prefix, self.binary, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env=clean_environment(**environment, **shifted(clock_offset)))
         self.out, self.err = Path(f"{base}.out"), Path(f"{base}.err")
+        self.state.outputs += [self.out, self.err]
         if wait:
             def ready():
                 assert self.child.poll() is None, f"{self.name} ended with {self.child.returncode}:\n{self.printed()}"

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from apns_recorder import APNsRecorder
 from canary import Canaries
 from mayfly import new_token
-from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, clean_environment, eventually, mayfly
+from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, clean_environment, eventually, mayfly, told_no_token
 
 
 def environment(world, settings):
@@ -27,8 +27,8 @@ def environment(world, settings):
 
 
 def apns(world, *words, given="", **settings):
-    return subprocess.run(
-        [BINARY, "apns", *map(str, words)], input=given, capture_output=True, text=True, timeout=40, env=environment(world, settings))
+    return told_no_token(subprocess.run(
+        [BINARY, "apns", *map(str, words)], input=given, capture_output=True, text=True, timeout=40, env=environment(world, settings)))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import ledger
 from certificates import Authority, openssl
 from mayfly import new_client, new_code, new_token
-from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, Broker, clean_environment, eventually
+from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, Broker, clean_environment, eventually, told_no_token
 from test_startup_errors import start_fails
 from world import World
 
@@ -99,7 +99,7 @@ def test_send_to_the_app_that_the_settings_name(several):
         APNS_BUNDLE_ID="org.example.other", APNS_ENVIRONMENT="sandbox", MAYFLY_APNS_APPS=several.broker.options["apns-apps"],
         MAYFLY_APNS_ENDPOINT=f"127.0.0.1:{several.simulator.port}", MAYFLY_APNS_CA=several.state / "keys/simulator-ca.pem",
         MAYFLY_STATE=several.state.folder)
-    ran = subprocess.run([BINARY, "apns", "send"], input=token, capture_output=True, text=True, timeout=30, env=environment)
+    ran = told_no_token(subprocess.run([BINARY, "apns", "send"], input=token, capture_output=True, text=True, timeout=30, env=environment))
     assert ran.returncode == 0, ran
     [push] = several.simulator.pushes(token)
     assert push["headers"]["apns-topic"] == "org.example.other"

@@ -8,8 +8,8 @@ from secrets import token_bytes
 import pytest
 
 from canary import Canaries
-from mayfly import Socket, base64url_bytes, new_client, new_code
-from processes import eventually
+from mayfly import Socket, base64url_bytes, new_client, new_code, new_token
+from processes import State, eventually, mayfly
 from world import World
 
 
@@ -24,6 +24,30 @@ def test_the_search_finds_what_was_planted(tmp_path):
         (tmp_path / f"{number}").write_bytes(token_bytes(50) + form + token_bytes(50))
     (tmp_path / "none").write_bytes(token_bytes(5000))
     assert len(canaries.in_files(tmp_path)) == len(forms)
+
+
+def test_every_run_looks_for_the_tokens_that_it_gave():
+    """`State.remove`, by which each test ends, and `mayfly`: in every form; and nothing where there is nothing."""
+    token, other = new_token(), token_bytes(32)
+    secret = bytes.fromhex(token)
+    forms = [secret, token.encode(), token.upper().encode(), str(list(secret)).encode(), token[:16].encode()]
+    forms += [encode(token_bytes(n) + secret + token_bytes(n)) for n in range(4) for encode in (base64.b64encode, base64.urlsafe_b64encode)]
+    forms += [base64.b64encode(b'{"token":"' + token.encode() + b'"}')]
+    for form in forms:
+        for before in (b"", b"/3/device/", b"a", b"0", b" "):
+            state = State(keys=None)
+            (state.prints / "broker.err").write_bytes(b"1795224945 ready\n" + before + form + b"\n")
+            state.outputs.append(state.prints / "broker.err")
+            with pytest.raises(AssertionError) as failure:
+                state.remove()
+            assert token not in str(failure.value) and not state.prints.exists()
+    state = State(keys=None)
+    for number, form in enumerate((other, other.hex().encode(), base64.b64encode(other), str(list(other)).encode(), token_bytes(100_000))):
+        (state.prints / f"{number}.out").write_bytes(form)
+        state.outputs.append(state.prints / f"{number}.out")
+    state.remove()
+    with pytest.raises(AssertionError):
+        mayfly("apns", "explain", token)
 
 
 @pytest.fixture(scope="module")
