@@ -1,50 +1,55 @@
-"""Clocks of processes under test that tests move while they run."""
+"""Clocks of processes under test that tests move, while they run too."""
 
 import mmap
 import struct
-import subprocess
-import tempfile
 import time
 from pathlib import Path
 
+from preload import library
+
 EPOCH, DAY = 300, 86_400
-_library = None
-
-
-def library():
-    """Builds `moving_clocks.c` once."""
-    global _library
-    if _library is None:
-        folder = Path(tempfile.mkdtemp(prefix="mayfly-clocks-"))
-        source = Path(__file__).with_name("moving_clocks.c")
-        subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", folder / "clocks.so", source, "-ldl"], check=True)
-        _library = folder / "clocks.so"
-    return _library
+_PASSED, _LEAPS, _SCRUBBED = range(3)
 
 
 class Clocks:
-    """How far the clocks are ahead in the processes that got `environment`. As `struct control` in moving_clocks.c has it."""
+    """How far the clocks are ahead in the processes that got `environment`. As `struct control` in clocks.c has it."""
 
-    def __init__(self, state):
-        path = state.prints / "clocks"
-        path.write_bytes(bytes(16))
+    def __init__(self, path, ahead=0):
+        path.write_bytes(bytes(24))
         with open(path, "r+b") as file:
-            self.map = mmap.mmap(file.fileno(), 16)
-        self.environment = {"LD_PRELOAD": library(), "TEST_CLOCKS": path}
+            self.map = mmap.mmap(file.fileno(), 24)
+        self.environment = {"LD_PRELOAD": library(Path(__file__).with_name("clocks.c")), "TEST_CLOCKS": path}
+        self.ahead = ahead
+
+    def _get(self, place):
+        return struct.unpack_from("q", self.map, place * 8)[0]
 
     def _add(self, place, seconds):
-        self.map[place:place + 8] = struct.pack("q", struct.unpack("q", self.map[place:place + 8])[0] + int(seconds * 1000))
+        struct.pack_into("q", self.map, place * 8, self._get(place) + int(seconds * 1000))
+
+    @property
+    def ahead(self):
+        """By how many seconds all clocks are, as if the machine had slept."""
+        return self._get(_PASSED) / 1000
+
+    @ahead.setter
+    def ahead(self, seconds):
+        struct.pack_into("q", self.map, _PASSED * 8, int(seconds * 1000))
 
     @property
     def now(self):
         """The wall clock, in unix seconds."""
-        return time.time() + sum(struct.unpack("qq", self.map[:])) / 1000
+        return time.time() + (self._get(_PASSED) + self._get(_LEAPS)) / 1000
+
+    @property
+    def scrubbed(self):
+        """How many checkpoints emptied the write-ahead log."""
+        return self._get(_SCRUBBED)
 
     def go_on(self, seconds):
         """Time passes, once whoever has just woken sleeps again: a sleep that begins now and was worked out before would be too long."""
         time.sleep(0.05)
-        self._add(0, seconds)
+        self._add(_PASSED, seconds)
 
     def to_next_epoch(self):
         """To a few seconds after the beginning of an epoch."""
@@ -52,7 +57,7 @@ class Clocks:
 
     def leap(self, seconds):
         """Someone sets the wall clock."""
-        self._add(8, seconds)
+        self._add(_LEAPS, seconds)
 
 
 def environments(*parts):

@@ -3,23 +3,9 @@
 import errno
 import mmap
 import struct
-import subprocess
-import tempfile
 from pathlib import Path
 
-_library = None
-
-
-def library():
-    """Builds `file_faults.c` once."""
-    global _library
-    if _library is None:
-        folder = Path(tempfile.mkdtemp(prefix="mayfly-faults-"))
-        source = Path(__file__).with_name("file_faults.c")
-        subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", folder / "faults.so", source, "-ldl"], check=True)
-        _library = folder / "faults.so"
-    return _library
+from preload import library
 
 
 class Faults:
@@ -33,7 +19,7 @@ class Faults:
         self.path.write_bytes(bytes(self.SIZE))
         with open(self.path, "r+b") as file:
             self.map = mmap.mmap(file.fileno(), self.SIZE)
-        self.environment = {"LD_PRELOAD": library(), "TEST_FAULTS": self.path, "TEST_FAULTS_BELOW": state / below}
+        self.environment = {"LD_PRELOAD": library(Path(__file__).with_name("file_faults.c")), "TEST_FAULTS": self.path, "TEST_FAULTS_BELOW": state / below}
 
     def arm(self, call, kind=FAILS, error=errno.EIO, only=""):
         """The call-th from now on is struck, each one if that is -1; of those of one name, if `only` is given."""

@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 from canary import given
+from clocks import Clocks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("MAYFLY_BINARY", REPOSITORY / ".build/debug/mayfly")).absolute()
@@ -71,20 +72,13 @@ def told_no_token(ran):
     return ran
 
 
-_preload = None
-
-
-def shifted(seconds):
-    """Environment of a process whose wall clock stands `seconds` ahead."""
-    global _preload
+def shifted(state, seconds):
+    """Environment of a process whose clocks stand `seconds` ahead from its start on."""
     if not seconds:
         return {}
-    if _preload is None:
-        folder = Path(tempfile.mkdtemp(prefix="mayfly-clock-"))
-        _preload = folder / "clock_offset.so"
-        source = Path(__file__).with_name("clock_offset.c")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", _preload, source, "-ldl"], check=True)
-    return {"LD_PRELOAD": _preload, "TEST_CLOCK_OFFSET": seconds}
+    # A file of its own: to write another's anew would take it from under who has it mapped.
+    _, path = tempfile.mkstemp(dir=state.prints, prefix="clocks-")
+    return Clocks(Path(path), ahead=seconds).environment
 
 
 class State:
@@ -172,7 +166,7 @@ class Process:
         with open(f"{base}.out", "wb") as out, open(f"{base}.err", "wb") as err:
             self.child = subprocess.Popen(
                 [*self.prefix, self.binary, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                env=clean_environment(**environment, **shifted(clock_offset)))
+                env=clean_environment(**environment, **shifted(self.state, clock_offset)))
         self.out, self.err = Path(f"{base}.out"), Path(f"{base}.err")
         self.state.outputs += [self.out, self.err]
         if wait:

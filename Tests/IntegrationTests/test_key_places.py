@@ -23,7 +23,7 @@ class Place:
         self.flags = flags or {}
         self.state = State(keys=None)
         self.state.folder.parent.mkdir(exist_ok=True)
-        self.clocks = Clocks(self.state)
+        self.clocks = Clocks(self.state.prints / "clocks")
         made = self.keys(keys, "--origin", ORIGIN)
         assert made.returncode == 0, made.stderr
         self.broker = Broker(self.state, **{name.replace("-", "_"): value for name, value in self.flags.items()})

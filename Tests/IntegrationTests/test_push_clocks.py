@@ -11,7 +11,7 @@ from world import World
 
 def test_a_clock_that_is_set_back_gives_pushes_no_more_time():
     with World(start=False) as world:
-        clocks = Clocks(world.state)
+        clocks = Clocks(world.state.prints / "clocks")
         world.broker.start(**clocks.environment)
         clocks.leap(-300)
         world.simulator.fault(always=[{"reason": "InternalServerError"}])

@@ -27,7 +27,7 @@ class Life:
         if template:
             shutil.copytree(template.state.folder, self.state.folder)
         self.template, self.faults = template, Faults(self.state, below="keys")
-        self.clocks = template.clocks if template else Clocks(self.state)
+        self.clocks = template.clocks if template else Clocks(self.state.prints / "clocks")
         self.environment = environments(self.clocks.environment, self.faults.environment)
         self.simulator = template.simulator if template else Simulator(self.state)
         self.broker = Broker(self.state, self.simulator.port, **broker)

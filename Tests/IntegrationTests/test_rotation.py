@@ -198,7 +198,7 @@ def test_long_after_the_broker_stopped(template, stopped, processes):
     """What came due meanwhile is purged in the old log, late and excused; nothing is overdue at its end."""
     state, broker = stopped, Broker(stopped, origin=NEXT)
     processes.append(broker)
-    rotated(state, **shifted(2 * 3600))
+    rotated(state, **shifted(state, 2 * 3600))
     closed = archived(state.parent / "closed")
     assert not live(closed) and not pending(closed)
     purges = [entry for entry in closed.of(template.room.creator.ref) if entry["op"] == "token.purged"]
@@ -398,7 +398,7 @@ def test_finished_hours_later(template, disturbed, stopped, processes, wanted):
         call += 20
         assert rotate(state, **disturbed("KILL_AT", call)).returncode == -9
     later = 3 * 3600
-    rotated(state, **shifted(later))
+    rotated(state, **shifted(state, later))
     closed, begun = archived(state.parent / "closed"), current(state)
     assert live(closed) == live(begun) and len(live(begun)) == 2
     broker = Broker(state, origin=NEXT)

@@ -18,7 +18,7 @@ class Database:
 
     def __init__(self):
         self.state = State()
-        self.clocks = Clocks(self.state)
+        self.clocks = Clocks(self.state.prints / "clocks")
         self.simulator = Simulator(self.state)
         self.broker = Broker(self.state, self.simulator.port)
 

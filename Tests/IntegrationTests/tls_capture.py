@@ -2,15 +2,14 @@
 
 import functools
 import struct
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import hpack.hpack
 from hpack import Decoder
 
-_library = None
+from preload import library
+
 HEAD = struct.Struct("=QQII")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, CONTINUATION, RST_STREAM, GOAWAY = 0, 1, 9, 3, 7
@@ -22,14 +21,7 @@ hpack.hpack.decode_huffman = functools.lru_cache(4096)(hpack.hpack.decode_huffma
 
 def captured(path):
     """Environment of a process whose sessions are to be written to `path`."""
-    global _library
-    if _library is None:
-        folder = Path(tempfile.mkdtemp(prefix="mayfly-capture-"))
-        source = Path(__file__).with_name("tls_capture.c")
-        subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", folder / "capture.so", source, "-ldl"], check=True)
-        _library = folder / "capture.so"
-    return {"LD_PRELOAD": _library, "CAPTURE": path}
+    return {"LD_PRELOAD": library(Path(__file__).with_name("tls_capture.c")), "CAPTURE": path}
 
 
 @dataclass

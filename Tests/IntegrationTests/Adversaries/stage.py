@@ -1,58 +1,19 @@
 """A broker and its simulator for which time passes when the test says so, and images of what they hold, taken while they run."""
 
-import mmap
 import os
 import signal
 import sqlite3
 import struct
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
+from clocks import DAY, EPOCH, Clocks, environments
 from mayfly import Client
+from preload import library
 from processes import Broker, Simulator, State, eventually
 
-EPOCH, DAY = 300, 86_400
-_libraries = {}
-
-
-def library(name):
-    """Builds `name`.c once."""
-    if name not in _libraries:
-        target = Path(tempfile.mkdtemp(prefix="mayfly-preload-")) / f"{name}.so"
-        source = Path(__file__).with_name(f"{name}.c")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", target, source, "-ldl"], check=True)
-        _libraries[name] = target
-    return _libraries[name]
-
-
-class Clock:
-    """The time of a stage's processes: the machine's, and so much ahead. As `struct control` in passing_clock.c has it."""
-
-    def __init__(self, path, begin):
-        path.write_bytes(bytes(16))
-        with open(path, "r+b") as file:
-            self.map = mmap.mmap(file.fileno(), 16)
-        self.path = path
-        self.ahead = begin - time.time()
-
-    @property
-    def ahead(self):
-        return struct.unpack("q", self.map[:8])[0] / 1000
-
-    @ahead.setter
-    def ahead(self, seconds):
-        self.map[:8] = struct.pack("q", int(seconds * 1000))
-
-    @property
-    def scrubbed(self):
-        return struct.unpack("q", self.map[8:])[0]
-
-    @property
-    def now(self):
-        """Unix seconds."""
-        return time.time() + self.ahead
+HERE = Path(__file__).parent
 
 
 class Stage:
@@ -64,23 +25,19 @@ class Stage:
     def __init__(self, switched_off=None, files=False, resolution=60):
         self.state = State()
         begin = (time.time() // DAY + 2) * DAY + DAY / 2 + 10
-        self.clock = Clock(self.state.prints / "clock", begin)
+        self.clock = Clocks(self.state.prints / "clock", ahead=begin - time.time())
         self.simulator = Simulator(self.state)
         self.broker = Broker(self.state, self.simulator.port, resolution=resolution)
         self.files = self.state.prints / "files" if files else None
         self.clients, self._in_vain = [], set()
-        preloads = [library("passing_clock")]
-        environment = {"TEST_CLOCK": self.clock.path}
-        self.environment = dict(environment)
+        self.environment = self.clock.environment
         if switched_off:
-            self.environment["TEST_SWITCHED_OFF"] = switched_off
-            preloads.insert(0, library("switched_off"))
+            off = {"LD_PRELOAD": library(HERE / "switched_off.c"), "TEST_SWITCHED_OFF": switched_off}
+            self.environment = environments(off, self.environment)
         if files:
-            self.environment["TEST_FILES"] = self.files
-            preloads.insert(0, library("created_files"))
-        self.environment["LD_PRELOAD"] = ":".join(map(str, preloads))
+            self.environment = environments({"LD_PRELOAD": library(HERE / "created_files.c"), "TEST_FILES": self.files}, self.environment)
         try:
-            self.simulator.start(**environment, LD_PRELOAD=library("passing_clock"))
+            self.simulator.start(**self.clock.environment)
             self.broker.start(**self.environment)
             self.patiently("a step of the keys", lambda: self.base == self.epoch - 1)
         except BaseException:

@@ -6,17 +6,17 @@ import subprocess
 import pytest
 
 import table
+from clocks import Clocks
 from mayfly import new_token
 from processes import BINARY, clean_environment
-from stage import Clock, library
 from thief import Thief
 
 
 @pytest.fixture
 def drill(tmp_path):
     """Asks of an image, at its moment: {subject: (held, opens)}."""
-    clock = Clock(tmp_path / "clock", 0)
-    environment = clean_environment() | {"TEST_CLOCK": str(clock.path), "LD_PRELOAD": str(library("passing_clock"))}
+    clock = Clocks(tmp_path / "clock")
+    environment = clean_environment(**clock.environment)
 
     def ask(image, *question):
         clock.ahead += image.now - clock.now

@@ -1,6 +1,6 @@
-// Preloaded by tests: time passes in running processes. All their clocks stand ahead by what a mapped file (TEST_CLOCK, int64, milliseconds)
-// says, and who sleeps in epoll_wait notices within 10 ms that it was moved. No clock steps against another: to the process it is as if
-// the machine had slept. It also counts the checkpoints of SQLite that emptied the write-ahead log, so that tests can wait for one.
+// Preloaded by tests: clocks that are moved, before a process starts or while it runs, so that a broker lives through hours, days and leaps. By
+// how much is said in a file that both sides have mapped (TEST_CLOCKS), and who sleeps in epoll_wait notices within 10 ms that they were moved.
+// It also counts the checkpoints of SQLite that emptied the write-ahead log, so that tests can wait for one.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,16 +13,17 @@
 #include <time.h>
 #include <unistd.h>
 
-// As `Clock` in stage.py has it.
+// As `Clocks` in clocks.py has it.
 struct control {
-    _Atomic int64_t ahead;     // milliseconds
+    _Atomic int64_t passed;    // all clocks stand so many milliseconds ahead, as if the machine had slept
+    _Atomic int64_t leaps;     // and the wall clock so many more
     _Atomic int64_t scrubbed;  // so many checkpoints emptied the log
 };
 
 static struct control none, *control = &none;
 
 __attribute__((constructor)) static void begin(void) {
-    const char *path = getenv("TEST_CLOCK");
+    const char *path = getenv("TEST_CLOCKS");
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0) return;
     void *map = mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -38,9 +39,21 @@ int clock_gettime(clockid_t clock, struct timespec *result) {
     REAL(int, clock_gettime, clockid_t, struct timespec *);
     int answer = real(clock, result);
     if (answer != 0 || clock == CLOCK_PROCESS_CPUTIME_ID || clock == CLOCK_THREAD_CPUTIME_ID) return answer;
-    int64_t ahead = control->ahead, nanoseconds = result->tv_nsec + ahead % 1000 * 1000000;
-    result->tv_sec += ahead / 1000 + nanoseconds / 1000000000;
-    result->tv_nsec = nanoseconds % 1000000000;
+    // Who looks at the wall clock and then at the other must not see time pass in between: that would be a leap.
+    static _Thread_local int64_t seen;
+    static _Thread_local int is_pair;
+    int64_t ahead = control->passed;
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) {
+        seen = ahead;
+        is_pair = 1;
+        ahead += control->leaps;
+    } else if (clock == CLOCK_BOOTTIME) {
+        if (is_pair) ahead = seen;
+        is_pair = 0;
+    }
+    int64_t nanoseconds = result->tv_nsec + ahead % 1000 * 1000000;
+    result->tv_sec += ahead / 1000 + (nanoseconds >= 1000000000) - (nanoseconds < 0);
+    result->tv_nsec = (nanoseconds + 1000000000) % 1000000000;
     return 0;
 }
 
@@ -63,11 +76,11 @@ time_t time(time_t *result) {
 int epoll_wait(int epoll, struct epoll_event *events, int room, int timeout) {
     REAL(int, epoll_wait, int, struct epoll_event *, int, int);
     const int slice = 10;
-    int64_t before = control->ahead;
+    int64_t before = control->passed + control->leaps;
     while (timeout < 0 || timeout > slice) {
         int count = real(epoll, events, room, slice);
         // Whoever is woken by nothing looks at the clock and comes again.
-        if (count != 0 || control->ahead != before) return count;
+        if (count != 0 || control->passed + control->leaps != before) return count;
         if (timeout > 0) timeout -= slice;
     }
     return real(epoll, events, room, timeout);
