@@ -48,7 +48,7 @@ struct Attempt {
 
 /// Whom connections are made to, and how.
 struct Target {
-    let host: String
+    let endpoint: Endpoint
     let context: TLSContext
 }
 
@@ -112,13 +112,13 @@ final class Connection: EventSource {
         self.timing = timing
         self.owner = owner
         self.deliveries = deliveries
-        requestHeaders = RequestHeaders(host: target.host)
+        requestHeaders = RequestHeaders(target.endpoint)
         startedAt = loop.now
         lastTraffic = loop.now
         lastRead = loop.now
         lastUse = loop.now
         do { socket = try Socket.connect(to: address) } catch { throw .unreachable(error) }
-        do { tls = try TLSSession(connecting: target.context, to: target.host) } catch { throw .untrusted(error) }
+        do { tls = try TLSSession(connecting: target.context, to: target.endpoint.host) } catch { throw .untrusted(error) }
         do { http2 = try HTTP2Session(.client, limits: HTTP2Limits(bodyBytes: 16 * 1024)) } catch { throw .protocolFailure }
         requests.reserveCapacity(Self.requestBytes + 32 * 1024)
         do { registration = try loop.add(socket.raw, interest, self) } catch { throw .unreachable(error) }

@@ -14,6 +14,11 @@ public struct Endpoint: Sendable, Equatable {
 
     public static let production = Endpoint(host: "api.push.apple.com", port: 443)
     public static let sandbox = Endpoint(host: "api.sandbox.push.apple.com", port: 443)
+    /// Where Apple listens ("Sending notification requests to APNs").
+    public static let ports: [UInt16] = [443, 2197]
+
+    /// As a URI names it: with the port unless that is https's own (RFC 9113, 8.3.1; RFC 3986, 3.2).
+    var authority: String { (host.contains(":") ? "[\(host)]" : host) + (port == 443 ? "" : ":\(port)") }
 }
 
 /// What pushes are given to.

@@ -135,7 +135,7 @@ extension Reason {
         case .unreachable:
             Explanation(
                 "no connection to Apple came about before the push's deadline", .apple,
-                "let this machine reach api.push.apple.com and api.sandbox.push.apple.com at port 443 or 2197, without a proxy that opens TLS; the broker's log names the cause"
+                "let this machine reach api.push.apple.com and api.sandbox.push.apple.com at port 443, or at 2197 with --apns-port 2197, without a proxy that opens TLS; the broker's log names the cause"
             )
         case .unknown:
             Explanation(

@@ -34,7 +34,7 @@ final class Lane: DeliveryOwner {
         self.loop = loop
         self.timing = timing
         self.shared = shared
-        pool = Pool(self, loop, timing, endpoint, Target(host: endpoint.host, context: context)) {
+        pool = Pool(self, loop, timing, Target(endpoint: endpoint, context: context)) {
             shared.resolve(id, $0)
         }
     }

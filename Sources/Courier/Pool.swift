@@ -7,7 +7,6 @@ import Linux
 final class Pool: ConnectionOwner {
     private let loop: EventLoop
     private let timing: Timing
-    private let endpoint: Endpoint
     private let target: Target
     private let resolve: (Endpoint) -> Void
     private unowned let lane: Lane
@@ -29,13 +28,11 @@ final class Pool: ConnectionOwner {
     private var isStopped = false
 
     init(
-        _ lane: Lane, _ loop: EventLoop, _ timing: Timing, _ endpoint: Endpoint, _ target: Target,
-        resolve: @escaping (Endpoint) -> Void
+        _ lane: Lane, _ loop: EventLoop, _ timing: Timing, _ target: Target, resolve: @escaping (Endpoint) -> Void
     ) {
         self.lane = lane
         self.loop = loop
         self.timing = timing
-        self.endpoint = endpoint
         self.target = target
         self.resolve = resolve
     }
@@ -108,6 +105,7 @@ final class Pool: ConnectionOwner {
             connect: { [self, lane] (address) throws(ConnectionEnd) in
                 try Connection(loop, to: address, target, timing, self, lane)
             }, done: { [self] in dialled($0) })
+        let endpoint = target.endpoint
         if let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
             resolved([address])
         } else {

@@ -21,7 +21,7 @@ struct RequestHeaders {
     /// Where `:path` stands: before all that is no pseudo-header field.
     private static let path = 3
 
-    init(host: String) { authority = host }
+    init(_ endpoint: Endpoint) { authority = endpoint.authority }
 
     /// Calls `body` with the block, and wipes all of it that is this push's own.
     /// - Parameter issued: nil where a certificate speaks for the provider.

@@ -8,7 +8,7 @@ struct APNsSettings {
     static let keys: [Key] = [
         .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps,
         .apnsEnvironment,
-        .apnsProduction, .apnsEndpoint, .apnsCA,
+        .apnsProduction, .apnsEndpoint, .apnsPort, .apnsCA,
     ]
 
     /// A team's signing key, good for all its apps.
@@ -38,6 +38,8 @@ struct APNsSettings {
     let isList: Bool
     let environment: PushEnvironment
     let endpoint: Endpoint?
+    /// Of Apple's own hosts.
+    let port: UInt16
     let trust: TLSContext.Trust
 
     init(_ configuration: Configuration) throws {
@@ -50,6 +52,7 @@ struct APNsSettings {
         (self.apps, self.topic) = (apps, topic)
         isList = configuration[.apnsApps] != nil
         endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
+        port = try Self.port(configuration)
         if let path = configuration[.apnsCA] {
             do {
                 trust = .authorities(try File.read(path, limit: 1_048_576))
@@ -192,6 +195,8 @@ struct APNsSettings {
     func courier(_ accounts: [Account], onAlarm: @escaping @Sendable (Alarm) -> Void) -> Courier.Configuration {
         var configuration = Courier.Configuration(accounts: accounts, onAlarm: onAlarm)
         configuration.trust = trust
+        configuration.production.port = port
+        configuration.sandbox.port = port
         if let endpoint {
             configuration.production = endpoint
             configuration.sandbox = endpoint
@@ -206,6 +211,17 @@ struct APNsSettings {
         case (nil, _): throw UsageError("--apns-production takes true or false")
         default: throw UsageError("--apns-environment takes production, sandbox or development")
         }
+    }
+
+    private static func port(_ configuration: Configuration) throws -> UInt16 {
+        guard let text = configuration[.apnsPort] else { return Endpoint.production.port }
+        if configuration[.apnsEndpoint] != nil {
+            throw UsageError("--apns-endpoint names its port: leave out --apns-port (\(Key.apnsPort.environment))")
+        }
+        guard let port = Endpoint.ports.first(where: { String($0) == text }) else {
+            throw UsageError("--apns-port takes 443 or 2197, the ports at which Apple listens")
+        }
+        return port
     }
 
     private static func endpoint(_ text: String) throws -> Endpoint {

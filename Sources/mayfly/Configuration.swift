@@ -29,6 +29,7 @@ enum Key: String, CaseIterable {
     case apnsEnvironment = "apns-environment"
     case apnsProduction = "apns-production"
     case apnsEndpoint = "apns-endpoint"
+    case apnsPort = "apns-port"
     case apnsCA = "apns-ca"
     case apnsSimulatorListen = "apns-simulator-listen"
     case apnsSimulatorControl = "apns-simulator-control"
@@ -100,6 +101,8 @@ enum Key: String, CaseIterable {
             "production, sandbox or development: what a token is for when the app does not say. Default: production."
         case .apnsProduction: "true or false: the same, as other servers spell it. APNS_ENVIRONMENT wins."
         case .apnsEndpoint: "HOST:PORT to send pushes to instead of Apple, e.g. the simulator."
+        case .apnsPort:
+            "443 or 2197: Apple's port, in both environments. 2197 is for firewalls that let it out and not 443. Default: 443."
         case .apnsCA: "PEM file with the certificates that APNs is trusted by, instead of the system's."
         case .apnsSimulatorListen: "Where the simulator takes pushes, ADDRESS:PORT. Default: 127.0.0.1:8789."
         case .apnsSimulatorControl: "Where the simulator is asked and told, ADDRESS:PORT. Default: 127.0.0.1:8790."

@@ -15,7 +15,7 @@ import Testing
             let request = try #require(await stage.server.requests.first)
             #expect(request.fields[":method"] == "POST")
             #expect(request.fields[":scheme"] == "https")
-            #expect(request.fields[":authority"] == "127.0.0.1")
+            #expect(request.fields[":authority"] == "127.0.0.1:\(stage.server.port)")
             #expect(request.fields[":path"] == "/3/device/" + Push.sampleHex(1))
             #expect(request.fields["authorization"]?.hasPrefix("bearer ey") == true)
             #expect(request.fields["apns-topic"] == "example.app")
@@ -285,7 +285,7 @@ import Testing
     @Test func namesAreResolvedAndVerified() async throws {
         try await Stage.play(host: "localhost", script: ScriptedServer.accepting) { stage in
             #expect(await stage.courier.send(Push.sample()) == .delivered)
-            #expect(await stage.server.requests.first?.fields[":authority"] == "localhost")
+            #expect(await stage.server.requests.first?.fields[":authority"] == "localhost:\(stage.server.port)")
         }
     }
 }

@@ -217,7 +217,7 @@ import Testing
             #expect(!text.contains("222, 173, 190, 239"))
             #expect(!text.contains("eyJ"))
         }
-        var headers = RequestHeaders(host: "x")
+        var headers = RequestHeaders(.sandbox)
         headers.with(push, issued) { #expect(!"\($0)".contains("deadbeef")) }
     }
 }
@@ -249,7 +249,7 @@ import Testing
     @Test func fieldsAreIndexedAsAppleAdvises() throws {
         var token = try ProviderTokenTests.make()
         let issued = try token.current(nowMs: ProviderTokenTests.now)
-        var headers = RequestHeaders(host: "x")
+        var headers = RequestHeaders(.sandbox)
         var rounds: [[String: HTTP2Headers.Indexing]] = []
         for _ in 1...3 {
             let fields = headers.with(Push.sample(), issued) { block in
@@ -273,7 +273,7 @@ import Testing
         let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 37 &+ 5) }
         var push = Push.sample()
         push.token = try Secret(copying: bytes.span)
-        var headers = RequestHeaders(host: "x")
+        var headers = RequestHeaders(.sandbox)
         let digits = bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
         for _ in 1...2 { headers.with(push, nil) { #expect($0[":path"] == "/3/device/" + digits) } }
     }
@@ -287,9 +287,9 @@ import Testing
         (other.topic, other.kind, other.priority, other.apnsID) = ("org.example.other", .background, 5, "other")
         (other.expirationS, other.collapseID) = (nil, nil)
         other.token = try Secret(copying: [0xab].span)
-        var kept = RequestHeaders(host: "x")
+        var kept = RequestHeaders(.sandbox)
         for (push, issued) in [(first, issued), (other, issued), (other, nil), (first, nil), (first, issued), (first, issued)] {
-            var fresh = RequestHeaders(host: "x")
+            var fresh = RequestHeaders(.sandbox)
             let wanted = fresh.with(push, issued) { block in (0..<block.count).map { "\(block[$0])" } }
             let found = kept.with(push, issued) { block in (0..<block.count).map { "\(block[$0])" } }
             #expect(found == wanted)
@@ -298,8 +298,19 @@ import Testing
         }
     }
 
+    /// RFC 9113, 8.3.1: the port stands there unless it is https's own.
+    @Test(
+        arguments: [
+            ("api.push.apple.com", 443, "api.push.apple.com"), ("api.push.apple.com", 2197, "api.push.apple.com:2197"),
+            ("127.0.0.1", 8789, "127.0.0.1:8789"), ("::1", 443, "[::1]"), ("::1", 2197, "[::1]:2197"),
+        ] as [(String, UInt16, String)])
+    func theAuthorityNamesAPortThatIsNotHTTPSs(host: String, port: UInt16, authority: String) {
+        var headers = RequestHeaders(Endpoint(host: host, port: port))
+        headers.with(Push.sample(), nil) { #expect($0[":authority"] == authority) }
+    }
+
     @Test func aCertificateNeedsNoAuthorization() {
-        var headers = RequestHeaders(host: "x")
+        var headers = RequestHeaders(.sandbox)
         headers.with(Push.sample(), nil) { #expect($0["authorization"] == nil) }
     }
 }

@@ -1,4 +1,4 @@
-"""An APNs on PyPI's h2 that takes one request and never answers; closing it drops the connection."""
+"""An APNs on PyPI's h2 that takes one connection at a time, and answers each request alike or never; closing it drops the connection."""
 
 import queue
 import socket
@@ -7,15 +7,16 @@ import threading
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import RequestReceived
+from h2.events import RequestReceived, StreamEnded
 
 
 class APNsRecorder:
-    def __init__(self, certificate):
+    def __init__(self, certificate, address=("127.0.0.1", 0), status=None):
+        self.status = status
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(certificate)
         self.context.set_alpn_protocols(["h2"])
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = socket.create_server(address)
         self.port = self.listener.getsockname()[1]
         self.requests, self.connections = queue.Queue(), []
         self.thread = threading.Thread(target=self._accept, daemon=True)
@@ -56,4 +57,6 @@ class APNsRecorder:
             for event in h2.receive_data(data):
                 if isinstance(event, RequestReceived):
                     self.requests.put(dict(event.headers))
+                if isinstance(event, StreamEnded) and self.status:
+                    h2.send_headers(event.stream_id, [(":status", str(self.status))], end_stream=True)
             connection.sendall(h2.data_to_send())
