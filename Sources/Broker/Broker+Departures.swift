@@ -9,9 +9,17 @@ extension Broker {
     /// Takes up the jobs that a previous run left.
     public func resumeJobs() async throws(BrokerError) {
         let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
-        for job in jobs { schedule(Departures.Departure(job: job, place: nil)) }
+        for job in jobs {
+            hold(job)
+            schedule(Departures.Departure(job: job, place: nil))
+        }
         if !jobs.isEmpty { log("courier: \(Metrics.rounded(jobs.count)) pushes taken up from before the start") }
     }
+
+    /// From before the job is stored until its outcome is: the sweeper leaves it alone.
+    func hold(_ job: JobRecord) { sweeper.assumeIsolated { $0.hold(jobDue: job.deadline) } }
+
+    func release(_ job: JobRecord) { sweeper.assumeIsolated { $0.release(jobDue: job.deadline) } }
 
     /// Lets a push leave at its time. One that was stored too late for it, or slept through it with the broker, takes a later slot.
     func schedule(_ departure: Departures.Departure) {
@@ -55,6 +63,7 @@ extension Broker {
                 await withCheckedContinuation { turn in departures.waitToRecord { turn.resume() } }
             }
             await record(outcome, of: departure.job)
+            release(departure.job)
             departures.isRecorded()?()
         }
         departures.end(departure)

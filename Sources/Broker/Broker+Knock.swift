@@ -48,6 +48,8 @@ extension Broker {
         var isQueued = false
         defer { if !isQueued { tokenKnocks.giveBack(place) } }
         let job = try self.job(opened, token, context, plan, room: room)
+        hold(job)
+        defer { if !isQueued { release(job) } }
         let outcome = try await stored { () throws(StoreError) in
             try await self.store.knock(job, throttle: self.policy.limits.knockThrottleMs, now: now, knocked: plan.knocked)
         }
@@ -55,7 +57,6 @@ extension Broker {
         case .queued:
             isQueued = true
             metrics.add(.knocksQueued)
-            await sweeper.expect(job.deadline + Sweeper.jobSlack)
             schedule(Departures.Departure(job: job, place: place))
             return .queued
         case .throttled:

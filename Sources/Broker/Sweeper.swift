@@ -18,8 +18,8 @@ public actor Sweeper: LoopActor {
     private static let patienceNs: UInt64 = 5_000_000
     /// Where something ends every moment, what ends in this time is purged together.
     private static let shortestSleep: UInt64 = 10
-    /// How long after its deadline a job without an outcome is given up: the courier ends each by its deadline.
-    static let jobSlack: UInt64 = 30_000
+    /// How long after its deadline a job is given up that nobody has in hand: what became of it is not known.
+    private static let jobSlack: UInt64 = 30_000
     /// Purged bytes leave the write-ahead log this long after they were purged.
     private static let scrubDelay: UInt64 = 10_000
     /// What the rule allows. Later, someone must look.
@@ -27,6 +27,8 @@ public actor Sweeper: LoopActor {
     /// The longest sleep: bounds what a step of the wall clock can delay.
     private static let longestSleep: UInt64 = 30_000
 
+    /// The jobs that the broker has in hand, by the second of their deadlines.
+    private var held: [UInt64: Int] = [:]
     /// The earliest expiry that was announced since the last look into the store.
     private var announced: UInt64 = .max
     /// The next expiry, as the last sweep left it.
@@ -80,7 +82,7 @@ public actor Sweeper: LoopActor {
         var result: SweepResult
         repeat {
             let start = Clock.monotonicNs
-            result = try await store.sweep(now: time.now, limit: batch, jobSlack: Self.jobSlack)
+            result = try await store.sweep(now: time.now, limit: batch, jobSlack: jobSlack)
             if result.more { adapt(to: Clock.monotonicNs - start) }
             metrics.add(.tokensPurged, result.tokens)
             metrics.notePurges(of: result.ends, at: time.now)
@@ -91,9 +93,27 @@ public actor Sweeper: LoopActor {
         // What fell due may have been purged a moment ago by the create that took its code.
         if isDue { noteErasure() }
         try await scrub()
-        nextExpiry = try await store.nextExpiry(jobSlack: Self.jobSlack) ?? .max
+        nextExpiry = try await store.nextExpiry(jobSlack: jobSlack) ?? .max
         let now = time.now
         return min(max(nextExpiry, now + Self.shortestSleep), scrubAt ?? .max, now + Self.longestSleep)
+    }
+
+    /// The broker ends this job itself, however late: it alone knows whether the push was sent.
+    func hold(jobDue deadline: UInt64) {
+        held[deadline / 1_000, default: 0] += 1
+        expect(deadline + Self.jobSlack)
+    }
+
+    func release(jobDue deadline: UInt64) {
+        let left = held[deadline / 1_000, default: 1] - 1
+        held[deadline / 1_000] = left > 0 ? left : nil
+    }
+
+    /// Long enough to spare the first of the jobs that are held, and to look again a second later.
+    private var jobSlack: UInt64 {
+        let now = time.now
+        guard let first = held.keys.min().map({ $0 * 1_000 }), first < now else { return Self.jobSlack }
+        return max(Self.jobSlack, now - first + 1_000)
     }
 
     private func adapt(to took: UInt64) {
