@@ -17,7 +17,14 @@ struct Answer: Sendable, Equatable {
         let named = fields.reason.flatMap { Reason(rawValue: $0) }
         reason = named?.status == status ? named ?? .other : .other
         timestamp = fields.timestamp
-        retryAfterMs = retryAfter.flatMap { UInt32($0) }.map { UInt64($0) * 1000 }
+        retryAfterMs = retryAfter.flatMap { Self.delayMs($0) }
+    }
+
+    /// Whole seconds; what no number holds is the longest.
+    private static func delayMs(_ text: String) -> UInt64? {
+        guard !text.isEmpty, text.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }) else { return nil }
+        let (ms, isTooLong) = (UInt64(text) ?? .max).multipliedReportingOverflow(by: 1000)
+        return isTooLong ? .max : ms
     }
 
     /// What an answer says about the provider's standing on its connection.

@@ -240,7 +240,8 @@ final class Lane: DeliveryOwner {
         delivery.history.failures += 1
         shared.retries += 1
         var generator = SystemRandomNumberGenerator()
-        let delay = timing.retry.delayMs(delivery.history.failures, leastMs: retry.leastMs, using: &generator)
+        let delay = timing.retry.delayMs(
+            delivery.history.failures, leastMs: min(retry.leastMs, timing.longestWaitMs), using: &generator)
         if retry.holdsToken { holds.hold(delivery, until: loop.now + delay) }
         park(delivery, delay)
     }

@@ -18,6 +18,8 @@ struct Timing: Sendable {
     var tickMs: UInt64 = 250
     /// Between attempts of one push.
     var retry = Backoff()
+    /// The longest wait that a peer may ask for (`Retry-After`): no push can be tried for longer, and a token is not to be held for good.
+    var longestWaitMs: UInt64 = 120_000
     /// Between attempts to connect.
     var reconnect = Backoff(firstMs: 250, longestMs: 15_000)
     /// A connection that served that long, or gave that many answers, did well; one that ends sooner counts as a failed attempt.

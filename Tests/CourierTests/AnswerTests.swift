@@ -169,7 +169,9 @@ import Testing
     @Test func retryAfterIsInSeconds() {
         #expect(step(503, retryAfter: "7") == .retry(Retry(leastMs: 7000)))
         #expect(step(429, retryAfter: "2") == .retry(Retry(leastMs: 2000, holdsToken: true)))
-        for nonsense in ["-1", "1.5", "Fri, 20 Nov 2026 10:00:00 GMT", "99999999999", ""] {
+        // Too long for a number is long.
+        #expect(step(503, retryAfter: "99999999999999999999") == .retry(Retry(leastMs: .max)))
+        for nonsense in ["-1", "+1", "1.5", "Fri, 20 Nov 2026 10:00:00 GMT", "99999999999x", ""] {
             #expect(step(503, retryAfter: nonsense) == .retry(Retry()))
         }
     }

@@ -176,6 +176,24 @@ import Testing
         }
     }
 
+    /// The push that was refused ends at once; the token is not held for good, nor longer than any push could wait.
+    @Test(arguments: ["86400", "4294967295", "99999999999999999999"])
+    func aHugeRetryAfterHoldsATokenForAWhileOnly(retryAfter: String) async throws {
+        let script = Self.refusing(429, "TooManyRequests", ["retry-after": retryAfter]) { $0.number == 1 }
+        var timing = Stage.timing
+        timing.longestWaitMs = 400
+        try await Stage.play(timing: timing, script: script) { stage in
+            let start = stage.loop.now
+            let refused = await stage.courier.send(Push.sample(7, deadlineInMs: 300))
+            #expect(refused == .failed(status: 429, reason: .tooManyRequests, verdict: .keep))
+            #expect(stage.loop.now - start < 250)
+            #expect(await stage.courier.send(Push.sample(7)) == .delivered)
+            let times = await stage.server.requests.map(\.atMs)
+            #expect(times.count == 2 && times[1] - times[0] >= 400)
+        }
+        #expect(Timing().longestWaitMs == 120_000)
+    }
+
     @Test func unregisteredPurgesWhatWasSealedByThen() async throws {
         let script: ScriptedServer.Script = { _ in [.answer(410, #"{"reason":"Unregistered","timestamp":1700000000500}"#)] }
         try await Stage.play(script: script) { stage in
