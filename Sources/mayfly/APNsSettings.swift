@@ -165,17 +165,24 @@ struct APNsSettings {
 
     // MARK: The courier's
 
+    private struct Group: Hashable {
+        let name: String
+        let environments: Set<Push.Environment>
+    }
+
     /// The courier's accounts. Apps that one key is for, in the same environments, share one, and so its connections.
     func accounts(_ marks: ProviderTokenMark) async throws -> [Account] {
-        var groups: [(name: String, identity: APNsSettings.Identity, environments: Set<Push.Environment>, topics: Set<String>)] =
-            []
+        var groups: [(identity: Identity, environments: Set<Push.Environment>, topics: Set<String>)] = []
+        var known: [Group: Int] = [:]
         for app in apps {
             let name =
                 if case .key(let key) = app.identity { key.teamID + "." + key.keyID } else { "certificate of " + app.topic }
-            if let index = groups.firstIndex(where: { $0.name == name && $0.environments == app.environments }) {
+            let group = Group(name: name, environments: app.environments)
+            if let index = known[group] {
                 groups[index].topics.insert(app.topic)
             } else {
-                groups.append((name, app.identity, app.environments, [app.topic]))
+                known[group] = groups.count
+                groups.append((app.identity, app.environments, [app.topic]))
             }
         }
         var accounts: [Account] = []

@@ -19,14 +19,20 @@ enum AppList {
         guard let text = String(validating: text, as: UTF8.self) else { throw CheckFailed("mayfly: \(path) is no UTF-8 text") }
         var apps: [APNsSettings.App] = []
         var keys: [String: (path: String, key: APNsSettings.TeamKey)] = [:]
+        var listed: [String: Set<Push.Environment>] = [:]
         for (number, line) in text.split(omittingEmptySubsequences: false, whereSeparator: { $0 == "\n" || $0 == "\r\n" })
             .enumerated()
         {
             let words = line.split(whereSeparator: { $0 == " " || $0 == "\t" || $0 == "\r" }).map(String.init)
             guard let first = words.first, !first.hasPrefix("#") else { continue }
             do {
-                apps.append(try app(words, folder: File.folder(of: path), &keys))
-                try refuseTwice(apps)
+                let app = try app(words, folder: File.folder(of: path), &keys)
+                // By two ways would leave to chance which one is used.
+                guard app.environments.isDisjoint(with: listed[app.topic, default: []]) else {
+                    throw UsageError("this app and environment have a line already")
+                }
+                listed[app.topic, default: []].formUnion(app.environments)
+                apps.append(app)
             } catch let error as UsageError {
                 throw CheckFailed("mayfly: \(path), line \(number + 1): \(error)")
             }
@@ -83,13 +89,5 @@ enum AppList {
                 default: throw UsageError("environments are production, sandbox, or both with a comma between")
                 }
             })
-    }
-
-    /// One app and environment by two ways would leave to chance which one is used.
-    private static func refuseTwice(_ apps: [APNsSettings.App]) throws {
-        guard let last = apps.last else { return }
-        for other in apps.dropLast() where other.topic == last.topic && !other.environments.isDisjoint(with: last.environments) {
-            throw UsageError("this app and environment have a line already")
-        }
     }
 }

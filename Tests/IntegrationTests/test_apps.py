@@ -1,6 +1,7 @@
 """A broker that pushes to several apps, by keys and certificates: what a registration may name, and what a start refuses."""
 
 import json
+import resource
 import subprocess
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import ledger
 from certificates import Authority, openssl
 from mayfly import new_client, new_code, new_token
-from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, Broker, clean_environment, eventually, told_no_token
+from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, Broker, clean_environment, eventually, mayfly, told_no_token
 from test_startup_errors import start_fails
 from world import World
 
@@ -157,6 +158,23 @@ def test_malformed_bundle_ids(several, value, code):
 
 
 # Starts
+
+
+def test_a_long_list_is_read_in_linear_time(state):
+    """And its last line is held against all before it."""
+    key = KEY.replace(" keys/", f" {state.folder.name}/keys/")  # from the list's folder: a list has a megabyte at most
+
+    def seconds(count, *more):
+        path = write(state, *(f"org.example.app{number} production,sandbox {key}" for number in range(count)), *more)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ran = mayfly("apns", "send", "--apns-apps", path, "--state", state.folder, timeout=120)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime - before.ru_utime, ran.stderr
+    few, said = seconds(1_000)
+    many, also_said = seconds(10_000)
+    assert "nothing was given" in said and "nothing was given" in also_said
+    assert many < 25 * few, (few, many)
+    assert "line 10001: this app and environment have a line already" in seconds(10_000, f"org.example.app0 sandbox {key}")[1]
 
 
 @pytest.mark.parametrize("lines, said", [
