@@ -9,7 +9,7 @@ struct Answer: Sendable, Equatable {
     var retryAfterMs: UInt64?
 
     /// - Parameters:
-    ///   - body: may be empty, or not JSON; then the status alone counts.
+    ///   - body: may be empty; then the status alone counts. So it does with what is not JSON, but for purging.
     ///   - retryAfter: the header's value; whole seconds, other forms are ignored.
     init(status: Int, body: [UInt8], retryAfter: String? = nil) {
         self.status = status
@@ -57,7 +57,7 @@ struct Answer: Sendable, Equatable {
 struct AnswerBody: Equatable {
     enum Timestamp: Sendable, Equatable {
         case absent
-        /// There, and not a whole number that fits.
+        /// No whole number that fits, or the body is not whole and may have had one. See docs/decisions/0043-answers-that-are-not-whole.md.
         case unreadable
         /// Unix ms.
         case at(UInt64)
@@ -67,15 +67,18 @@ struct AnswerBody: Equatable {
     private(set) var timestamp = Timestamp.absent
 
     init(_ body: [UInt8]) {
+        guard !body.isEmpty else { return }
+        self.timestamp = .unreadable
         var scanner = Scanner(body)
         scanner.skipSpace()
         guard scanner.take(UInt8(ascii: "{")) else { return }
         var reason: String?
         var timestamp = Timestamp.absent
-        // A body that breaks off after one was not Apple's whole word.
-        defer { if timestamp != .absent, self.timestamp == .absent { self.timestamp = .unreadable } }
         scanner.skipSpace()
-        if scanner.take(UInt8(ascii: "}")) { return }
+        if scanner.take(UInt8(ascii: "}")) {
+            self.timestamp = .absent
+            return
+        }
         repeat {
             scanner.skipSpace()
             guard let name = scanner.string() else { return }

@@ -271,7 +271,8 @@ final class Connection: EventSource {
                 delivery.flight?.status = status
                 if status != 200 { delivery.flight?.retryAfter = headers["retry-after"] }
             case .data(let stream, let bytes): flights[stream]?.flight?.body += bytes.bytes
-            case .tooLarge(let stream, _): flights[stream]?.flight?.body = []
+            // Not whole, whatever came of it.
+            case .tooLarge(let stream, _): flights[stream]?.flight?.body = [UInt8(ascii: "{")]
             case .end(let stream): answered(stream)
             case .closed(let stream, let code): closed(stream, code)
             case .goAway(_, let code, let debugData):

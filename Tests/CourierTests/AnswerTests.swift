@@ -111,11 +111,20 @@ import Testing
         }
     }
 
-    @Test func a410ThatBreaksOffInItsTimestampKeepsTheToken() {
-        let body = #"{"reason":"Unregistered","timestamp":1650000000123}"#
-        for count in body.utf8.count - 14..<body.utf8.count {
-            let step = step(410, String(body.prefix(count)), sealed: 1_600_000_000_000, sent: 1_700_000_000_000)
-            #expect(step == .finish(.failed(status: 410, reason: .other, verdict: .keep)), "\(count)")
+    /// What is missing may be the timestamp by which the token lives.
+    @Test func a410ThatBreaksOffKeepsTheToken() {
+        let kept = Step.finish(.failed(status: 410, reason: .other, verdict: .keep))
+        for name in ["Unregistered", "ExpiredToken", "BrandNew"] {
+            let body = #"{"reason":"\#(name)","timestamp":1650000000123}"#
+            for count in 1..<body.utf8.count {
+                let step = step(410, String(body.prefix(count)), sealed: 1_600_000_000_000, sent: 1_700_000_000_000)
+                #expect(step == kept, "\(name), \(count)")
+            }
+        }
+        for body in ["no JSON", "null", "[]", " ", "<html>410 Gone</html>"] { #expect(step(410, body) == kept, "\(body)") }
+        // Whole, or nothing at all: then the status says it.
+        for body in ["", "{}", #"{"reason":"BrandNew"}"#] {
+            #expect(step(410, body) == .finish(.failed(status: 410, reason: .other, verdict: .purge(ifSealedBefore: 2000))))
         }
     }
 
@@ -181,7 +190,7 @@ import Testing
             (#"{"reason":"a"}"#, "a", .absent), (#" { "timestamp" : 12 , "reason" : "b" } "#, "b", .at(12)),
             (#"{"x":{"reason":"inner"},"y":["reason",{"z":"}"}],"reason":"c"}"#, "c", .absent),
             (#"{"note":"\"reason\":\"d\"","reason":"e"}"#, "e", .absent), (#"{"reason":null,"timestamp":3}"#, nil, .at(3)),
-            (#"{}"#, nil, .absent),
+            (#"{}"#, nil, .absent), ("", nil, .absent), (#"{"reason":"f""#, nil, .unreadable), ("[]", nil, .unreadable),
             (#"{"timestamp":18446744073709551615}"#, nil, .at(.max)), (#"{"timestamp":18446744073709551616}"#, nil, .unreadable),
         ] as [(String, String?, AnswerBody.Timestamp)])
     func bodiesAreReadLoosely(body: String, reason: String?, timestamp: AnswerBody.Timestamp) {

@@ -208,6 +208,20 @@ import Testing
         }
     }
 
+    /// Cut off before its timestamp, by the peer or by our own limit on bodies.
+    @Test(arguments: [
+        #"{"reason":"Unregistered""#, #"{"reason":"Unregistered","#,
+        #"{"reason":"Unregistered","detail":"\#(String(repeating: "x", count: 17_000))","timestamp":1}"#,
+        #"{"reason":"Unregistered"}"# + String(repeating: " ", count: 17_000),
+    ])
+    func a410ThatDidNotComeWholePurgesNothing(body: String) async throws {
+        let script: ScriptedServer.Script = { _ in [.answer(410, body)] }
+        try await Stage.play(script: script) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .failed(status: 410, reason: .other, verdict: .keep))
+            #expect(await stage.server.requests.count == 1)
+        }
+    }
+
     @Test func oneWrongTopicPurgesNotEveryone() async throws {
         let script: ScriptedServer.Script = { request in
             let wrong = request.fields["apns-topic"] == "wrong.app"
