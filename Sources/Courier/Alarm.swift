@@ -4,7 +4,7 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     case configuration(Push.Environment, topic: String, Reason)
     /// There is nothing to send such a push by.
     case noAccount(Push.Environment, topic: String, Push.Kind)
-    /// Apple refuses most tokens of a topic; none of them is purged.
+    /// Apple refuses one token of a topic after the other, or most; none of them is purged.
     case purgesStopped(Push.Environment, topic: String)
     /// Apple can't be reached or not be trusted.
     case unreachable(Push.Environment, String)
@@ -20,7 +20,7 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
         case .noAccount(let environment, let topic, let kind):
             "there is no APNs key or certificate for \(kind.rawValue) pushes to \(topic) (\(environment)): they fail. No token is purged"
         case .purgesStopped(let environment, let topic):
-            "APNs (\(environment)) refuses most tokens for \(topic): purging is stopped. Check the topic and the environment"
+            "APNs (\(environment)) refuses token after token for \(topic): none is purged. Check the topic and the environment"
         case .unreachable(let environment, let cause):
             "APNs (\(environment)) can't be reached: \(cause). Pushes wait until their deadlines. \(Self.whatToCheck)"
         case .unanswered(let environment):

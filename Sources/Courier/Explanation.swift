@@ -161,7 +161,7 @@ extension Reaction {
     /// What Mayfly does, in words.
     public var words: String {
         switch self {
-        case .purge: "the token is purged, unless most of its topic are refused"
+        case .purge: "the token is purged, unless its topic may be at fault"
         case .purgeIfOlder: "the token is purged if it was sealed before Apple's timestamp"
         case .configuration: "an alarm; the token is kept, no further attempt"
         case .drop: "the token is kept, no further attempt"

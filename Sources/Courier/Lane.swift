@@ -169,11 +169,13 @@ final class Lane: DeliveryOwner {
         let now = loop.now
         let topic = delivery.push.topic
         let isRefusal = answer.status != 200 && answer.reaction == .purge
-        breakers[topic, default: PurgeBreaker()].record(refused: isRefusal, nowMs: now)
-        let purgesStopped = isRefusal && breakers[topic]!.isOpen(nowMs: now)
+        let counted: PurgeBreaker.Answer =
+            answer.status == 200 ? .taken : isRefusal ? .refused(delivery.tokenKey) : .other
+        breakers[topic, default: PurgeBreaker()].record(counted, nowMs: now)
+        let breaker = isRefusal ? breakers[topic]!.state(nowMs: now) : .closed
         let step = answer.step(
             &delivery.history, sealedAtMs: delivery.push.sealedAtMs, sentAtMs: attempt.startedAtWallMs,
-            purgesStopped: purgesStopped)
+            breaker: breaker)
         switch step {
         case .finish(let outcome):
             if case .failed(_, let reason, .configuration) = outcome {

@@ -51,7 +51,7 @@ public enum Reason: String, Sendable, CaseIterable {
 
 /// What the courier does about an answer other than 200.
 public enum Reaction: Sendable, Equatable {
-    /// The token is bad: purge it, unless so many are that the configuration must be wrong.
+    /// The token is bad: purge it, unless the configuration may be wrong (`PurgeBreaker`).
     case purge
     /// The token is bad since a moment Apple names: purge it if it was sealed by then.
     case purgeIfOlder

@@ -43,15 +43,18 @@ extension Answer {
     /// - Parameters:
     ///   - history: of this push; changed where the step may be taken once only.
     ///   - sentAtMs: when the attempt began, unix ms.
-    ///   - purgesStopped: the breaker is open.
-    func step(_ history: inout History, sealedAtMs: UInt64, sentAtMs: UInt64, purgesStopped: Bool) -> Step {
+    ///   - breaker: how it stands after this answer.
+    func step(_ history: inout History, sealedAtMs: UInt64, sentAtMs: UInt64, breaker: PurgeBreaker.State) -> Step {
         if status == 200 { return .finish(.delivered) }
         let configuration = Step.finish(.failed(status: status, reason: reason, verdict: .configuration))
         let keep = Step.finish(.failed(status: status, reason: reason, verdict: .keep))
         switch reaction {
         case .purge:
-            if purgesStopped { return configuration }
-            return .finish(.failed(status: status, reason: reason, verdict: .purge(ifSealedBefore: nil)))
+            return switch breaker {
+            case .closed: .finish(.failed(status: status, reason: reason, verdict: .purge(ifSealedBefore: nil)))
+            case .unproven: keep
+            case .open: configuration
+            }
         case .purgeIfOlder:
             guard let badSinceMs = badSinceMs(sentAtMs: sentAtMs), sealedAtMs <= badSinceMs else { return keep }
             return .finish(.failed(status: status, reason: reason, verdict: .purge(ifSealedBefore: badSinceMs)))

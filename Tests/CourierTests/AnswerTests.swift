@@ -5,11 +5,11 @@ import Testing
 @Suite struct AnswerTests {
     func step(
         _ status: Int, _ body: String = "", retryAfter: String? = nil, sealed: UInt64 = 1000, sent: UInt64 = 2000,
-        purgesStopped: Bool = false, history: History = History()
+        breaker: PurgeBreaker.State = .closed, history: History = History()
     ) -> Step {
         var history = history
         return Answer(status: status, body: Array(body.utf8), retryAfter: retryAfter).step(
-            &history, sealedAtMs: sealed, sentAtMs: sent, purgesStopped: purgesStopped)
+            &history, sealedAtMs: sealed, sentAtMs: sent, breaker: breaker)
     }
 
     /// The whole table, by the statuses Apple uses.
@@ -64,11 +64,12 @@ import Testing
             let body = #"{"reason":"\#(reason.rawValue)"}"#
             #expect(step(400, body) == .finish(.failed(status: 400, reason: reason, verdict: .purge(ifSealedBefore: nil))))
             #expect(
-                step(400, body, purgesStopped: true) == .finish(.failed(status: 400, reason: reason, verdict: .configuration)))
+                step(400, body, breaker: .open) == .finish(.failed(status: 400, reason: reason, verdict: .configuration)))
+            #expect(step(400, body, breaker: .unproven) == .finish(.failed(status: 400, reason: reason, verdict: .keep)))
         }
         // A 410 says for itself that the token is gone.
         #expect(
-            step(410, #"{"reason":"Unregistered","timestamp":1500}"#, purgesStopped: true)
+            step(410, #"{"reason":"Unregistered","timestamp":1500}"#, breaker: .open)
                 == .finish(.failed(status: 410, reason: .unregistered, verdict: .purge(ifSealedBefore: 1500))))
     }
 

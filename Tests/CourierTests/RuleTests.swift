@@ -37,41 +37,67 @@ import Testing
 }
 
 @Suite struct PurgeBreakerTests {
+    /// After a push that was taken; all refusals are of one token.
     func breaker(refused: Int, answered: Int, atMs: UInt64 = 0) -> PurgeBreaker {
         var breaker = PurgeBreaker()
-        for _ in 0..<refused { breaker.record(refused: true, nowMs: atMs) }
-        for _ in 0..<answered { breaker.record(refused: false, nowMs: atMs) }
+        breaker.record(.taken, nowMs: atMs)
+        for _ in 0..<refused { breaker.record(.refused(1), nowMs: atMs) }
+        for _ in 0..<answered - 1 { breaker.record(.other, nowMs: atMs) }
         return breaker
     }
 
     @Test func opensAtTwentyAndMoreThanHalf() {
-        #expect(!PurgeBreaker().isOpen(nowMs: 0))
-        #expect(!breaker(refused: 19, answered: 0).isOpen(nowMs: 0))
-        #expect(breaker(refused: 20, answered: 0).isOpen(nowMs: 0))
-        #expect(breaker(refused: 20, answered: 19).isOpen(nowMs: 0))
-        #expect(!breaker(refused: 20, answered: 20).isOpen(nowMs: 0))
-        #expect(!breaker(refused: 5000, answered: 5001).isOpen(nowMs: 0))
+        #expect(breaker(refused: 0, answered: 1).state(nowMs: 0) == .closed)
+        #expect(breaker(refused: 19, answered: 1).state(nowMs: 0) == .closed)
+        #expect(breaker(refused: 20, answered: 1).state(nowMs: 0) == .open)
+        #expect(breaker(refused: 20, answered: 19).state(nowMs: 0) == .open)
+        #expect(breaker(refused: 20, answered: 20).state(nowMs: 0) == .closed)
+        #expect(breaker(refused: 5000, answered: 5001).state(nowMs: 0) == .closed)
     }
 
     @Test func forgetsAfterAMinute() {
-        let breaker = breaker(refused: 30, answered: 0, atMs: 500)
-        #expect(breaker.isOpen(nowMs: 59_999))
-        #expect(!breaker.isOpen(nowMs: 60_000))
+        let breaker = breaker(refused: 30, answered: 1, atMs: 500)
+        #expect(breaker.state(nowMs: 59_999) == .open)
+        #expect(breaker.state(nowMs: 60_000) == .closed)
     }
 
     @Test func countsOverTheWholeMinute() {
-        var breaker = PurgeBreaker()
-        for second in UInt64(100)..<119 { breaker.record(refused: true, nowMs: second * 1000) }
-        #expect(!breaker.isOpen(nowMs: 119_000))
-        breaker.record(refused: true, nowMs: 119_000)
-        #expect(breaker.isOpen(nowMs: 119_000))
-        #expect(!breaker.isOpen(nowMs: 160_000))  // the first of them have left
+        var breaker = breaker(refused: 0, answered: 1)
+        for second in UInt64(100)..<119 { breaker.record(.refused(1), nowMs: second * 1000) }
+        #expect(breaker.state(nowMs: 119_000) == .closed)
+        breaker.record(.refused(1), nowMs: 119_000)
+        #expect(breaker.state(nowMs: 119_000) == .open)
+        #expect(breaker.state(nowMs: 160_000) == .closed)  // the first of them have left
     }
 
     @Test func aSlotThatIsUsedAgainStartsFromNothing() {
-        var breaker = breaker(refused: 30, answered: 0, atMs: 0)
-        breaker.record(refused: true, nowMs: 60_000)
-        #expect(!breaker.isOpen(nowMs: 60_000))
+        var breaker = breaker(refused: 30, answered: 1, atMs: 0)
+        breaker.record(.refused(1), nowMs: 60_000)
+        #expect(breaker.state(nowMs: 60_000) == .closed)
+    }
+
+    /// An hour apart: the minute's count sees none of them.
+    @Test func opensAtTheThirdTokenInARowHoweverSlowly() {
+        var breaker = PurgeBreaker()
+        var now: UInt64 = 0
+        func states(_ tokens: [Int]) -> [PurgeBreaker.State] {
+            tokens.map { token in
+                now += 3_600_000
+                breaker.record(.refused(token), nowMs: now)
+                return breaker.state(nowMs: now)
+            }
+        }
+        // Before anything was taken no token is known to be bad.
+        #expect(states([1, 2, 3, 4]) == [.unproven, .unproven, .open, .open])
+        breaker.record(.taken, nowMs: now)
+        #expect(states([1, 2, 3, 4]) == [.closed, .closed, .open, .open])
+        // Only a push that is taken closes it: Apple's answer to another question says nothing of topic and environment.
+        breaker.record(.other, nowMs: now)
+        #expect(breaker.state(nowMs: now) == .open)
+        breaker.record(.taken, nowMs: now)
+        // One token, in however many rooms, is one.
+        #expect(states([5, 5, 5, 5, 6, 5]) == Array(repeating: .closed, count: 6))
+        #expect(states([7]) == [.open])
     }
 }
 

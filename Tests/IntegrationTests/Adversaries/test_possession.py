@@ -355,6 +355,11 @@ def test_who_knows_a_token_can_not_evict_its_owner(world, client):
     token, ref = room.creator.token, room.creator.ref
     before = token_row(world, ref), room_row(world, ref)
     mallory, theirs, soon = Mallory(world, token), {}, int(time.time() * 1000) + 5000
+    # Where Apple takes nothing no token is purged for being refused.
+    for environment in ("production", "sandbox"):
+        other = client.room(environment=environment)
+        assert knock(client, other.roomid, other.joiner.client) == "queued"
+        pushed(world, other.creator.token)
     for reason, timestamp, environment in (
             ("Unregistered", soon, "production"), ("ExpiredToken", soon, "production"), ("Unregistered", 1, "production"),
             ("BadDeviceToken", 1, "sandbox"), ("DeviceTokenNotForTopic", 1, "production")):
