@@ -55,8 +55,12 @@ public struct Account: Sendable {
         return topics?.contains(kind.bundleID(of: topic)) ?? true
     }
 
-    /// For alarms.
-    var topicNames: String { topics.map { $0.sorted().joined(separator: ", ") } ?? "all topics" }
+    /// For alarms: the first few.
+    var topicNames: String {
+        guard let topics else { return "all topics" }
+        let (names, most) = (topics.sorted(), 5)
+        return names.prefix(most).joined(separator: ", ") + (names.count > most ? " and \(names.count - most) more" : "")
+    }
 }
 
 /// All the accounts a courier sends by.

@@ -6,10 +6,10 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     case noAccount(Push.Environment, topic: String, Push.Kind)
     /// Apple refuses one token of a topic after the other, or most; none of them is purged.
     case purgesStopped(Push.Environment, topic: String)
-    /// Apple can't be reached or not be trusted.
-    case unreachable(Push.Environment, String)
+    /// Apple can't be reached or not be trusted; for some apps where others have another key or certificate.
+    case unreachable(Push.Environment, topic: String?, String)
     /// Something takes connections and answers no push.
-    case unanswered(Push.Environment)
+    case unanswered(Push.Environment, topic: String?)
 
     public var description: String {
         switch self {
@@ -21,14 +21,16 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
             "there is no APNs key or certificate for \(kind.rawValue) pushes to \(topic) (\(environment)): they fail. No token is purged"
         case .purgesStopped(let environment, let topic):
             "APNs (\(environment)) refuses token after token for \(topic): none is purged. Check the topic and the environment"
-        case .unreachable(let environment, let cause):
-            "APNs (\(environment)) can't be reached: \(cause). Pushes wait until their deadlines. \(Self.whatToCheck)"
-        case .unanswered(let environment):
-            "APNs (\(environment)) can be reached and answers no push. They are tried until their deadlines. \(Self.whatToCheck)"
+        case .unreachable(let environment, let topic, let cause):
+            "APNs (\(environment)) can't be reached\(Self.for(topic)): \(cause). Pushes wait until their deadlines. \(Self.whatToCheck)"
+        case .unanswered(let environment, let topic):
+            "APNs (\(environment)) can be reached and answers no push\(Self.for(topic)). They are tried until their deadlines. \(Self.whatToCheck)"
         }
     }
 
     private static let whatToCheck = "Check this machine's clock and network, and firewall, proxy or endpoint setting in between"
+
+    private static func `for`(_ topic: String?) -> String { topic.map { " for " + $0 } ?? "" }
 
     /// Alarms of one kind are raised once a minute.
     var kind: String {
@@ -36,8 +38,8 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
         case .configuration(let environment, let topic, let reason): "configuration \(environment) \(topic) \(reason.rawValue)"
         case .noAccount(let environment, let topic, let kind): "account \(environment) \(topic) \(kind.rawValue)"
         case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
-        case .unreachable(let environment, _): "unreachable \(environment)"
-        case .unanswered(let environment): "unanswered \(environment)"
+        case .unreachable(let environment, let topic, _): "unreachable \(environment) \(topic ?? "")"
+        case .unanswered(let environment, let topic): "unanswered \(environment) \(topic ?? "")"
         }
     }
 }

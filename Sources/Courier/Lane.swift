@@ -156,7 +156,7 @@ final class Lane: DeliveryOwner {
         if case .certificate = account.credential, cause.isAboutCertificate {
             return raise(.configuration(environment, topic: account.topicNames, .badCertificate))
         }
-        raise(.unreachable(environment, cause.description))
+        raise(.unreachable(environment, topic: apps, cause.description))
     }
 
     func poolIsIdle() { shared.laneIsIdle() }
@@ -209,7 +209,7 @@ final class Lane: DeliveryOwner {
     private func noteUnanswered() {
         let since = unansweredSince ?? loop.now
         unansweredSince = since
-        if loop.now - since >= 1_000 { raise(.unanswered(environment)) }
+        if loop.now - since >= 1_000 { raise(.unanswered(environment, topic: apps)) }
     }
 
     func connection(_ connection: Connection, dismissedFor dismissal: Dismissal) {
@@ -247,6 +247,9 @@ final class Lane: DeliveryOwner {
         if retry.holdsToken { holds.hold(delivery, until: loop.now + delay) }
         park(delivery, delay)
     }
+
+    /// Whom this lane is for, where not for all.
+    private var apps: String? { shared.hasSeveralAccounts ? account.topicNames : nil }
 
     private func raise(_ alarm: Alarm) { shared.raise(alarm) }
 }

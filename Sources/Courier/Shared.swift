@@ -4,6 +4,7 @@ import TLS
 /// What the lanes of one courier have in common. Touched on the loop's thread only.
 final class Shared {
     let wallMs: @Sendable () -> UInt64
+    let hasSeveralAccounts: Bool
     weak var courier: Courier?
     private(set) var figures = Figures()
     private let onAlarm: @Sendable (Alarm) -> Void
@@ -11,6 +12,7 @@ final class Shared {
 
     init(_ configuration: Courier.Configuration) {
         wallMs = configuration.wallMs
+        hasSeveralAccounts = configuration.accounts.count > 1
         onAlarm = configuration.onAlarm
     }
 
@@ -29,7 +31,8 @@ final class Shared {
     func raise(_ alarm: Alarm) {
         let now = Clock.monotonicMs
         if let last = raised[alarm.kind], now - last < 60_000 { return }
-        if raised.count > 1000 { raised = [:] }
+        // Many accounts have many kinds: those that are over go, and none of this minute's comes twice.
+        if raised.count > 1000 { raised = raised.filter { now - $0.value < 60_000 } }
         raised[alarm.kind] = now
         onAlarm(alarm)
     }

@@ -154,6 +154,39 @@ import Testing
         }
     }
 
+    /// Where one team's key or one app's certificate is served worse than another's, someone must know whose.
+    @Test func alarmsOfTheNetworkSayWhichAppsTheyConcern() async throws {
+        let several = [
+            try Account(.token(Self.token("ONE")), topics: ["com.one"]),
+            try Account(.token(Self.token("TWO", team: "OTHERTEAM1")), topics: Set((1...9).map { "com.two.\($0)" })),
+        ]
+        let names = [
+            "com.one": " for com.one", "com.two.7": " for com.two.1, com.two.2, com.two.3, com.two.4, com.two.5 and 4 more",
+        ]
+        func alarms(_ accounts: [Account]?, _ manner: ScriptedServer.Manner, _ script: @escaping ScriptedServer.Script)
+            async throws -> Set<String>
+        {
+            var said: Set<String> = []
+            try await Stage.play(manner: manner, accounts: accounts, script: script) { stage in
+                _ = await stage.send(names.keys.map { Push.sample(deadlineInMs: 1500, topic: $0) })
+                said = Set(stage.alarms.all.map(\.description))
+            }
+            return said
+        }
+        let unreachable = try await alarms(several, .hangsUp, ScriptedServer.accepting)
+        let unanswered = try await alarms(several, .http2) { _ in [.reset(.internalError)] }
+        for name in names.values {
+            #expect(unreachable.contains { $0.hasPrefix("APNs (production) can't be reached\(name): ") }, "\(unreachable)")
+            #expect(
+                unanswered.contains { $0.hasPrefix("APNs (production) can be reached and answers no push\(name). ") },
+                "\(unanswered)")
+        }
+        #expect(unreachable.count == 2 && unanswered.count == 2)
+        // One key for all: there is nothing to tell apart.
+        let alone = try await alarms(nil, .hangsUp, ScriptedServer.accepting)
+        #expect(alone.count == 1 && alone.allSatisfy { $0.hasPrefix("APNs (production) can't be reached: ") }, "\(alone)")
+    }
+
     // MARK: Certificates
 
     @Test func aCertificateSpeaksInTheHandshakeAndNotInTheHeaders() async throws {
