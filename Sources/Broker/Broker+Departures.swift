@@ -17,9 +17,15 @@ extension Broker {
     }
 
     /// From before the job is stored until its outcome is: the sweeper leaves it alone.
-    func hold(_ job: JobRecord) { sweeper.assumeIsolated { $0.hold(jobDue: job.deadline) } }
+    func hold(_ job: JobRecord) {
+        departures.enter(job)
+        sweeper.assumeIsolated { $0.hold(jobDue: job.deadline) }
+    }
 
-    func release(_ job: JobRecord) { sweeper.assumeIsolated { $0.release(jobDue: job.deadline) } }
+    func release(_ job: JobRecord) {
+        departures.leave(job)
+        sweeper.assumeIsolated { $0.release(jobDue: job.deadline) }
+    }
 
     /// Lets a push leave at its time. One that was stored too late for it, or slept through it with the broker, takes a later slot.
     func schedule(_ departure: Departures.Departure) {

@@ -36,7 +36,7 @@ extension Broker {
         let plan = times(template).plan(now: now, heldUntil: startGraceEnd(token.room), tokenExpires: token.expires)
         // The room ends too soon for a push.
         guard let plan else { return .noToken }
-        guard !departures.isFull else { throw .tooManyPushes }
+        guard !departures.isFull(topic: token.topic, environment: token.environment) else { throw .tooManyPushes }
         guard let opened = try? keys.openToken(token.sealed.span, context: context, room: room) else { return nil }
         let place = try secret { () throws(SealingError) in try tokenKnocks.take(opened.token, context.environment, now: now) }
         guard let place else {

@@ -3,7 +3,7 @@ import Storage
 /// The pushes that wait for their time, and those whose time has come but not their turn. In unix ms.
 ///
 /// Those of one time leave in an order that says nothing about the order in which they were asked for. An app whose pushes are not answered
-/// leaves others room: however many of its own wait, it may have at most eight times as many under way as there are places free.
+/// leaves others room: it may have at most eight times as many under way, and in the queue, as there are places free.
 struct Departures {
     struct Departure: Sendable {
         let job: JobRecord
@@ -25,9 +25,14 @@ struct Departures {
     /// More than this many are not taken: what Apple can't be given within two minutes is better refused at once.
     static let mostQueued = 200_000
 
+    /// What one app may have, of these two, for each place that is free.
+    private static let mostTimesFree = 8
+
     private var waiting: [UInt64: [Departure]] = [:]
     private var due = Line()
-    private var waitingCount = 0
+    /// All of them, from before they are stored until their outcomes are.
+    private(set) var queued = 0
+    private var queuedOf: [App: Int] = [:]
     private var gettingReady = 0
     private var underWay = 0
     private var underWayOf: [App: Int] = [:]
@@ -46,14 +51,26 @@ struct Departures {
 
     /// Whose time has come, and who is under way: a stop waits for them and for no others.
     var open: Int { due.count + heldCount + underWay }
-    /// All of them.
-    var queued: Int { waitingCount + open }
-    var isFull: Bool { queued >= Self.mostQueued }
+
+    /// Whether no more pushes to this app are taken. Others' may still be: one whose pushes hang does not fill the queue for all.
+    func isFull(topic: String, environment: UInt8) -> Bool {
+        queuedOf[App(topic: topic, environment: environment), default: 0] >= Self.mostTimesFree * (Self.mostQueued - queued)
+    }
+
+    mutating func enter(_ job: JobRecord) {
+        queued += 1
+        queuedOf[job.app, default: 0] += 1
+    }
+
+    mutating func leave(_ job: JobRecord) {
+        queued -= 1
+        let left = queuedOf[job.app, default: 1] - 1
+        queuedOf[job.app] = left > 0 ? left : nil
+    }
 
     /// - Returns: whether it is the first to wait for that time.
     mutating func wait(_ departure: Departure, until time: UInt64) -> Bool {
         waiting[time, default: []].append(departure)
-        waitingCount += 1
         return waiting[time]?.count == 1
     }
 
@@ -62,7 +79,6 @@ struct Departures {
     /// The time has come.
     mutating func arrive(at time: UInt64) {
         guard let arrived = waiting.removeValue(forKey: time) else { return }
-        waitingCount -= arrived.count
         due.append(contentsOf: shuffles ? arrived.shuffled() : arrived)
     }
 
@@ -78,7 +94,9 @@ struct Departures {
         return departure
     }
 
-    private func mayStart(_ app: App) -> Bool { underWayOf[app, default: 0] < 8 * (Self.mostUnderWay - underWay) }
+    private func mayStart(_ app: App) -> Bool {
+        underWayOf[app, default: 0] < Self.mostTimesFree * (Self.mostUnderWay - underWay)
+    }
 
     private mutating func nextDue() -> Departure? {
         while let departure = due.popFirst() {
@@ -162,5 +180,9 @@ extension Departures {
 }
 
 extension Departures.Departure {
-    fileprivate var app: Departures.App { Departures.App(topic: job.topic, environment: job.environment) }
+    fileprivate var app: Departures.App { job.app }
+}
+
+extension JobRecord {
+    fileprivate var app: Departures.App { Departures.App(topic: topic, environment: environment) }
 }

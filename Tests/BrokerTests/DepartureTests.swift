@@ -307,18 +307,32 @@ import Testing
         #expect(left == 0 && taken() == Departures.mostRecording)
     }
 
-    @Test func allThatWaitCountTowardsTheBound() {
+    /// Takes as many of an app as there is room for.
+    private func fill(_ departures: inout Departures, _ topic: String, _ environment: UInt8 = 1) -> Int {
+        let job = departure(0, topic: topic).job
+        var taken = 0
+        while !departures.isFull(topic: topic, environment: environment), taken <= Departures.mostQueued {
+            departures.enter(job)
+            taken += 1
+        }
+        return taken
+    }
+
+    @Test func theLastPlacesOfTheQueueAreForOtherApps() {
         var departures = Departures(shuffles: false)
-        for number in 0..<Departures.mostQueued / 2 { _ = departures.wait(departure(1), until: UInt64(number % 7)) }
-        for _ in 0..<Departures.mostQueued / 2 - 1 { departures.add(departure(2)) }
-        #expect(!departures.isFull)
-        departures.add(departure(3))
-        #expect(departures.isFull && departures.queued == Departures.mostQueued)
-        for time in 0..<7 { departures.arrive(at: UInt64(time)) }
-        #expect(departures.queued == Departures.mostQueued && departures.open == Departures.mostQueued)
-        #expect(departures.start() != nil && departures.isFull)
-        departures.isReady()
-        departures.end(departure(0))
-        #expect(!departures.isFull)
+        // 177,778: 22,222 are left.
+        #expect(fill(&departures, "dead") == Departures.mostQueued * 8 / 9 + 1)
+        #expect(!departures.isFull(topic: "a", environment: 1))
+        // The same app's other environment hangs or not by itself.
+        #expect(!departures.isFull(topic: "dead", environment: 2))
+        #expect(fill(&departures, "dying") > 19_000 && !departures.isFull(topic: "a", environment: 1))
+        #expect(fill(&departures, "a") > 2_000 && !departures.isFull(topic: "b", environment: 1))
+        for number in 0..<100 { _ = fill(&departures, "many \(number)") }
+        #expect(departures.queued == Departures.mostQueued && departures.isFull(topic: "new", environment: 1))
+        // Where one goes another may come, of an app that has few.
+        departures.leave(departure(0, topic: "dead").job)
+        #expect(!departures.isFull(topic: "new", environment: 1) && departures.isFull(topic: "dead", environment: 1))
+        for _ in 0..<30_000 { departures.leave(departure(0, topic: "dead").job) }
+        #expect(!departures.isFull(topic: "dead", environment: 1))
     }
 }

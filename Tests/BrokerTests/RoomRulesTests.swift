@@ -239,6 +239,14 @@ import Testing
         #expect(try await fixture.store.jobs().isEmpty)
         #expect(BrokerError.tooManyPushes.status == 503 && BrokerError.tooManyPushes.retryAfter != nil)
         await fixture.broker.emptyDepartures()
+        // Its own app's alone, and more than its share.
+        await fixture.broker.fillDepartures(180_000)
+        await #expect(throws: BrokerError.tooManyPushes) {
+            try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false)
+        }
+        await fixture.broker.emptyDepartures()
+        // Another app's, and more than its share.
+        await fixture.broker.fillDepartures(180_000, of: "com.example.other")
         #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         try await fixture.end()
     }
@@ -279,11 +287,11 @@ extension Broker {
 }
 
 extension Broker {
-    fileprivate func fillDepartures() {
+    fileprivate func fillDepartures(_ count: Int = Departures.mostQueued, of topic: String = "com.example.app") {
         let job = JobRecord(
-            job: [], deadline: 0, notBefore: 0, ref: [], room: [], slot: 1, kind: 1, environment: 1, topic: "", template: "",
+            job: [], deadline: 0, notBefore: 0, ref: [], room: [], slot: 1, kind: 1, environment: 1, topic: topic, template: "",
             generation: 1, expires: 0, sealed: [])
-        for _ in 0..<Departures.mostQueued { _ = departures.wait(Departures.Departure(job: job, place: nil), until: .max) }
+        for _ in 0..<count { departures.enter(job) }
     }
 
     fileprivate func emptyDepartures() { departures = Departures(shuffles: false) }
