@@ -77,7 +77,9 @@ struct LogCheck {
         var refusals: Set<String> = []
         for entry in entries {
             guard case .requestRefused(let cause, _) = entry.op else { continue }
-            guard refusals.insert("\(entry.atMs) \(cause)").inserted else { throw Fault.twice("refused, \(cause), in one window") }
+            guard refusals.insert("\(entry.atMs) \(cause)").inserted else {
+                throw Fault.twice("refused, \(cause), in one window")
+            }
         }
         for ref in facts.refs where !sealed.contains(ref.description) { throw Fault.missing("token.sealed of \(ref)") }
         guard report.opened >= facts.pushes else {
