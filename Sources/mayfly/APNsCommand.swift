@@ -91,7 +91,7 @@ enum APNsCommand {
             "explain", ["[REASON...] [--json]"], "what a reason means, whose fault it is, what Mayfly does and what you can do"),
         Subcommand(
             "find", ["APNS-ID [--json]"],
-            "what became of a push, by its apns-id: for about ten minutes, until the key is gone by which it is found",
+            "what became of a push, by its apns-id: for seven minutes at least and twelve at most, until the key is gone by which it is found",
             keys: [.state, .ratchetKey, .wrappingKey, .policy]),
         Subcommand("token", [""], "the shape of the token on standard input"),
         Subcommand(

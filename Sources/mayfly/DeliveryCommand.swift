@@ -68,7 +68,7 @@ enum DeliveryCommand {
     }
 
     private static let notFound = """
-        no push of the last ten minutes has this apns-id. Nothing can be found later, since the keys are destroyed by which an \
-        apns-id is made; what was taken in during the log's present window is found when that is published.
+        no push that can still be found has this apns-id. One is found until the key is destroyed by which its apns-id is made, seven to \
+        twelve minutes after it was taken in; what was taken in during the log's present window is found when that is published.
         """
 }
