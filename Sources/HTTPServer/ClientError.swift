@@ -20,7 +20,7 @@ public enum ClientError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .badURL(let url): "\(url) is not an absolute http(s) or ws(s) URL"
+        case .badURL: "what is given is not an absolute http(s) or ws(s) URL, without a name and a password"
         case .unresolved(let error): "\(error)"
         case .unreachable(let error): "\(error)"
         case .tls(let error): "\(error)"

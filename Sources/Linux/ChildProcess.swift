@@ -76,7 +76,7 @@ public struct ChildProcess: Sendable, Hashable {
         let envp = CStrings(variables.map { "\($0)=\($1)" })
         var id: pid_t = 0
         let result = unsafe posix_spawn(&id, path, &actions, &attributes, argv.pointers, envp.pointers)
-        guard result == 0 else { throw Errno(code: result, call: "posix_spawn \(path)") }
+        guard result == 0 else { throw Errno(code: result, "posix_spawn", path: path) }
         return ChildProcess(id: id)
     }
 

@@ -4,12 +4,22 @@ import Glibc
 /// A failed system call: which one, on what, and glibc's error number.
 public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
     public let code: Int32
-    /// The call and the path or address it was made for: `open var/keys/ratchet.key`.
+    /// The call and the path or address it was made for: `open var/keys/ratchet.key`. A path as `ShownPath` has it.
     public let call: String
+    /// What is wrong with what it was made for, if there is more to say than the number does: `is no file but a pipe`.
+    private let note: String?
 
     public init(code: Int32, call: String) {
         self.code = code
         self.call = call
+        note = nil
+    }
+
+    /// What is in the path may be a secret that was put there by mistake: only `ShownPath` decides whether it is told.
+    init(code: Int32, _ call: String, path: String, note: String? = nil) {
+        self.code = code
+        self.call = "\(call) \(ShownPath(path))"
+        self.note = note
     }
 
     /// The error of the call that has just failed on this thread.
@@ -18,7 +28,16 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
         return Errno(code: code, call: call())
     }
 
-    public var description: String { "\(call): \(Self.text(code))" }
+    /// The same for a call on a path.
+    static func last(_ call: String, path: String) -> Errno {
+        let code = errno
+        return Errno(code: code, call, path: path)
+    }
+
+    public var description: String { "\(call)\(note.map { ", which " + $0 } ?? ""): \(Self.text(code))" }
+
+    /// Why, without the call and what it was made for.
+    public var reason: String { note.map { "it " + $0 } ?? Self.text(code) }
 
     public var isMissing: Bool { code == ENOENT }
     /// A name that can't be read as a file: it is a folder, or lies below a file.

@@ -49,7 +49,7 @@ public enum File {
     /// Whether another file system, or a part of one, is mounted on the path: it can't be renamed then.
     public static func isMountPoint(_ path: String) throws(Errno) -> Bool {
         let result = unsafe mayfly_is_mount_point(path)
-        guard result >= 0 else { throw .last("statx \(path)") }
+        guard result >= 0 else { throw .last("statx", path: path) }
         return result > 0
     }
 
@@ -59,7 +59,7 @@ public enum File {
         let result = unsafe followLinks ? stat(path, &raw) : lstat(path, &raw)
         if result == 0 { return Status(raw) }
         if errno == ENOENT || errno == ENOTDIR { return nil }
-        throw .last("stat \(path)")
+        throw .last("stat", path: path)
     }
 
     public static func exists(_ path: String) -> Bool { unsafe access(path, F_OK) == 0 }
@@ -76,7 +76,7 @@ public enum File {
             var free = rest._mutatingExtracting(count..<rest.count)
             let got = try file.read(into: &free, at: count)
             count += got
-            guard count <= limit else { throw Errno(code: EFBIG, call: "read \(path)") }
+            guard count <= limit else { throw Errno(code: EFBIG, "read", path: path) }
             if count < bytes.count { break }
             bytes.append(contentsOf: repeatElement(0, count: min(bytes.count, limit + 1 - bytes.count)))
         }
@@ -115,13 +115,13 @@ public enum File {
             try makeFolder(folder(of: path), mode: mode)
             if unsafe mkdir(path, mode) == 0 { return }
         }
-        let error = Errno.last("mkdir \(path)")
+        let error = Errno.last("mkdir", path: path)
         guard error.isExisting, try status(path)?.kind == .folder else { throw error }
     }
 
     /// The names in a folder, sorted, without `.` and `..`.
     public static func list(_ path: String) throws(Errno) -> [String] {
-        guard let folder = unsafe opendir(path) else { throw .last("opendir \(path)") }
+        guard let folder = unsafe opendir(path) else { throw .last("opendir", path: path) }
         defer { unsafe _ = closedir(folder) }
         var names: [String] = []
         errno = 0
@@ -132,50 +132,50 @@ public enum File {
             if name != ".", name != ".." { names.append(name) }
             errno = 0
         }
-        guard errno == 0 else { throw .last("readdir \(path)") }
+        guard errno == 0 else { throw .last("readdir", path: path) }
         return names.sorted()
     }
 
     public static func remove(_ path: String) throws(Errno) {
-        guard unsafe unlink(path) == 0 else { throw .last("unlink \(path)") }
+        guard unsafe unlink(path) == 0 else { throw .last("unlink", path: path) }
     }
 
     /// Removes an empty folder.
     public static func removeFolder(_ path: String) throws(Errno) {
-        guard unsafe rmdir(path) == 0 else { throw .last("rmdir \(path)") }
+        guard unsafe rmdir(path) == 0 else { throw .last("rmdir", path: path) }
     }
 
     public static func rename(_ path: String, to target: String) throws(Errno) {
-        guard unsafe Glibc.rename(path, target) == 0 else { throw .last("rename \(path)") }
+        guard unsafe Glibc.rename(path, target) == 0 else { throw .last("rename", path: path) }
     }
 
     /// Gives each of two files the other's name, in one step.
     /// - Throws: `EINVAL`, `ENOSYS` or `EOPNOTSUPP` where the file system can't do that.
     public static func exchange(_ path: String, _ other: String) throws(Errno) {
-        guard unsafe mayfly_exchange(path, other) == 0 else { throw .last("exchange \(path)") }
+        guard unsafe mayfly_exchange(path, other) == 0 else { throw .last("exchange", path: path) }
     }
 
     /// Sets the mode of what lies at `path`, never that of a link's target.
     static func setMode(_ path: String, _ mode: UInt32) throws(Errno) {
-        guard unsafe fchmodat(AT_FDCWD, path, mode, AT_SYMLINK_NOFOLLOW) == 0 else { throw .last("chmod \(path)") }
+        guard unsafe fchmodat(AT_FDCWD, path, mode, AT_SYMLINK_NOFOLLOW) == 0 else { throw .last("chmod", path: path) }
     }
 
     /// Makes a symbolic link at `path`.
     public static func symbolicLink(_ path: String, to target: String) throws(Errno) {
-        guard unsafe symlink(target, path) == 0 else { throw .last("symlink \(path)") }
+        guard unsafe symlink(target, path) == 0 else { throw .last("symlink", path: path) }
     }
 
     /// Gives the file at `target` a second name.
     public static func hardLink(_ path: String, to target: String) throws(Errno) {
-        guard unsafe link(target, path) == 0 else { throw .last("link \(path)") }
+        guard unsafe link(target, path) == 0 else { throw .last("link", path: path) }
     }
 
     /// Makes names that were made, renamed or removed in a folder durable.
     public static func syncFolder(_ path: String) throws(Errno) {
         let raw = retrying { unsafe mayfly_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) }
-        guard raw >= 0 else { throw .last("open \(path)") }
+        guard raw >= 0 else { throw .last("open", path: path) }
         let folder = Descriptor(owning: raw)
-        guard retrying({ fsync(folder.raw) }) == 0 else { throw .last("fsync \(path)") }
+        guard retrying({ fsync(folder.raw) }) == 0 else { throw .last("fsync", path: path) }
     }
 
     /// Makes a new, empty folder for tests and throw-away state, and returns its path.
@@ -201,7 +201,7 @@ public enum File {
 
     /// The absolute path of what lies at `path`, without links, `.` and `..`.
     public static func resolve(_ path: String) throws(Errno) -> String {
-        guard let found = unsafe realpath(path, nil) else { throw .last("resolve \(path)") }
+        guard let found = unsafe realpath(path, nil) else { throw .last("resolve", path: path) }
         defer { unsafe free(found) }
         return unsafe String(cString: found)
     }

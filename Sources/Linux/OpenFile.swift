@@ -36,7 +36,7 @@ public struct OpenFile: ~Copyable, Sendable {
         guard raw >= 0 else {
             // So the system refuses a socket, and a pipe that nobody reads.
             if errno == ENXIO { throw Self.noFile(path) }
-            throw .last("open \(path)")
+            throw .last("open", path: path)
         }
         let descriptor = Descriptor(owning: raw)
         let kind = try Self.status(descriptor.raw, path).kind
@@ -46,14 +46,14 @@ public struct OpenFile: ~Copyable, Sendable {
     }
 
     private static func noFile(_ path: String) -> Errno {
-        Errno(code: EINVAL, call: "open \(path), which is no file but a pipe, a device or a socket")
+        Errno(code: EINVAL, "open", path: path, note: "is no file but a pipe, a device or a socket")
     }
 
     public func status() throws(Errno) -> File.Status { try Self.status(descriptor.raw, path) }
 
     private static func status(_ descriptor: Int32, _ path: String) throws(Errno) -> File.Status {
         var raw = stat()
-        guard unsafe fstat(descriptor, &raw) == 0 else { throw .last("fstat \(path)") }
+        guard unsafe fstat(descriptor, &raw) == 0 else { throw .last("fstat", path: path) }
         return File.Status(raw)
     }
 
@@ -65,7 +65,7 @@ public struct OpenFile: ~Copyable, Sendable {
                 let (start, size) = unsafe (bytes.baseAddress! + done, bytes.count - done)
                 return retrying { unsafe pread(descriptor.raw, start, size, off_t(offset + done)) }
             }
-            guard count >= 0 else { throw .last("read \(path)") }
+            guard count >= 0 else { throw .last("read", path: path) }
             if count == 0 { break }
             done += count
         }
@@ -80,27 +80,27 @@ public struct OpenFile: ~Copyable, Sendable {
                 let (start, size) = unsafe (bytes.baseAddress! + done, bytes.count - done)
                 return retrying { unsafe pwrite(descriptor.raw, start, size, off_t(offset + done)) }
             }
-            guard count >= 0 else { throw .last("write \(path)") }
+            guard count >= 0 else { throw .last("write", path: path) }
             done += count
         }
     }
 
     /// Makes content and metadata durable.
     public func sync() throws(Errno) {
-        guard retrying({ fsync(descriptor.raw) }) == 0 else { throw .last("fsync \(path)") }
+        guard retrying({ fsync(descriptor.raw) }) == 0 else { throw .last("fsync", path: path) }
     }
 
     /// Makes the content durable, and of the metadata what is needed to read it.
     public func syncData() throws(Errno) {
-        guard retrying({ fdatasync(descriptor.raw) }) == 0 else { throw .last("fdatasync \(path)") }
+        guard retrying({ fdatasync(descriptor.raw) }) == 0 else { throw .last("fdatasync", path: path) }
     }
 
     public func truncate(to size: Int) throws(Errno) {
-        guard retrying({ ftruncate(descriptor.raw, off_t(size)) }) == 0 else { throw .last("truncate \(path)") }
+        guard retrying({ ftruncate(descriptor.raw, off_t(size)) }) == 0 else { throw .last("truncate", path: path) }
     }
 
     public func setMode(_ mode: UInt32) throws(Errno) {
-        guard fchmod(descriptor.raw, mode) == 0 else { throw .last("chmod \(path)") }
+        guard fchmod(descriptor.raw, mode) == 0 else { throw .last("chmod", path: path) }
     }
 
     /// Whether every byte is zero. What was read is wiped: it may have been a secret.
@@ -135,6 +135,6 @@ public struct OpenFile: ~Copyable, Sendable {
     public func tryLock() throws(Errno) -> Bool {
         if retrying({ flock(descriptor.raw, LOCK_EX | LOCK_NB) }) == 0 { return true }
         if errno == EWOULDBLOCK { return false }
-        throw .last("flock \(path)")
+        throw .last("flock", path: path)
     }
 }

@@ -26,21 +26,21 @@ public struct Socket: ~Copyable, Sendable {
         try socket.set(SOL_SOCKET, SO_REUSEADDR, 1)
         if reusePort { try socket.set(SOL_SOCKET, SO_REUSEPORT, 1) }
         if case .v6 = address { try socket.set(Int32(IPPROTO_IPV6), IPV6_V6ONLY, 0) }
-        guard unsafe address.withRaw({ unsafe bind(socket.raw, $0, $1) }) == 0 else { throw .last("bind \(address)") }
+        guard unsafe address.withRaw({ unsafe bind(socket.raw, $0, $1) }) == 0 else { throw .last("bind \(address.shown)") }
         // Nobody can connect before `listen`, so there is no moment at which the umask's mode holds.
-        if case .unix(let path) = address, unsafe chmod(path, mode_t(mode)) != 0 { throw .last("chmod \(path)") }
-        guard Glibc.listen(socket.raw, backlog) == 0 else { throw .last("listen \(address)") }
+        if case .unix(let path) = address, unsafe chmod(path, mode_t(mode)) != 0 { throw .last("chmod", path: path) }
+        guard Glibc.listen(socket.raw, backlog) == 0 else { throw .last("listen \(address.shown)") }
         return socket
     }
 
     private static func removeStale(_ path: String) throws(Errno) {
         guard let status = try File.status(path) else { return }
-        guard status.kind == .socket else { throw Errno(code: ENOTSOCK, call: "bind \(SocketAddress.unix(path))") }
+        guard status.kind == .socket else { throw Errno(code: ENOTSOCK, call: "bind \(SocketAddress.unix(path).shown)") }
         let address = SocketAddress.unix(path)
         let probe = try Socket(family: address.family, for: address)
         // Full: someone who listens, and has much to do.
         let answers = unsafe address.withRaw { unsafe Glibc.connect(probe.raw, $0, $1) } == 0 || errno == EAGAIN
-        if answers { throw Errno(code: EADDRINUSE, call: "bind \(address)") }
+        if answers { throw Errno(code: EADDRINUSE, call: "bind \(address.shown)") }
         try File.remove(path)
     }
 
@@ -50,7 +50,7 @@ public struct Socket: ~Copyable, Sendable {
         try socket.setNoDelay(address.family)
         let result = unsafe address.withRaw { unsafe Glibc.connect(socket.raw, $0, $1) }
         // An interrupted connect goes on by itself.
-        guard result == 0 || errno == EINPROGRESS || errno == EINTR else { throw .last("connect \(address)") }
+        guard result == 0 || errno == EINPROGRESS || errno == EINTR else { throw .last("connect \(address.shown)") }
         return socket
     }
 
@@ -69,7 +69,7 @@ public struct Socket: ~Copyable, Sendable {
     private init(family: Int32, for address: SocketAddress) throws(Errno) {
         let kind = Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue)
         let raw = socket(family, kind, 0)
-        guard raw >= 0 else { throw .last("socket \(address)") }
+        guard raw >= 0 else { throw .last("socket \(address.shown)") }
         self.init(owning: Descriptor(owning: raw))
     }
 

@@ -126,6 +126,11 @@ public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
         case .unix(let path): "unix:\(path)"
         }
     }
+
+    /// As messages name it.
+    public var shown: String {
+        if case .unix(let path) = self { "unix:\(ShownPath(path))" } else { description }
+    }
 }
 
 /// A name that could not be turned into an address.

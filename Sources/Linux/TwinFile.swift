@@ -19,7 +19,7 @@ public struct TwinFile: Sendable {
 
     /// Writes the file, which must not exist yet, and its spare. After a crash the file is there, whole, or is not.
     public func create(_ bytes: Span<UInt8>) throws(Errno) {
-        guard try File.status(path, followLinks: false) == nil else { throw Errno(code: EEXIST, call: "create \(path)") }
+        guard try File.status(path, followLinks: false) == nil else { throw Errno(code: EEXIST, "create", path: path) }
         let file = try allocated(cleaned())
         do throws(Errno) {
             try file.write(bytes, at: 0)

@@ -41,31 +41,32 @@ public struct WrappingKey: Sendable {
     }
 }
 
-/// Why no wrapping key was had. It never holds what a file held or a program said.
+/// Why no wrapping key was had. It never holds what a file held or a program said, nor the setting's words: where a file belongs, the key
+/// itself may stand by mistake.
 public enum WrappingKeyError: Error, Equatable, CustomStringConvertible {
-    case missing(String)
+    case missing
     case unreadable(Errno)
     /// Permission bits or owner let others at it.
-    case exposed(String)
-    case noKey(String)
+    case exposed
+    case noKey
     case notStarted(Errno)
-    case failed(String, ChildProcess.Exit)
-    case tooSlow(String)
+    case failed(ChildProcess.Exit)
+    case tooSlow
     case sealing(SealingError)
 
     public var description: String {
         switch self {
-        case .missing(let path): "the wrapping key \(path) is missing: nothing is made in its place"
-        case .unreadable(let errno): "the wrapping key can't be read: \(errno)"
-        case .exposed(let path):
-            "others could read or change the wrapping key \(path), or it is no file: make it one of this user or root, mode 0600 or less"
-        case .noKey(let source): "what \(source) holds or says is no wrapping key: 32 random bytes, or their base64"
-        case .notStarted(let errno): "the program that gives the wrapping key can't be started: \(errno)"
-        case .failed(let path, .status(let status)):
-            "\(path), which gives the wrapping key, failed with status \(status): run it by hand to see why"
-        case .failed(let path, .killed(let signal)): "\(path), which gives the wrapping key, was killed (\(signal))"
-        case .tooSlow(let path):
-            "\(path), which gives the wrapping key, did not end within \(WrappingKeySource.deadlineMs / 1_000) s and was killed"
+        case .missing: "the wrapping key's file is missing: nothing is made in its place"
+        case .unreadable(let errno): "the wrapping key's file can't be read: \(errno.reason)"
+        case .exposed:
+            "others could read or change the wrapping key's file, or it is no file: make it one of this user or root, mode 0600 or less"
+        case .noKey: "what the file holds or the program says is no wrapping key: 32 random bytes, or their base64"
+        case .notStarted(let errno): "the program that gives the wrapping key can't be started: \(errno.reason)"
+        case .failed(.status(let status)):
+            "the program that gives the wrapping key failed with status \(status): run it by hand to see why"
+        case .failed(.killed(let signal)): "the program that gives the wrapping key was killed (\(signal))"
+        case .tooSlow:
+            "the program that gives the wrapping key did not end within \(WrappingKeySource.deadlineMs / 1_000) s and was killed"
         case .sealing(let error): error.description
         }
     }
@@ -84,14 +85,13 @@ public enum WrappingKeySource: Sendable, Equatable {
     public func read() throws(WrappingKeyError) -> WrappingKey {
         do {
             let memory = try LockedMemory(count: WrappingKey.largestCount + 1)
-            let count: Int
-            let source: String
-            switch self {
-            case .file(let path): (count, source) = (try Self.read(path, memory), path)
-            case .command(let path, let arguments): (count, source) = (try Self.run(path, arguments, memory), path)
-            }
+            let count =
+                switch self {
+                case .file(let path): try Self.read(path, memory)
+                case .command(let path, let arguments): try Self.run(path, arguments, memory)
+                }
             guard let key = try memory.withBytes(0..<count, { bytes throws(SealingError) in try WrappingKey(bytes) }) else {
-                throw WrappingKeyError.noKey(source)
+                throw WrappingKeyError.noKey
             }
             return key
         } catch let error as WrappingKeyError {
@@ -106,11 +106,11 @@ public enum WrappingKeySource: Sendable, Equatable {
     private static func read(_ path: String, _ memory: LockedMemory) throws(WrappingKeyError) -> Int {
         do throws(Errno) {
             let file = try OpenFile(path, .read)
-            guard try isKept(file.status()) else { throw Errno(code: 0, call: path) }
+            guard try isKept(file.status()) else { throw Errno(code: 0, call: "fstat") }
             return try memory.withMutableBytes(0..<memory.count) { bytes throws(Errno) in try file.read(into: &bytes, at: 0) }
         } catch {
-            if error.code == 0 { throw .exposed(path) }
-            throw error.isMissing ? .missing(path) : .unreadable(error)
+            if error.code == 0 { throw .exposed }
+            throw error.isMissing ? .missing : .unreadable(error)
         }
     }
 
@@ -128,9 +128,9 @@ public enum WrappingKeySource: Sendable, Equatable {
             throw .notStarted(error)
         }
         switch outcome {
-        case .tooSlow: throw .tooSlow(path)
+        case .tooSlow: throw .tooSlow
         case .ended(.status(0), let count): return count
-        case .ended(let exit, _): throw .failed(path, exit)
+        case .ended(let exit, _): throw .failed(exit)
         }
     }
 }

@@ -36,7 +36,7 @@ enum APNsCommand {
     private static func jwt(_ configuration: Configuration) throws {
         var token = try ProviderToken(
             keyID: try configuration.required(.apnsKeyID), teamID: try configuration.required(.apnsTeamID),
-            key: try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)))
+            key: try APNsSettings.signingKey(try configuration.requiredFile(.apnsKeyPath)))
         Terminal.out(try token.current(nowMs: Clock.wallMs).jwt)
     }
 
@@ -49,7 +49,7 @@ enum APNsCommand {
         guard !text.isEmpty else { throw UsageError(usage) }
         var key: ES256.PublicKey?
         if configuration[.apnsKeyPath] != nil {
-            let pem = try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)).publicKeyPEM()
+            let pem = try APNsSettings.signingKey(try configuration.requiredFile(.apnsKeyPath)).publicKeyPEM()
             key = try ES256.PublicKey(pem: pem.span)
         }
         let report = ProviderTokenReport(

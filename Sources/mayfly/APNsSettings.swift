@@ -47,53 +47,46 @@ struct APNsSettings {
         let apps = try Self.apps(configuration)
         let topic = configuration[.apnsBundleID] ?? apps[0].topic
         guard apps.contains(where: { $0.topic == topic }) else {
-            throw CheckFailed("mayfly: --apns-bundle-id names \(topic), for which the list of apps has no line")
+            throw CheckFailed("mayfly: \(Key.apnsBundleID.named) names an app for which the list of apps has no line")
         }
         (self.apps, self.topic) = (apps, topic)
         isList = configuration[.apnsApps] != nil
         endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
         port = try Self.port(configuration)
-        if let path = configuration[.apnsCA] {
-            do {
-                trust = .authorities(try File.read(path, limit: 1_048_576))
-            } catch {
-                throw CheckFailed("mayfly: the certificates in \(path) can't be read: \(error)")
-            }
-        } else {
-            trust = .system
-        }
+        trust = try configuration.file(.apnsCA).map { .authorities(try $0.read(limit: 1_048_576)) } ?? .system
     }
 
     private static func apps(_ configuration: Configuration) throws -> [App] {
         let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
-        if let path = configuration[.apnsApps] {
+        if let list = configuration.file(.apnsApps) {
             if let other = alone.first(where: { $0 != .apnsBundleID && configuration[$0] != nil }) {
                 throw UsageError("--apns-apps names keys and apps: leave out --\(other.rawValue) (\(other.environment))")
             }
-            return try AppList.read(path)
+            return try AppList.read(list)
         }
-        let topic = try bundleID(try configuration.required(.apnsBundleID))
+        let topic = try bundleID(try configuration.required(.apnsBundleID), Key.apnsBundleID.named)
         let environments = Set(Push.Environment.allCases)
-        guard let path = configuration[.apnsCertificate] else {
+        guard let file = configuration.file(.apnsCertificate) else {
             let key = try TeamKey(
-                key: signingKey(try configuration.required(.apnsKeyPath)), keyID: try configuration.required(.apnsKeyID),
+                key: signingKey(try configuration.requiredFile(.apnsKeyPath)), keyID: try configuration.required(.apnsKeyID),
                 teamID: try configuration.required(.apnsTeamID))
             return [App(topic: topic, environments: environments, identity: .key(key))]
         }
         if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
             throw UsageError("--apns-certificate takes the place of a key: leave out --\(other.rawValue) (\(other.environment))")
         }
-        let certificate = try certificate(path, passphrase: configuration[.apnsCertificatePassphrase])
+        let certificate = try certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
         // A registration that names the other environment is refused; what it is when none is named must be one of the certificate's.
         let meant: Push.Environment = try environment(configuration) == .sandbox ? .sandbox : .production
         do throws(CertificateEnvironments.Lacking) {
             try CertificateEnvironments.check(certificate, [meant])
-        } catch { throw CheckFailed("mayfly: \(path): \(error), or set --apns-environment (APNS_ENVIRONMENT)") }
+        } catch { throw CheckFailed("mayfly: \(file.source): \(file): \(error), or set \(Key.apnsEnvironment.named)") }
         return [App(topic: topic, environments: CertificateEnvironments.of(certificate), identity: .certificate(certificate))]
     }
 
-    /// Goes to Apple in a header, and beside its pushes into the log.
-    static func bundleID(_ text: String) throws -> String {
+    /// Goes to Apple in a header, and beside its pushes into the log. What looks like a token or a key is none.
+    /// - Parameter source: what names it, for the error.
+    static func bundleID(_ text: String, _ source: String) throws -> String {
         let isPlain = text.utf8.allSatisfy { byte in
             switch byte {
             case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
@@ -103,50 +96,48 @@ struct APNsSettings {
             default: false
             }
         }
-        guard isPlain, (1...255).contains(text.utf8.count) else {
-            throw UsageError("\(AuditCommand.quoted(text)) is no bundle id: letters, digits, hyphens and dots, at most 255")
+        let parts = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        let mayBeSecret = parts.contains { $0.count > 63 } || parts.count == 1 && text.utf8.count > 31
+        guard isPlain, !mayBeSecret, (1...255).contains(text.utf8.count) else {
+            throw UsageError(
+                "\(source): what stands there, \(text.utf8.count) bytes, is no bundle id: letters, digits, hyphens and dots, at most 255, "
+                    + "and 63 between two dots")
         }
         return text
     }
 
     /// Apple's .p8 key.
-    static func signingKey(_ path: String) throws -> ES256.PrivateKey {
-        warn(path, "by which pushes are signed")
-        do {
-            let text = try File.read(path, limit: 65_536)
+    static func signingKey(_ file: GivenFile) throws -> ES256.PrivateKey {
+        warn(file, "by which pushes are signed")
+        let text = try file.read(limit: 65_536)
+        do throws(TLSError) {
             return try ES256.PrivateKey(pem: text.span)
-        } catch let error as Errno {
-            throw CheckFailed("mayfly: the APNs key \(path) can't be read: \(error)")
-        } catch {
-            throw CheckFailed("mayfly: \(path) is no APNs key: \(error)")
-        }
+        } catch { throw file.failure("is no APNs key: \(error)") }
     }
 
     /// A `.p12` file, or PEM with certificates and key.
-    static func certificate(_ path: String, passphrase: String?) throws -> ClientCertificate {
-        warn(path, "by which pushes are sent")
+    static func certificate(_ file: GivenFile, passphrase: GivenFile?) throws -> ClientCertificate {
+        warn(file, "by which pushes are sent")
+        var bytes = try file.read(limit: 1_048_576)
+        defer { wipe(&bytes) }
+        var secret = try passphrase?.read(limit: 1_024) ?? []
+        defer { wipe(&secret) }
+        keepFirstLine(&secret)
         do {
-            var bytes = try File.read(path, limit: 1_048_576)
-            defer { wipe(&bytes) }
-            var secret = try passphrase.map { try File.read($0, limit: 1_024) } ?? []
-            defer { wipe(&secret) }
-            keepFirstLine(&secret)
-            let isPEM = bytes.starts(with: Array("-----BEGIN".utf8)) || path.hasSuffix(".pem")
+            let isPEM = bytes.starts(with: Array("-----BEGIN".utf8)) || file.path.hasSuffix(".pem")
             let certificate =
                 try isPEM
                 ? ClientCertificate(pem: bytes.span, key: bytes.span, passphrase: secret.span)
                 : ClientCertificate(pkcs12: bytes.span, passphrase: secret.span)
             try certificate.check(nowS: Clock.wallMs / 1_000)
             return certificate
-        } catch let error as Errno {
-            throw CheckFailed("mayfly: the APNs certificate \(path) or its passphrase can't be read: \(error)")
         } catch ClientCertificateError.needsPassphrase {
             throw CheckFailed(
-                "mayfly: \(path): \(ClientCertificateError.needsPassphrase). Write it into a file of mode 0600, and name that with "
-                    + "--apns-certificate-passphrase (\(Key.apnsCertificatePassphrase.environment)) or, in a list of apps, after it in its line"
+                "mayfly: \(file.source): \(file): \(ClientCertificateError.needsPassphrase). Write it into a file of mode 0600, and name that with "
+                    + "\(Key.apnsCertificatePassphrase.named) or, in a list of apps, after it in its line"
             )
         } catch {
-            throw CheckFailed("mayfly: \(path): \(error)")
+            throw CheckFailed("mayfly: \(file.source): \(file): \(error)")
         }
     }
 
@@ -158,9 +149,9 @@ struct APNsSettings {
         text.removeLast(text.count - count)
     }
 
-    private static func warn(_ path: String, _ what: String) {
-        guard let mode = try? File.status(path)?.mode, mode & 0o077 != 0 else { return }
-        Terminal.log("warning: others than this user can read \(path), \(what): make its mode 0600")
+    private static func warn(_ file: GivenFile, _ what: String) {
+        guard let mode = try? File.status(file.path)?.mode, mode & 0o077 != 0 else { return }
+        Terminal.log("warning: others than this user can read \(file), \(what): make its mode 0600")
     }
 
     // MARK: The courier's
@@ -194,9 +185,20 @@ struct APNsSettings {
                     case .certificate(let certificate): .certificate(certificate)
                     }
                 accounts.append(try Account(credential, topics: group.topics, environments: group.environments))
-            } catch { throw CheckFailed("mayfly: \(error)") }
+            } catch { throw CheckFailed("mayfly: \(Self.named(error))") }
         }
         return accounts
+    }
+
+    /// The error with the setting that it is about, and without what stands there: of one word it could be a secret.
+    private static func named(_ error: CourierError) -> String {
+        switch error {
+        case .badKeyID: "\(Key.apnsKeyID.named): \(error)"
+        case .badTeamID: "\(Key.apnsTeamID.named): \(error)"
+        case .notInCertificate(let topic, let listed) where !topic.contains("."):
+            "\(Key.apnsBundleID.named): the certificate is not for the topic given, but for \(listed.joined(separator: ", "))"
+        case .notInCertificate, .noTopics: "\(error)"
+        }
     }
 
     func courier(_ accounts: [Account], onAlarm: @escaping @Sendable (Alarm) -> Void) -> Courier.Configuration {
@@ -234,7 +236,13 @@ struct APNsSettings {
     private static func endpoint(_ text: String) throws -> Endpoint {
         if let address = SocketAddress(parsing: text), let port = address.port { return Endpoint(host: address.host, port: port) }
         let parts = text.split(separator: ":")
-        guard parts.count == 2, let port = UInt16(parts[1]), port > 0 else { throw UsageError("--apns-endpoint is no HOST:PORT") }
+        // A name goes to the system's resolver, and into the log where it has none.
+        let isName = text.utf8.allSatisfy {
+            (0x30...0x3a).contains($0) || (0x61...0x7a).contains($0 | 0x20) || $0 == 0x2d || $0 == 0x2e
+        }
+        guard parts.count == 2, isName, parts[0].split(separator: ".").allSatisfy({ $0.utf8.count <= 63 }),
+            let port = UInt16(parts[1]), port > 0
+        else { throw UsageError("\(Key.apnsEndpoint.named) is no HOST:PORT") }
         return Endpoint(host: String(parts[0]), port: port)
     }
 }

@@ -11,12 +11,9 @@ import TLS
 /// ```
 /// Files are named from the list's folder. A certificate's passphrase file may be left out.
 enum AppList {
-    static func read(_ path: String) throws -> [APNsSettings.App] {
-        let text: [UInt8]
-        do {
-            text = try File.read(path, limit: 1_048_576)
-        } catch { throw CheckFailed("mayfly: the list of apps \(path) can't be read: \(error)") }
-        guard let text = String(validating: text, as: UTF8.self) else { throw CheckFailed("mayfly: \(path) is no UTF-8 text") }
+    static func read(_ list: GivenFile) throws -> [APNsSettings.App] {
+        let text = try list.read(limit: 1_048_576)
+        guard let text = String(validating: text, as: UTF8.self) else { throw list.failure("is no UTF-8 text") }
         var apps: [APNsSettings.App] = []
         var keys: [String: (path: String, key: APNsSettings.TeamKey)] = [:]
         var listed: [String: Set<Push.Environment>] = [:]
@@ -26,7 +23,7 @@ enum AppList {
             let words = line.split(whereSeparator: { $0 == " " || $0 == "\t" || $0 == "\r" }).map(String.init)
             guard let first = words.first, !first.hasPrefix("#") else { continue }
             do {
-                let app = try app(words, folder: File.folder(of: path), &keys)
+                let app = try app(words, "\(list), line \(number + 1)", folder: File.folder(of: list.path), &keys)
                 // By two ways would leave to chance which one is used.
                 guard app.environments.isDisjoint(with: listed[app.topic, default: []]) else {
                     throw UsageError("this app and environment have a line already")
@@ -34,49 +31,51 @@ enum AppList {
                 listed[app.topic, default: []].formUnion(app.environments)
                 apps.append(app)
             } catch let error as UsageError {
-                throw CheckFailed("mayfly: \(path), line \(number + 1): \(error)")
+                throw CheckFailed("mayfly: \(list), line \(number + 1): \(error)")
             }
         }
         guard !apps.isEmpty else {
-            throw CheckFailed("mayfly: \(path) names no app: a line is BUNDLE-ID ENVIRONMENTS key|certificate FILE …")
+            throw list.failure("names no app: a line is BUNDLE-ID ENVIRONMENTS key|certificate FILE …")
         }
         return apps
     }
 
     private static func app(
-        _ words: [String], folder: String, _ keys: inout [String: (path: String, key: APNsSettings.TeamKey)]
+        _ words: [String], _ place: String, folder: String, _ keys: inout [String: (path: String, key: APNsSettings.TeamKey)]
     ) throws -> APNsSettings.App {
         guard words.count >= 4 else {
             throw UsageError("a line is BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]")
         }
-        let path = words[3].hasPrefix("/") ? words[3] : folder + "/" + words[3]
+        let file = GivenFile(words[3], place, in: folder)
         let environments = try environments(words[1])
         let identity: APNsSettings.Identity
         switch (words[2], words.count) {
         case ("key", 6):
             // One key for several apps is one provider to Apple, and signs one token.
             let name = words[5] + "." + words[4]
-            if let known = keys[name], known.path == path {
+            if let known = keys[name], known.path == file.path {
                 identity = .key(known.key)
                 break
             }
-            let key = try APNsSettings.TeamKey(key: APNsSettings.signingKey(path), keyID: words[4], teamID: words[5])
+            let key = try APNsSettings.TeamKey(key: APNsSettings.signingKey(file), keyID: words[4], teamID: words[5])
             if let known = keys[name], try known.key.key.publicKeyPEM() != key.key.publicKeyPEM() {
-                throw UsageError("key \(words[4]) of team \(words[5]) is another one here than in a line above")
+                throw UsageError("the key of this id and team is another one here than in a line above")
             }
-            keys[name] = (path, key)
+            keys[name] = (file.path, key)
             identity = .key(key)
         case ("certificate", 4), ("certificate", 5):
-            let passphrase = words.dropFirst(4).first.map { $0.hasPrefix("/") ? $0 : folder + "/" + $0 }
-            let certificate = try APNsSettings.certificate(path, passphrase: passphrase)
+            let passphrase = words.dropFirst(4).first.map {
+                GivenFile($0, "\(place), the passphrase's file", in: folder, isSecret: true)
+            }
+            let certificate = try APNsSettings.certificate(file, passphrase: passphrase)
             do throws(CertificateEnvironments.Lacking) {
                 try CertificateEnvironments.check(certificate, environments)
-            } catch { throw UsageError("\(words[3]): \(error)") }
+            } catch { throw UsageError("\(file): \(error)") }
             identity = .certificate(certificate)
         default: throw UsageError("after the environments comes key FILE KEY-ID TEAM-ID, or certificate FILE [PASSPHRASE-FILE]")
         }
         return APNsSettings.App(
-            topic: try APNsSettings.bundleID(words[0]), environments: environments, identity: identity)
+            topic: try APNsSettings.bundleID(words[0], "the first word"), environments: environments, identity: identity)
     }
 
     private static func environments(_ text: String) throws -> Set<Push.Environment> {

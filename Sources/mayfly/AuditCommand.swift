@@ -50,7 +50,7 @@ enum AuditCommand {
     static func source(_ place: String) throws -> any LogSource {
         guard place.hasPrefix("http://") || place.hasPrefix("https://") else {
             guard try File.status(place)?.kind == .folder else {
-                throw CheckFailed("\(place) is no folder; a URL begins with http:// or https://")
+                throw CheckFailed("\(ShownPath(place)) is no folder; a URL begins with http:// or https://")
             }
             return FolderSource(place)
         }
@@ -59,11 +59,8 @@ enum AuditCommand {
 
     private static func verify(_ source: any LogSource, _ key: VerifierKey, _ configuration: Configuration) async throws {
         let older = try (configuration.repeated["since"] ?? []).map { path in
-            do {
-                return Verifier.OlderCheckpoint(name: path, bytes: try File.read(path, limit: 65_536))
-            } catch {
-                throw CheckFailed("--since \(path) can't be read: \(error)")
-            }
+            let file = GivenFile(path, "--since")
+            return Verifier.OlderCheckpoint(name: "\(file)", bytes: try file.read(limit: 65_536))
         }
         let demand = try demand(configuration)
         do throws(VerificationFailure) {
@@ -77,7 +74,7 @@ enum AuditCommand {
 
     private static func demand(_ configuration: Configuration) throws -> WitnessDemand? {
         try configuration.repeated["policy"]?.last.map { path in
-            WitnessDemand(try WitnessSettings.policy(path), now: Clock.wallMs / 1_000)
+            WitnessDemand(try WitnessSettings.policy(GivenFile(path, "--policy")), now: Clock.wallMs / 1_000)
         }
     }
 

@@ -4,13 +4,13 @@ import TLS
 
 /// The files of the public listener's TLS, read at the start and at every SIGHUP.
 struct CertificateFiles: Sendable {
-    let certificate: String
-    let key: String
-    let clientCA: String?
+    let certificate: GivenFile
+    let key: GivenFile
+    let clientCA: GivenFile?
 
     /// Nil where TLS is not asked for.
     init?(_ configuration: Configuration) throws {
-        switch (configuration[.tlsCertificate], configuration[.tlsKey]) {
+        switch (configuration.file(.tlsCertificate), configuration.file(.tlsKey)) {
         case (nil, nil):
             guard configuration[.tlsClientCA] == nil else {
                 throw UsageError("--tls-client-ca needs --tls-certificate and --tls-key: only TLS has client certificates")
@@ -19,7 +19,7 @@ struct CertificateFiles: Sendable {
         case (let certificate?, let key?):
             self.certificate = certificate
             self.key = key
-            clientCA = configuration[.tlsClientCA]
+            clientCA = configuration.file(.tlsClientCA)
         default: throw UsageError("--tls-certificate and --tls-key belong together: give both or neither")
         }
     }
@@ -27,16 +27,16 @@ struct CertificateFiles: Sendable {
     /// - Parameter isRenewal: there is a certificate in use, which an expired one may not replace.
     /// - Throws: `CheckFailed`, which names the file and what is wrong with it.
     func load(isRenewal: Bool = false) throws -> TLSContext {
-        let chain = try read(certificate)
-        let authorities = try clientCA.map { try read($0) }
-        var secret = try read(key)
+        let chain = try certificate.read(limit: Self.limit)
+        let authorities = try clientCA?.read(limit: Self.limit)
+        var secret = try key.read(limit: Self.limit)
         defer { wipe(&secret) }
-        if let mode = try? File.status(key)?.mode, mode & 0o077 != 0 {
+        if let mode = try? File.status(key.path)?.mode, mode & 0o077 != 0 {
             Terminal.log("warning: others than this user can read \(key), the key of the TLS certificate: make its mode 0600")
         }
         let context = try make(chain, secret)
         if context.hasExpired {
-            if isRenewal { throw CheckFailed("mayfly: the certificate in \(certificate) has expired") }
+            if isRenewal { throw certificate.failure("has expired") }
             Terminal.log("warning: the certificate in \(certificate) has expired: apps will refuse it")
         }
         if let clientCA {
@@ -45,13 +45,14 @@ struct CertificateFiles: Sendable {
                 return try TLSContext.server(
                     certificateChain: chain, privateKey: secret.span, alpn: Self.protocols, clientAuthorities: authorities)
             } catch {
-                throw CheckFailed("mayfly: --tls-client-ca \(clientCA): \(error)")
+                throw CheckFailed("mayfly: \(clientCA.source): \(clientCA): \(error)")
             }
         }
         return context
     }
 
     private static let protocols = ["h2", "http/1.1"]
+    private static let limit = 1_048_576
 
     private func make(_ chain: [UInt8], _ secret: [UInt8]) throws -> TLSContext {
         do throws(TLSError) {
@@ -59,19 +60,11 @@ struct CertificateFiles: Sendable {
         } catch {
             let file =
                 switch error {
-                case .badKey: key
-                case .keyMismatch: "\(key) and \(certificate)"
-                default: certificate
+                case .badKey: "\(key.source): \(key)"
+                case .keyMismatch: "\(key.source): \(key) and \(certificate)"
+                default: "\(certificate.source): \(certificate)"
                 }
             throw CheckFailed("mayfly: \(file): \(error)")
-        }
-    }
-
-    private func read(_ path: String) throws -> [UInt8] {
-        do {
-            return try File.read(path, limit: 1_048_576)
-        } catch {
-            throw CheckFailed("mayfly: \(path) can't be read: \(error)")
         }
     }
 }

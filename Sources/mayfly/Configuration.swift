@@ -58,6 +58,9 @@ enum Key: String, CaseIterable {
         }
     }
 
+    /// Beside a secret's file, people give the secret.
+    var isSecret: Bool { self == .apnsCertificatePassphrase || self == .wrappingKey }
+
     var manual: String {
         switch self {
         case .state:
@@ -140,7 +143,7 @@ struct Configuration {
             if let key = Key.allCases.first(where: { $0.environment == name }) {
                 values[key] = value
             } else if name.hasPrefix("MAYFLY_") {
-                throw UsageError("\(name) is no setting of Mayfly: `mayfly serve --help` lists them")
+                throw UsageError("\(ShownWord(name)) is no setting of Mayfly: `mayfly serve --help` lists them")
             }
         }
         var rest = arguments[...]
@@ -157,7 +160,7 @@ struct Configuration {
             }
             let key = keys.first { $0.rawValue == flag || shortFlags && $0.shortFlag == flag }
             guard key != nil || options.contains(flag) else {
-                throw UsageError("--\(flag) is no flag of this command: see --help")
+                throw UsageError("--\(ShownWord(flag)) is no flag of this command: see --help")
             }
             guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else { throw UsageError("--\(flag) needs a value") }
             if let key { values[key] = value } else { repeated[flag, default: []].append(value) }
@@ -173,8 +176,11 @@ struct Configuration {
     /// As the command's help has it.
     private func flag(_ key: Key) -> String { shortFlags ? key.shortFlag ?? key.rawValue : key.rawValue }
 
+    /// As errors name it, `--state (MAYFLY_STATE)`.
+    func name(_ key: Key) -> String { "--\(flag(key)) (\(key.environment))" }
+
     func required(_ key: Key) throws -> String {
-        guard let value = self[key] else { throw UsageError("--\(flag(key)) (\(key.environment)) is missing: \(key.manual)") }
+        guard let value = self[key] else { throw UsageError("\(name(key)) is missing: \(key.manual)") }
         return value
     }
 
@@ -190,5 +196,5 @@ struct Configuration {
         return address
     }
 
-    var state: StateFolder { StateFolder(path: self[.state] ?? "var", ratchetKey: self[.ratchetKey]) }
+    var state: StateFolder { StateFolder(path: self[.state], ratchetKey: self[.ratchetKey]) }
 }

@@ -9,7 +9,7 @@ import Storage
 enum DeliveryCommand {
     static func find(_ apnsID: String, _ configuration: Configuration) async throws {
         let state = configuration.state
-        let limits = try PolicyCommand.load(configuration[.policy] ?? "rooms").limits
+        let limits = try PolicyCommand.load(configuration).limits
         let keys = try KeyRing.load(
             path: state.ratchetKey, wrapping: try WrappingKeySource(configuration)?.get(),
             longestLifeSeconds: UInt64(limits.longestLifeSeconds))
@@ -43,7 +43,7 @@ enum DeliveryCommand {
         let key = try SigningKey.load(state.ledgerKey).verifierKey
         let source = FolderSource(state.ledger)
         guard let bytes = try await source.read("checkpoint"), let head = SignedNote(bytes)?.checkpoint(signedBy: key) else {
-            throw CheckFailed("mayfly: \(state.ledger) has no checkpoint signed by this state folder's key")
+            throw CheckFailed("mayfly: \(state.shown(state.ledger)) has no checkpoint signed by this state folder's key")
         }
         let now = Clock.wallMs
         var outcomes: [OpaqueID: Entry] = [:]

@@ -25,7 +25,8 @@ struct FillBench {
             first: time(options, "first"), over: options["over"] == nil ? 0 : time(options, "over"),
             rooms: BenchCommand.count(options, "rooms", default: 500_000, most: 100_000_000))
         guard File.exists(state.database) else {
-            throw CheckFailed("mayfly: \(state.database) is missing: let a broker start on this folder once, and stop")
+            throw CheckFailed(
+                "mayfly: \(state.shown(state.database)) is missing: let a broker start on this folder once, and stop")
         }
         let lock = try FolderLock(state.path)
         try Arena.shared.prepare()

@@ -36,7 +36,8 @@ enum KeysCommand {
     static func make(_ state: StateFolder, origin: String, wrapping: WrappingKeySource?) throws {
         _ = try checked(origin: origin)
         for path in [state.ratchetKey, state.ledgerKey] where File.exists(path) {
-            throw CheckFailed("\(path) exists already and is not replaced: what it sealed could never be opened again")
+            throw CheckFailed(
+                "\(state.shown(path)) exists already and is not replaced: what it sealed could never be opened again")
         }
         let wrapping = try wrapping?.get()
         try checkPlace(state)
@@ -52,9 +53,10 @@ enum KeysCommand {
         }
         let text = Array("\(key.verifierKey)\n".utf8)
         try File.replaceDurably(state.verifierKey, text.span, mode: 0o644)
-        Terminal.out("made \(state.ratchetKey), \(state.ledgerKey) and \(state.verifierKey)")
+        Terminal.out(
+            "made \(state.shown(state.ratchetKey)), \(state.shown(state.ledgerKey)) and \(state.shown(state.verifierKey))")
         Terminal.out("Auditors need: \(key.verifierKey.description)")
-        Terminal.out("Never back up \(state.keys): forgetting is destroying keys.")
+        Terminal.out("Never back up \(state.shown(state.keys)): forgetting is destroying keys.")
     }
 
     /// A log's name: one that its entries can hold, and its key.
@@ -71,7 +73,7 @@ enum KeysCommand {
     private static func checkPlace(_ state: StateFolder) throws {
         let folder = File.folder(of: state.ratchetKey)
         guard state.hasRatchetKeyElsewhere, try File.status(folder)?.kind != .folder else { return }
-        throw CheckFailed("mayfly: the folder \(folder) of --ratchet-key is missing: mount or make it first")
+        throw CheckFailed("mayfly: the folder \(ShownPath(folder)) of --ratchet-key is missing: mount or make it first")
     }
 
     /// Makes a key file in the place of one that is lost. That there is nothing left to open is told to the store first: once the new file is
@@ -79,12 +81,15 @@ enum KeysCommand {
     private static func renew(_ state: StateFolder, wrapping: WrappingKeySource?) async throws {
         guard File.exists(state.ledgerKey) else {
             throw CheckFailed(
-                "mayfly: \(state.ledgerKey) is missing, too: make the keys of an empty state folder with `mayfly keys init`")
+                "mayfly: \(state.shown(state.ledgerKey)) is missing, too: make the keys of an empty state folder with `mayfly keys init`"
+            )
         }
         let lock = try FolderLock(state.path)
         defer { extendLifetime(lock) }
         try RotationMark.refuse(state)
-        guard !File.exists(state.ratchetKey) else { return Terminal.out("\(state.ratchetKey) is there: nothing was done") }
+        guard !File.exists(state.ratchetKey) else {
+            return Terminal.out("\(state.shown(state.ratchetKey)) is there: nothing was done")
+        }
         let wrapping = try wrapping?.get()
         try checkPlace(state)
         if File.exists(state.database) {
@@ -99,7 +104,8 @@ enum KeysCommand {
             await store.shutDown()
         }
         try KeyRing.create(path: state.ratchetKey, wrapping: wrapping, nowMs: Clock.wallMs)
-        Terminal.out("made \(state.ratchetKey). What was sealed under the one that is lost is forgotten by the next start.")
+        Terminal.out(
+            "made \(state.shown(state.ratchetKey)). What was sealed under the one that is lost is forgotten by the next start.")
     }
 
     /// Keys that protect nothing: anyone may make the same pushes at the simulator.
@@ -115,7 +121,7 @@ enum KeysCommand {
             try File.replaceDurably(state.simulatorCertificate, both.span, mode: 0o600)
             try File.replaceDurably(state.simulatorCA, certificate.span, mode: 0o644)
         }
-        Terminal.out("Throw-away keys in \(state.keys): for development and tests only.")
+        Terminal.out("Throw-away keys in \(state.shown(state.keys)): for development and tests only.")
     }
 
     private static func show(_ state: StateFolder, wrapping: WrappingKeySource?) throws {
@@ -123,7 +129,7 @@ enum KeysCommand {
         let ring: KeyRing
         do {
             ring = try KeyRing.load(path: state.ratchetKey, wrapping: wrapping)
-        } catch { throw CheckFailed("mayfly: \(state.ratchetKey): \(error)") }
+        } catch { throw CheckFailed("mayfly: \(state.shown(state.ratchetKey)): \(error)") }
         let key = try SigningKey.load(state.ledgerKey)
         Terminal.out("ratchet: generation \(ring.currentGeneration), step \(ring.steps), no key before epoch \(ring.baseEpoch)")
         if let wrapping { Terminal.out("         wrapped under the key \(Hex.encode(wrapping.id.span))") }

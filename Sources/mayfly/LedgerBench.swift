@@ -20,7 +20,7 @@ struct LedgerBench {
     static func run(_ options: [String: String]) async throws {
         let path = try BenchCommand.required(options, "folder")
         let entries = try BenchCommand.count(options, "entries", default: 1_000_000, most: 100_000_000)
-        guard !File.exists(path) else { throw UsageError("\(path) exists: the log starts in a folder of its own") }
+        guard !File.exists(path) else { throw UsageError("\(ShownPath(path)) exists: the log starts in a folder of its own") }
 
         var bench = try LedgerBench(path + "/alone", seed: 1)
         _ = try bench.grow(to: min(Self.firstSize, entries))

@@ -53,7 +53,7 @@ extension LogRotation {
     func publishEnd(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ mark: RotationMark) async throws {
         let key = try SigningKey.load(state.ledgerKey)
         guard key.verifierKey == mark.old else {
-            throw CheckFailed("mayfly: \(state.ledgerKey) is not the key of \(mark.old.name)")
+            throw CheckFailed("mayfly: \(state.shown(state.ledgerKey)) is not the key of \(mark.old.name)")
         }
         try await sequencer(store, start, time, key, witnesses).flush()
         LedgerFolder(state.ledger).tidy()
@@ -82,7 +82,8 @@ extension LogRotation {
             try File.rename(state.ledger, to: archive)
         } else if try !isClosedLog(archive) {
             throw CheckFailed(
-                "mayfly: the closed log is neither in \(state.ledger) nor in \(archive): put it back, and run this again")
+                "mayfly: the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(archive)): put it back, and run this again"
+            )
         }
         // Also after a crash that came just behind the move.
         try File.syncFolder(File.folder(of: archive))
@@ -134,14 +135,15 @@ extension LogRotation {
             Digest.sha256(bytes.span) == start.policy
         else {
             throw CheckFailed(
-                "mayfly: \(state.ledger)/\(TilePath.policy(start.policy)) is missing or damaged: restore the ledger's folder")
+                "mayfly: \(state.shown(state.ledger))/\(TilePath.policy(start.policy)) is missing or damaged: restore the ledger's folder"
+            )
         }
         let policy = try Policy(bytes)
         let wrapping = try wrapping?.get()
         do {
             return try KeyRing.load(
                 path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(policy.limits.longestLifeSeconds))
-        } catch { throw CheckFailed("mayfly: \(state.ratchetKey): \(error)") }
+        } catch { throw CheckFailed("mayfly: \(state.shown(state.ratchetKey)): \(error)") }
     }
 
     private func earlierOrigins(_ store: SQLiteStore) async throws -> [String] {
@@ -159,7 +161,7 @@ extension LogRotation {
 
     private func checkNext(_ key: SigningKey, at path: String) throws {
         guard key.verifierKey.name == next.description else {
-            throw CheckFailed("mayfly: \(path) is the key of \(key.verifierKey.name), not of \(next)")
+            throw CheckFailed("mayfly: \(ShownPath(path)) is the key of \(key.verifierKey.name), not of \(next)")
         }
     }
 
@@ -167,7 +169,7 @@ extension LogRotation {
     private func checkIsFree() throws {
         guard let status = try File.status(archive, followLinks: false) else { return }
         guard status.kind == .folder, try File.list(archive).isEmpty else {
-            throw CheckFailed("mayfly: \(archive) exists: name a folder that does not exist yet")
+            throw CheckFailed("mayfly: \(ShownPath(archive)) exists: name a folder that does not exist yet")
         }
     }
 
@@ -176,19 +178,21 @@ extension LogRotation {
         try checkIsFree()
         let own = try File.resolve(state.path)
         for folder in ["ledger", "keys"] where archive == "\(own)/\(folder)" || archive.hasPrefix("\(own)/\(folder)/") {
-            throw CheckFailed("mayfly: the archive can't lie in \(own)/\(folder)")
+            throw CheckFailed("mayfly: the archive can't lie in \(ShownPath(own))/\(folder)")
         }
         guard try File.status(state.ledger, followLinks: false)?.kind == .folder else {
             throw CheckFailed(
-                "mayfly: \(state.ledger) is no folder, or a link to one, which can't be moved: put the folder in its place")
+                "mayfly: \(state.shown(state.ledger)) is no folder, or a link to one, which can't be moved: put the folder in its place"
+            )
         }
         let probe = "\(state.ledger).new"
         guard try !File.exists(probe) || File.list(probe).isEmpty else {
-            throw CheckFailed("mayfly: \(probe) is in the way: move it elsewhere")
+            throw CheckFailed("mayfly: \(ShownPath(probe)) is in the way: move it elsewhere")
         }
         do {
             guard try !File.isMountPoint(state.ledger) else {
-                throw CheckFailed("mayfly: something is mounted on \(state.ledger), which can't be moved: unmount it first")
+                throw CheckFailed(
+                    "mayfly: something is mounted on \(state.shown(state.ledger)), which can't be moved: unmount it first")
             }
             try File.makeFolder(probe, mode: 0o755)
             try File.rename(probe, to: archive)
@@ -197,8 +201,8 @@ extension LogRotation {
             try? File.removeFolder(probe)
             throw CheckFailed(
                 error.isOtherFileSystem
-                    ? "mayfly: \(archive) is on another file system than \(state.path): name a folder on the same one, and copy it from there"
-                    : "mayfly: the log can't be moved to \(archive): \(error)")
+                    ? "mayfly: \(ShownPath(archive)) is on another file system than \(state.shown): name a folder on the same one, and copy it from there"
+                    : "mayfly: the log can't be moved to \(ShownPath(archive)): \(error)")
         }
     }
 }

@@ -38,7 +38,7 @@ struct LogRotation {
     ) throws {
         let next = try KeysCommand.checked(origin: origin)
         guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
-            throw CheckFailed("mayfly: no broker has run on \(state.path) yet, so there is no log to close")
+            throw CheckFailed("mayfly: no broker has run on \(state.shown) yet, so there is no log to close")
         }
         self.state = state
         self.next = next
@@ -62,7 +62,7 @@ struct LogRotation {
         do {
             let found = try File.resolve(parent)
             return found == "/" ? "/\(name)" : "\(found)/\(name)"
-        } catch { throw CheckFailed("mayfly: the archive's parent folder \(parent) can't be used: \(error)") }
+        } catch { throw CheckFailed("mayfly: the archive's parent folder \(ShownPath(parent)) can't be used: \(error)") }
     }
 
     func run() async throws {
@@ -84,7 +84,7 @@ struct LogRotation {
                 case .brokerStarted(let node, _, let policy, let resolution) = try? Entry(canonical: told.span).op
             else {
                 throw CheckFailed(
-                    "mayfly: no broker of this version has run on \(state.path): start it once and stop it, then rotate")
+                    "mayfly: no broker of this version has run on \(state.shown): start it once and stop it, then rotate")
             }
             return LastStart(node: node, policy: policy, resolution: resolution)
         }
@@ -96,7 +96,7 @@ struct LogRotation {
         let store: SQLiteStore
         do {
             store = try SQLiteStore(path: state.database, resolution: resolution, now: { time.now })
-        } catch { throw CheckFailed("mayfly: \(state.database): \(error)") }
+        } catch { throw CheckFailed("mayfly: \(state.shown(state.database)): \(error)") }
         do {
             let value = try await body(store)
             await store.shutDown()

@@ -56,7 +56,7 @@ struct Mayfly {
         case "--version", "version": Terminal.out("mayfly \(version)")
         case "--help", "-h", "help": Terminal.out(usage)
         case nil: throw UsageError("no command.\n\(usage)")
-        case let word?: throw UsageError("\(word) is no command.\n\(usage)")
+        case let word?: throw UsageError("\(ShownWord(word)) is no command.\n\(usage)")
         }
     }
 

@@ -10,23 +10,34 @@ enum PolicyCommand {
         switch (configuration.operands.first, Array(configuration.operands.dropFirst())) {
         case ("lint", let files) where !files.isEmpty: try lint(files)
         case ("show", let names) where names.count <= 1:
-            Terminal.out(try load(names.first ?? configuration[.policy] ?? "rooms").summary())
+            let named = names.first.map { GivenFile($0, "policy show") }
+            Terminal.out(try load(named ?? given(configuration)).summary())
         default: throw UsageError("policy takes lint FILE... or show [FILE|NAME]")
         }
     }
 
+    /// The policy that the settings name.
+    static func load(_ configuration: Configuration) throws -> Policy { try load(given(configuration)) }
+
+    private static func given(_ configuration: Configuration) -> GivenFile {
+        configuration.file(.policy) ?? GivenFile("rooms", Key.policy.named)
+    }
+
     /// A file if there is one of that name, else a built-in policy.
-    static func load(_ name: String) throws -> Policy {
-        if !File.exists(name) {
-            guard let policy = try Policy.builtIn(name) else {
-                throw UsageError("\(name) is neither a policy file nor a built-in policy")
+    private static func load(_ file: GivenFile) throws -> Policy {
+        if !File.exists(file.path) {
+            guard let policy = try Policy.builtIn(file.path) else {
+                let word = "\(ShownWord(file.path))"
+                throw UsageError(
+                    "\(file.source): \(word == file.path ? word : "\(file)") is neither a policy file nor a built-in policy")
             }
             return policy
         }
+        let bytes = try file.read(limit: Policy.maximumCount + 1)
         do {
-            return try Policy(try File.read(name, limit: Policy.maximumCount + 1))
+            return try Policy(bytes)
         } catch {
-            throw CheckFailed("mayfly: \(name): \(error)")
+            throw CheckFailed("mayfly: \(file.source): \(file): \(error)")
         }
     }
 
@@ -43,8 +54,8 @@ enum PolicyCommand {
 
     private static func lint(_ files: [String]) throws {
         var refused = 0
-        for file in files {
-            let bytes = try File.read(file, limit: Policy.maximumCount + 1)
+        for file in files.map({ GivenFile($0, "policy lint") }) {
+            let bytes = try file.read(limit: Policy.maximumCount + 1)
             var findings = Policy.lint(bytes).map { "\($0)" }
             if findings.isEmpty {
                 let policy = try Policy(bytes)

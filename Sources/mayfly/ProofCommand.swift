@@ -15,7 +15,7 @@ enum ProofCommand {
             } else if let index = UInt64(word), word == "\(index)" {
                 self = .index(index)
             } else {
-                throw UsageError("\(word) is neither a ref, 32 digits 0-9 a-f, nor the number of an entry")
+                throw UsageError("what is to be proved is neither a ref, 32 digits 0-9 a-f, nor the number of an entry")
             }
         }
     }
@@ -38,11 +38,11 @@ enum ProofCommand {
         }
         // Never the ref: names of files are seen and logged.
         let path = out ?? "\(proof.index).tlog-proof"
-        if out == nil, File.exists(path) { throw CheckFailed("\(path) exists already: name another file with --out") }
+        if out == nil, File.exists(path) { throw CheckFailed("\(ShownPath(path)) exists already: name another file with --out") }
         do {
             try File.replaceDurably(path, bytes.span, mode: 0o644)
-        } catch { throw CheckFailed("\(path) can't be written: \(error)") }
-        Terminal.out("wrote \(path)\n\(told)")
+        } catch { throw CheckFailed("\(ShownPath(path)) can't be written: \(error.reason)") }
+        Terminal.out("wrote \(ShownPath(path))\n\(told)")
     }
 
     /// - Parameters:
@@ -67,7 +67,7 @@ enum ProofCommand {
                         + "\(text)\n\(entry.sentence)")
         } catch {
             var failure = error
-            failure.file = path
+            failure.file = ShownPath(path).description
             if json { Terminal.out(AuditCommand.json(failure)) }
             throw CheckFailed("bad: \(failure)")
         }
@@ -77,7 +77,7 @@ enum ProofCommand {
         let bytes: [UInt8]
         do {
             bytes = try File.read(path, limit: LogProof.byteLimit)
-        } catch { throw VerificationFailure(.unreadable, "can't be read: \(error)") }
+        } catch { throw VerificationFailure(.unreadable, "can't be read: \(error.reason)") }
         guard let proof = LogProof(bytes) else {
             throw VerificationFailure(
                 .damaged, "is no proof file (C2SP tlog-proof). Mail programs and editors change line ends: each is one newline")

@@ -46,7 +46,7 @@ enum ReasonText {
         case let lower:
             guard let reason = Reason.allCases.first(where: { $0.rawValue.lowercased() == lower }) else {
                 throw UsageError(
-                    "\(AuditCommand.quoted(name)) is no reason of Apple's or the log's: `mayfly apns explain` lists them")
+                    "\(ShownWord(name)) is no reason of Apple's or the log's: `mayfly apns explain` lists them")
             }
             return Row(reason)
         }

@@ -36,9 +36,10 @@ enum ReportCommand {
             }
             try File.rename(beside, to: file)
         } catch {
-            throw CheckFailed("\(file) can't be written: \(error)")
+            throw CheckFailed("\(ShownPath(file)) can't be written: \(error)")
         }
-        Terminal.out("\(file): open it in a browser, which then checks the log\(key == nil ? "; it will ask for the key" : "")")
+        Terminal.out(
+            "\(ShownPath(file)): open it in a browser, which then checks the log\(key == nil ? "; it will ask for the key" : "")")
     }
 
     /// A key that lies with the log. It is only a beginning: whoever wrote the log could have written it.
@@ -63,10 +64,10 @@ enum ReportCommand {
                 try File.replaceDurably(path, bytes.span, mode: 0o644)
             }
         } catch {
-            throw CheckFailed("\(folder) can't be written: \(error)")
+            throw CheckFailed("\(ShownPath(folder)) can't be written: \(error.reason)")
         }
         let hasKey = File.exists("\(folder)/ledger.vkey")
         let noKey = hasKey ? "" : ". No ledger.vkey is there: visitors must bring the key; give --key"
-        Terminal.out("\(folder)/index.html: the auditor's page, for a log whose checkpoint lies beside it\(noKey)")
+        Terminal.out("\(ShownPath(folder))/index.html: the auditor's page, for a log whose checkpoint lies beside it\(noKey)")
     }
 }

@@ -64,7 +64,7 @@ struct RotationMark: Equatable {
 
     private static func unfinished(_ state: StateFolder, words: String) -> CheckFailed {
         CheckFailed(
-            "mayfly: a change to another log was begun and is not finished: run `mayfly keys rotate --state \(state.path) \(words)` again"
+            "mayfly: a change to another log was begun and is not finished: run `mayfly keys rotate --state \(state.shown) \(words)` again"
         )
     }
 }

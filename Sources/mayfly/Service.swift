@@ -55,7 +55,7 @@ final class Service: Sendable {
         let state = settings.state
         guard try File.status(state.path)?.kind == .folder else {
             throw CheckFailed(
-                "mayfly: there is no state folder \(state.path): make one with `mayfly keys init --state \(state.path) --origin NAME`"
+                "mayfly: there is no state folder \(state.shown): make one with `mayfly keys init --state \(state.shown) --origin NAME`"
             )
         }
         let lock = try FolderLock(state.path)
@@ -67,10 +67,13 @@ final class Service: Sendable {
         }
         let ledgerKey = try SigningKey.load(state.ledgerKey)
         if let origin = settings.origin, origin != ledgerKey.verifierKey.name {
-            throw CheckFailed("mayfly: the ledger key is for \(ledgerKey.verifierKey.name), not for \(origin)")
+            throw CheckFailed(
+                "mayfly: the ledger key is for \(ledgerKey.verifierKey.name), not for what \(Key.origin.named) says")
         }
         try settings.witnesses?.check(ledgerKey.verifierKey)
-        guard let node = EntryText(settings.node) else { throw UsageError("--node takes 1 to 128 visible ASCII characters") }
+        guard let node = EntryText(settings.node) else {
+            throw UsageError("\(Key.node.named) takes 1 to 128 visible ASCII characters")
+        }
 
         let starts = try startEntries(settings, node)
         let time = BrokerTime(persisted: keys.earliestNowMs)
@@ -85,7 +88,7 @@ final class Service: Sendable {
             do {
                 try await Startup(store: store, keys: keys, time: time).resumeTime()
             } catch let error as StaleKeys {
-                throw CheckFailed("mayfly: \(state.ratchetKey): \(error)")
+                throw CheckFailed("mayfly: \(state.shown(state.ratchetKey)): \(error)")
             }
             return try await assemble(settings, lock, keys, ledgerKey, node, starts, time, store)
         } catch {
@@ -204,11 +207,11 @@ final class Service: Sendable {
         do {
             return try await server.start()
         } catch  where error.isAddressInUse {
-            throw CheckFailed("mayfly: \(address) is taken: another program listens there")
+            throw CheckFailed("mayfly: \(address.shown) is taken: another program listens there")
         } catch  where error.isNoSocket {
-            throw CheckFailed("mayfly: \(address): something that is no socket stands there; nothing was replaced")
+            throw CheckFailed("mayfly: \(address.shown): something that is no socket stands there; nothing was replaced")
         } catch {
-            throw CheckFailed("mayfly: can't listen on \(address): \(error)")
+            throw CheckFailed("mayfly: can't listen on \(address.shown): \(error)")
         }
     }
 
@@ -272,7 +275,7 @@ final class Service: Sendable {
         do {
             return try body()
         } catch {
-            throw CheckFailed("mayfly: \(path): \(error)")
+            throw CheckFailed("mayfly: \(ShownPath(path)): \(error)")
         }
     }
 }

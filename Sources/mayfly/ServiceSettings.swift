@@ -26,12 +26,13 @@ struct ServiceSettings {
         try RotationMark.refuse(state)
         guard File.exists(state.ledgerKey) else {
             throw CheckFailed(
-                "mayfly: \(state.ledgerKey) is missing: make a state folder's keys with `mayfly keys init --state \(state.path) --origin NAME`"
+                "mayfly: \(state.shown(state.ledgerKey)) is missing: make a state folder's keys with `mayfly keys init --state \(state.shown) --origin NAME`"
             )
         }
         guard File.exists(state.ratchetKey) else {
+            let source = state.hasRatchetKeyElsewhere ? "\(Key.ratchetKey.named): " : ""
             throw CheckFailed(
-                "mayfly: \(state.ratchetKey) is missing, and the log's key is not: look whether this is the right place. If it is lost for good, "
+                "mayfly: \(source)\(state.shown(state.ratchetKey)) is missing, and the log's key is not: look whether this is the right place. If it is lost for good, "
                     + "`mayfly keys renew` makes another and forgets all that was sealed; `mayfly keys init` makes the keys of an empty state folder"
             )
         }
@@ -43,8 +44,8 @@ struct ServiceSettings {
             throw UsageError("--operator-listen must be on loopback: it has no authentication")
         }
         let hosts = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
-        for host in hosts where host != "unix" && SocketAddress(numeric: host, port: 0) == nil {
-            throw UsageError("--trusted-proxies: \(host) is no numeric address")
+        for (number, host) in hosts.enumerated() where host != "unix" && SocketAddress(numeric: host, port: 0) == nil {
+            throw UsageError("\(Key.trustedProxies.named): address \(number + 1) of \(hosts.count) is no numeric address")
         }
         proxies = TrustedProxies(hosts: Set(hosts))
         if case .unix = listen {
@@ -63,7 +64,7 @@ struct ServiceSettings {
             throw UsageError("--resolution must be a whole number of seconds from 1 to 3600")
         }
         resolution = seconds
-        policy = try PolicyCommand.load(configuration[.policy] ?? "rooms")
+        policy = try PolicyCommand.load(configuration)
         let knock: Template
         do throws(PolicyCommand.NoKnock) {
             knock = try PolicyCommand.knock(policy)

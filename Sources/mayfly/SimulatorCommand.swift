@@ -33,7 +33,7 @@ enum SimulatorCommand {
         guard control.isLoopback else {
             throw UsageError("--control must be on loopback: it has no authentication and shows tokens")
         }
-        let certificate = try pem(try configuration.required(.apnsSimulatorCertificate))
+        let certificate = try pem(try configuration.requiredFile(.apnsSimulatorCertificate))
         var settings = APNsSimulator.Configuration(
             listen: try configuration.address(.apnsSimulatorListen, default: "127.0.0.1:8789"), control: control,
             certificateChain: certificate, privateKey: certificate, keys: try providerKeys(configuration),
@@ -44,7 +44,7 @@ enum SimulatorCommand {
             }
             settings.streams = count
         }
-        settings.clientAuthorities = try single("client-ca", configuration).map { try pem($0) }
+        settings.clientAuthorities = try single("client-ca", configuration).map { try pem(GivenFile($0, "--client-ca")) }
         settings.record = try single("record", configuration)
 
         let loop = try EventLoop(name: "simulator")
@@ -59,7 +59,7 @@ enum SimulatorCommand {
         do {
             addresses = try await simulator.start()
         } catch let error as Errno where error.isAddressInUse {
-            throw CheckFailed("mayfly: \(settings.listen) or \(control) is taken: another program listens there")
+            throw CheckFailed("mayfly: \(settings.listen.shown) or \(control.shown) is taken: another program listens there")
         }
         Terminal.log("APNs simulator: pushes at \(addresses.apns), control at \(control)")
         await StopSignal.wait(on: loop)
@@ -70,10 +70,10 @@ enum SimulatorCommand {
     /// One from the APNS_ settings, and one from each `--app`.
     private static func providerKeys(_ configuration: Configuration) throws -> [ProviderKey] {
         let files = configuration.repeated["app"] ?? []
-        var keys = try files.map { try app($0) }
+        var keys = try files.map { try app(GivenFile($0, "--app")) }
         let single: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID]
         if files.isEmpty || single.contains(where: { configuration[$0] != nil }) {
-            let publicKey = try APNsSettings.signingKey(try configuration.required(.apnsKeyPath)).publicKeyPEM()
+            let publicKey = try APNsSettings.signingKey(try configuration.requiredFile(.apnsKeyPath)).publicKeyPEM()
             keys.append(
                 ProviderKey(
                     keyID: try configuration.required(.apnsKeyID), teamID: try configuration.required(.apnsTeamID),
@@ -84,15 +84,18 @@ enum SimulatorCommand {
     }
 
     /// The key file's name counts from the folder of the app's file.
-    private static func app(_ path: String) throws -> ProviderKey {
+    private static func app(_ file: GivenFile) throws -> ProviderKey {
+        let json = try file.read(limit: 65_536)
         do {
-            return try ProviderKey(json: try File.read(path, limit: 65_536)) { name in
-                try File.read(name.hasPrefix("/") ? name : File.folder(of: path) + "/" + name, limit: 65_536)
+            return try ProviderKey(json: json) { name in
+                try GivenFile(name, "the app \(file)", in: File.folder(of: file.path)).read(limit: 65_536)
             }
         } catch let error as ProviderKey.Malformed {
-            throw CheckFailed("mayfly: the app \(path) is malformed: \(error.explanation); see docs/simulator.md")
+            throw CheckFailed("mayfly: the app \(file) is malformed: \(error.explanation); see docs/simulator.md")
+        } catch let error as CheckFailed {
+            throw error
         } catch {
-            throw CheckFailed("mayfly: the app \(path) can't be used: \(error)")
+            throw CheckFailed("mayfly: the app \(file) can't be used: \(error)")
         }
     }
 
@@ -102,11 +105,5 @@ enum SimulatorCommand {
         return values.first
     }
 
-    private static func pem(_ path: String) throws -> [UInt8] {
-        do {
-            return try File.read(path, limit: 1_048_576)
-        } catch {
-            throw CheckFailed("mayfly: the certificate \(path) can't be read: \(error)")
-        }
-    }
+    private static func pem(_ file: GivenFile) throws -> [UInt8] { try file.read(limit: 1_048_576) }
 }

@@ -1,14 +1,29 @@
+import Linux
+
 /// Where things lie in a state folder. Nothing else appears in it.
 struct StateFolder {
     let path: String
+    /// Nobody named it: its paths can't be anything else.
+    private let isDefault: Bool
     /// The key file. It may lie elsewhere, in a folder that is there already.
     let ratchetKey: String
     let hasRatchetKeyElsewhere: Bool
 
-    init(path: String, ratchetKey: String? = nil) {
-        self.path = path
+    /// - Parameter path: nil for the default.
+    init(path: String?, ratchetKey: String? = nil) {
+        let (path, isDefault) = (path ?? "var", path == nil)
+        (self.path, self.isDefault) = (path, isDefault)
         self.ratchetKey = ratchetKey ?? path + "/keys/ratchet.key"
         hasRatchetKeyElsewhere = ratchetKey != nil
+    }
+
+    /// As messages name the folder.
+    var shown: String { shown(path) }
+
+    /// As messages name one of the paths below.
+    func shown(_ path: String) -> String {
+        guard path.hasPrefix(self.path), path != ratchetKey || !hasRatchetKeyElsewhere else { return ShownPath(path).description }
+        return isDefault ? path : ShownPath(self.path).description + path.dropFirst(self.path.count)
     }
 
     var keys: String { path + "/keys" }

@@ -57,11 +57,12 @@ struct TrialPush {
     // MARK: send
 
     func send(_ name: String?, _ configuration: Configuration) async throws {
-        let policy = try PolicyCommand.load(configuration[.policy] ?? "rooms")
+        let policy = try PolicyCommand.load(configuration)
         let name = name ?? Broker.template
         guard let template = policy.templates[name] else {
             throw UsageError(
-                "the policy \(policy.name) has no template \(AuditCommand.quoted(name)): `mayfly policy show` lists them")
+                "the policy \(policy.name) has no template \(ShownWord(name)): `mayfly policy show` lists them, and a token is read from standard input"
+            )
         }
         var line = try Terminal.inputLine(limit: 8_192, "apns send reads a token from standard input") ?? []
         defer { wipe(&line) }
@@ -93,7 +94,7 @@ struct TrialPush {
             let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
             guard parts.count == 2, let field = template.fields.first(where: { $0.name == parts[0] }) else {
                 throw UsageError(
-                    "--field \(AuditCommand.quoted(word)): NAME=VALUE, NAME one of \(template.fields.map(\.name).joined(separator: ", "))"
+                    "--field takes NAME=VALUE, NAME one of \(template.fields.map(\.name).joined(separator: ", "))"
                 )
             }
             values[field.name] =

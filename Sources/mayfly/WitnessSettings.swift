@@ -8,13 +8,13 @@ import TLS
 
 /// Which witnesses cosign the log, and what follows when they don't; read and checked before anything is opened.
 struct WitnessSettings {
-    let path: String
+    let file: GivenFile
     let policy: WitnessPolicy
     let failureMode: Sequencer.WitnessFailureMode
 
     /// Nil without `--witness-policy`.
     init?(_ configuration: Configuration) throws {
-        guard let path = configuration[.witnessPolicy] else {
+        guard let file = configuration.file(.witnessPolicy) else {
             guard configuration[.witnessFailure] == nil else {
                 throw UsageError("--witness-failure means nothing without --witness-policy")
             }
@@ -23,45 +23,40 @@ struct WitnessSettings {
         guard let mode = Sequencer.WitnessFailureMode(rawValue: configuration[.witnessFailure] ?? "closed") else {
             throw UsageError("--witness-failure takes open or closed")
         }
-        self.path = path
+        self.file = file
         failureMode = mode
-        policy = try Self.policy(path)
-        guard !policy.witnesses.isEmpty else { throw CheckFailed("mayfly: \(path) names no witness: leave --witness-policy out") }
-        for witness in policy.witnesses { try Self.check(witness, path) }
+        policy = try Self.policy(file)
+        guard !policy.witnesses.isEmpty else { throw file.failure("names no witness: leave --witness-policy out") }
+        for witness in policy.witnesses { try Self.check(witness, file) }
     }
 
-    static func policy(_ path: String) throws -> WitnessPolicy {
-        let bytes: [UInt8]
-        do {
-            bytes = try File.read(path, limit: WitnessPolicy.byteLimit + 1)
-        } catch {
-            throw CheckFailed("mayfly: the witness policy \(path) can't be read: \(error)")
-        }
+    static func policy(_ file: GivenFile) throws -> WitnessPolicy {
+        let bytes = try file.read(limit: WitnessPolicy.byteLimit + 1)
         do {
             return try WitnessPolicy(bytes)
         } catch {
-            throw CheckFailed("mayfly: \(path): \(error)")
+            throw CheckFailed("mayfly: \(file): \(error)")
         }
     }
 
     /// A policy that lists logs must list this one.
     func check(_ key: VerifierKey) throws {
         guard policy.admits(key) else {
-            throw CheckFailed("mayfly: \(path) is for other logs: none of its log lines is \(key)")
+            throw file.failure("is for other logs: none of its log lines is \(key)")
         }
     }
 
-    private static func check(_ witness: WitnessPolicy.Witness, _ path: String) throws {
+    private static func check(_ witness: WitnessPolicy.Witness, _ file: GivenFile) throws {
         guard let url = witness.url else {
-            throw CheckFailed("mayfly: \(path): the witness \(witness.name) has no URL to be asked at")
+            throw CheckFailed("mayfly: \(file): the witness \(witness.name) has no URL to be asked at")
         }
         guard url.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f && !"?#@".utf8.contains($0) }) else {
-            throw CheckFailed("mayfly: \(path): the URL of the witness \(witness.name) must be ASCII, without ?, # and @")
+            throw CheckFailed("mayfly: \(file): the URL of the witness \(witness.name) must be ASCII, without ?, # and @")
         }
         if url.hasPrefix("https://"), url.utf8.count > 8 { return }
         guard url.hasPrefix("http://"), isLoopback(url.dropFirst(7)) else {
             throw CheckFailed(
-                "mayfly: \(path): the URL of the witness \(witness.name) must begin with https://, or http:// and a loopback address"
+                "mayfly: \(file): the URL of the witness \(witness.name) must begin with https://, or http:// and a loopback address"
             )
         }
     }

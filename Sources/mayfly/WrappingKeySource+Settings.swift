@@ -12,7 +12,7 @@ extension WrappingKeySource {
         let words = text.dropFirst("command:".count).split(separator: " ").map(String.init)
         guard let path = words.first, path.hasPrefix("/") else {
             throw UsageError(
-                "--wrapping-key: a command is a program's absolute path and words between spaces; no shell reads it. For more write a script"
+                "\(Key.wrappingKey.named): a command is a program's absolute path and words between spaces; no shell reads it. For more write a script"
             )
         }
         self = .command(path: path, arguments: Array(words.dropFirst()))
@@ -22,6 +22,6 @@ extension WrappingKeySource {
     func get() throws -> WrappingKey {
         do {
             return try read()
-        } catch { throw CheckFailed("mayfly: \(error)") }
+        } catch { throw CheckFailed("mayfly: \(Key.wrappingKey.named): \(error)") }
     }
 }

@@ -185,7 +185,7 @@ def test_a_long_list_is_read_in_linear_time(state):
     ([f"{BUNDLE_ID} production key nowhere.p8 {KEY_ID} {TEAM_ID}"], "can't be read"),
     ([f"{BUNDLE_ID} production key keys/simulator-ca.pem {KEY_ID} {TEAM_ID}"], "is no APNs key"),
     ([f"{BUNDLE_ID} production {KEY}", f"org.example.other production key nowhere.p8 {KEY_ID} {TEAM_ID}"], "can't be read"),
-    ([f"\ufeff{BUNDLE_ID} production {KEY}"], "line 1"), ([f"{BUNDLE_ID}\x1b[31m production {KEY}"], "\\u001b[31m"),
+    ([f"\ufeff{BUNDLE_ID} production {KEY}"], "line 1"), ([f"{BUNDLE_ID}\x1b[31m production {KEY}"], "is no bundle id"),
     ([f"{BUNDLE_ID}\0 production {KEY}"], "is no bundle id"), ([f"örg.example production {KEY}"], "is no bundle id"),
     ([f"# the apps\r\n{BUNDLE_ID} production {KEY}\r\norg.example.other everywhere {KEY}\r"], "line 3"),
     ([f"{BUNDLE_ID} production key keys/apns.p8 K!Y {TEAM_ID}"], "key id"), ([f"{BUNDLE_ID} production certificate keys/apns.p8"], "apns.p8")])

@@ -9,7 +9,7 @@ import pytest
 
 from canary import Canaries
 from mayfly import Socket, base64url_bytes, new_client, new_code, new_token
-from processes import State, eventually, mayfly
+from processes import REPOSITORY, State, eventually, mayfly
 from world import World
 
 
@@ -26,7 +26,7 @@ def test_the_search_finds_what_was_planted(tmp_path):
     assert len(canaries.in_files(tmp_path)) == len(forms)
 
 
-def test_every_run_looks_for_the_tokens_that_it_gave():
+def test_every_run_looks_for_the_tokens_that_it_gave(tmp_path):
     """`State.remove`, by which each test ends, and `mayfly`: in every form; and nothing where there is nothing."""
     token, other = new_token(), token_bytes(32)
     secret = bytes.fromhex(token)
@@ -46,8 +46,11 @@ def test_every_run_looks_for_the_tokens_that_it_gave():
         (state.prints / f"{number}.out").write_bytes(form)
         state.outputs.append(state.prints / f"{number}.out")
     state.remove()
+    # A policy's name is printed, whatever it is.
+    policy = tmp_path / "policy.json"
+    policy.write_text((REPOSITORY / "policies/rooms.json").read_text().replace('"rooms"', f'"{token}"', 1))
     with pytest.raises(AssertionError):
-        mayfly("apns", "explain", token)
+        mayfly("policy", "show", policy)
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ def test_wrapped_behind_a_command(wrapping, tmp_path):
         room = place.ask(lambda client: client.room())
         assert place.broker.stop() == 0
         printed = place.broker.printed()
-        printed += place.refuses("failed with status 1", str(ask), wrapping_key=f"command:{ask} bad")
+        printed += place.refuses("failed with status 1", "--wrapping-key", wrapping_key=f"command:{ask} bad")
         printed += place.refuses("can't be started", wrapping_key="command:/none/such")
         printed += place.refuses("no wrapping key: 32 random bytes", wrapping_key=f"command:/bin/echo {ask};cat {wrapping}")
         printed += place.refuses("no wrapping key: 32 random bytes", wrapping_key=f"command:/bin/echo $(cat {wrapping})")

@@ -274,7 +274,7 @@ def test_what_is_no_file(broker, tmp_path, option, more, make):
     path = tmp_path / "odd.pem"
     make(path)
     broker.options |= more | {option: path}
-    start_fails(broker, path, "no file")
+    start_fails(broker, "--wrapping-key" if option == "wrapping-key" else path, "no file")
 
 
 def test_apns_certificate_authority_missing(state, broker):

@@ -1,0 +1,75 @@
+import CLinux
+import Glibc
+
+/// A path as messages name it.
+///
+/// Where a path belongs people put secrets by mistake: a key's text, a passphrase, a token. What names something that is there is shown, and
+/// what can hardly be anything but a path; of the rest the length. It is always one line.
+public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
+    public let description: String
+
+    /// - Parameter folder: from where a relative path counts, which is then shown as it was given; nil: the working directory.
+    public init(_ path: String, in folder: String? = nil) {
+        description =
+            if Self.isPlainly(path, in: folder) {
+                path
+            } else if Self.exists(path, in: folder) {
+                Self.escaped(path)
+            } else {
+                "<\(path.utf8.count) bytes that are no path here>"
+            }
+    }
+
+    /// Longer ones may be lines of a key's text. A hash with an ending has fewer bytes.
+    private static let longestPart = 72
+    private static let fewestSecretDigits = 32
+
+    private static func isPlainly(_ path: String, in folder: String?) -> Bool {
+        guard isPlain(path.utf8) else { return false }
+        let parts = path.utf8.split(separator: UInt8(ascii: "/"))
+        // One word alone may be anything, also behind a slash.
+        guard parts.count > 1, let first = parts.first else { return false }
+        for part in parts {
+            guard part.count <= longestPart, part.count < fewestSecretDigits || !part.allSatisfy(isHexDigit) else { return false }
+        }
+        return path.hasPrefix("/") || first.elementsEqual(".".utf8) || first.elementsEqual("..".utf8)
+            || exists(String(decoding: first, as: UTF8.self), in: folder)
+    }
+
+    /// Base64's padding is not among them.
+    private static func isPlain(_ bytes: some Sequence<UInt8>) -> Bool {
+        bytes.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+                UInt8(ascii: "-")...UInt8(ascii: "9"), UInt8(ascii: "_"), UInt8(ascii: "@"), UInt8(ascii: "+"):
+                true
+            default: false
+            }
+        }
+    }
+
+    private static func isHexDigit(_ byte: UInt8) -> Bool {
+        (0x30...0x39).contains(byte) || (0x41...0x46).contains(byte) || (0x61...0x66).contains(byte)
+    }
+
+    private static func exists(_ path: String, in folder: String?) -> Bool {
+        guard !path.isEmpty, !path.utf8.contains(0) else { return false }
+        var raw = stat()
+        return unsafe lstat(folder.map { path.hasPrefix("/") ? path : $0 + "/" + path } ?? path, &raw) == 0
+    }
+
+    /// In quotes, unless it is plain, and without what a terminal could take for a command.
+    private static func escaped(_ path: String) -> String {
+        guard !isPlain(path.utf8) else { return path }
+        var text = "\""
+        for scalar in path.unicodeScalars {
+            switch scalar {
+            case "\"", "\\": text += "\\\(scalar)"
+            case ..." ", "\u{7f}"..."\u{9f}", "\u{2028}", "\u{2029}":
+                text += scalar == " " ? " " : "\\u{\(String(scalar.value, radix: 16))}"
+            default: text.unicodeScalars.append(scalar)
+            }
+        }
+        return text + "\""
+    }
+}

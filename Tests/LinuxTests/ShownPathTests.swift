@@ -1,0 +1,54 @@
+import Testing
+
+@testable import Linux
+
+@Suite struct ShownPathTests {
+    private let folder: String
+
+    init() throws { folder = try File.makeTemporaryFolder(prefix: "shown") }
+
+    @Test func pathsAreShown() throws {
+        try File.write(folder + "/there", [1].span, mode: 0o600)
+        try File.write(folder + "/key @ home+1.p8", [1].span, mode: 0o600)
+        for path in [
+            "/", ".", "..", "/tmp", folder, folder + "/none", folder + "/none/deeper.p8", "/none/such", "./none", "../none/x.p8",
+            folder + "/there/" + String(repeating: "e0", count: 32) + ".json",
+        ] {
+            #expect("\(ShownPath(path))" == path)
+        }
+        #expect("\(ShownPath("there", in: folder))" == "there")
+        #expect("\(ShownPath("there/deeper", in: folder))" == "there/deeper")
+        #expect("\(ShownPath(folder + "/there", in: "/none"))" == folder + "/there")
+        #expect("\(ShownPath(folder + "/key @ home+1.p8"))" == "\"\(folder)/key @ home+1.p8\"")
+    }
+
+    @Test func aPathIsOneLineAndNoCommand() throws {
+        for name in ["a\nb", "a\u{1b}[31m", "a\u{9b}b", "a\u{2028}b", "a\"b\\"] {
+            let path = folder + "/" + name
+            #expect(!ShownPath(path).description.contains(folder), "nothing is there")
+            try File.write(path, [1].span, mode: 0o600)
+            let shown = ShownPath(path).description
+            #expect(shown.hasPrefix("\"\(folder)/a") && shown.hasSuffix("\""))
+            #expect(!shown.unicodeScalars.contains { $0.value < 0x20 || (0x7f...0x9f).contains($0.value) || $0.value == 0x2028 })
+        }
+    }
+
+    /// Keys' texts, passphrases, tokens, provider tokens: behind a slash too, which base64 has.
+    @Test(arguments: [
+        "", "Tr0ub4dor-passphrase", "/Tr0ub4dor", "var-less", "MIGTAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBHkwdwIBAQQg",
+        "MIGTAgEAMBMG/ByqGSM49AgEGCCqG/SM49AwEHBHkwdwIBAQQg",
+        "-----BEGIN PRIVATE KEY-----\nMIGTAgEA\n-----END PRIVATE KEY-----\n",
+        "/dRzIo2yU7cfkzH9vGNXiGlnkqLA0R2vwNKzS9zbhyE=", "/dRzIo2y/7cfkzH9vGNXiGlnkqLA0R2vwNKzS9zbhyE=",
+        "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1", "/tmp/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1",
+        "eyJhbGciOiJFUzI1NiJ9.e30.c2lnbmF0dXJl",
+        "/tmp/MIGTAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBHkwdwIBAQQgMIGTAgEAMBMGByqGSM49AgEGCCqGSM49",
+        "a\0b", "correct horse battery/staple",
+    ]) func secretsAreNot(secret: String) throws {
+        let said = "<\(secret.utf8.count) bytes that are no path here>"
+        #expect("\(ShownPath(secret))" == said)
+        if !secret.hasPrefix("/") { #expect("\(ShownPath(secret, in: folder))" == said) }
+        let error = try #require(throws: Errno.self) { try File.read(secret, limit: 1) }
+        // What stands behind a zero the system never sees.
+        if !secret.contains("\0") { #expect(error.description == "open \(said): \(error.reason)") }
+    }
+}
