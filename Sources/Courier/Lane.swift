@@ -169,9 +169,11 @@ final class Lane: DeliveryOwner {
         let now = loop.now
         let topic = delivery.push.topic
         let isRefusal = answer.status != 200 && answer.reaction == .purge
-        let counted: PurgeBreaker.Answer =
-            answer.status == 200 ? .taken : isRefusal ? .refused(delivery.tokenKey) : .other
-        breakers[topic, default: PurgeBreaker()].record(counted, nowMs: now)
+        let counted: PurgeBreaker.Answer? =
+            answer.status == 200
+            ? .taken : isRefusal ? .refused(delivery.tokenKey) : answer.reaction == .purgeIfOlder ? .gone : nil
+        // What will be tried again, or is our fault, would hide how many tokens are refused.
+        if let counted { breakers[topic, default: PurgeBreaker()].record(counted, nowMs: now) }
         let breaker = isRefusal ? breakers[topic]!.state(nowMs: now) : .closed
         let step = answer.step(
             &delivery.history, sealedAtMs: delivery.push.sealedAtMs, sentAtMs: attempt.startedAtWallMs,

@@ -15,12 +15,13 @@ struct PurgeBreaker: Sendable {
         case taken
         /// The token was refused; by its hash.
         case refused(Int)
-        case other
+        /// The token was good once for that topic and environment.
+        case gone
     }
 
     /// So many tokens, and no push taken in between: however slowly they come.
     static let leastInARow = 3
-    /// And so many, more than half of all answers, in a minute: where some are taken.
+    /// And so many, more than half of all that say something of their token, in a minute: where some are taken.
     static let leastRefusals = 20
     static let windowS: UInt64 = 60
 
@@ -48,7 +49,7 @@ struct PurgeBreaker: Sendable {
         case .refused(let token):
             seconds[index].refusals += 1
             if refusedInARow.count < Self.leastInARow { refusedInARow.insert(token) }
-        case .other: break
+        case .gone: break
         }
     }
 

@@ -1,6 +1,7 @@
 import EventLoop
 import HTTP2
 import Linux
+import Synchronization
 import Testing
 
 @testable import Courier
@@ -282,6 +283,33 @@ import Testing
             }
             #expect(purged == 40)
             #expect(stage.alarms.all.isEmpty)
+        }
+    }
+
+    /// Each token is refused after two answers that say nothing of it.
+    @Test(arguments: [(503, "ServiceUnavailable"), (429, "TooManyRequests")])
+    func answersThatAreTriedAgainDoNotHideRefusals(status: Int, reason: String) async throws {
+        let answered = Mutex<[String: Int]>([:])
+        let good = Push.sampleHex(999)
+        let script: ScriptedServer.Script = { request in
+            if request.token == good { return [.settings(10), .answer(200)] }
+            let before = answered.withLock { answered in
+                defer { answered[request.apnsID, default: 0] += 1 }
+                return answered[request.apnsID, default: 0]
+            }
+            return [before < 2 ? .answer(status, Self.reason(reason)) : .answer(400, Self.reason("BadDeviceToken"))]
+        }
+        var timing = Stage.timing
+        timing.retry = Backoff(firstMs: 1, longestMs: 1)
+        try await Stage.play(timing: timing, script: script) { stage in
+            var purged = 0
+            for number in 0..<60 {
+                // Or three in a row would stop it: what is left is the minute's share.
+                if number % 2 == 0 { #expect(await stage.courier.send(Push.sample(999)) == .delivered) }
+                if case .failed(400, _, .purge) = await stage.courier.send(Push.sample(number)) { purged += 1 }
+            }
+            #expect(purged == PurgeBreaker.leastRefusals - 1)
+            #expect(stage.alarms.all == [.purgesStopped(.production, topic: "example.app")])
         }
     }
 
