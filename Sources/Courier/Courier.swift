@@ -121,8 +121,8 @@ public actor Courier: LoopActor, PushSender {
             shared.raise(.noAccount(push.environment, topic: push.topic, push.kind))
             return continuation.resume(returning: .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
         }
-        let delivery = Delivery(push, deadline: loop.now + (push.deadlineMs - now), continuation)
-        lanes[LaneID(account: account, environment: push.environment).index].enqueue(delivery)
+        let lane = lanes[LaneID(account: account, environment: push.environment).index]
+        lane.enqueue(Delivery(push, lane.topic(push.topic), deadline: loop.now + (push.deadlineMs - now), continuation))
     }
 
     /// Takes nothing more, gives what is under way `withinMs` to be answered, and closes the connections.

@@ -3,6 +3,7 @@ import Sealing
 /// One push on its way, and who waits for it.
 final class Delivery {
     let push: Push
+    let topic: Topic
     /// On the loop's clock.
     let deadline: UInt64
     var history = History()
@@ -14,8 +15,9 @@ final class Delivery {
     var flight: Flight?
     private var continuation: CheckedContinuation<Outcome, Never>?
 
-    init(_ push: Push, deadline: UInt64, _ continuation: CheckedContinuation<Outcome, Never>) {
+    init(_ push: Push, _ topic: Topic, deadline: UInt64, _ continuation: CheckedContinuation<Outcome, Never>) {
         self.push = push
+        self.topic = topic
         self.deadline = deadline
         self.continuation = continuation
     }
@@ -66,10 +68,14 @@ struct Queue<Element> {
         return element
     }
 
+    func contains(where predicate: (Element) -> Bool) -> Bool {
+        elements[head...].contains { $0.map(predicate) ?? false }
+    }
+
     /// Takes out what `predicate` holds of, in order.
     mutating func extract(where predicate: (Element) -> Bool) -> [Element] {
         // Nearly always none: the queue is looked through again and again, and need not be built anew each time.
-        guard elements[head...].contains(where: { $0.map(predicate) ?? false }) else { return [] }
+        guard contains(where: predicate) else { return [] }
         var taken: [Element] = []
         var kept: [Element?] = []
         for element in elements[head...].lazy.compactMap({ $0 }) {

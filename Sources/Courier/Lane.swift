@@ -13,10 +13,10 @@ final class Lane: DeliveryOwner {
     private let shared: Shared
     private var pool: Pool!
 
-    private var queue = Queue<Delivery>()
+    private var topics: [String: Topic] = [:]
+    private var queue = Turns()
     private var parked: [ObjectIdentifier: (delivery: Delivery, timer: TimerID)] = [:]
     private var overdueTimer: TimerID?
-    private var breakers: [String: PurgeBreaker] = [:]
     private var holds = TokenHolds()
     /// When the first push was lost, or refused unseen, since the last answer.
     private var unansweredSince: UInt64?
@@ -40,6 +40,13 @@ final class Lane: DeliveryOwner {
     }
 
     var isIdle: Bool { queue.isEmpty && parked.isEmpty && pool.isIdle }
+
+    func topic(_ name: String) -> Topic {
+        if let topic = topics[name] { return topic }
+        let topic = Topic(name)
+        topics[name] = topic
+        return topic
+    }
 
     func enqueue(_ delivery: Delivery) {
         guard !isStopped else { return finish(delivery, .failed(status: 0, reason: .stopped, verdict: .keep)) }
@@ -68,7 +75,7 @@ final class Lane: DeliveryOwner {
 
     // MARK: The queue
 
-    /// Gives waiting pushes to connections with room, the first of them first.
+    /// Gives waiting pushes to connections with room.
     func pump() {
         // Finishing and refusing lead back here.
         guard !isPumping else { return }
@@ -76,11 +83,13 @@ final class Lane: DeliveryOwner {
         defer { isPumping = false }
         if !queue.isEmpty {
             for connection in pool.connections {
-                while connection.hasRoom, let delivery = queue.popFirst() { start(delivery, on: connection) }
+                while connection.hasRoom, let delivery = queue.popFirst(trying: !connection.isAuthenticated) {
+                    start(delivery, on: connection)
+                }
                 if queue.isEmpty { break }
             }
         }
-        pool.review(waiting: !queue.isEmpty)
+        pool.review(waiting: queue.wantsStream)
         watchQueue()
     }
 
@@ -102,6 +111,7 @@ final class Lane: DeliveryOwner {
         do throws(TLSError) {
             let wallMs = shared.wallMs()
             let issued = try signer?.current(nowMs: wallMs)
+            delivery.topic.isSent()
             connection.send(delivery, Attempt(startedAt: now, startedAtWallMs: wallMs, issued: issued))
         } catch {
             raise(.configuration(environment, topic: delivery.push.topic, .invalidProviderToken))
@@ -165,16 +175,17 @@ final class Lane: DeliveryOwner {
 
     func connection(_ connection: Connection, answered delivery: Delivery, _ answer: Answer, _ attempt: Attempt) {
         pool.answered(by: connection)
+        delivery.topic.isAnswered()
         unansweredSince = nil
         let now = loop.now
-        let topic = delivery.push.topic
+        let topic = delivery.topic
         let isRefusal = answer.status != 200 && answer.reaction == .purge
         let counted: PurgeBreaker.Answer? =
             answer.status == 200
             ? .taken : isRefusal ? .refused(delivery.tokenKey) : answer.reaction == .purgeIfOlder ? .gone : nil
         // What will be tried again, or is our fault, would hide how many tokens are refused.
-        if let counted { breakers[topic, default: PurgeBreaker()].record(counted, nowMs: now) }
-        let breaker = isRefusal ? breakers[topic]!.state(nowMs: now) : .closed
+        if let counted { topic.breaker.record(counted, nowMs: now) }
+        let breaker = isRefusal ? topic.breaker.state(nowMs: now) : .closed
         let step = answer.step(
             &delivery.history, sealedAtMs: delivery.push.sealedAtMs, sentAtMs: attempt.startedAtWallMs,
             breaker: breaker)
@@ -183,18 +194,20 @@ final class Lane: DeliveryOwner {
             if case .failed(_, let reason, .configuration) = outcome {
                 raise(
                     answer.reaction == .purge
-                        ? .purgesStopped(environment, topic: topic) : .configuration(environment, topic: topic, reason))
+                        ? .purgesStopped(environment, topic: topic.name)
+                        : .configuration(environment, topic: topic.name, reason))
             }
             finish(delivery, outcome)
         case .retry(let retry):
             delivery.standing = (answer.status, answer.reason)
             if retry.replacesConnection { connection.retire() }
-            if retry.renewsProviderToken { renewProviderToken(attempt.issued, topic) }
+            if retry.renewsProviderToken { renewProviderToken(attempt.issued, topic.name) }
             self.retry(delivery, retry)
         }
     }
 
     func refused(_ delivery: Delivery) {
+        delivery.topic.isRefused()
         delivery.refusals += 1
         noteUnanswered()
         // One or two in a row are a GOAWAY and its successor; a peer that refuses on and on must not be hammered.
@@ -202,6 +215,7 @@ final class Lane: DeliveryOwner {
     }
 
     func lost(_ delivery: Delivery) {
+        delivery.topic.isLost()
         delivery.standing = (0, .unknown)
         noteUnanswered()
         self.retry(delivery, Retry())
