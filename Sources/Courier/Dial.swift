@@ -15,6 +15,8 @@ final class Dial {
     private var timer: TimerID?
     private var lastCause = ConnectionEnd.unresolved
     private var isDone = false
+    /// How many addresses it has tried.
+    private(set) var tried = 0
 
     /// More addresses than these are not tried at once.
     private static let mostAddresses = 8
@@ -29,11 +31,11 @@ final class Dial {
         self.done = done
     }
 
-    /// - Parameter turn: how many attempts failed before this one: each begins with another address.
-    func start(_ found: [SocketAddress], turn: Int) {
+    /// - Parameter skipping: how many addresses failed before: those come last.
+    func start(_ found: [SocketAddress], skipping: Int) {
         let order = Self.alternating(found)
         guard !order.isEmpty else { return finish(.failure(.unresolved)) }
-        let first = turn % order.count
+        let first = skipping % order.count
         addresses = (order[first...] + order[..<first]).prefix(Self.mostAddresses)
         next()
     }
@@ -62,6 +64,7 @@ final class Dial {
         if let timer { loop.cancel(timer) }
         timer = nil
         while let address = addresses.popFirst() {
+            tried += 1
             do throws(ConnectionEnd) {
                 candidates.append(try connect(address))
                 return wait(timing.nextAddressMs)

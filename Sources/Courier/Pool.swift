@@ -20,6 +20,8 @@ final class Pool: ConnectionOwner {
     private var pause: TimerID?
     /// Attempts in a row that failed, or whose connection ended soon.
     private var failures = 0
+    /// And the addresses that they tried.
+    private var failedAddresses = 0
     /// Since when pushes wait and every stream is in use.
     private var fullSince: UInt64?
     private var lastAnswer: UInt64 = 0
@@ -96,7 +98,7 @@ final class Pool: ConnectionOwner {
 
     func answered(by connection: Connection) {
         lastAnswer = loop.now
-        if failures > 0, connection.isSteady { failures = 0 }
+        if failures > 0, connection.isSteady { (failures, failedAddresses) = (0, 0) }
     }
 
     private func open() {
@@ -114,9 +116,10 @@ final class Pool: ConnectionOwner {
     }
 
     /// The name was looked up for the connection that is being opened.
-    func resolved(_ addresses: [SocketAddress]) { dial?.start(addresses, turn: failures) }
+    func resolved(_ addresses: [SocketAddress]) { dial?.start(addresses, skipping: failedAddresses) }
 
     private func dialled(_ result: Result<Connection, ConnectionEnd>) {
+        let tried = dial?.tried ?? 0
         dial = nil
         switch result {
         case .success(let connection):
@@ -126,6 +129,7 @@ final class Pool: ConnectionOwner {
             lane.pump()
         case .failure(let cause):
             failures += 1
+            failedAddresses += tried
             guard !connections.isEmpty else { return pause(cause) }
             // The others carry on: perhaps the peer allows no more of them.
             calmUntil = loop.now + timing.calmMs
@@ -193,9 +197,10 @@ final class Pool: ConnectionOwner {
             if dismissal.code == .enhanceYourCalm { calmUntil = loop.now + timing.calmMs }
         }
         let wasSpare = cause == .finished && !connections.isEmpty
-        if connection.isSteady, !isRebuke { failures = 0 }
+        if connection.isSteady, !isRebuke { (failures, failedAddresses) = (0, 0) }
         if wasSpare || connection.isSteady && !isRebuke { return lane.pumpLater() }
         failures += 1
+        failedAddresses += 1
         if failures == 1, connection.isProven, !isRebuke { return lane.pumpLater() }
         pause(connection.isProven && failures < 3 ? .finished : cause)
     }

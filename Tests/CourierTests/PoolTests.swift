@@ -194,6 +194,20 @@ import Testing
         }
     }
 
+    /// Eight are tried at once: the next attempt goes on where they end.
+    @Test func anAttemptBeginsWhereTheOneBeforeEnded() async throws {
+        let looked = Counter()
+        let resolver: Stage.Resolver = { endpoint in
+            looked.add()
+            // Nobody listens at any other.
+            return (1...15).map { .v4(0x7f00_0100 + $0, port: endpoint.port) } + [.v4(0x7f00_0001, port: endpoint.port)]
+        }
+        try await Stage.play(host: "localhost", resolver: resolver, script: ScriptedServer.accepting) { stage in
+            #expect(await stage.courier.send(Push.sample()) == .delivered)
+            #expect(looked.value == 2)
+        }
+    }
+
     @Test func kindsOfAddressTakeTurns() {
         let v4: [SocketAddress] = (1...3).map { .v4($0, port: 1) }
         let v6: [SocketAddress] = (1...2).map { .v6(high: 0, low: $0, port: 1) }
