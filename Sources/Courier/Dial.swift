@@ -21,6 +21,7 @@ final class Dial {
     /// More addresses than these are not tried at once.
     private static let mostAddresses = 8
 
+    /// Waits for the addresses, as long as for a connection.
     init(
         _ loop: EventLoop, _ timing: Timing, connect: @escaping (SocketAddress) throws(ConnectionEnd) -> Connection,
         done: @escaping (Result<Connection, ConnectionEnd>) -> Void
@@ -29,6 +30,7 @@ final class Dial {
         self.timing = timing
         self.connect = connect
         self.done = done
+        timer = loop.after(timing.connectMs) { [self] in finish(.failure(.unresolved)) }
     }
 
     /// - Parameter skipping: how many addresses failed before: those come last.

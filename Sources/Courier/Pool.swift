@@ -16,6 +16,8 @@ final class Pool: ConnectionOwner {
     private var retired: [ObjectIdentifier: Connection] = [:]
     /// The connection that is being opened: one at a time.
     private var dial: Dial?
+    /// The system's resolver is asked, and may take its time.
+    private var isResolving = false
     /// A failed attempt is being slept off.
     private var pause: TimerID?
     /// Attempts in a row that failed, or whose connection ended soon.
@@ -110,13 +112,17 @@ final class Pool: ConnectionOwner {
         let endpoint = target.endpoint
         if let address = SocketAddress(numeric: endpoint.host, port: endpoint.port) {
             resolved([address])
-        } else {
+        } else if !isResolving {
+            isResolving = true
             resolve(endpoint)
         }
     }
 
-    /// The name was looked up for the connection that is being opened.
-    func resolved(_ addresses: [SocketAddress]) { dial?.start(addresses, skipping: failedAddresses) }
+    /// The name was looked up. An answer that came too late is the next attempt's, if that waits for it.
+    func resolved(_ addresses: [SocketAddress]) {
+        isResolving = false
+        dial?.start(addresses, skipping: failedAddresses)
+    }
 
     private func dialled(_ result: Result<Connection, ConnectionEnd>) {
         let tried = dial?.tried ?? 0

@@ -1,3 +1,4 @@
+import Dispatch
 import EventLoop
 import HTTP2
 import Linux
@@ -179,6 +180,28 @@ import Testing
             #expect(await stage.comes { await mute.openConnections == 0 })
         }
         other.stop()
+    }
+
+    /// Its thread can't be ended: there is one, however often its answer is waited for in vain.
+    @Test func aResolverThatDoesNotAnswerIsWaitedForNoLongerThanAConnection() async throws {
+        let (looked, hears) = (Counter(), DispatchSemaphore(value: 0))
+        let resolver: Stage.Resolver = { endpoint in
+            looked.add()
+            hears.wait()
+            return [.v4(0x7f00_0001, port: endpoint.port)]
+        }
+        var timing = Stage.timing
+        timing.connectMs = 60
+        try await Stage.play(timing: timing, host: "localhost", resolver: resolver, script: ScriptedServer.accepting) { stage in
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 500))
+            #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
+            #expect(stage.alarms.all == [.unreachable(.production, topic: nil, ConnectionEnd.unresolved.description)])
+            #expect(looked.value == 1)
+            async let next = stage.courier.send(Push.sample(2))
+            for _ in 1...2 { hears.signal() }
+            #expect(await next == .delivered)
+            #expect(looked.value <= 2)
+        }
     }
 
     @Test func namesAreLookedUpForEveryConnection() async throws {
