@@ -38,7 +38,8 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
         case .configuration(let environment, let topic, let reason): "configuration \(environment) \(topic) \(reason.rawValue)"
         case .noAccount(let environment, let topic, let kind): "account \(environment) \(topic) \(kind.rawValue)"
         case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
-        case .unreachable(let environment, let topic, _): "unreachable \(environment) \(topic ?? "")"
+        // Few in a minute, whatever the peer makes up: each comes with a wait between two attempts to connect.
+        case .unreachable(let environment, let topic, let cause): "unreachable \(environment) \(topic ?? "") \(cause)"
         case .unanswered(let environment, let topic): "unanswered \(environment) \(topic ?? "")"
         }
     }

@@ -47,6 +47,22 @@ import Testing
         }
     }
 
+    /// Within a minute: the second cause is another thing to mend, and is told as well; the first is not told twice.
+    @Test func eachCauseOfAnUnreachablePeerIsTold() async throws {
+        let looked = Counter()
+        let resolver: Stage.Resolver = { endpoint in
+            looked.add()
+            return looked.value % 2 == 1 ? [] : [.v4(0x7f00_0001, port: endpoint.port)]
+        }
+        try await Stage.play(manner: .hangsUp, host: "localhost", resolver: resolver, script: ScriptedServer.accepting) { stage in
+            _ = await stage.courier.send(Push.sample(deadlineInMs: 400))
+            let told = stage.alarms.all.map(\.description)
+            #expect(looked.value >= 4)
+            #expect(told.count { $0.contains(ConnectionEnd.unresolved.description) } == 1, "\(told)")
+            #expect(told.count == Set(told).count && (2...3).contains(told.count), "\(told)")
+        }
+    }
+
     @Test func withoutALPNIsFineWhereItIsHTTP2() async throws {
         try await Stage.play(manner: .withoutALPN, script: ScriptedServer.accepting) { stage in
             #expect(await stage.courier.send(Push.sample()) == .delivered)
