@@ -65,6 +65,8 @@ public actor Courier: LoopActor, PushSender {
     private let resolver: @Sendable (Endpoint) -> [SocketAddress]
     /// By `LaneID.index`.
     private let lanes: [Lane]
+    /// By team and key.
+    private let signers: [String: Signer]
     private let shared: Shared
     private var drained: [CheckedContinuation<Void, Never>] = []
 
@@ -73,7 +75,8 @@ public actor Courier: LoopActor, PushSender {
         deadlineClock = configuration.deadlineClock
         resolver = configuration.resolver
         accounts = Accounts(configuration.accounts)
-        shared = Shared(configuration)
+        let shared = Shared(configuration)
+        self.shared = shared
         var signers: [String: Signer] = [:]
         var lanes: [Lane] = []
         for (index, account) in configuration.accounts.enumerated() {
@@ -83,7 +86,7 @@ public actor Courier: LoopActor, PushSender {
             case .certificate(let shown): certificate = shown
             case .token(let token):
                 let key = token.teamID + " " + token.keyID
-                signer = signers[key] ?? Signer(token)
+                signer = signers[key] ?? Signer(token, key, shared)
                 signers[key] = signer
             }
             let context = try TLSContext.client(trust: configuration.trust, alpn: ["h2"], certificate: certificate)
@@ -94,6 +97,7 @@ public actor Courier: LoopActor, PushSender {
             }
         }
         self.lanes = lanes
+        self.signers = signers
         shared.courier = self
     }
 
@@ -148,6 +152,15 @@ public actor Courier: LoopActor, PushSender {
 
     func laneIsIdle() {
         if !drained.isEmpty, lanes.allSatisfy({ $0.isIdle }) { drain() }
+    }
+
+    /// Has a provider token's birth stored; the pushes that wait for it go on then.
+    func store(_ issuedAtS: UInt64, of signer: String, _ store: @escaping @Sendable (UInt64) async -> Void) {
+        Task {
+            await store(issuedAtS)
+            signers[signer]?.isStored(issuedAtS)
+            for lane in lanes { lane.pump() }
+        }
     }
 
     /// Looks a name up on a thread of its own: the system's resolver blocks.

@@ -82,9 +82,9 @@ final class Lane: DeliveryOwner {
         isPumping = true
         defer { isPumping = false }
         if !queue.isEmpty {
-            for connection in pool.connections {
+            filling: for connection in pool.connections {
                 while connection.hasRoom, let delivery = queue.popFirst(trying: !connection.isAuthenticated) {
-                    start(delivery, on: connection)
+                    guard start(delivery, on: connection) else { break filling }
                 }
                 if queue.isEmpty { break }
             }
@@ -103,20 +103,37 @@ final class Lane: DeliveryOwner {
         }
     }
 
-    private func start(_ delivery: Delivery, on connection: Connection) {
+    /// - Returns: false where the provider token can't be used yet; nothing has changed then.
+    private func start(_ delivery: Delivery, on connection: Connection) -> Bool {
         let now = loop.now
-        guard now < delivery.deadline else { return giveUp(delivery) }
-        guard delivery.push.isWanted() else { return drop(delivery) }
-        if let until = holds.until(delivery, now) { return park(delivery, until - now) }
+        if now >= delivery.deadline {
+            giveUp(delivery)
+        } else if !delivery.push.isWanted() {
+            drop(delivery)
+        } else if let until = holds.until(delivery, now) {
+            park(delivery, until - now)
+        } else {
+            return send(delivery, on: connection)
+        }
+        return true
+    }
+
+    private func send(_ delivery: Delivery, on connection: Connection) -> Bool {
+        let now = loop.now
         do throws(TLSError) {
             let wallMs = shared.wallMs()
             let issued = try signer?.current(nowMs: wallMs)
+            if signer != nil, issued == nil {
+                queue.prepend(delivery)
+                return false
+            }
             delivery.topic.isSent()
             connection.send(delivery, Attempt(startedAt: now, startedAtWallMs: wallMs, issued: issued))
         } catch {
             raise(.configuration(environment, topic: delivery.push.topic, .invalidProviderToken))
             finish(delivery, .failed(status: 0, reason: .invalidProviderToken, verdict: .configuration))
         }
+        return true
     }
 
     /// What waits too long in the queue is told so in time.

@@ -29,7 +29,8 @@ public struct ProviderToken: Sendable {
     public let keyID: String
     public let teamID: String
     private let key: ES256.PrivateKey
-    private let renewed: @Sendable (UInt64) -> Void
+    /// Stores a birth; returns when it is stored, or can't be. Nil: births are not stored.
+    let store: (@Sendable (UInt64) async -> Void)?
     private var issued: Issued?
     /// The birth of an earlier run's, until it is used or too old.
     private var storedIssuedAtS: UInt64?
@@ -37,18 +38,18 @@ public struct ProviderToken: Sendable {
     /// - Parameters:
     ///   - keyID: the key's ten characters, `kid`. - teamID: `iss`.
     ///   - issuedAtS: when an earlier run of the same key and team made its last one, unix seconds.
-    ///   - renewed: is told every new one, to store it; called on the courier's thread, must not block.
+    ///   - store: is told the birth of every new one, which is not used before this has returned.
     /// - Throws: `CourierError.badKeyID` and `.badTeamID` unless they are 1 to 32 letters and digits.
     public init(
         keyID: String, teamID: String, key: ES256.PrivateKey, issuedAtS: UInt64? = nil,
-        renewed: @escaping @Sendable (_ issuedAtS: UInt64) -> Void = { _ in }
+        store: (@Sendable (_ issuedAtS: UInt64) async -> Void)? = nil
     ) throws(CourierError) {
         guard Self.isIdentifier(keyID) else { throw .badKeyID }
         guard Self.isIdentifier(teamID) else { throw .badTeamID }
         self.keyID = keyID
         self.teamID = teamID
         self.key = key
-        self.renewed = renewed
+        self.store = store
         storedIssuedAtS = issuedAtS
     }
 
@@ -78,7 +79,6 @@ public struct ProviderToken: Sendable {
         let issued = Issued(issuedAtS: now, jwt: input + "." + Base64.url.encode(signature.span))
         self.issued = issued
         storedIssuedAtS = nil
-        renewed(issued.issuedAtS)
         return issued
     }
 

@@ -39,5 +39,9 @@ final class Shared {
 
     func resolve(_ lane: LaneID, _ endpoint: Endpoint) { courier?.resolve(lane, endpoint) }
 
+    func store(_ issuedAtS: UInt64, of signer: String, _ store: @escaping @Sendable (UInt64) async -> Void) {
+        courier?.assumeIsolated { $0.store(issuedAtS, of: signer, store) }
+    }
+
     func laneIsIdle() { courier?.assumeIsolated { $0.laneIsIdle() } }
 }

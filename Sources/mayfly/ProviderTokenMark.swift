@@ -32,7 +32,7 @@ actor ProviderTokenMark {
     func token(_ key: APNsSettings.TeamKey) throws(CourierError) -> ProviderToken {
         let name = key.teamID + "." + key.keyID
         return try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key, issuedAtS: births[name]) { [self] issuedAt in
-            _ = Task { await note(name, issuedAt) }
+            await note(name, issuedAt)
         }
     }
 

@@ -1,6 +1,7 @@
 import EventLoop
 import HTTP2
 import Linux
+import Synchronization
 import TLS
 import Testing
 
@@ -124,6 +125,28 @@ import Testing
             let requests = await stage.server.requests
             #expect(Set(requests.map { $0.fields["authorization"]! }).count == 1)
             #expect(Set(requests.map(\.connection)).count == 2)
+        }
+    }
+
+    /// Or a kill at the first request loses it, and the next start makes another too soon for Apple.
+    @Test func aProviderTokensBirthIsStoredBeforeItIsUsed() async throws {
+        let births = Stage.IssuedTokens()
+        let stores = Mutex<CheckedContinuation<Void, Never>?>(nil)
+        let token = try ProviderToken(keyID: "KEY", teamID: "TEAM123456", key: Stage.key) { birth in
+            births.add(birth)
+            await withCheckedContinuation { continuation in stores.withLock { $0 = continuation } }
+        }
+        let accounts = ["com.one", "com.two"].map { try! Account(.token(token), topics: [$0]) }
+        try await Stage.play(accounts: accounts, script: ScriptedServer.accepting) { stage in
+            async let outcomes = stage.send((1...20).map { Push.sample($0, topic: $0 % 2 == 0 ? "com.one" : "com.two") })
+            #expect(await stage.comes { await stage.server.openConnections == 2 })
+            try await stage.loop.sleep(50)
+            #expect(await stage.server.requests.isEmpty)
+            #expect(births.all.count == 1)
+            stores.withLock { $0?.resume() }
+            #expect(await outcomes.allSatisfy { $0 == .delivered })
+            let used = Set(await stage.server.requests.map { $0.fields["authorization"]! })
+            #expect(used.count == 1 && births.all.count == 1)
         }
     }
 

@@ -1,5 +1,4 @@
 import Sealing
-import Synchronization
 import TLS
 import Testing
 
@@ -131,19 +130,6 @@ import Testing
         var token = try Self.make()
         _ = try token.current(nowMs: Self.now)
         #expect(try token.current(nowMs: Self.now - 60_000).issuedAtS == 1_699_999_940)
-    }
-
-    @Test func tellsEachNewOne() throws {
-        final class Told: Sendable {
-            let list = Mutex<[UInt64]>([])
-        }
-        let told = Told()
-        var token = try ProviderToken(keyID: "K", teamID: "T", key: Stage.key) { issued in
-            told.list.withLock { $0.append(issued) }
-        }
-        let issued = try token.current(nowMs: Self.now)
-        _ = try token.current(nowMs: Self.now)
-        #expect(told.list.withLock { $0 } == [issued.issuedAtS])
     }
 
     @Test func aStoredOneIsUsedWhileItLasts() throws {
