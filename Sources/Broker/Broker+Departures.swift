@@ -92,22 +92,38 @@ extension Broker {
         while true {
             do {
                 try await store.finish(job, outcome)
+                holdsOutcomes = false
                 // Its row, too: the key that opens it lives ten minutes more.
                 await sweeper.noteErasure()
                 return
             } catch {
                 if error == .closed { return }
-                metrics.add(.alarms)
+                // From the second time on: then it is known how many wait.
+                if wait > 100 { noteHeldOutcomes(error) }
                 try? await loop.sleep(wait)
                 wait = min(wait * 2, 5_000)
             }
         }
     }
 
+    /// Once a minute: pushes have ended by the thousand, and each is tried again and again.
+    private func noteHeldOutcomes(_ error: StoreError) {
+        holdsOutcomes = true
+        guard loop.now >= outcomesLogAt else { return }
+        outcomesLogAt = loop.now + 60_000
+        metrics.add(.alarms)
+        log("courier: outcomes of \(Metrics.rounded(departures.unrecordedOutcomes)) pushes wait to be recorded (\(error))")
+    }
+
     /// Waits until no push is under way, at most so long. What is left is taken up at the next start.
     public func drainPushes(deadlineMs: UInt64) async {
         let end = loop.now + deadlineMs
         while departures.open > 0, loop.now < end { try? await loop.sleep(20) }
+        if holdsOutcomes, departures.unrecordedOutcomes > 0 {
+            log(
+                "courier: outcomes of \(Metrics.rounded(departures.unrecordedOutcomes)) pushes could not be recorded and are lost: the next start sends those again that have time left, and records the others as unknown"
+            )
+        }
     }
 }
 

@@ -131,8 +131,6 @@ extension Broker {
             return JobOutcome(status: UInt16(clamping: status), reason: .roomClosed)
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)
-            // The courier says once a minute what to mend; here it would be a line for each push.
-            if verdict == .configuration { metrics.add(.alarms) }
             return JobOutcome(
                 status: UInt16(clamping: status),
                 reason: reason == .late ? .expired : Entry.PushFailureReason(apns: reason.rawValue),

@@ -349,8 +349,8 @@ extension Broker {
             if error != .closed, loop.now >= storeLogAt {
                 log("store: \(error)")
                 storeLogAt = loop.now + 60_000
+                metrics.add(.alarms)
             }
-            metrics.add(.alarms)
             throw BrokerError(error)
         }
     }

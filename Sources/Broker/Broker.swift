@@ -67,6 +67,9 @@ public actor Broker: LoopActor {
     var holdsStore = false
     /// When trouble with the store is logged again, on the loop's clock.
     var storeLogAt: UInt64 = 0
+    /// The same for outcomes that the store does not take, and whether it took none of late.
+    var outcomesLogAt: UInt64 = 0
+    var holdsOutcomes = false
 
     public init(
         loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policy: Policy, courier: any PushSender,

@@ -122,6 +122,9 @@ struct Departures {
         return true
     }
 
+    /// On their way into the store, or waiting for their turn.
+    var unrecordedOutcomes: Int { recording + unrecorded.count - nextUnrecorded }
+
     mutating func waitToRecord(_ begin: @escaping () -> Void) { unrecorded.append(begin) }
 
     /// - Returns: the recording whose turn it is now, to be begun.

@@ -114,8 +114,8 @@ public actor KeyKeeper: LoopActor {
             if step != nil { metrics.add(.ratchetSteps) }
             return step
         } catch {
-            metrics.add(.alarms)
             if !failing {
+                metrics.add(.alarms)
                 log(
                     "keys: the ratchet can't step (\(error)); trying every second. Until it does, expired tokens keep their keys."
                 )

@@ -127,9 +127,11 @@ public actor Sequencer: LoopActor {
     }
 
     private func noteFailure(_ error: any Error) {
-        if !isFailing { log("ledger: can't publish (\(error)); entries wait in the database, trying again every window") }
+        if !isFailing {
+            metrics.add(.alarms)
+            log("ledger: can't publish (\(error)); entries wait in the database, trying again every window")
+        }
         isFailing = true
-        metrics.add(.alarms)
     }
 
     private func catchUp(asksAll: Bool = false) async throws {
@@ -207,8 +209,10 @@ public actor Sequencer: LoopActor {
         if !round.isSatisfied {
             metrics.add(.quorumMissed)
             if witnessFailure == .closed { throw Failure.quorumMissed }
-            metrics.add(.alarms)
-            if !isUnwitnessed { log("ledger: publishing without the witnesses' quorum, as --witness-failure open says") }
+            if !isUnwitnessed {
+                metrics.add(.alarms)
+                log("ledger: publishing without the witnesses' quorum, as --witness-failure open says")
+            }
         } else if isUnwitnessed {
             log("ledger: the witnesses' quorum is reached again")
         }

@@ -44,7 +44,7 @@ actor WatchedBroker: LoopActor {
 
     private init(
         loop: EventLoop, machine: MachineClock, policy: TimedPolicy,
-        fault: @escaping @Sendable (FaultyStore.Call, MachineClock) -> Void
+        fault: @escaping @Sendable (FaultyStore.Call, MachineClock) -> FaultyStore.Fault
     ) throws {
         self.loop = loop
         self.machine = machine
@@ -52,10 +52,7 @@ actor WatchedBroker: LoopActor {
         self.record = record
         simulated = try SimulatedBroker(
             loop: loop, machine: machine, resolution: 60, policy: policy.policy,
-            fault: { call in
-                fault(call, machine)
-                return .none
-            },
+            fault: { call in fault(call, machine) },
             script: { push in
                 record.sent(push, at: machine.wall)
                 return (0, .delivered)
@@ -63,9 +60,11 @@ actor WatchedBroker: LoopActor {
     }
 
     /// Runs `story` with a broker that has been up for a minute, and ends it.
-    /// - Parameter whenStoreIsAsked: called at each call of the store.
+    /// - Parameters:
+    ///   - whenStoreIsAsked: called at each call of the store. - fails: which of them the disk is too full for.
     static func play<Found: Sendable>(
         _ policy: TimedPolicy, whenStoreIsAsked: @escaping @Sendable (FaultyStore.Call, MachineClock) -> Void = { _, _ in },
+        fails: @escaping @Sendable (FaultyStore.Call) -> Bool = { _ in false },
         _ story: @escaping @Sendable (WatchedBroker) async throws -> Found
     ) async throws -> Found {
         let machine = MachineClock(wall: 1_800_000_010_000)
@@ -76,7 +75,10 @@ actor WatchedBroker: LoopActor {
             loop.join()
         }
         return try await Task(executorPreference: loop) {
-            let broker = try WatchedBroker(loop: loop, machine: machine, policy: policy, fault: whenStoreIsAsked)
+            let broker = try WatchedBroker(loop: loop, machine: machine, policy: policy) { call, machine in
+                whenStoreIsAsked(call, machine)
+                return fails(call) ? .failed : .none
+            }
             try await broker.simulated.start()
             await broker.simulated.advance(60_000)
             let found = try await story(broker)
