@@ -12,6 +12,12 @@ extension Array where Element == UInt8 {
         append(bigEndian: UInt16(text.utf8.count))
         append(contentsOf: text.utf8)
     }
+
+    /// `u16be length || bytes`; more bytes are a programmer's mistake.
+    mutating func append(counted bytes: [UInt8]) {
+        append(bigEndian: UInt16(bytes.count))
+        append(contentsOf: bytes)
+    }
 }
 
 extension MutableSpan where Element == UInt8 {

@@ -2,9 +2,13 @@ import Sodium
 
 /// What a derived key or index is for; bound into it, so that none serves twice.
 struct Label: Sendable {
+    let name: String
     let prefix: [UInt8]
 
-    init(_ name: String) { prefix = Array("mayfly/v1 \(name)\0".utf8) }
+    init(_ name: String) {
+        self.name = name
+        prefix = Array("mayfly/v1 \(name)\0".utf8)
+    }
 
     static let chain = Label("chain")
     static let epoch = Label("epoch")
@@ -23,6 +27,16 @@ struct Label: Sendable {
     static let join = Label("join")
     static let client = Label("client")
     static let member = Label("member")
+    static let audienceIndex = Label("audience-index")
+    static let ownerIndex = Label("owner-index")
+    static let deviceIndex = Label("device-index")
+    static let sessionIndex = Label("session-index")
+    static let activeClient = Label("active-client")
+    static let seenIndex = Label("seen-index")
+    static let details = Label("details")
+    static let update = Label("update")
+    static let fields = Label("fields")
+    static let timer = Label("timer")
 }
 
 /// `D(k, label, f...) = BLAKE2b-256(key k, "mayfly/v1 " || label || 00 || (u32be length || f)...)`, field by field.

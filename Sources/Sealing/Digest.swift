@@ -23,6 +23,11 @@ public struct Digest: Sendable, Hashable, CustomStringConvertible {
         fourth = span.bigEndian64(at: 24)
     }
 
+    /// `leading`, big-endian, and the first 24 bytes of another.
+    init(leading: UInt64, _ rest: Digest) {
+        (first, second, third, fourth) = (leading, rest.first, rest.second, rest.third)
+    }
+
     public var bytes: [UInt8] {
         var bytes = [UInt8](repeating: 0, count: Self.count)
         var span = bytes.mutableSpan

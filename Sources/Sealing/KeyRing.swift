@@ -97,6 +97,8 @@ public final class KeyRing: Sendable {
         ratchet.withLock { $0.derivation(generation, Epoch(atMs: timeMs), label) }
     }
 
+    func withRatchet<Result>(_ body: (borrowing Ratchet) -> Result) -> Result { ratchet.withLock { body($0) } }
+
     func dayIndexes(_ joinID: Span<UInt8>, nowMs: UInt64, standsMs: UInt64) throws(SealingError) -> [Digest] {
         try ratchet.withLock { ratchet throws(SealingError) in
             let dayMs = Epoch.lengthMs * Epoch.perDay

@@ -8,14 +8,18 @@ enum SealedBox {
     static func seal(
         _ plaintext: borrowing Slot, count: Int, associatedData: [UInt8], nonce: InlineArray<24, UInt8>, key: borrowing Slot
     ) -> [UInt8] {
-        var sealed = [UInt8](repeating: 0, count: count + overhead)
+        plaintext.withBytes(count) { seal($0, associatedData: associatedData, nonce: nonce, key: key) }
+    }
+
+    static func seal(
+        _ plaintext: Span<UInt8>, associatedData: [UInt8], nonce: InlineArray<24, UInt8>, key: borrowing Slot
+    ) -> [UInt8] {
+        var sealed = [UInt8](repeating: 0, count: plaintext.count + overhead)
         var all = sealed.mutableSpan
         all.write(nonce.span, at: 0)
         var box = all._mutatingExtracting(XChaCha20Poly1305.nonceCount..<all.count)
-        plaintext.withBytes(count) { plaintext in
-            key.withBytes(XChaCha20Poly1305.keyCount) { key in
-                XChaCha20Poly1305.seal(plaintext, into: &box, associatedData: associatedData.span, nonce: nonce.span, key: key)
-            }
+        key.withBytes(XChaCha20Poly1305.keyCount) { key in
+            XChaCha20Poly1305.seal(plaintext, into: &box, associatedData: associatedData.span, nonce: nonce.span, key: key)
         }
         Sodium.wipeStack()
         return sealed
@@ -26,18 +30,22 @@ enum SealedBox {
         _ sealed: Span<UInt8>, count: Int, associatedData: [UInt8], key: borrowing Slot
     ) throws(SealingError) -> Slot {
         guard sealed.count == count + overhead else { throw .doesNotOpen }
-        let nonce = sealed.extracting(first: XChaCha20Poly1305.nonceCount)
-        let box = sealed.extracting(droppingFirst: XChaCha20Poly1305.nonceCount)
         let plaintext = try Arena.shared.take()
         var isGenuine = false
-        plaintext.withMutableBytes(count) { plaintext in
-            key.withBytes(XChaCha20Poly1305.keyCount) { key in
-                isGenuine = XChaCha20Poly1305.open(
-                    box, into: &plaintext, associatedData: associatedData.span, nonce: nonce, key: key)
-            }
-        }
-        Sodium.wipeStack()
+        plaintext.withMutableBytes(count) { isGenuine = open(sealed, into: &$0, associatedData: associatedData, key: key) }
         guard isGenuine else { throw .doesNotOpen }
         return plaintext
+    }
+
+    /// Opens what is longer than its plaintext by the overhead.
+    static func open(
+        _ sealed: Span<UInt8>, into plaintext: inout MutableSpan<UInt8>, associatedData: [UInt8], key: borrowing Slot
+    ) -> Bool {
+        let nonce = sealed.extracting(first: XChaCha20Poly1305.nonceCount)
+        let box = sealed.extracting(droppingFirst: XChaCha20Poly1305.nonceCount)
+        defer { Sodium.wipeStack() }
+        return key.withBytes(XChaCha20Poly1305.keyCount) { key in
+            XChaCha20Poly1305.open(box, into: &plaintext, associatedData: associatedData.span, nonce: nonce, key: key)
+        }
     }
 }
