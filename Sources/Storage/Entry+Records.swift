@@ -4,6 +4,10 @@ import Ledger
 extension Entry.Op {
     static func sealed(_ token: TokenRecord) -> Entry.Op { sealed(token.ref, kind: token.kind, expires: token.expires) }
 
+    static func sealed(_ registration: RegistrationRecord) -> Entry.Op {
+        sealed(registration.ref, kind: registration.kind, expires: registration.expires)
+    }
+
     static func sealed(_ ref: [UInt8], kind: UInt8, expires: UInt64) -> Entry.Op {
         .tokenSealed(ref: OpaqueID(row: ref), kind: Entry.TokenKind(column: kind), untilMs: epochEnd(expires))
     }

@@ -165,10 +165,16 @@ public struct JobRecord: Sendable, Equatable {
     public var expires: UInt64
     /// Token, its sealing time and the handle: 168 bytes.
     public var sealed: [UInt8]
+    /// What the template is filled with: a sealed note.
+    public var fields: [UInt8]?
+    /// Whether its token was purged when it was stored: nothing is left to look for before it is sent.
+    public var isLast: Bool
 
+    /// An audience's has slot 0 and an empty room.
     public init(
         job: [UInt8], deadline: UInt64, notBefore: UInt64, ref: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8,
-        environment: UInt8, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8]
+        environment: UInt8, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
+        fields: [UInt8]? = nil, isLast: Bool = false
     ) {
         self.job = job
         self.deadline = deadline
@@ -183,7 +189,11 @@ public struct JobRecord: Sendable, Equatable {
         self.generation = generation
         self.expires = expires
         self.sealed = sealed
+        self.fields = fields
+        self.isLast = isLast
     }
+
+    public var row: RowName { RowName(expires: expires, ref: ref) }
 }
 
 /// The log as the store knows it: what was signed last.
@@ -211,8 +221,10 @@ public struct SweepResult: Sendable, Equatable {
     public var ends: [UInt64] = []
     /// Answers to accepts that nobody may ask for again.
     public var retries = 0
+    /// Sessions, timers and marks of what was done.
+    public var others = 0
     /// Whether anything that was sealed is gone from its table now, and still lies in the write-ahead log.
-    public var hasErased: Bool { tokens + rooms + codes + jobs + retries > 0 }
+    public var hasErased: Bool { tokens + rooms + codes + jobs + retries + others > 0 }
     /// Whether the batch was full, so that more may be due already.
     public var more = false
 

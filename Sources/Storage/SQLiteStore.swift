@@ -137,6 +137,46 @@ public final class SQLiteStore: Store {
 
     public func jobs() async throws(StoreError) -> [JobRecord] { try await read { try $0.jobs() } }
 
+    // MARK: Audiences
+
+    public func registrations(
+        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+    ) async throws(StoreError) -> [RegistrationRecord] {
+        try await read { try $0.registrations(lookup, indexes) }
+    }
+
+    public func holds(_ row: RowName) async throws(StoreError) -> Bool { try await read { try $0.holds(row) } }
+
+    public func register(
+        _ registration: RegistrationRecord, replacing: [RowName], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+    ) async throws(StoreError) -> RegisterOutcome {
+        try await write {
+            try $0.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)
+        }
+    }
+
+    public func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int {
+        try await write { try $0.unregister(rows, cause: cause) }
+    }
+
+    public func setPreferences(_ row: RowName, _ preferences: UInt32) async throws(StoreError) -> Bool {
+        try await write { try $0.setPreferences(row, preferences) }
+    }
+
+    public func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord? {
+        try await read { try $0.session(indexes) }
+    }
+
+    public func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord? { try await read { try $0.timer(id) } }
+
+    public func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork {
+        try await read { try $0.due(now: now, limit: limit) }
+    }
+
+    public func apply(_ change: AudienceChange, now: UInt64) async throws(StoreError) -> ChangeOutcome {
+        try await write { try $0.apply(change, now: now) }
+    }
+
     // MARK: Forgetting
 
     public func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {

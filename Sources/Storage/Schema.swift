@@ -3,9 +3,11 @@
 /// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
 /// expiry, so that rows which expire together lie together and go in one sweep.
 enum Schema {
-    static let version: Int64 = 3
+    static let version: Int64 = 4
 
-    static let statements = """
+    static let statements = rooms + audiences
+
+    private static let rooms = """
         -- One row a room, with its join code while that is pending (`pending` and `creator` set) or used (kept to refuse a
         -- second use, ten minutes at most; `retry`, the answer to an accept, for two). `due` is when something of it ends
         -- before the room does. Thief: how many rooms live, when each ends, whether it was accepted or its code is open,
@@ -40,13 +42,15 @@ enum Schema {
         ) WITHOUT ROWID;
 
         -- One row a push under way, at most two minutes. Thief: which token's ref, which template. With the key file as
-        -- well: the token (docs/threat-model.md), until the deadline's epoch key is destroyed.
+        -- well: the token (docs/threat-model.md), until the deadline's epoch key is destroyed. An audience's (slot 0, no room)
+        -- has what its template is filled with in `fields`, sealed alike.
         CREATE TABLE job (
             deadline INTEGER NOT NULL,
             job BLOB NOT NULL,
             not_before INTEGER NOT NULL, ref BLOB NOT NULL, room BLOB NOT NULL, slot INTEGER NOT NULL,
             kind INTEGER NOT NULL, environment INTEGER NOT NULL, topic TEXT NOT NULL, template TEXT NOT NULL,
             generation INTEGER NOT NULL, expires INTEGER NOT NULL, sealed BLOB NOT NULL,
+            fields BLOB, is_last INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (deadline, job)
         ) WITHOUT ROWID;
 
@@ -76,5 +80,60 @@ enum Schema {
 
         -- This node's own marks: the last ratchet step, the highest time seen, the provider token's age.
         CREATE TABLE node (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+
         """
+
+    /// An index of theirs is the row's expiry and 24 bytes of a keyed hash, so that it goes with the rows of its time. Version 3 had none.
+    private static let audiences = """
+        -- One row a token of an audience. Thief: topic and environment, when it was registered or renewed (to the step of its
+        -- place: a day, an hour), which registrations of that step are for one audience, of one owner, of one session; when an
+        -- activity was last updated and whether an update waits; what is asked for (a mask). `audience`, `owner`, `device` and
+        -- `session` are keyed by the epoch key of `expires`, and tell nothing across steps. With the key file as well: owners,
+        -- audiences and tokens can be tried against them, and the token opens with the audience's name; `details` and `waiting`
+        -- open by themselves.
+        CREATE TABLE registration (
+            expires INTEGER NOT NULL,
+            ref BLOB NOT NULL,
+            id BLOB NOT NULL, audience BLOB NOT NULL, owner BLOB NOT NULL, device BLOB NOT NULL, session BLOB,
+            kind INTEGER NOT NULL, environment INTEGER NOT NULL, generation INTEGER NOT NULL, topic TEXT NOT NULL,
+            sealed BLOB NOT NULL, preferences INTEGER NOT NULL, details BLOB NOT NULL,
+            opens INTEGER NOT NULL, stamp INTEGER NOT NULL, waiting BLOB,
+            PRIMARY KEY (expires, ref)
+        ) WITHOUT ROWID;
+        CREATE INDEX registration_waiting ON registration (opens) WHERE waiting IS NOT NULL;
+
+        -- What each registration is found by, a row an index, in the order of their expiries: an index of SQLite's own would have
+        -- a page to rewrite for each row that is swept. Thief: nothing that `registration` does not tell.
+        CREATE TABLE registration_index (
+            value BLOB NOT NULL,
+            ref BLOB NOT NULL,
+            PRIMARY KEY (value, ref)
+        ) WITHOUT ROWID;
+
+        -- One row a session that has an active device. Thief: how many, since when, how often that changed, the kind of device;
+        -- `registration` names the active device's, to whoever has its id from its owner. `session` and `client` are keyed.
+        CREATE TABLE session (
+            session BLOB PRIMARY KEY,
+            generation INTEGER NOT NULL, started INTEGER NOT NULL, version INTEGER NOT NULL,
+            client BLOB, client_type INTEGER NOT NULL, registration BLOB
+        ) WITHOUT ROWID;
+
+        -- One row a question to an audience, ten minutes or so. Thief: when it was asked, and how it was answered. With the key
+        -- file as well: whom it was for (`sealed`), until the epoch key of `expires` is destroyed.
+        CREATE TABLE timer (
+            expires INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            due INTEGER NOT NULL, generation INTEGER NOT NULL, answer INTEGER NOT NULL, sealed BLOB NOT NULL,
+            PRIMARY KEY (expires, id)
+        ) WITHOUT ROWID;
+        CREATE UNIQUE INDEX timer_by_id ON timer (id);
+        CREATE INDEX timer_due ON timer (due) WHERE answer = 0;
+
+        -- One row a thing that is done once. Thief: how many, to the step of their places.
+        CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID;
+        """
+
+    /// What makes a database of version 3 one of this version.
+    static let fromVersion3 =
+        audiences + "ALTER TABLE job ADD COLUMN fields BLOB; ALTER TABLE job ADD COLUMN is_last INTEGER NOT NULL DEFAULT 0;"
 }

@@ -84,6 +84,33 @@ public protocol Store: Sendable {
     func finish(_ job: JobRecord, _ outcome: JobOutcome) async throws(StoreError)
     func jobs() async throws(StoreError) -> [JobRecord]
 
+    // Audiences
+    /// The registrations that stand under one of the indexes.
+    func registrations(
+        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+    ) async throws(StoreError) -> [RegistrationRecord]
+    /// Whether a registration stands, for a push about to leave.
+    func holds(_ row: RowName) async throws(StoreError) -> Bool
+    /// Inserts a registration, and purges as replaced those in whose place it comes, all of which must stand.
+    /// - Parameters:
+    ///   - devices: its token's indexes in all places where it may stand: a row there that is not replaced gives `changed`.
+    ///   - owners: the owner's indexes in all places, by which the registrations of this kind are counted.
+    ///   - limit: how many of this kind the owner may have.
+    func register(
+        _ registration: RegistrationRecord, replacing: [RowName], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+    ) async throws(StoreError) -> RegisterOutcome
+    /// - Returns: how many were purged.
+    func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int
+    /// - Returns: false when the registration is gone.
+    func setPreferences(_ row: RowName, _ preferences: UInt32) async throws(StoreError) -> Bool
+    /// The session that stands under the first of the indexes that has one.
+    func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord?
+    func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord?
+    /// What has fallen due at `now`, at most `limit` of each kind, the earliest first.
+    func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork
+    /// Does all of a change, or nothing. A job whose registration is gone gives `changed`.
+    func apply(_ change: AudienceChange, now: UInt64) async throws(StoreError) -> ChangeOutcome
+
     // Forgetting
     /// Purges at most `limit` rows of each kind that are due. Jobs are overdue `jobSlack` after their deadline.
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult
@@ -128,7 +155,7 @@ public protocol Store: Sendable {
     func mark(_ name: String) async throws(StoreError) -> [UInt8]?
     func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError)
 
-    /// Counts for the operator: live rooms, tokens, codes, jobs, entries waiting.
+    /// Counts for the operator: what lives, and the entries that wait.
     func counts() async throws(StoreError) -> StoreCounts
     func shutDown() async
 
@@ -142,6 +169,14 @@ extension Store {
         try await joinable(code, now: now)?.code
     }
 
+    /// For who knows that the token stands nowhere else.
+    public func register(
+        _ registration: RegistrationRecord, replacing: [RowName], owners: [[UInt8]], limit: Int
+    ) async throws(StoreError) -> RegisterOutcome {
+        try await register(
+            registration, replacing: replacing, devices: [registration.device], owners: owners, limit: limit)
+    }
+
     public func record(_ events: [Entry.Op]) async throws(StoreError) { try await record(events, marks: []) }
 
     public func hold() {}
@@ -153,6 +188,10 @@ public struct StoreCounts: Sendable, Equatable {
     public var tokens = 0
     public var codes = 0
     public var jobs = 0
+    /// Tokens of audiences.
+    public var registrations = 0
+    public var sessions = 0
+    public var timers = 0
     public var waitingEntries = 0
 
     public init() {}

@@ -14,7 +14,14 @@ public struct Holdings: Sendable, Equatable {
     public var tokens = 0
     /// Rooms in which both sides have a token.
     public var pairs = 0
+    /// Tokens of audiences.
+    public var registrations = 0
+    /// When the last of them expires.
+    public var latestRegistration: UInt64?
+    public var sessions = 0
+    public var timers = 0
     public var waitingEntries = 0
+    /// Of rooms and their tokens.
     public var latestExpiry: UInt64?
 
     public init() {}
@@ -43,6 +50,11 @@ public final class StoreSnapshot {
     public func joinable(_ code: [[UInt8]]) throws(StoreError) -> JoinableRoom? { try read { try $0.joinable(code, now: 0) } }
     public func token(_ ref: [UInt8], expires: UInt64) throws(StoreError) -> TokenRecord? {
         try read { try $0.token(ref, expires: expires) }
+    }
+    public func registrations(
+        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+    ) throws(StoreError) -> [RegistrationRecord] {
+        try read { try $0.registrations(lookup, indexes) }
     }
     public func jobs() throws(StoreError) -> [JobRecord] { try read { try $0.jobs() } }
     public func logHead() throws(StoreError) -> LogHead? { try read { try $0.logHead() } }
@@ -82,6 +94,12 @@ extension Tables {
         let tokens = try rows("SELECT count(*), max(expires) FROM token") { ($0.int(0), $0.isNull(1) ? nil : $0.time(1)) }[0]
         holdings.tokens = Int(tokens.0)
         holdings.latestExpiry = [holdings.latestExpiry, tokens.1].compactMap(\.self).max()
+        (holdings.registrations, holdings.latestRegistration) = try rows("SELECT count(*), max(expires) FROM registration") {
+            (Int($0.int(0)), $0.isNull(1) ? nil : $0.time(1))
+        }[0]
+        (holdings.sessions, holdings.timers) = try rows("SELECT (SELECT count(*) FROM session), (SELECT count(*) FROM timer)") {
+            (Int($0.int(0)), Int($0.int(1)))
+        }[0]
         holdings.waitingEntries = try waitingEntries()
         return holdings
     }

@@ -12,15 +12,25 @@ extension Tables {
         // A mark that lies ahead throttles as one of now would.
         if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled }
         try setKnocked(knocked, room: room, slot: job.slot)
+        try insert(job)
+        return .queued
+    }
+
+    func insert(_ job: JobRecord) throws {
         try run(
             """
             INSERT INTO job (deadline, job, not_before, ref, room, slot, kind, environment, topic, template, generation, expires,
-            sealed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            sealed, fields, is_last) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """, .time(job.deadline), .blob(job.job), .time(job.notBefore), .blob(job.ref), .blob(job.room), .number(job.slot),
             .number(job.kind), .number(job.environment), .text(job.topic), .text(job.template), .number(job.generation),
-            .time(job.expires), .blob(job.sealed))
+            .time(job.expires), .blob(job.sealed), .blob(job.fields), .int(job.isLast ? 1 : 0))
         try record(.opened(job))
-        return .queued
+    }
+
+    /// Whether the token that a job is for stands.
+    func holdsToken(of job: JobRecord) throws -> Bool {
+        if job.slot == 0 { return try holds(job.row) }
+        return try token(job.ref, expires: job.expires) != nil
     }
 
     private func setKnocked(_ time: UInt64, room: RoomRecord, slot: UInt8) throws {
@@ -38,6 +48,10 @@ extension Tables {
     func finish(_ job: JobRecord, _ outcome: JobOutcome) throws {
         guard try run("DELETE FROM job WHERE deadline = ? AND job = ?", .time(job.deadline), .blob(job.job)) == 1 else { return }
         try record(.ended(job, outcome))
+        if job.slot == 0 {
+            if outcome.purge { try purge(job.row, cause: .unregistered) }
+            return
+        }
         guard outcome.purge || outcome.releaseThrottle, let room = try room(job.room) else { return }
         if outcome.releaseThrottle { try setKnocked(0, room: room, slot: job.slot) }
         if outcome.purge, try purge(job.ref, expires: job.expires, cause: .unregistered), room[job.slot]?.ref == job.ref {
@@ -50,15 +64,15 @@ extension Tables {
     func jobs(due: UInt64, limit: Int) throws -> [JobRecord] {
         try rows(
             """
-            SELECT deadline, job, not_before, ref, room, slot, kind, environment, topic, template, generation, expires, sealed
-            FROM job WHERE deadline <= ? ORDER BY deadline LIMIT ?
+            SELECT deadline, job, not_before, ref, room, slot, kind, environment, topic, template, generation, expires, sealed,
+            fields, is_last FROM job WHERE deadline <= ? ORDER BY deadline LIMIT ?
             """, .time(due), .number(limit)
         ) { row in
             JobRecord(
                 job: row.blob(1), deadline: row.time(0), notBefore: row.time(2), ref: row.blob(3), room: row.blob(4),
                 slot: UInt8(clamping: row.int(5)), kind: UInt8(clamping: row.int(6)), environment: UInt8(clamping: row.int(7)),
                 topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)), expires: row.time(11),
-                sealed: row.blob(12))
+                sealed: row.blob(12), fields: row.blobOrNil(13), isLast: row.int(14) != 0)
         }
     }
 }

@@ -32,7 +32,15 @@ extension Tables {
         result.ends += ends
         if ends.count < limit { result.rooms += try deleteRooms(expiredBy: now, limit: limit) }
 
-        result.more = overdue.count == limit || due.count == limit || ends.count == limit || result.rooms >= limit
+        let registrations = try purgeRegistrations(expiredBy: now, limit: limit)
+        result.tokens += registrations.count
+        result.ends += registrations
+        let others = try deleteOthers(expiredBy: now, limit: limit)
+        result.others = others.count
+
+        result.more =
+            overdue.count == limit || due.count == limit || ends.count == limit || result.rooms >= limit
+            || registrations.count == limit || others.isMore
         result.tokens += self.overdue.count
         result.ends += self.overdue
         self.overdue = []
@@ -47,7 +55,12 @@ extension Tables {
         result.jobs = jobs.count
         result.tokens = try purgeTokens(expiredBy: .max, limit: limit, cause: .roomClosed).count
         if jobs.count < limit, result.tokens < limit { result.rooms = try deleteRooms(expiredBy: .max, limit: limit) }
-        result.more = jobs.count == limit || result.tokens == limit || result.rooms == limit
+        let registrations = try purgeRegistrations(expiredBy: .max, limit: limit, cause: .deleted).count
+        let others = try deleteOthers(expiredBy: .max, limit: limit)
+        result.more =
+            jobs.count == limit || result.tokens == limit || result.rooms == limit || registrations == limit || others.isMore
+        result.tokens += registrations
+        result.others = others.count
         return result
     }
 
@@ -56,14 +69,67 @@ extension Tables {
     private func purgeTokens(
         expiredBy now: UInt64, limit: Int, cause: Entry.PurgeCause = .expired
     ) throws -> [UInt64] {
-        let tokens = try rows(
-            "SELECT expires, ref FROM token WHERE expires <= ? ORDER BY expires, ref LIMIT ?", .time(now), .number(limit)
-        ) { ($0.time(0), $0.blob(1)) }
+        try purge(
+            "SELECT expires, ref FROM token WHERE expires <= ? ORDER BY expires, ref LIMIT ?",
+            "DELETE FROM token WHERE (expires, ref) <= (?, ?)", expiredBy: now, limit: limit, cause: cause)
+    }
+
+    /// The same of audiences. What leads to them goes by its own key.
+    private func purgeRegistrations(
+        expiredBy now: UInt64, limit: Int, cause: Entry.PurgeCause = .expired
+    ) throws -> [UInt64] {
+        try purge(
+            "SELECT expires, ref FROM registration WHERE expires <= ? ORDER BY expires, ref LIMIT ?",
+            "DELETE FROM registration WHERE (expires, ref) <= (?, ?)", expiredBy: now, limit: limit, cause: cause)
+    }
+
+    private func purge(
+        _ select: StaticString, _ delete: StaticString, expiredBy now: UInt64, limit: Int, cause: Entry.PurgeCause
+    ) throws -> [UInt64] {
+        let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), $0.blob(1)) }
         guard let last = tokens.last else { return [] }
-        let gone = try run("DELETE FROM token WHERE (expires, ref) <= (?, ?)", .time(last.0), .blob(last.1))
+        let gone = try run(delete, .time(last.0), .blob(last.1))
         guard gone == tokens.count else { throw StoreError.damaged("\(gone) tokens in place of \(tokens.count)") }
         for (_, ref) in tokens { try record(.purged(ref, cause)) }
         return tokens.map(\.0)
+    }
+
+    /// Deletes what audiences have besides their tokens and is in no log: at most `limit` of each kind, and as many indexes as that
+    /// many registrations have.
+    private func deleteOthers(expiredBy now: UInt64, limit: Int) throws -> (count: Int, isMore: Bool) {
+        // All indexes of rows that have expired, and none of others.
+        let end = Self.startOfIndexes(expiring: now == .max ? now : now + 1)
+        let indexes = try rows(
+            "SELECT value, ref FROM registration_index WHERE value < ? ORDER BY value, ref LIMIT ?", .blob(end),
+            .number(limit * Self.indexesOfOne)
+        ) { ($0.blob(0), $0.blob(1)) }
+        if let last = indexes.last {
+            try run("DELETE FROM registration_index WHERE (value, ref) <= (?, ?)", .blob(last.0), .blob(last.1))
+        }
+        let sessions = try rows(
+            "SELECT session FROM session WHERE session < ? ORDER BY session LIMIT ?", .blob(end), .number(limit)
+        ) {
+            $0.blob(0)
+        }
+        if let last = sessions.last { try run("DELETE FROM session WHERE session <= ?", .blob(last)) }
+        let seen = try rows("SELECT key FROM seen WHERE key < ? ORDER BY key LIMIT ?", .blob(end), .number(limit)) { $0.blob(0) }
+        if let last = seen.last { try run("DELETE FROM seen WHERE key <= ?", .blob(last)) }
+        let timers = try rows(
+            "SELECT expires, id FROM timer WHERE expires <= ? ORDER BY expires, id LIMIT ?", .time(now), .number(limit)
+        ) { ($0.time(0), $0.blob(1)) }
+        if let last = timers.last { try run("DELETE FROM timer WHERE (expires, id) <= (?, ?)", .time(last.0), .blob(last.1)) }
+        return (
+            indexes.count + sessions.count + seen.count + timers.count,
+            indexes.count == limit * Self.indexesOfOne || max(sessions.count, seen.count, timers.count) == limit
+        )
+    }
+
+    /// An activity is found by audience, owner, device and session.
+    private static let indexesOfOne = 4
+
+    /// Less than any index of what expires then or later, and more than all others.
+    private static func startOfIndexes(expiring time: UInt64) -> [UInt8] {
+        (0..<8).map { UInt8(truncatingIfNeeded: time >> (56 - 8 * $0)) }
     }
 
     /// - Returns: how many.
@@ -87,6 +153,10 @@ extension Tables {
             ends = try purgeTokens(expiredBy: reached - 1, limit: Self.overdueAtOnce)
             overdue += ends
         } while ends.count == Self.overdueAtOnce
+        repeat {
+            ends = try purgeRegistrations(expiredBy: reached - 1, limit: Self.overdueAtOnce)
+            overdue += ends
+        } while ends.count == Self.overdueAtOnce
         clearedUntil = reached
     }
 
@@ -98,12 +168,22 @@ extension Tables {
             try earliest("SELECT min(expires) FROM room"),
             try earliest("SELECT min(due) FROM room WHERE due IS NOT NULL"),
             try earliest("SELECT min(deadline) FROM job").map { $0 + jobSlack },
+            try earliest("SELECT min(expires) FROM registration"),
+            try earliest("SELECT min(expires) FROM timer"),
+            try earliestIndex("SELECT min(value) FROM registration_index"),
+            try earliestIndex("SELECT min(session) FROM session"),
+            try earliestIndex("SELECT min(key) FROM seen"),
         ]
         return dues.compactMap(\.self).min()
     }
 
-    private func earliest(_ sql: StaticString) throws -> UInt64? {
-        try rows(sql) { $0.isNull(0) ? nil : $0.time(0) }[0]
+    func earliest(_ sql: StaticString, _ value: SQLValue? = nil) throws -> UInt64? {
+        func read(_ row: Statement) -> UInt64? { row.isNull(0) ? nil : row.time(0) }
+        return if let value { try rows(sql, value, read: read)[0] } else { try rows(sql, read: read)[0] }
+    }
+
+    private func earliestIndex(_ sql: StaticString) throws -> UInt64? {
+        try rows(sql) { $0.isNull(0) ? nil : $0.blob(0).indexExpiry }[0]
     }
 
     func counts() throws -> StoreCounts {
@@ -113,6 +193,9 @@ extension Tables {
         counts.tokens = try count("SELECT count(*) FROM token")
         counts.codes = try count("SELECT count(*) FROM room INDEXED BY room_due WHERE due IS NOT NULL AND pending IS NOT NULL")
         counts.jobs = try count("SELECT count(*) FROM job")
+        counts.registrations = try count("SELECT count(*) FROM registration")
+        counts.sessions = try count("SELECT count(*) FROM session")
+        counts.timers = try count("SELECT count(*) FROM timer")
         counts.waitingEntries = journal.waiting
         return counts
     }

@@ -2,7 +2,7 @@ import Ledger
 import SQLite
 
 /// One connection with its prepared statements: the SQL of every operation, without threads. The operations themselves stand
-/// in the extensions in `Tables+Rooms`, `Tables+Pushes`, `Tables+Sweep` and `Tables+Log`.
+/// in the extensions in `Tables+Rooms`, `Tables+Registrations`, `Tables+Audiences`, `Tables+Pushes`, `Tables+Sweep` and `Tables+Log`.
 final class Tables {
     let database: Database
     let journal: Journal
@@ -46,6 +46,9 @@ final class Tables {
         let found = version.int(0)
         version.reset()
         if found == Schema.version { return }
+        if found == 3 {
+            return try database.execute("BEGIN IMMEDIATE; \(Schema.fromVersion3) PRAGMA user_version = \(Schema.version); COMMIT")
+        }
         let tables = try database.prepare("SELECT count(*) FROM sqlite_master")
         guard try tables.step(), found == 0, tables.int(0) == 0 else {
             throw StoreError.damaged("schema version \(found), expected \(Schema.version)")

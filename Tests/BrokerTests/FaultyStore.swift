@@ -10,6 +10,8 @@ import Synchronization
 final class FaultyStore: Store {
     enum Call: String, CaseIterable, Sendable {
         case room, joinable, token, jobs, nextExpiry, logHead, unpublished, latestWindow, mark, counts
+        case registrations, holds, session, timer, due
+        case register, unregister, setPreferences, apply
         case create, accept, replaceToken, withdrawToken, markProven, close, knock, finish, sweep, forgetAll
         case start, record, commit, published, setMark, closeLog, beginLog
         case scrub, closedEntries
@@ -18,6 +20,7 @@ final class FaultyStore: Store {
         fileprivate var kind: Kind {
             switch self {
             case .room, .joinable, .token, .jobs, .nextExpiry, .logHead, .unpublished, .latestWindow, .mark, .counts: .read
+            case .registrations, .holds, .session, .timer, .due: .read
             case .scrub, .closedEntries: .alone
             default: .write
             }
@@ -210,6 +213,39 @@ extension FaultyStore {
     }
     func jobs() async throws(StoreError) -> [JobRecord] {
         try await perform(.jobs) { () throws(StoreError) in try await inner.jobs() }
+    }
+    func registrations(
+        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+    ) async throws(StoreError) -> [RegistrationRecord] {
+        try await perform(.registrations) { () throws(StoreError) in try await inner.registrations(lookup, indexes) }
+    }
+    func holds(_ row: RowName) async throws(StoreError) -> Bool {
+        try await perform(.holds) { () throws(StoreError) in try await inner.holds(row) }
+    }
+    func register(
+        _ registration: RegistrationRecord, replacing: [RowName], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+    ) async throws(StoreError) -> RegisterOutcome {
+        try await perform(.register) { () throws(StoreError) in
+            try await inner.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)
+        }
+    }
+    func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int {
+        try await perform(.unregister) { () throws(StoreError) in try await inner.unregister(rows, cause: cause) }
+    }
+    func setPreferences(_ row: RowName, _ preferences: UInt32) async throws(StoreError) -> Bool {
+        try await perform(.setPreferences) { () throws(StoreError) in try await inner.setPreferences(row, preferences) }
+    }
+    func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord? {
+        try await perform(.session) { () throws(StoreError) in try await inner.session(indexes) }
+    }
+    func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord? {
+        try await perform(.timer) { () throws(StoreError) in try await inner.timer(id) }
+    }
+    func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork {
+        try await perform(.due) { () throws(StoreError) in try await inner.due(now: now, limit: limit) }
+    }
+    func apply(_ change: AudienceChange, now: UInt64) async throws(StoreError) -> ChangeOutcome {
+        try await perform(.apply) { () throws(StoreError) in try await inner.apply(change, now: now) }
     }
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
         try await perform(.sweep) { () throws(StoreError) in try await inner.sweep(now: now, limit: limit, jobSlack: jobSlack) }

@@ -1,0 +1,130 @@
+public import Ledger
+
+/// By which of its indexes a registration is looked up.
+public enum RegistrationLookup: Sendable, CaseIterable {
+    case audience, owner, session
+}
+
+/// What a registration came to.
+public enum RegisterOutcome: Sendable, Equatable {
+    case registered
+    /// What was read is no longer so, or the token stands there already: read again.
+    case changed
+    /// The owner has as many of this kind as the policy lets.
+    case tooMany
+}
+
+/// One event and every push that follows from it: all of it is kept, or nothing.
+public struct AudienceChange: Sendable, Equatable {
+    public var jobs: [AudienceJob]
+    public var waits: [WaitingUpdate]
+    public var purges: [RegistrationPurge]
+    public var session: SessionChange?
+    public var timer: TimerChange?
+    public var seen: SeenRecord?
+
+    public init(
+        jobs: [AudienceJob] = [], waits: [WaitingUpdate] = [], purges: [RegistrationPurge] = [], session: SessionChange? = nil,
+        timer: TimerChange? = nil, seen: SeenRecord? = nil
+    ) {
+        self.jobs = jobs
+        self.waits = waits
+        self.purges = purges
+        self.session = session
+        self.timer = timer
+        self.seen = seen
+    }
+}
+
+/// A push to a registration.
+public struct AudienceJob: Sendable, Equatable {
+    /// Its slot is 0 and its room empty.
+    public var job: JobRecord
+    /// Set when it is the update of an activity, whose window it takes.
+    public var update: ActivityUpdate?
+    /// Destroys the registration together with the push, which is its last.
+    public var purge: Entry.PurgeCause?
+
+    public init(_ job: JobRecord, update: ActivityUpdate? = nil, purge: Entry.PurgeCause? = nil) {
+        self.job = job
+        self.update = update
+        self.purge = purge
+    }
+}
+
+/// What an update that leaves makes of an activity's throttle. What waited is forgotten.
+public struct ActivityUpdate: Sendable, Equatable {
+    /// `opens` as it was read.
+    public var wasOpens: UInt64
+    public var opens: UInt64
+    public var stamp: UInt64
+
+    public init(wasOpens: UInt64, opens: UInt64, stamp: UInt64) {
+        self.wasOpens = wasOpens
+        self.opens = opens
+        self.stamp = stamp
+    }
+}
+
+/// An update that waits in the place of any earlier one.
+public struct WaitingUpdate: Sendable, Equatable {
+    public var row: RowName
+    /// `opens` as it was read.
+    public var wasOpens: UInt64
+    public var waiting: [UInt8]
+
+    public init(row: RowName, wasOpens: UInt64, waiting: [UInt8]) {
+        self.row = row
+        self.wasOpens = wasOpens
+        self.waiting = waiting
+    }
+}
+
+public struct RegistrationPurge: Sendable, Equatable {
+    public var row: RowName
+    public var cause: Entry.PurgeCause
+
+    public init(_ row: RowName, _ cause: Entry.PurgeCause) {
+        self.row = row
+        self.cause = cause
+    }
+}
+
+public enum SessionChange: Sendable, Equatable {
+    /// Puts it in the place of the version that was read; nil for none. `replacing`: that one's index, where it lies in another place.
+    case set(SessionRecord, after: UInt64?, replacing: [UInt8]? = nil)
+    /// One that is gone already is left at that.
+    case delete(expires: UInt64, session: [UInt8])
+}
+
+public enum TimerChange: Sendable, Equatable {
+    case begin(TimerRecord)
+    case settle(id: [UInt8], expires: UInt64, answer: UInt8)
+}
+
+/// What a change came to.
+public enum ChangeOutcome: Sendable, Equatable {
+    case done
+    /// Something that was read is no longer so: read again.
+    case changed
+    /// It was done already.
+    case repeated
+    /// The timer has its answer.
+    case settled
+}
+
+/// What has fallen due, and when the next does.
+public struct DueWork: Sendable, Equatable {
+    /// Nobody answered.
+    public var timers: [TimerRecord]
+    /// Their update waits, and their window is open.
+    public var updates: [RegistrationRecord]
+    /// Nil when nothing waits. Not later than now when there was more than asked for.
+    public var next: UInt64?
+
+    public init(timers: [TimerRecord] = [], updates: [RegistrationRecord] = [], next: UInt64? = nil) {
+        self.timers = timers
+        self.updates = updates
+        self.next = next
+    }
+}

@@ -1,0 +1,144 @@
+// What the store keeps of audiences, as values. An index is 32 bytes of `KeyRing.index`: it begins with its row's expiry (u64, big-endian),
+// so that what expires together lies together. Times are unix milliseconds.
+
+/// Names a registration's row.
+public struct RowName: Sendable, Hashable {
+    public var expires: UInt64
+    public var ref: [UInt8]
+
+    public init(expires: UInt64, ref: [UInt8]) {
+        self.expires = expires
+        self.ref = ref
+    }
+}
+
+/// A sealed token of an audience, and what its pushes need: its row.
+public struct RegistrationRecord: Sendable, Equatable {
+    /// 16 random bytes: the token's name here and in the ledger, another one whenever it is sealed anew.
+    public var ref: [UInt8]
+    /// 16 random bytes: its name to its owner, which stays.
+    public var id: [UInt8]
+    /// Indexes under this row's own place.
+    public var audience: [UInt8]
+    public var owner: [UInt8]
+    public var device: [UInt8]
+    /// Of an activity.
+    public var session: [UInt8]?
+    public var kind: UInt8
+    public var environment: UInt8
+    public var generation: UInt32
+    public var expires: UInt64
+    public var topic: String
+    /// Nonce, ciphertext and tag: 168 bytes.
+    public var sealed: [UInt8]
+    /// A mask of what it asks for.
+    public var preferences: UInt32
+    /// A sealed note.
+    public var details: [UInt8]
+    /// From when on the next update of an activity may leave; 0 for at once.
+    public var opens: UInt64
+    /// The last update's timestamp, unix seconds; 0 for none.
+    public var stamp: UInt64
+    /// The newest update, which waits for `opens`: a sealed note.
+    public var waiting: [UInt8]?
+
+    public init(
+        ref: [UInt8], id: [UInt8], audience: [UInt8], owner: [UInt8], device: [UInt8], session: [UInt8]? = nil, kind: UInt8,
+        environment: UInt8, generation: UInt32, expires: UInt64, topic: String, sealed: [UInt8], preferences: UInt32 = .max,
+        details: [UInt8], opens: UInt64 = 0, stamp: UInt64 = 0, waiting: [UInt8]? = nil
+    ) {
+        self.ref = ref
+        self.id = id
+        self.audience = audience
+        self.owner = owner
+        self.device = device
+        self.session = session
+        self.kind = kind
+        self.environment = environment
+        self.generation = generation
+        self.expires = expires
+        self.topic = topic
+        self.sealed = sealed
+        self.preferences = preferences
+        self.details = details
+        self.opens = opens
+        self.stamp = stamp
+        self.waiting = waiting
+    }
+
+    public var row: RowName { RowName(expires: expires, ref: ref) }
+}
+
+/// A session of an audience, and which device is the active one in it.
+public struct SessionRecord: Sendable, Equatable {
+    /// Its index.
+    public var session: [UInt8]
+    public var generation: UInt32
+    public var expires: UInt64
+    public var started: UInt64
+    /// Another one after each change.
+    public var version: UInt64
+    /// Index of the active device's id.
+    public var client: [UInt8]?
+    public var clientType: UInt8
+    /// The id of the active device's registration.
+    public var registration: [UInt8]?
+
+    public init(
+        session: [UInt8], generation: UInt32, expires: UInt64, started: UInt64, version: UInt64, client: [UInt8]? = nil,
+        clientType: UInt8 = 0, registration: [UInt8]? = nil
+    ) {
+        self.session = session
+        self.generation = generation
+        self.expires = expires
+        self.started = started
+        self.version = version
+        self.client = client
+        self.clientType = clientType
+        self.registration = registration
+    }
+}
+
+/// Something that ends by an answer, or at a time.
+public struct TimerRecord: Sendable, Equatable {
+    /// 16 random bytes.
+    public var id: [UInt8]
+    /// When it ends unanswered.
+    public var due: UInt64
+    /// Until when its answer is kept.
+    public var expires: UInt64
+    public var generation: UInt32
+    /// 0 while there is none.
+    public var answer: UInt8
+    /// What it is about: a sealed note.
+    public var sealed: [UInt8]
+
+    public init(id: [UInt8], due: UInt64, expires: UInt64, generation: UInt32, answer: UInt8 = 0, sealed: [UInt8]) {
+        self.id = id
+        self.due = due
+        self.expires = expires
+        self.generation = generation
+        self.answer = answer
+        self.sealed = sealed
+    }
+}
+
+/// That something was done already.
+public struct SeenRecord: Sendable, Equatable {
+    /// Its index.
+    public var key: [UInt8]
+    public var expires: UInt64
+    /// Its indexes in the other places where it may stand.
+    public var others: [[UInt8]]
+
+    public init(key: [UInt8], expires: UInt64, others: [[UInt8]] = []) {
+        self.key = key
+        self.expires = expires
+        self.others = others
+    }
+}
+
+extension [UInt8] {
+    /// When what an index leads to expires.
+    var indexExpiry: UInt64 { prefix(8).reduce(0) { $0 << 8 | UInt64($1) } }
+}

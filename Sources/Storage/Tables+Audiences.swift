@@ -1,0 +1,156 @@
+import Ledger
+import SQLite
+
+// Sessions, timers, what was done already, and the changes that an event makes of all.
+extension Tables {
+    func session(_ indexes: [[UInt8]]) throws -> SessionRecord? {
+        for index in indexes {
+            if let session = try session(index) { return session }
+        }
+        return nil
+    }
+
+    private func session(_ index: [UInt8]) throws -> SessionRecord? {
+        try rows(
+            "SELECT generation, started, version, client, client_type, registration FROM session WHERE session = ?", .blob(index)
+        ) { row in
+            SessionRecord(
+                session: index, generation: UInt32(clamping: row.int(0)), expires: index.indexExpiry, started: row.time(1),
+                version: row.time(2), client: row.blobOrNil(3), clientType: UInt8(clamping: row.int(4)),
+                registration: row.blobOrNil(5))
+        }.first
+    }
+
+    func timer(_ id: [UInt8]) throws -> TimerRecord? {
+        try rows("SELECT expires, id, due, generation, answer, sealed FROM timer WHERE id = ?", .blob(id), read: Self.timer).first
+    }
+
+    private static func timer(_ row: Statement) -> TimerRecord {
+        TimerRecord(
+            id: row.blob(1), due: row.time(2), expires: row.time(0), generation: UInt32(clamping: row.int(3)),
+            answer: UInt8(clamping: row.int(4)), sealed: row.blob(5))
+    }
+
+    func due(now: UInt64, limit: Int) throws -> DueWork {
+        var work = DueWork()
+        work.timers = try rows(
+            """
+            SELECT expires, id, due, generation, answer, sealed FROM timer WHERE answer = 0 AND due <= ? ORDER BY due LIMIT ?
+            """, .time(now), .number(limit), read: Self.timer)
+        work.updates = try rows(
+            """
+            SELECT expires, ref, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
+            details, opens, stamp, waiting FROM registration WHERE waiting IS NOT NULL AND opens <= ? ORDER BY opens LIMIT ?
+            """, .time(now), .number(limit), read: Self.registration)
+        let isMore = work.timers.count == limit || work.updates.count == limit
+        let next = [
+            isMore ? now : nil,
+            try earliest("SELECT min(due) FROM timer WHERE answer = 0 AND due > ?", .time(now)),
+            try earliest("SELECT min(opens) FROM registration WHERE waiting IS NOT NULL AND opens > ?", .time(now)),
+        ]
+        work.next = next.compactMap(\.self).min()
+        return work
+    }
+
+    func apply(_ change: AudienceChange, now: UInt64) throws -> ChangeOutcome {
+        try refuseWhenLedgerIsBehind()
+        try change.checkIndexes()
+        // All is looked at before anything is done, since what is done stays.
+        if let seen = change.seen, try isSeen(seen, now: now) { return .repeated }
+        if case .settle(let id, let expires, _) = change.timer {
+            guard let timer = try timer(id), timer.expires == expires, expires > now else { return .changed }
+            guard timer.answer == 0 else { return .settled }
+        }
+        guard try isAsRead(change) else { return .changed }
+
+        let last = Set(change.purges.map(\.row) + change.jobs.compactMap { $0.purge == nil ? nil : $0.job.row })
+        for push in change.jobs { try insert(push, isLast: last.contains(push.job.row)) }
+        for wait in change.waits {
+            try run(
+                "UPDATE registration SET waiting = ? WHERE expires = ? AND ref = ?", .blob(wait.waiting), .time(wait.row.expires),
+                .blob(wait.row.ref))
+        }
+        // After all that was opened.
+        for push in change.jobs { if let cause = push.purge { try purge(push.job.row, cause: cause) } }
+        for gone in change.purges { try purge(gone.row, cause: gone.cause) }
+        if let session = change.session { try make(session) }
+        if let timer = change.timer { try make(timer) }
+        if let seen = change.seen { try run("INSERT OR IGNORE INTO seen (key) VALUES (?)", .blob(seen.key)) }
+        return .done
+    }
+
+    private func isSeen(_ seen: SeenRecord, now: UInt64) throws -> Bool {
+        for key in [seen.key] + seen.others where key.indexExpiry > now {
+            if try !rows("SELECT 1 FROM seen WHERE key = ?", .blob(key), read: { _ in 1 }).isEmpty { return true }
+        }
+        return false
+    }
+
+    /// Whether everything that the change goes by is still so.
+    private func isAsRead(_ change: AudienceChange) throws -> Bool {
+        for push in change.jobs {
+            // The log will date the opening at its window, which must lie before the end of the token's epoch.
+            guard journal.upcoming * 1_000 < Entry.Op.epochEnd(push.job.expires), let opens = try opens(push.job.row),
+                push.update.map({ $0.wasOpens == opens }) ?? true
+            else { return false }
+        }
+        for wait in change.waits { guard try opens(wait.row) == wait.wasOpens else { return false } }
+        guard case .set(let session, let version, let replaced) = change.session else { return true }
+        guard let replaced, replaced != session.session else { return try self.session(session.session)?.version == version }
+        return try self.session(replaced)?.version == version && self.session(session.session) == nil
+    }
+
+    /// When a registration's throttle opens; nil when it is gone.
+    private func opens(_ row: RowName) throws -> UInt64? {
+        try rows("SELECT opens FROM registration WHERE expires = ? AND ref = ?", .time(row.expires), .blob(row.ref)) {
+            $0.time(0)
+        }.first
+    }
+
+    private func insert(_ push: AudienceJob, isLast: Bool) throws {
+        var job = push.job
+        job.isLast = isLast
+        try insert(job)
+        guard let update = push.update else { return }
+        try run(
+            "UPDATE registration SET opens = ?, stamp = ?, waiting = NULL WHERE expires = ? AND ref = ?", .time(update.opens),
+            .time(update.stamp), .time(job.expires), .blob(job.ref))
+    }
+
+    private func make(_ change: SessionChange) throws {
+        switch change {
+        case .set(let session, _, let replaced):
+            if let replaced { try run("DELETE FROM session WHERE session = ?", .blob(replaced)) }
+            try run(
+                """
+                INSERT OR REPLACE INTO session (session, generation, started, version, client, client_type, registration)
+                VALUES (?, ?, ?, ?, ?, ?, ?)
+                """, .blob(session.session), .number(session.generation), .time(session.started), .time(session.version),
+                .blob(session.client), .number(session.clientType), .blob(session.registration))
+        case .delete(_, let session): try run("DELETE FROM session WHERE session = ?", .blob(session))
+        }
+    }
+
+    private func make(_ change: TimerChange) throws {
+        switch change {
+        case .begin(let timer):
+            try run(
+                "INSERT INTO timer (expires, id, due, generation, answer, sealed) VALUES (?, ?, ?, ?, ?, ?)",
+                .time(timer.expires), .blob(timer.id), .time(timer.due), .number(timer.generation), .number(timer.answer),
+                .blob(timer.sealed))
+        case .settle(let id, let expires, let answer):
+            try run("UPDATE timer SET answer = ? WHERE expires = ? AND id = ?", .number(answer), .time(expires), .blob(id))
+        }
+    }
+}
+
+extension AudienceChange {
+    /// What would not be found, or not be swept.
+    fileprivate func checkIndexes() throws {
+        var expiries = seen.map { [($0.key, $0.expires)] } ?? []
+        if case .set(let session, _, _) = session { expiries.append((session.session, session.expires)) }
+        guard expiries.allSatisfy({ $0.count == 32 && $0.indexExpiry == $1 }) else {
+            throw StoreError.unavailable("an index that does not begin with its row's expiry")
+        }
+    }
+}

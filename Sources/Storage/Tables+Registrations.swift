@@ -1,0 +1,130 @@
+import Ledger
+import SQLite
+
+// Tokens of audiences.
+extension Tables {
+    func registrations(_ lookup: RegistrationLookup, _ indexes: [[UInt8]]) throws -> [RegistrationRecord] {
+        try indexes.flatMap { index in try registrations(index).filter { $0.index(lookup) == index } }
+    }
+
+    /// What stands under an index. It leads to nothing for a moment when its registration was swept and it was not yet.
+    private func registrations(_ index: [UInt8]) throws -> [RegistrationRecord] {
+        try rows(
+            """
+            SELECT expires, registration.ref, id, audience, owner, device, session, kind, environment, generation, topic, sealed,
+            preferences, details, opens, stamp, waiting
+            FROM registration_index CROSS JOIN registration ON expires = ? AND registration.ref = registration_index.ref
+            WHERE value = ?
+            """, .time(index.indexExpiry), .blob(index), read: Self.registration)
+    }
+
+    static func registration(_ row: Statement) -> RegistrationRecord {
+        RegistrationRecord(
+            ref: row.blob(1), id: row.blob(2), audience: row.blob(3), owner: row.blob(4), device: row.blob(5),
+            session: row.blobOrNil(6), kind: UInt8(clamping: row.int(7)), environment: UInt8(clamping: row.int(8)),
+            generation: UInt32(clamping: row.int(9)), expires: row.time(0), topic: row.text(10), sealed: row.blob(11),
+            preferences: UInt32(clamping: row.int(12)), details: row.blob(13), opens: row.time(14), stamp: row.time(15),
+            waiting: row.blobOrNil(16))
+    }
+
+    func holds(_ row: RowName) throws -> Bool {
+        try !rows("SELECT 1 FROM registration WHERE expires = ? AND ref = ?", .time(row.expires), .blob(row.ref)) { _ in 1 }
+            .isEmpty
+    }
+
+    func register(
+        _ registration: RegistrationRecord, replacing: [RowName], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+    ) throws -> RegisterOutcome {
+        try refuseWhenLedgerIsBehind()
+        try registration.checkIndexes()
+        for row in replacing { guard try holds(row) else { return .changed } }
+        for device in Set(devices + [registration.device]) {
+            guard try names(device).allSatisfy({ replacing.contains($0.row) }) else { return .changed }
+        }
+        var count = 0
+        for owner in owners {
+            count += try names(owner).count { $0.kind == registration.kind && !replacing.contains($0.row) }
+        }
+        guard count < limit else { return .tooMany }
+        for row in replacing { try purge(row, cause: .replaced) }
+        try insert(registration)
+        return .registered
+    }
+
+    /// The names and kinds of what stands under an index.
+    private func names(_ index: [UInt8]) throws -> [(row: RowName, kind: UInt8)] {
+        let expires = index.indexExpiry
+        return try rows(
+            """
+            SELECT registration.ref, kind
+            FROM registration_index CROSS JOIN registration ON expires = ? AND registration.ref = registration_index.ref
+            WHERE value = ?
+            """, .time(expires), .blob(index)
+        ) { (RowName(expires: expires, ref: $0.blob(0)), UInt8(clamping: $0.int(1))) }
+    }
+
+    private func insert(_ registration: RegistrationRecord) throws {
+        // As with a room's token: the clock may have stepped since the caller read it.
+        guard journal.upcoming * 1_000 < Entry.Op.epochEnd(registration.expires) else {
+            throw StoreError.unavailable("a token expired before it was stored")
+        }
+        try run(
+            """
+            INSERT INTO registration (expires, ref, id, audience, owner, device, session, kind, environment, generation, topic,
+            sealed, preferences, details, opens, stamp, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """, .time(registration.expires), .blob(registration.ref), .blob(registration.id), .blob(registration.audience),
+            .blob(registration.owner), .blob(registration.device), .blob(registration.session), .number(registration.kind),
+            .number(registration.environment), .number(registration.generation), .text(registration.topic),
+            .blob(registration.sealed), .number(registration.preferences), .blob(registration.details),
+            .time(registration.opens), .time(registration.stamp), .blob(registration.waiting))
+        for index in registration.indexes {
+            try run("INSERT INTO registration_index (value, ref) VALUES (?, ?)", .blob(index), .blob(registration.ref))
+        }
+        try record(.sealed(registration))
+    }
+
+    func unregister(_ rows: [RowName], cause: Entry.PurgeCause) throws -> Int {
+        try rows.count { try purge($0, cause: cause) }
+    }
+
+    /// Deletes a registration with its indexes and records it, once: what is gone already is not recorded again.
+    @discardableResult
+    func purge(_ row: RowName, cause: Entry.PurgeCause) throws -> Bool {
+        let found = try rows(
+            "SELECT audience, owner, device, session FROM registration WHERE expires = ? AND ref = ?", .time(row.expires),
+            .blob(row.ref)
+        ) { [$0.blob(0), $0.blob(1), $0.blob(2), $0.blobOrNil(3)] }
+        guard let indexes = found.first else { return false }
+        for case let index? in indexes {
+            try run("DELETE FROM registration_index WHERE value = ? AND ref = ?", .blob(index), .blob(row.ref))
+        }
+        try run("DELETE FROM registration WHERE expires = ? AND ref = ?", .time(row.expires), .blob(row.ref))
+        try record(.purged(row.ref, cause))
+        return true
+    }
+
+    func setPreferences(_ row: RowName, _ preferences: UInt32) throws -> Bool {
+        try run(
+            "UPDATE registration SET preferences = ? WHERE expires = ? AND ref = ?", .number(preferences), .time(row.expires),
+            .blob(row.ref)) == 1
+    }
+}
+
+extension RegistrationRecord {
+    func index(_ lookup: RegistrationLookup) -> [UInt8]? {
+        switch lookup {
+        case .audience: audience
+        case .owner: owner
+        case .session: session
+        }
+    }
+
+    fileprivate var indexes: [[UInt8]] { [audience, owner, device, session].compactMap(\.self) }
+
+    /// An index of another time would not be found, or not be swept.
+    fileprivate func checkIndexes() throws {
+        guard indexes.allSatisfy({ $0.count == 32 && $0.indexExpiry == expires }) else {
+            throw StoreError.unavailable("an index that does not begin with its row's expiry")
+        }
+    }
+}
