@@ -99,9 +99,12 @@ struct Derivation: ~Copyable {
 // Chains and keys side by side in one region, each 32 bytes.
 extension LockedMemory {
     /// Replaces the 32 bytes at `output` by `D(the 32 bytes at key, label)`; both may be the same.
-    func derive(from key: Int, _ label: Label, to output: Int) {
+    func derive(from key: Int, _ label: Label, to output: Int) { derive(from: key, label, to: output, of: self) }
+
+    /// The same to the 32 bytes at `output` of another region.
+    func derive(from key: Int, _ label: Label, to output: Int, of other: LockedMemory) {
         var derivation: Derivation? = withBytes(key..<key + 32) { Derivation($0, label) }
-        withMutableBytes(output..<output + 32) { derivation.take()!.finish(into: &$0) }
+        other.withMutableBytes(output..<output + 32) { derivation.take()!.finish(into: &$0) }
     }
 
     func copy(from source: Int, to output: Int) {

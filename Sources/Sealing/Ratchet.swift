@@ -31,10 +31,12 @@ struct Ratchet: Sendable {
         generations = []
         for index in 0..<image.generations {
             let (id, born) = image.entry(index)
+            let successor = index + 1 < image.generations ? image.entry(index + 1).born : nil
             generations.append(
-                try Generation(id: id, born: born, base: image.base, reach: Self.reach(longestLife)) {
-                    image.lend(KeyImage.chain(index), to: &$0)
-                })
+                try Generation(
+                    id: id, born: born, base: image.base, reach: Self.reach(longestLife),
+                    isOld: Self.isOld(successor: successor, base)
+                ) { image.lend(KeyImage.chain(index), to: &$0) })
         }
     }
 
@@ -83,6 +85,9 @@ struct Ratchet: Sendable {
         generations.removeAll { !kept.contains($0.id) }
         for index in generations.indices { generations[index].advance(to: image.base) }
         if let born { generations.append(born) }
+        for index in generations.indices.dropLast() where Self.isOld(successor: generations[index + 1].born, image.base) {
+            generations[index].growOld()
+        }
         days.advance(to: DayChain.base(for: image.base))
         base = image.base
         steps = image.steps
@@ -101,6 +106,12 @@ struct Ratchet: Sendable {
     private func isOver(_ index: Int, _ base: Epoch, successor: Epoch?) -> Bool {
         guard let end = index + 1 < generations.count ? generations[index + 1].born : successor else { return false }
         return base.number > end.number + longestLife
+    }
+
+    /// Whether all that expires within a week of its seal has expired.
+    private static func isOld(successor: Epoch?, _ base: Epoch) -> Bool {
+        guard let successor else { return false }
+        return base.number > successor.number + 7 * Epoch.perDay
     }
 
     /// A century, in epochs: a clock that says so is wrong, and walking there would take its time.

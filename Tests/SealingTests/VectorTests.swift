@@ -39,6 +39,10 @@ import Testing
         var joinid, client, audience, topic, template, kind, environment: String?
         var generation: UInt32?
         var slot: UInt8?
+        var label, owner, note: String?
+        var fields: [String]?
+        var block: Int?
+        var life, step: UInt64?
         var now, expiry, until, deadline, sealed: UInt64?
     }
 
@@ -81,7 +85,7 @@ import Testing
         for (number, vector) in vectors.cases.enumerated() {
             #expect(try output(vector) == vector.output, "case \(number): \(vector.op)")
         }
-        #expect(Set(vectors.cases.map(\.op)).count == 12)
+        #expect(Set(vectors.cases.map(\.op)).count == 16)
     }
 
     private func output(_ v: Case) throws -> Case.Output {
@@ -115,6 +119,25 @@ import Testing
             let sealed = try ring.sealToken(token, sealedAtMs: some(v.sealed), context: context, audience: audience.span)
             #expect(try ring.open(sealed, context, audience: audience).token == token)
             return .one(hex(sealed))
+        case "audience_index":
+            let label: [String: AudienceLabel] = [
+                "audience-index": .audience, "owner-index": .owner, "session-index": .session, "active-client": .activeClient,
+                "seen-index": .seen,
+            ]
+            return .one(hex(try ring.index(some(label[some(v.label)]), place(v), fields(v)).bytes))
+        case "device_index":
+            let token = try Secret.copy(bytes(some(v.token)))
+            let index = try ring.deviceIndex(place(v), owner: Array(some(v.owner).utf8), kind: kind(v), token: token)
+            return .one(hex(index.bytes))
+        case "seal_note":
+            let label: [String: NoteLabel] = ["details": .details, "update": .update, "fields": .fields, "timer": .timer]
+            let (name, note, block) = (try some(label[some(v.label)]), try bytes(some(v.note)), try some(v.block))
+            let sealed = try ring.sealNote(note, name, place(v), fields(v), block: block)
+            #expect(try ring.note(sealed, name, place(v), fields(v), block: block) == note)
+            return .one(hex(sealed))
+        case "places":
+            let places = try ring.places(lifeMs: some(v.life), stepMs: some(v.step), nowMs: some(v.now))
+            return .many(places.map { "\($0.generation) \($0.expiryMs)" })
         case "seal_pending":
             return .one(
                 hex(
@@ -170,6 +193,8 @@ import Testing
             deadlineMs: try some(v.deadline), expiryMs: try some(v.expiry))
     }
 
+    private func place(_ v: Case) throws -> Place { Place(generation: try some(v.generation), expiryMs: try some(v.expiry)) }
+    private func fields(_ v: Case) throws -> [[UInt8]] { try some(v.fields).map(bytes) }
     private func jobID(_ v: Case) throws -> JobID { try some(JobID(some(v.job))) }
     private func kind(_ v: Case) throws -> TokenKind {
         try some(["alert": .alert, "voip": .voip, "liveactivity": .liveActivity][some(v.kind)])

@@ -84,9 +84,11 @@ class Case:
 
     def __getattr__(self, name):
         value = self.values[name]
-        if name in ("room", "member", "token", "ref", "job", "nonce", "handle", "code", "key", "id"):
+        if name in ("room", "member", "token", "ref", "job", "nonce", "handle", "code", "key", "id", "note"):
             return bytes.fromhex(value)
-        return value.encode() if name in ("joinid", "client", "audience") else value
+        if name == "fields":
+            return [bytes.fromhex(field) for field in value]
+        return value.encode() if name in ("joinid", "client", "audience", "owner") else value
 
     def seal(self, key, data, plaintext):
         sealed = aead_seal(plaintext, data, self.nonce, key)
@@ -110,7 +112,31 @@ class Case:
     def client_index(self):
         return derive(self.epoch_key(self.expiry), "client", self.room, bytes([self.slot]), self.client).hex()
 
+    def audience_index(self):
+        keyed = derive(self.epoch_key(self.expiry), self.label, *self.fields)
+        return (struct.pack(">Q", self.expiry) + keyed[:24]).hex()
+
+    def device_index(self):
+        keyed = derive(self.epoch_key(self.expiry), "device-index", self.owner, bytes([KINDS[self.kind]]), self.token)
+        return (struct.pack(">Q", self.expiry) + keyed[:24]).hex()
+
+    def places(self):
+        """Where rows of a life on a grid may lie that have not expired, latest first; `now` lies in the ratchet's epoch."""
+        births = sorted((born * 300_000, number) for number, (born, _) in self.keys.generations.items())
+        found = []
+        for (born, number), (end, _) in zip(births, births[1:] + [(self.now + 1, None)]):
+            for start in range(born, min(end, born + 86_400_000), self.step):
+                if start + self.life > self.now:
+                    found.append((start + self.life, number))
+        return [f"{number} {expiry}" for expiry, number in sorted(found, reverse=True)]
+
     # -- seals
+    def seal_note(self):
+        key = derive(self.epoch_key(self.expiry), self.label, *self.fields)
+        data = struct.pack(">4sIQ", b"MFN1", self.generation, self.expiry) + counted(self.label)
+        data += b"".join(struct.pack(">H", len(field)) + field for field in self.fields)
+        return self.seal(key, data, pad(struct.pack(">H", len(self.note)) + self.note, self.block))
+
     def token_data(self):
         head = struct.pack(
             ">4sIBBBQ", b"MFT1", self.generation, KINDS[self.kind], ENVIRONMENTS[self.environment], self.slot, self.expiry

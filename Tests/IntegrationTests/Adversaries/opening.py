@@ -9,7 +9,7 @@ from nacl.exceptions import CryptoError
 
 EPOCH_MS, DAY_MS = 300_000, 86_400_000
 KEY_0 = bytes(32)
-LIFE = 2016 + 2 + 288  # epochs that have keys: a week, and room for clocks that disagree
+LIFE = 8640 + 2 + 288  # epochs that have keys: a month, and room for clocks that disagree
 
 
 def derive(key, label, *fields):
@@ -94,6 +94,15 @@ def code_data(purpose, generation, ms, code_index):
     return struct.pack(">4sIQ", purpose, generation, ms) + code_index
 
 
+def note_data(generation, expires, label, fields):
+    return struct.pack(">4sIQ", b"MFN1", generation, expires) + b"".join(
+        struct.pack(">H", len(text)) + text for text in (label.encode(), *fields))
+
+
+def audience_index(epoch_key, expires, label, *fields):
+    return struct.pack(">Q", expires) + derive(epoch_key, label, *fields)[:24]
+
+
 def unseal(sealed, data, key):
     """The plaintext, or None."""
     try:
@@ -105,3 +114,7 @@ def unseal(sealed, data, key):
 def token_of(plaintext, at=8):
     """The token in a token's or (at 24) a job's plaintext; without padding too, should someone have left it out."""
     return None if plaintext is None else plaintext[at + 1:at + 1 + plaintext[at]]
+
+
+def note_of(plaintext):
+    return None if plaintext is None else plaintext[2:2 + int.from_bytes(plaintext[:2], "big")]

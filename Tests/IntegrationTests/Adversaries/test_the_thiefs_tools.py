@@ -18,9 +18,10 @@ class Vector:
     def __init__(self, case):
         self.name, self.sealed = case["op"].removeprefix("seal_"), bytes.fromhex(case["output"])
         self.row = {name: case.get(name) for name in ("generation", "deadline", "slot", "topic", "template")}
-        self.row |= {name: bytes.fromhex(case[name]) for name in ("ref", "job", "room", "code", "member", "token") if name in case}
+        self.row |= {name: bytes.fromhex(case[name]) for name in ("ref", "job", "room", "code", "member", "token", "note") if name in case}
         self.row |= {name: case[name].encode() for name in ("joinid", "client", "audience") if name in case}
         self.row |= {"kind": KINDS.get(case.get("kind")), "environment": ENVIRONMENTS.get(case.get("environment")), "expires": case.get("expiry")}
+        self.label, self.fields = case.get("label"), [bytes.fromhex(field) for field in case.get("fields", [])]
         self.time = case.get("until") or case.get("deadline") or case["expiry"]
 
     def opened(self, keys):
@@ -31,15 +32,20 @@ class Vector:
             fields = {"token": lambda: (bytes([row["slot"]]), row["room"]), "audience_token": lambda: (row["audience"],),
                       "job": lambda: (row["job"],)}[name]()
             wanted = row["token"]
+        elif name == "note":
+            data = opening.note_data(row["generation"], self.time, self.label, self.fields)
+            fields, wanted = self.fields, row["note"]
         else:
             purpose, wanted = {"pending": (b"MFP1", ("room",)), "creator": (b"MFC1", ("member",)), "retry": (b"MFR1", ("room", "member"))}[name]
             data = opening.code_data(purpose, row["generation"], self.time, row["code"])
             fields = (row["joinid"], row["client"]) if name != "pending" else (row["joinid"],)
             wanted = b"".join(row[part] for part in wanted)
-        key = opening.derive(keys.epoch_key(row["generation"], self.time), name.removesuffix("_token"), *fields)
+        key = opening.derive(keys.epoch_key(row["generation"], self.time), self.label or name.removesuffix("_token"), *fields)
         plaintext = opening.unseal(self.sealed, data, key)
         if name in ("token", "audience_token", "job"):
             plaintext = opening.token_of(plaintext, 24 if name == "job" else 8)
+        elif name == "note":
+            plaintext = opening.note_of(plaintext)
         return plaintext, wanted
 
 
@@ -53,7 +59,7 @@ def test_it_opens_what_the_page_says():
             found, wanted = vector.opened(keys)
             assert found == wanted, f"{case['op']} does not open"
             opened.add(vector.name)
-    assert opened == {"token", "audience_token", "job", "pending", "creator", "retry"}
+    assert opened == {"token", "audience_token", "job", "note", "pending", "creator", "retry"}
     table.record(
         table.AUDIENCES, "the published vectors (no audience routes are served yet)",
         "each audience's token", "every audience's token until it expires: the broker alone can open these")

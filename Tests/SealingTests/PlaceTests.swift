@@ -1,0 +1,213 @@
+import Linux
+import Sodium
+import Testing
+
+@testable import Sealing
+
+/// Where rows of audiences lie, and that they are found there for as long as they live.
+@Suite struct PlaceTests {
+    private static let (hourMs, dayMs) = (UInt64(3_600_000), KeyFolder.dayMs)
+    /// Life and step: a device's, an activity's, a session's, one that fits nothing.
+    private static let grids: [(life: UInt64, step: UInt64)] = [
+        (30 * dayMs, dayMs), (12 * hourMs, hourMs), (24 * hourMs, 12 * hourMs), (5 * hourMs + 1, 2_100_001),
+    ]
+    private static let month: UInt64 = 2_592_000
+    private let start = KeyFolder.startMs
+    private let folder: KeyFolder
+
+    init() throws { folder = try KeyFolder() }
+
+    private func load(_ folder: KeyFolder) throws -> KeyRing {
+        try KeyRing.load(path: folder.path, longestLifeSeconds: Self.month)
+    }
+
+    private struct Row {
+        let place: Place
+        let index: Digest
+        let grid: Int
+    }
+
+    /// A ratchet that writes no file.
+    private struct Steps {
+        var image: KeyImage
+        var ratchet: Ratchet
+
+        init(_ image: KeyImage) throws {
+            self.image = image
+            ratchet = try Ratchet(image, longestLife: PlaceTests.month / 300)
+        }
+
+        mutating func step(_ nowMs: UInt64) throws {
+            guard let next = try ratchet.next(Epoch(atMs: nowMs)) else { return }
+            ratchet.adopt(next, born: try ratchet.birth(in: next))
+            image = next
+        }
+
+        mutating func index(_ place: Place) -> Digest? {
+            ratchet.derivation(place.generation, Epoch(atMs: place.expiryMs), .ownerIndex)?.digest()
+        }
+    }
+
+    /// 40 days in steps of five minutes, with what befalls a broker: pauses, restarts, clocks that leap while the ratchet is held.
+    @Test func everyRowIsFoundUntilItExpires() throws {
+        var steps = try Steps(KeyFile(path: folder.path).read())
+        var chance = Chance(state: 7)
+        var rows: [Row] = []
+        var (now, ratchet, heldUntil) = (start, start, UInt64(0))
+        var (found, holds, pauses) = (0, 0, 0)
+        var shortest = Self.grids.map { _ in UInt64.max }
+        var most = Self.grids.map { _ in 0 }
+        while now < start + 40 * Self.dayMs {
+            now += KeyFolder.epochMs
+            switch chance.next() % 600 {
+            case 0:
+                // The broker was away: a generation is born late.
+                now += chance.next() % (3 * Self.dayMs)
+                steps = try Steps(steps.image)
+                pauses += 1
+            case 1:
+                // Broker time leaps: the ratchet stays behind for a moment.
+                now += chance.next() % (20 * Self.hourMs)
+                heldUntil = now + KeyFolder.epochMs
+                holds += 1
+            default: break
+            }
+            ratchet = now <= heldUntil ? ratchet + 60_000 : now
+            try steps.step(ratchet)
+            // At any moment of the epoch, also when the next step is late.
+            let at = now + chance.next() % KeyFolder.epochMs
+            var mistakes: [String] = []
+            for (number, grid) in Self.grids.enumerated() {
+                let places = steps.ratchet.places(grid.life, grid.step, at)
+                let place = steps.ratchet.place(grid.life, grid.step, at)
+                most[number] = max(most[number], places.count)
+                if places.contains(where: { $0.expiryMs <= at }) { mistakes.append("one has expired") }
+                if !zip(places, places.dropFirst()).allSatisfy({ $0.expiryMs > $1.expiryMs }) { mistakes.append("not in order") }
+                if place.expiryMs > at + grid.life { mistakes.append("lives too long") }
+                if ratchet == now { shortest[number] = min(shortest[number], place.expiryMs - at) }
+                guard place.expiryMs > at else { continue }
+                if places.first != place { mistakes.append("a new row is not found") }
+                if chance.next().isMultiple(of: 20), let index = steps.index(place) {
+                    rows.append(Row(place: place, index: index, grid: number))
+                }
+            }
+            rows.removeAll { $0.place.expiryMs <= at }
+            if chance.next().isMultiple(of: 50) {
+                let places = Self.grids.map { Set(steps.ratchet.places($0.life, $0.step, at)) }
+                for row in rows {
+                    if !places[row.grid].contains(row.place) { mistakes.append("a row is not found") }
+                    if steps.index(row.place) != row.index { mistakes.append("another index") }
+                    found += 1
+                }
+            }
+            #expect(mistakes.isEmpty, "at \(at)")
+        }
+        #expect(found > 10_000 && holds > 5 && pauses > 5)
+        // A step less than the life at least, but for the minutes in which the next step of the ratchet is due.
+        for (number, grid) in Self.grids.enumerated() {
+            #expect(shortest[number] > grid.life - min(grid.life, grid.step + 2 * KeyFolder.epochMs))
+        }
+        #expect(most[0] <= 31 && most[1] <= 14 && most[2] <= 4, "\(most)")
+    }
+
+    @Test func rowsOfAStepExpireTogether() throws {
+        let ring = try load(folder)
+        let born = Epoch(atMs: start).startMs
+        func expiry(_ ms: UInt64, _ life: UInt64, _ step: UInt64) -> UInt64 {
+            ring.place(lifeMs: life, stepMs: step, nowMs: ms).expiryMs
+        }
+        #expect(expiry(start, 30 * Self.dayMs, Self.dayMs) == born + 30 * Self.dayMs)
+        _ = try ring.step(nowMs: born + Self.hourMs)
+        #expect(expiry(born + Self.hourMs, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
+        #expect(expiry(born + Self.hourMs + 299_999, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
+        #expect(expiry(born + Self.hourMs, 30 * Self.dayMs, Self.dayMs) == born + 30 * Self.dayMs)
+        // Within the epoch for shorter steps; never past the ratchet's.
+        #expect(expiry(born + Self.hourMs + 25_000, 60_000, 10_000) == born + Self.hourMs + 80_000)
+        #expect(expiry(born + 9 * Self.hourMs, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
+        _ = try ring.step(nowMs: born + Self.dayMs)
+        let next = ring.place(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
+        #expect(next == Place(generation: 2, expiryMs: born + 31 * Self.dayMs))
+        let places = ring.places(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
+        #expect(places == [next, Place(generation: 1, expiryMs: born + 30 * Self.dayMs)])
+    }
+
+    @Test func whatHasExpiredIsNotLookedFor() throws {
+        let ring = try load(folder)
+        let place = ring.place(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: start)
+        func places(_ ms: UInt64) -> [Place] { ring.places(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: ms) }
+        #expect(places(place.expiryMs - 1).contains(place))
+        #expect(!places(place.expiryMs).contains(place))
+        _ = try ring.step(nowMs: place.expiryMs + 600_000)
+        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, place, []) }
+    }
+
+    /// A file that was made for rooms alone keeps its generations; what it seals from now on lives for a month.
+    @Test func anExistingFileTakesALongerLife() throws {
+        let rooms = try folder.load()
+        for day in 1...10 as ClosedRange<UInt64> { _ = try rooms.step(nowMs: start + day * Self.dayMs) }
+        #expect(rooms.generations.map(\.id) == Array(3...11))
+        let room = try RoomID.random()
+        let expiry = start + 12 * Self.dayMs
+        let client = try rooms.client(room, slot: 1, "c", expiryMs: expiry, generation: 5)
+
+        let ring = try load(folder)
+        #expect(try ring.client(room, slot: 1, "c", expiryMs: expiry, generation: 5) == client)
+        let now = start + 10 * Self.dayMs
+        let place = ring.place(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: now)
+        let index = try ring.index(.owner, place, [[1]])
+        for day in 11...39 as ClosedRange<UInt64> {
+            _ = try ring.step(nowMs: start + day * Self.dayMs)
+            #expect(try ring.index(.owner, place, [[1]]) == index)
+            if day == 20 { #expect(ring.generations.map(\.id) == Array(3...21)) }
+        }
+        #expect(ring.generations.first?.id == 9)
+        // Two epochs after its expiry it is gone, the generation two after that.
+        _ = try ring.step(nowMs: place.expiryMs + 600_000)
+        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, place, [[1]]) }
+    }
+
+    /// Far ahead not every key is held: they are the same, and what has passed is gone.
+    @Test func keysFarAheadAreThoseOfTheChain() throws {
+        let file = try folder.bytes()
+        let base = Array(file[24..<32]).reduce(0) { $0 << 8 | UInt64($1) }
+        func expected(_ epoch: UInt64) throws -> Digest {
+            var chain = Array(file[76..<108])
+            for _ in base..<epoch { chain = Derivation(chain.span, Label("chain")).digest().bytes }
+            let key = Derivation(chain.span, Label("epoch")).digest().bytes
+            let digest = Derivation(key.span, Label("owner-index")).digest()
+            return Digest(leading: epoch * KeyFolder.epochMs, digest)
+        }
+        func found(_ ring: KeyRing, _ epoch: UInt64) throws -> Digest {
+            try ring.index(.owner, Place(generation: 1, expiryMs: epoch * KeyFolder.epochMs), [])
+        }
+        var chance = Chance(state: 3)
+        let ahead =
+            (0..<60).map { _ in base + chance.next() % 8_900 } + [base, base + 2_305, base + 2_306, base + 2_307, base + 8_900]
+        let right = try ahead.map(expected)
+        var ring = try load(folder)
+        for (step, days) in [0, 0, 1, 3, 8, 9, 12, 20, 29, 30].enumerated() {
+            _ = try ring.step(nowMs: start + UInt64(days) * Self.dayMs)
+            if step.isMultiple(of: 3) { ring = try load(folder) }
+            for (epoch, digest) in zip(ahead, right).shuffled(using: &chance) {
+                if epoch >= ring.baseEpoch.number {
+                    #expect(try found(ring, epoch) == digest)
+                } else {
+                    #expect(throws: SealingError.outOfReach) { try found(ring, epoch) }
+                }
+            }
+        }
+    }
+}
+
+/// Chance that is the same each time (SplitMix64).
+struct Chance: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var mixed = state
+        mixed = (mixed ^ mixed >> 30) &* 0xbf58_476d_1ce4_e5b9
+        mixed = (mixed ^ mixed >> 27) &* 0x94d0_49bb_1331_11eb
+        return mixed ^ mixed >> 31
+    }
+}
