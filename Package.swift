@@ -76,6 +76,7 @@ let package = Package(
             "API",
             [
                 "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop",
+                "Sodium", "TLS",
             ]),
         room("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
         .executableTarget(
@@ -105,7 +106,7 @@ let package = Package(
         tests("Storage", ["SQLite", "Ledger", "Linux"]),
         tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator", "TestCertificates"]),
         tests("Broker", ["TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
-        tests("API", ["Broker", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop"]),
+        tests("API", ["Broker", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop", "Sodium", "TLS"]),
         tests("AuditPage", ["Linux"]),
         tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),
     ]

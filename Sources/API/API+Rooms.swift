@@ -116,15 +116,8 @@ extension API {
 
     /// The room id of `Authorization: Bearer`; nil without one.
     private func bearer(_ request: HTTPRequest) throws -> RoomID? {
-        let found = try request.withHeader("authorization") { value throws(SealingError) -> RoomID?? in
-            // The scheme's name is case-insensitive (RFC 9110 section 11.1).
-            let scheme = Array("bearer ".utf8)
-            guard value.count >= scheme.count, scheme.indices.allSatisfy({ value[$0] | 0x20 == scheme[$0] | 0x20 }) else {
-                return nil
-            }
-            return .some(try RoomID(base64url: value.extracting(scheme.count..<value.count)))
-        }
-        guard let bearer = found ?? nil else { return nil }
+        let found = try request.withBearer { value throws(SealingError) in try RoomID(base64url: value) }
+        guard let bearer = found else { return nil }
         guard let room = bearer else { throw BrokerError.malformedCapability }
         return room
     }

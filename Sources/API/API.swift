@@ -8,11 +8,14 @@ public struct API: Sendable {
     let broker: Broker
     let audit: AuditFiles
     let proxies: TrustedProxies
+    /// Nil where only rooms are served.
+    let authenticator: Authenticator?
 
-    public init(broker: Broker, audit: AuditFiles, proxies: TrustedProxies) {
+    public init(broker: Broker, audit: AuditFiles, proxies: TrustedProxies, authenticator: Authenticator?) {
         self.broker = broker
         self.audit = audit
         self.proxies = proxies
+        self.authenticator = authenticator
     }
 
     private typealias Call = @Sendable (API, HTTPRequest) async throws -> HTTPResponse

@@ -12,6 +12,12 @@ struct JSONObject {
         let range: Range<Int>
     }
 
+    /// An item of an array: a member without its name.
+    struct Item {
+        let kind: Kind
+        let range: Range<Int>
+    }
+
     /// Why a member can't be used.
     enum Failure: Error, Equatable { case wrongType, outOfRange }
 
@@ -26,6 +32,9 @@ struct JSONObject {
         }
         self.members = members
     }
+
+    /// Whether there is a member of that name, be it null.
+    func has(_ name: StaticString) -> Bool { members.contains { $0.name.elementsEqual(name.description.utf8) } }
 
     var names: [[UInt8]] { members.map(\.name) }
 
@@ -75,5 +84,27 @@ struct JSONObject {
         guard member.kind == .string else { throw .wrongType }
         guard !member.range.contains(where: { body[$0] == UInt8(ascii: "\\") }) else { throw .outOfRange }
         return member.range
+    }
+
+    /// An array's items, whose ranges count from the start of `body`.
+    func items(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> [Item]? {
+        guard let member = member(name) else { return nil }
+        var scanner = JSONScanner()
+        guard member.kind == .array, let items = scanner.topLevelArray(body.extracting(member.range)) else { throw .wrongType }
+        let start = member.range.lowerBound
+        return items.map { Item(kind: $0.kind, range: $0.range.lowerBound + start..<$0.range.upperBound + start) }
+    }
+
+    /// A string, or the strings of an array of nothing else; escapes decoded.
+    func texts(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> [[UInt8]]? {
+        guard let member = member(name) else { return nil }
+        if member.kind == .string { return try bytes(name, in: body).map { [$0] } }
+        guard let items = try items(name, in: body) else { return nil }
+        var texts: [[UInt8]] = []
+        for item in items {
+            guard item.kind == .string, let text = JSONScanner.decode(body.extracting(item.range)) else { throw .wrongType }
+            texts.append(text)
+        }
+        return texts
     }
 }

@@ -16,6 +16,15 @@ struct JSONScanner {
         return position == bytes.count ? members : nil
     }
 
+    /// The items of the one array that the text must be.
+    mutating func topLevelArray(_ bytes: Span<UInt8>) -> [JSONObject.Item]? {
+        var items: [JSONObject.Item] = []
+        skipSpace(bytes)
+        guard array(bytes, depth: 1, into: &items) else { return nil }
+        skipSpace(bytes)
+        return position == bytes.count ? items : nil
+    }
+
     private func next(_ bytes: Span<UInt8>) -> UInt8? { position < bytes.count ? bytes[position] : nil }
 
     private mutating func take(_ bytes: Span<UInt8>, _ byte: Unicode.Scalar) -> Bool {
@@ -46,34 +55,36 @@ struct JSONScanner {
         }
     }
 
-    private mutating func array(_ bytes: Span<UInt8>, depth: Int) -> Bool {
+    private mutating func array(_ bytes: Span<UInt8>, depth: Int, into items: inout [JSONObject.Item]) -> Bool {
         guard depth <= Self.deepest, take(bytes, "[") else { return false }
         skipSpace(bytes)
         if take(bytes, "]") { return true }
         while true {
             skipSpace(bytes)
-            guard value(bytes, depth: depth) != nil else { return false }
+            guard let value = value(bytes, depth: depth) else { return false }
+            if depth == 1 { items.append(value) }
             skipSpace(bytes)
             if take(bytes, "]") { return true }
             guard take(bytes, ",") else { return false }
         }
     }
 
-    private mutating func value(_ bytes: Span<UInt8>, depth: Int) -> (kind: JSONObject.Kind, range: Range<Int>)? {
+    private mutating func value(_ bytes: Span<UInt8>, depth: Int) -> JSONObject.Item? {
         let start = position
         switch next(bytes) {
         case UInt8(ascii: "\""):
-            return string(bytes).map { (.string, $0) }
+            return string(bytes).map { .init(kind: .string, range: $0) }
         case UInt8(ascii: "{"):
             var ignored: [JSONObject.Member] = []
-            return object(bytes, depth: depth + 1, into: &ignored) ? (.object, start..<position) : nil
+            return object(bytes, depth: depth + 1, into: &ignored) ? .init(kind: .object, range: start..<position) : nil
         case UInt8(ascii: "["):
-            return array(bytes, depth: depth + 1) ? (.array, start..<position) : nil
-        case UInt8(ascii: "t"): return word(bytes, "true") ? (.bool, start..<position) : nil
-        case UInt8(ascii: "f"): return word(bytes, "false") ? (.bool, start..<position) : nil
-        case UInt8(ascii: "n"): return word(bytes, "null") ? (.null, start..<position) : nil
+            var ignored: [JSONObject.Item] = []
+            return array(bytes, depth: depth + 1, into: &ignored) ? .init(kind: .array, range: start..<position) : nil
+        case UInt8(ascii: "t"): return word(bytes, "true") ? .init(kind: .bool, range: start..<position) : nil
+        case UInt8(ascii: "f"): return word(bytes, "false") ? .init(kind: .bool, range: start..<position) : nil
+        case UInt8(ascii: "n"): return word(bytes, "null") ? .init(kind: .null, range: start..<position) : nil
         default:
-            return number(bytes) ? (.number, start..<position) : nil
+            return number(bytes) ? .init(kind: .number, range: start..<position) : nil
         }
     }
 

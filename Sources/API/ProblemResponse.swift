@@ -16,7 +16,10 @@ extension HTTPResponse {
         var headers: [Header] = []
         if let seconds = error.retryAfter { headers.append(Header("Retry-After", String(seconds))) }
         switch error {
-        case .noCapability, .malformedCapability: headers.append(Header("WWW-Authenticate", "Bearer"))
+        case .noCapability, .malformedCapability, .noJWT: headers.append(Header("WWW-Authenticate", "Bearer"))
+        case .invalidJWT, .jwtExpired:
+            // RFC 6750 section 3.
+            headers.append(Header("WWW-Authenticate", #"Bearer error="invalid_token", error_description="\#(error.detail)""#))
         case .upgradeRequired: headers.append(Header("Upgrade", "websocket"))
         case .methodNotAllowed(let allowed): headers.append(Header("Allow", allowed))
         default: break

@@ -60,7 +60,7 @@ struct ProviderTokenVerifier {
             let issuedAt = claims["iat"]?.wholeNumber
         else { return nil }
         let signed = Array(text.prefix(parts[0].count + 1 + parts[1].count))
-        guard keys[key].publicKey.isValid(signature, for: signed.span) else { return nil }
+        guard keys[key].publicKey.isValid(signature.span, for: signed.span) else { return nil }
         let token = ProviderToken(text: text, issuedAt: issuedAt, key: key)
         if known.count == 64 { known.removeFirst() }
         known.append(token)

@@ -75,7 +75,7 @@ public struct ProviderTokenReport: Sendable, Equatable {
             )
         }
         guard let key else { return add(true, "its signature has 64 bytes; give --apns-key-path to have it verified") }
-        let isValid = key.isValid(signature, for: signed.span)
+        let isValid = key.isValid(signature.span, for: signed.span)
         add(isValid, isValid ? "its signature is this key's" : "its signature is not this key's")
     }
 

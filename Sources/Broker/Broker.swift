@@ -41,6 +41,8 @@ public actor Broker: LoopActor {
     let store: any Store
     let keys: KeyRing
     let time: BrokerTime
+    /// Broker time, unix ms: what expiry is measured by.
+    public nonisolated var nowMs: UInt64 { time.now }
     public nonisolated let policy: Policy
     let courier: any PushSender
     let sweeper: Sweeper

@@ -12,10 +12,15 @@ public enum BrokerError: Error, Sendable, Equatable {
     case appNotServed
     case noCapability
     case malformedCapability
+    case noJWT
+    case invalidJWT(InvalidJWT)
+    case jwtExpired
     case notAMember
     case memberRequired
     case roomNotFound
     case notFound
+    /// Calls for apps with accounts, and nothing is configured to know users by.
+    case audiencesOff
     case methodNotAllowed(allowed: String)
     case upgradeRequired
     case joinCodeInUse
@@ -32,9 +37,9 @@ public enum BrokerError: Error, Sendable, Equatable {
     public var status: Int {
         switch self {
         case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed: 400
-        case .noCapability, .malformedCapability: 401
+        case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired: 401
         case .notAMember, .memberRequired: 403
-        case .roomNotFound, .notFound: 404
+        case .roomNotFound, .notFound, .audiencesOff: 404
         case .methodNotAllowed: 405
         case .joinCodeInUse, .roomAlreadyAccepted: 409
         case .bodyTooLarge: 413
@@ -55,10 +60,14 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .appNotServed: "app_not_served"
         case .noCapability: "no_capability"
         case .malformedCapability: "malformed_capability"
+        case .noJWT: "no_jwt"
+        case .invalidJWT: "invalid_jwt"
+        case .jwtExpired: "jwt_expired"
         case .notAMember: "not_a_member"
         case .memberRequired: "member_required"
         case .roomNotFound: "room_not_found"
         case .notFound: "not_found"
+        case .audiencesOff: "audiences_off"
         case .methodNotAllowed: "method_not_allowed"
         case .upgradeRequired: "upgrade_required"
         case .joinCodeInUse: "join_code_in_use"
@@ -99,10 +108,15 @@ public enum BrokerError: Error, Sendable, Equatable {
             "This broker has no key for that app in that environment. Send a bundleId and an environment that its operator names, or neither."
         case .noCapability: "The room id is missing. Send it as Authorization: Bearer."
         case .malformedCapability: "The bearer is no room id. Send the 43 characters that create or accept gave."
+        case .noJWT: "The JWT is missing. Send it as Authorization: Bearer."
+        case .invalidJWT(let reason): reason.detail
+        case .jwtExpired: "The JWT has expired. Get a new one and try again."
         case .notAMember: "This client is no member of the room, or its member secret is not this side's."
         case .memberRequired: "This side has used its member secret before. Send member with client."
         case .roomNotFound: "There is no such room. It may have ended, or the code is unknown or expired."
         case .notFound: "There is nothing here. See the documentation for the calls."
+        case .audiencesOff:
+            "This broker serves rooms only. Its operator must set --jwt-algorithm and a key to serve apps with accounts."
         case .methodNotAllowed(let allowed): "This path takes \(allowed)."
         case .upgradeRequired: "This path speaks WebSocket only. Use a WebSocket client (RFC 6455)."
         case .joinCodeInUse: "The join code is in use. Make the room with another."
@@ -142,7 +156,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         switch self {
         case .tooManyRequests, .tooManyShortCodes: .throttled
         case .notAMember, .memberRequired: .forbidden
-        case .noCapability, .malformedCapability: .unauthorized
+        case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired: .unauthorized
         case .storageUnavailable, .ledgerUnavailable, .tooManyPushes: .unavailable
         default: nil
         }

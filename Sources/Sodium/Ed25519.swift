@@ -44,6 +44,13 @@ public enum Ed25519 {
         public var customMirror: Mirror { Mirror(self, children: []) }
     }
 
+    /// Whether `key` is a point that a private key may have: canonical, in the main subgroup, not of small order.
+    public static func isPublicKey(_ key: Span<UInt8>) -> Bool {
+        guard key.count == publicKeyCount else { return false }
+        Sodium.initialize()
+        return unsafe key.withUnsafeBufferPointer { unsafe crypto_core_ed25519_is_valid_point($0.baseAddress!) == 1 }
+    }
+
     /// Whether `signature` is `publicKey`'s over `message`; wrong lengths are wrong signatures. Non-canonical values are refused.
     public static func verify(_ signature: Span<UInt8>, message: Span<UInt8>, publicKey: Span<UInt8>) -> Bool {
         guard signature.count == signatureCount, publicKey.count == publicKeyCount else { return false }

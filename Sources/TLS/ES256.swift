@@ -46,20 +46,43 @@ public enum ES256 {
         }
     }
 
-    /// A P-256 public key (PEM, SubjectPublicKeyInfo).
+    /// A P-256 public key.
     @safe public final class PublicKey: @unchecked Sendable {  // EVP_PKEY is only read after init
         private let pointer: OpaquePointer
 
+        /// From PEM (SubjectPublicKeyInfo).
         /// - Throws: `TLSError.badKey` for anything but a P-256 public key.
         public init(pem: Span<UInt8>) throws(TLSError) {
             unsafe pointer = try PEM.publicKey(pem)
             guard unsafe isP256(pointer) else { throw .badKey }
         }
 
+        /// From the two numbers of a JWK (RFC 7518, 6.2.1), 32 bytes each.
+        /// - Throws: `TLSError.badKey` for a point that is not on the curve.
+        public init(x: [UInt8], y: [UInt8]) throws(TLSError) {
+            guard x.count == 32, y.count == 32 else { throw .badKey }
+            let der = Self.uncompressedPoint + x + y
+            let key = unsafe der.withUnsafeBufferPointer { der in
+                var cursor = der.baseAddress
+                return unsafe d2i_PUBKEY(nil, &cursor, der.count)
+            }
+            guard let key = unsafe key else {
+                ERR_clear_error()
+                throw .badKey
+            }
+            unsafe pointer = key
+        }
+
+        /// SubjectPublicKeyInfo of a P-256 key (RFC 5480) up to its point.
+        private static let uncompressedPoint: [UInt8] = [
+            0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+            0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00, 0x04,
+        ]
+
         deinit { unsafe EVP_PKEY_free(pointer) }
 
         /// Whether `signature` (R || S) is one of this key over `message`; false for one of another length.
-        public func isValid(_ signature: [UInt8], for message: Span<UInt8>) -> Bool {
+        public func isValid(_ signature: Span<UInt8>, for message: Span<UInt8>) -> Bool {
             guard let der = der(fromRaw: signature), let context = unsafe EVP_MD_CTX_new() else { return false }
             defer { unsafe EVP_MD_CTX_free(context) }
             defer { ERR_clear_error() }
@@ -85,7 +108,7 @@ public enum ES256 {
         return r + s
     }
 
-    private static func der(fromRaw raw: [UInt8]) -> [UInt8]? {
+    private static func der(fromRaw raw: Span<UInt8>) -> [UInt8]? {
         guard raw.count == signatureLength, let signature = unsafe ECDSA_SIG_new() else { return nil }
         defer { unsafe ECDSA_SIG_free(signature) }
         let parts = unsafe raw.withUnsafeBufferPointer { raw in

@@ -169,7 +169,7 @@ final class Service: Sendable {
         await broker.setEdge(edge)
         let api = API(
             broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.verifierKey),
-            proxies: settings.proxies)
+            proxies: settings.proxies, authenticator: nil)
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = try settings.certificate?.load()
         // Apps must not take the descriptors that the log, the database and pushes need.

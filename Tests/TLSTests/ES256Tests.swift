@@ -20,7 +20,7 @@ import Testing
 
     /// `#expect` can't take spans apart.
     func verifies(_ key: ES256.PublicKey, _ signature: [UInt8], _ message: String) -> Bool {
-        key.isValid(signature, for: Array(message.utf8).span)
+        key.isValid(signature.span, for: Array(message.utf8).span)
     }
 
     @Test func verifiesThePublishedVector() throws {

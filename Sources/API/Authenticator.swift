@@ -1,0 +1,44 @@
+public import Broker
+import Synchronization
+
+/// Who calls: finds the user in a JWT by the algorithm, keys and names of the configuration. The JWT is printed nowhere and kept nowhere.
+public final class Authenticator: Sendable {
+    public let algorithm: JSONWebAlgorithm
+    private let claims: JSONWebClaims
+    private let source: JSONWebKeySource
+    private let keys: Mutex<JSONWebKeySet>
+
+    /// - Parameters:
+    ///   - source: the file with the keys, read now and again by `reload`.
+    ///   - issuer: what `iss` must be; nil where it may be anything. - audience: what `aud` must name; nil where there must be none.
+    public init(
+        algorithm: JSONWebAlgorithm, source: JSONWebKeySource, issuer: String?, audience: String?
+    ) throws(JSONWebKeyError) {
+        self.algorithm = algorithm
+        self.source = source
+        claims = JSONWebClaims(issuer: issuer.map { Array($0.utf8) }, audience: audience.map { Array($0.utf8) })
+        keys = Mutex(try source.load(for: algorithm))
+    }
+
+    /// Reads the file again. If it is no good the keys stay as they are.
+    public func reload() throws(JSONWebKeyError) {
+        let new = try source.load(for: algorithm)
+        keys.withLock { $0 = new }
+    }
+
+    /// How many keys are in use, for people, and which of a set are not.
+    public var keysText: String {
+        let keys = keys.withLock { $0 }
+        let count = keys.keys.count == 1 ? "one key" : "\(keys.keys.count) keys"
+        let rest = keys.passedOver.isEmpty ? "" : "; not used: " + keys.passedOver.joined(separator: ", ")
+        return "\(count) for \(algorithm.rawValue) from \(source.path)\(rest)"
+    }
+
+    /// The caller whose JWT this is.
+    /// - Throws: `.invalidJWT` and `.jwtExpired`.
+    public func principal(of token: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Principal {
+        let parts = try JSONWebToken(token)
+        try parts.verify(token, algorithm: algorithm, keys: keys.withLock { $0 })
+        return try parts.withClaims(token) { bytes throws(BrokerError) in try claims.principal(bytes, nowMs: nowMs) }
+    }
+}

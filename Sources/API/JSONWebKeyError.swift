@@ -1,0 +1,54 @@
+import Linux
+public import Sealing
+
+/// Why keys for JWTs are not taken. It names files and keys, and holds nothing of them.
+public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible {
+    case unreadable(String)
+    case tooLarge(path: String, limit: Int)
+    /// Others may read or change a secret, or it is no file.
+    case exposed(path: String)
+    case shortSecret
+    case notASecret
+    case privateKey
+    case noPublicKey(JSONWebAlgorithm)
+    case noPrivateKey(JSONWebAlgorithm)
+    case badPoint
+    case noKeySet
+    /// One of a set, by its place and `kid`, and what is wrong with it.
+    case badKey(String, String)
+    case repeatedID(String)
+    case noUsableKey(JSONWebAlgorithm, passedOver: [String])
+    case memory(SealingError)
+    /// What is wrong with a file.
+    indirect case file(path: String, JSONWebKeyError)
+
+    public var description: String {
+        switch self {
+        case .unreadable(let why): "the key for JWTs can't be read: \(why)"
+        case .tooLarge(let path, let limit): "\(path) is larger than \(limit) bytes, too large for keys of JWTs"
+        case .exposed(let path):
+            "others could read or change \(path), which holds a secret, or it is no file: make it one of this user or root, mode 0600 or less"
+        case .shortSecret:
+            "the secret is shorter than \(JSONWebKey.shortestSecret) bytes, so that it could be guessed from one JWT: make one with `openssl rand -base64 48`"
+        case .notASecret: "this is a key in PEM, and HS256 is done with a secret: everybody may know a public key"
+        case .privateKey: "this is a private key, which whoever signs keeps to themselves: give the public one"
+        case .noPublicKey(let algorithm):
+            "this is no public key for \(algorithm.rawValue): give one \(algorithm.curveText) as PEM (-----BEGIN PUBLIC KEY-----)"
+        case .noPrivateKey(let algorithm):
+            "this is no private key for \(algorithm.rawValue): give one \(algorithm.curveText) as unencrypted PEM (-----BEGIN PRIVATE KEY-----)"
+        case .badPoint: "its numbers are no point of the curve that a key may have"
+        case .noKeySet: "this is no JWK set: one JSON object, each name once, with an array keys (RFC 7517 section 5)"
+        case .badKey(let key, let what): "\(key) \(what)"
+        case .repeatedID(let key): "\(key) has the kid of another one: who signs could mean either"
+        case .noUsableKey(let algorithm, let passedOver):
+            "no key of the set is for \(algorithm.rawValue)"
+                + (passedOver.isEmpty ? ": it is empty" : ": " + passedOver.joined(separator: "; "))
+        case .memory(let error): error.description
+        case .file(let path, let error): "\(path): \(error)"
+        }
+    }
+}
+
+extension JSONWebAlgorithm {
+    fileprivate var curveText: String { self == .es256 ? "of the curve P-256" : "of Ed25519" }
+}

@@ -1,0 +1,15 @@
+/// Who calls, as a JWT that was found good says it.
+public struct Principal: Sendable, Equatable {
+    /// The claim `sub`, 1 to 128 bytes: compared as bytes, never interpreted.
+    public let user: [UInt8]
+    /// Whether the caller is an app's own back end, which speaks for users: the scope `broker.notify`.
+    public let isBackEnd: Bool
+
+    public static let userRange = 1...128
+
+    public init(user: [UInt8], isBackEnd: Bool) {
+        precondition(Self.userRange.contains(user.count))
+        self.user = user
+        self.isBackEnd = isBackEnd
+    }
+}
