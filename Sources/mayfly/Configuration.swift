@@ -17,6 +17,11 @@ enum Key: String, CaseIterable {
     case node
     case resolution
     case policy
+    case jwtAlgorithm = "jwt-algorithm"
+    case jwtKey = "jwt-key"
+    case jwtJWKS = "jwt-jwks"
+    case jwtIssuer = "jwt-issuer"
+    case jwtAudience = "jwt-audience"
     case witnessPolicy = "witness-policy"
     case witnessFailure = "witness-failure"
     case apnsKeyPath = "apns-key-path"
@@ -54,6 +59,11 @@ enum Key: String, CaseIterable {
         case .apnsSimulatorListen: "listen"
         case .apnsSimulatorControl: "control"
         case .apnsSimulatorCertificate: "certificate"
+        case .jwtAlgorithm: "algorithm"
+        case .jwtKey: "key"
+        case .jwtJWKS: "jwks"
+        case .jwtIssuer: "issuer"
+        case .jwtAudience: "audience"
         default: nil
         }
     }
@@ -86,6 +96,14 @@ enum Key: String, CaseIterable {
         case .node: "This broker's name in the log. Default: node-1."
         case .resolution: "Length of a ledger window in seconds, 1 to 3600. Default: 60."
         case .policy: "A policy file, or the name of a built-in policy. Default: rooms."
+        case .jwtAlgorithm:
+            "How the JWTs of users are signed: HS256, ES256 or EdDSA (Ed25519); no other is taken. Default: none, and only rooms are served."
+        case .jwtKey:
+            "The key they are verified by. HS256: a file with the secret, 32 bytes or more, mode 0600. Else a public key in PEM. SIGHUP reads it again."
+        case .jwtJWKS:
+            "Instead of one key: a JWK set (RFC 7517), from which a JWT names its key by kid. SIGHUP reads it again."
+        case .jwtIssuer: "What iss must be. Default: anything."
+        case .jwtAudience: "What aud must name. Default: there must be no aud."
         case .witnessPolicy:
             "A C2SP tlog-policy file: the witnesses that are asked to cosign each checkpoint, with their URLs, and the quorum. Default: none are asked."
         case .witnessFailure:

@@ -1,3 +1,4 @@
+import API
 import EventLoop
 import HTTPServer
 import Ledger
@@ -35,7 +36,13 @@ enum DemoCommand {
             (Key.resolution, "1"), (.apnsKeyPath, state.apnsKey), (.apnsKeyID, "THROWAWAY1"), (.apnsTeamID, "THROWAWAY2"),
             (.apnsBundleID, "org.example.app"), (.apnsEndpoint, simulatorAddress), (.apnsCA, state.simulatorCA),
         ] { configuration.setDefault(key, value) }
+        let hasOwnUsers = JWTSettings.keys.contains { configuration[$0] != nil }
+        if !hasOwnUsers {
+            configuration.setDefault(.jwtAlgorithm, JSONWebAlgorithm.hs256.rawValue)
+            configuration.setDefault(.jwtKey, state.jwtSecret)
+        }
         let settings = try ServiceSettings(configuration)
+        let signer = hasOwnUsers ? nil : try JSONWebSigner(algorithm: .hs256, path: state.jwtSecret)
 
         let loop = try EventLoop(name: "demo")
         try loop.start()
@@ -54,7 +61,7 @@ enum DemoCommand {
             let service = try await Service.start(settings)
             do {
                 if configuration.switches.contains("stay") {
-                    await stay(service, state, control)
+                    try await stay(service, state, control, signer)
                 } else {
                     try await Story(service: service, state: state, control: "http://\(control)", client: client, loop: loop)
                         .play()
@@ -71,7 +78,9 @@ enum DemoCommand {
         await simulator.stop()
     }
 
-    private static func stay(_ service: Service, _ state: StateFolder, _ control: String) async {
+    private static func stay(
+        _ service: Service, _ state: StateFolder, _ control: String, _ signer: JSONWebSigner?
+    ) async throws {
         Terminal.out(
             """
             Mayfly is ready, with throw-away keys: for development only.
@@ -79,8 +88,20 @@ enum DemoCommand {
               pushes     http://\(control)/pushes
               operator   http://\(service.operatorAddress)/metrics
               audit log  http://\(service.address)/audit/    mayfly audit verify \(state.ledger) --key \(state.verifierKey)
-            Ctrl-C ends it.
             """)
+        if let signer {
+            let now = Clock.wallMs / 1_000
+            var claims = JSONWebSigner.Claims(user: "user-1", issuedAtS: now, expiresAtS: now + 86_400)
+            let user = try signer.token(claims)
+            (claims.user, claims.scope) = ("back-end", "broker.notify")
+            Terminal.out(
+                """
+                JWTs by the throw-away secret \(state.jwtSecret), good for a day. More by mayfly jwt --sub USER --algorithm HS256 --key \(state.jwtSecret)
+                  user-1     \(user)
+                  back end   \(try signer.token(claims))
+                """)
+        }
+        Terminal.out("Ctrl-C ends it.")
         await StopSignal.wait(on: service.loop)
     }
 }

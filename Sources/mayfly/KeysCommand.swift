@@ -108,12 +108,16 @@ enum KeysCommand {
             "made \(state.shown(state.ratchetKey)). What was sealed under the one that is lost is forgotten by the next start.")
     }
 
-    /// Keys that protect nothing: anyone may make the same pushes at the simulator.
+    /// Keys that protect nothing: for pushes at the simulator, and for users that anyone may make up.
     static func makeThrowaway(_ state: StateFolder, origin: String, wrapping: WrappingKeySource?) throws {
         if !File.exists(state.ratchetKey) { try make(state, origin: origin, wrapping: wrapping) }
         if !File.exists(state.apnsKey) {
             let key = try ES256.PrivateKey().pem()
             try File.replaceDurably(state.apnsKey, key.span, mode: 0o600)
+        }
+        if !File.exists(state.jwtSecret) {
+            let secret = Array("\(Base64.url.encode(Sodium.randomBytes(32).span))\n".utf8)
+            try File.replaceDurably(state.jwtSecret, secret.span, mode: 0o600)
         }
         if !File.exists(state.simulatorCertificate) || !File.exists(state.simulatorCA) {
             let made = try SelfSignedCertificate.make(names: ["localhost", "127.0.0.1", "::1"], days: 365)
@@ -146,7 +150,7 @@ enum KeysCommand {
             "init", ["[FLAGS]"], "make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything",
             keys: places + [.origin]),
         Subcommand(
-            "throwaway", ["[FLAGS]"], "what init makes, and an APNs key and certificate for the simulator: for development only",
+            "throwaway", ["[FLAGS]"], "what init makes, an APNs key and certificate for the simulator, and a secret for users' JWTs: for development only",
             keys: places + [.origin]),
         Subcommand(
             "renew", ["[FLAGS]"],

@@ -50,6 +50,7 @@ struct Mayfly {
         case "audit": try await AuditCommand.run(rest)
         case "policy": try PolicyCommand.run(rest)
         case "apns": try await APNsCommand.run(rest)
+        case "jwt": try JWTCommand.run(rest)
         case "apns-simulator": try await SimulatorCommand.run(rest)
         case "drill": try await DrillCommand.run(rest)
         case "bench": try await BenchCommand.run(rest)
@@ -81,6 +82,7 @@ struct Mayfly {
           apns find APNS-ID         what became of a recent push
           apns token                the shape of the token on standard input
           apns jwt [--verify]       print a provider token, or look at one
+          jwt [--verify]            print a user's JWT for development, or say why one is not taken
           apns-simulator            an APNs for tests and development
           drill                     what you could hand over now, and why no more
           bench engine|rows|…       what `make bench` holds the broker against

@@ -8,7 +8,7 @@ enum ServeCommand {
             .state, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA,
             .trustedProxies, .origin,
             .node, .resolution, .policy, .witnessPolicy, .witnessFailure,
-        ] + APNsSettings.keys
+        ] + JWTSettings.keys + APNsSettings.keys
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
@@ -21,8 +21,11 @@ enum ServeCommand {
         let settings = try ServiceSettings(configuration)
         let service = try await Service.start(settings)
         try await HangUpSignal(loop: service.loop).listen {
-            guard let files = settings.certificate else { return Terminal.log("SIGHUP: there is no certificate to read again") }
-            await service.renewCertificate(files)
+            if settings.certificate == nil, settings.authenticator == nil {
+                Terminal.log("SIGHUP: there is neither a certificate nor a key for JWTs to read again")
+            }
+            if let files = settings.certificate { await service.renewCertificate(files) }
+            if let authenticator = settings.authenticator { service.renewKeys(authenticator) }
         }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")
         await StopSignal.wait(on: service.loop)

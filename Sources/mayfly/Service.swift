@@ -169,7 +169,7 @@ final class Service: Sendable {
         await broker.setEdge(edge)
         let api = API(
             broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.verifierKey),
-            proxies: settings.proxies, authenticator: nil)
+            proxies: settings.proxies, authenticator: settings.authenticator)
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = try settings.certificate?.load()
         // Apps must not take the descriptors that the log, the database and pushes need.
@@ -239,6 +239,17 @@ final class Service: Sendable {
             parts.broker.metrics.add(.alarms)
             let text = "\(error)"
             Terminal.log("certificate: the one in use stays. \(text.hasPrefix("mayfly: ") ? String(text.dropFirst(8)) : text)")
+        }
+    }
+
+    /// From now on JWTs are verified by what the file says now. One that is no good changes nothing.
+    func renewKeys(_ authenticator: Authenticator) {
+        do {
+            try authenticator.reload()
+            Terminal.log("jwt: \(authenticator.keysText)")
+        } catch {
+            parts.broker.metrics.add(.alarms)
+            Terminal.log("jwt: the keys in use stay. \(error)")
         }
     }
 

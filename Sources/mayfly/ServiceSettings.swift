@@ -18,6 +18,8 @@ struct ServiceSettings {
     let resolution: UInt64
     let policy: Policy
     let witnesses: WitnessSettings?
+    /// Nil where only rooms are served.
+    let authenticator: Authenticator?
     let apns: APNsSettings
 
     init(_ configuration: Configuration) throws {
@@ -76,6 +78,7 @@ struct ServiceSettings {
             )
         }
         witnesses = try WitnessSettings(configuration)
+        authenticator = try JWTSettings(configuration)?.authenticator()
         apns = try APNsSettings(configuration)
     }
 

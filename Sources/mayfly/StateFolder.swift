@@ -36,6 +36,7 @@ struct StateFolder {
 
     // Made by `keys throwaway` only.
     var apnsKey: String { keys + "/apns.p8" }
+    var jwtSecret: String { keys + "/jwt.secret" }
     var simulatorCertificate: String { keys + "/simulator.pem" }
     var simulatorCA: String { keys + "/simulator-ca.pem" }
 }
