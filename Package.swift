@@ -64,7 +64,7 @@ let package = Package(
 
         // The domain.
         room("Sealing", ["Sodium", "Linux"]),
-        room("Policy", ["Sodium"], resources: [.embedInCode("BuiltIn/rooms.json")]),
+        room("Policy", ["Sodium"], resources: [.embedInCode("BuiltIn/rooms.json"), .embedInCode("BuiltIn/companion.json")]),
         room("Ledger", ["Sodium", "Linux"]),
         room("Storage", ["SQLite", "Ledger", "Linux"]),
         room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium"]),

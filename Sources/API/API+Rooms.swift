@@ -6,7 +6,7 @@ import Sealing
 
 extension API {
     func createRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let limits = broker.policy.limits
+        let limits = broker.policies.rooms
         let (create, dropped) = try request.withBody { bytes throws(BrokerError) in
             let body = try RoomBody(bytes)
             let joinid = try body.joinid(bytes, limits)
@@ -27,7 +27,7 @@ extension API {
     }
 
     func acceptRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let limits = broker.policy.limits
+        let limits = broker.policies.rooms
         let (accept, dropped) = try request.withBody { bytes throws(BrokerError) in
             let body = try RoomBody(bytes)
             let accept = AcceptRoom(

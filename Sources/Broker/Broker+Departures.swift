@@ -32,7 +32,7 @@ extension Broker {
         let now = time.now
         var departure = departure
         let job = departure.job
-        let timing = policy.templates[job.template]?.timing
+        let timing = policies.template(job.template)?.timing
         let leaves = timing?.departure(missed: job.notBefore, now: now) ?? job.notBefore
         departure.isMissed = leaves >= job.deadline
         if leaves > now, !departure.isMissed {

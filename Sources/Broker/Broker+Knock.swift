@@ -32,7 +32,9 @@ extension Broker {
     /// Stores a job that pushes to this token, if its side and the token itself may be knocked at now.
     /// - Returns: nil when the token can't be used, or not any more.
     private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws(BrokerError) -> Delivery? {
-        guard let context = token.context, now < token.expires, let template = policy.templates[Self.template] else { return nil }
+        guard let context = token.context, now < token.expires, let template = policies.template(Self.template) else {
+            return nil
+        }
         let plan = times(template).plan(now: now, heldUntil: startGraceEnd(token.room), tokenExpires: token.expires)
         // The room ends too soon for a push.
         guard let plan else { return .noToken }
@@ -51,7 +53,7 @@ extension Broker {
         hold(job)
         defer { if !isQueued { release(job) } }
         let outcome = try await stored { () throws(StoreError) in
-            try await self.store.knock(job, throttle: self.policy.limits.knockThrottleMs, now: now, knocked: plan.knocked)
+            try await self.store.knock(job, throttle: self.policies.rooms.knockThrottleMs, now: now, knocked: plan.knocked)
         }
         switch outcome {
         case .queued:
@@ -84,7 +86,7 @@ extension Broker {
             generation: job.generation, expires: token.expires, sealed: sealed)
     }
 
-    private func times(_ template: Template) -> JobTimes { JobTimes(template, policy.limits) }
+    private func times(_ template: Template) -> JobTimes { JobTimes(template) }
 
     /// A push that may leave, or how its job ends without one.
     enum Ready {
@@ -148,7 +150,7 @@ extension Broker {
     }
 
     private func push(for job: JobRecord) -> Push? {
-        guard let template = policy.templates[job.template], let context = job.context,
+        guard let template = policies.template(job.template), let context = job.context,
             let content = try? keys.openJob(job.sealed.span, context: context),
             let apnsID = try? keys.apnsID(context.job, deadlineMs: job.deadline, generation: job.generation),
             let rendered = try? template.render(handle: content.handle, nowMs: time.now),

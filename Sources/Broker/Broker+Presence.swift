@@ -97,7 +97,7 @@ extension Broker {
 
     /// Tells the peer when a side's word over HTTP has run out.
     private func watchLapse(_ room: [UInt8], _ slot: UInt8) {
-        loop.after(policy.limits.presenceMs + 1) {
+        loop.after(policies.rooms.presenceMs + 1) {
             self.assumeIsolated { broker in
                 guard broker.presence.takeLapse(room, slot, now: broker.time.now) else { return }
                 _ = Task(executorPreference: broker.loop) { await broker.tell(room, slot: Self.peer(of: slot), .peerLeft) }
@@ -109,7 +109,7 @@ extension Broker {
     /// that moment is over.
     private func knockOrLookAgain(in room: RoomID, _ record: RoomRecord, at peer: UInt8) async throws(BrokerError) -> Delivery {
         let now = time.now
-        if let graceEnd = presence.graceEnd(record.room, peer, now: now), graceEnd <= now + policy.limits.peerGraceMs {
+        if let graceEnd = presence.graceEnd(record.room, peer, now: now), graceEnd <= now + policies.rooms.peerGraceMs {
             let own = Self.peer(of: peer)
             loop.after(graceEnd - now + 1) {
                 self.assumeIsolated { broker in

@@ -32,7 +32,7 @@ extension Broker {
                 creator: try keys.sealCreator(
                     member, joinID: request.joinid.span, client1: request.client.span, expiryMs: codeExpires,
                     generation: generation, codeIndex: codes[0]),
-                short: policy.limits.isShort(codeOf: request.joinid.count))
+                short: policies.rooms.isShort(codeOf: request.joinid.count))
         }
         let record = RoomRecord(room: index, expires: expires, creator: creator)
 
@@ -50,7 +50,7 @@ extension Broker {
             outcome = try await stored { () throws(StoreError) in
                 try await self.store.create(
                     record, code: code, otherIndexes: codes.dropFirst().map(\.bytes), token: token,
-                    shortLimit: self.policy.limits.pendingShortCodes, now: now)
+                    shortLimit: self.policies.rooms.pendingShortCodes, now: now)
             }
         } catch {
             giveBackCreation(request.joinid)
@@ -159,9 +159,9 @@ extension Broker {
             client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
             member: keys.memberHash(member).bytes, ref: token?.ref)
         // Nothing of a room outlives it.
-        let retryUntil = min(now + policy.limits.retryWindowMs, record.expires)
+        let retryUntil = min(now + policies.rooms.retryWindowMs, record.expires)
         let used = UsedCode(
-            code: code.code, expires: min(now + policy.limits.codeKeptAfterAcceptMs, record.expires),
+            code: code.code, expires: min(now + policies.rooms.codeKeptAfterAcceptMs, record.expires),
             retry: try secret { () throws(SealingError) in
                 try keys.sealRetry(
                     room, member, joinID: request.joinid.span, client2: request.client.span, untilMs: retryUntil,
@@ -307,7 +307,7 @@ extension Broker {
     }
 
     private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Sealing.Digest] {
-        let stands = policy.limits.codeStandsMs
+        let stands = policies.rooms.codeStandsMs
         return try secret { () throws(SealingError) in try keys.codeIndexes(joinid.span, nowMs: now, standsMs: stands) }
     }
 

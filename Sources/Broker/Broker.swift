@@ -43,7 +43,7 @@ public actor Broker: LoopActor {
     let time: BrokerTime
     /// Broker time, unix ms: what expiry is measured by.
     public nonisolated var nowMs: UInt64 { time.now }
-    public nonisolated let policy: Policy
+    public nonisolated let policies: Policies
     let courier: any PushSender
     let sweeper: Sweeper
     let settings: Settings
@@ -74,7 +74,7 @@ public actor Broker: LoopActor {
     var holdsOutcomes = false
 
     public init(
-        loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policy: Policy, courier: any PushSender,
+        loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
         sweeper: Sweeper,
         settings: Settings, metrics: Metrics, log: @escaping @Sendable (String) -> Void
     ) {
@@ -82,19 +82,19 @@ public actor Broker: LoopActor {
         self.store = store
         self.keys = keys
         self.time = time
-        self.policy = policy
+        self.policies = policies
         self.courier = courier
         self.sweeper = sweeper
         self.settings = settings
         self.metrics = metrics
         self.log = log
-        let limits = policy.limits
+        let limits = policies.rooms
         presence = Presence(graceMs: limits.peerGraceMs, heldMs: limits.presenceMs)
         creations = AttemptBudget(limits.creations, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         shortCreations = Allowance(limits.shortCreations)
         tokenKnocks = TokenBudget(limits.tokenKnocks)
-        departures = Departures(shuffles: policy.templates.values.contains { !$0.timing.isAtOnce })
+        departures = Departures(shuffles: policies.contains { !$0.timing.isAtOnce })
         startedAt = time.now
     }
 
@@ -106,7 +106,7 @@ public actor Broker: LoopActor {
     /// so that requests at the same moment don't all find room.
     func takeCreation(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) {
         let now = time.now
-        let isShort = policy.limits.isShort(codeOf: joinid.count)
+        let isShort = policies.rooms.isShort(codeOf: joinid.count)
         if let wait = creations.refusal(address, now: now) ?? (isShort ? shortCreations.refusal(now: now) : nil) {
             throw .tooManyRequests(retryAfterSeconds: wait)
         }
@@ -115,7 +115,7 @@ public actor Broker: LoopActor {
 
     /// The caller has learned nothing of the code.
     func giveBackCreation(_ joinid: [UInt8]) {
-        if policy.limits.isShort(codeOf: joinid.count) { shortCreations.giveBack(now: time.now) }
+        if policies.rooms.isShort(codeOf: joinid.count) { shortCreations.giveBack(now: time.now) }
     }
 
     func spendCreation(_ address: SocketAddress) {
@@ -126,14 +126,14 @@ public actor Broker: LoopActor {
     /// Codes that are not short can't be guessed: the budget of all together holds for short ones only, so that whoever uses it up
     /// shuts out no others.
     func admitGuess(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) {
-        let isShort = policy.limits.isShort(codeOf: joinid.count)
+        let isShort = policies.rooms.isShort(codeOf: joinid.count)
         if let wait = wrongCodes.refusal(address, overall: isShort, now: time.now) {
             throw .tooManyRequests(retryAfterSeconds: wait)
         }
     }
 
     func spendGuess(_ joinid: [UInt8], _ address: SocketAddress) {
-        wrongCodes.spend(address, overall: policy.limits.isShort(codeOf: joinid.count), now: time.now)
+        wrongCodes.spend(address, overall: policies.rooms.isShort(codeOf: joinid.count), now: time.now)
         watchWindows()
     }
 
@@ -162,7 +162,7 @@ public actor Broker: LoopActor {
     func revoke(_ ref: [UInt8]?) {
         guard let ref else { return }
         let now = time.now
-        revocations.add(ref, until: now + policy.limits.jobDeadlineMs, now: now)
+        revocations.add(ref, until: now + policies.jobDeadlineMs, now: now)
     }
 
     // MARK: Refusals for the ledger
@@ -185,7 +185,7 @@ public actor Broker: LoopActor {
 
     /// Until when a knock in this room waits for a peer who may have lost its socket by the restart.
     func startGraceEnd(_ room: [UInt8]) -> UInt64 {
-        let end = startedAt + policy.limits.startGraceMs
+        let end = startedAt + policies.rooms.startGraceMs
         guard time.now < end else {
             young = []
             return 0
@@ -194,7 +194,7 @@ public actor Broker: LoopActor {
     }
 
     func noteYoung(_ room: [UInt8]) {
-        if time.now < startedAt + policy.limits.startGraceMs { young.insert(room) }
+        if time.now < startedAt + policies.rooms.startGraceMs { young.insert(room) }
     }
 
     // MARK: Gauges

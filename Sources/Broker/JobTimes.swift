@@ -20,12 +20,13 @@ struct JobTimes {
     private let lifeMs: UInt64
     private let throttleMs: UInt64
 
-    init(_ template: Template, _ limits: Limits) {
+    init(_ template: Template) {
         timing = template.timing
-        throttleMs = limits.knockThrottleMs
+        let limits = template.jobs
+        throttleMs = limits.throttleMs
         let ttl = UInt64(clamping: template.ttlSeconds) * 1_000
         // Also a knock that the grace after a start holds back ends by its deadline.
-        let longest = timing.isAtOnce ? limits.jobDeadlineMs : limits.jobDeadlineMs - limits.startGraceMs
+        let longest = timing.isAtOnce ? limits.deadlineMs : limits.deadlineMs - limits.startGraceMs
         lifeMs = ttl == 0 ? longest : min(ttl, longest)
     }
 

@@ -28,15 +28,15 @@ public struct Startup: Sendable {
     /// - Parameters:
     ///   - events: what the log is told, `broker.started` first.
     ///   - marks: what the store remembers of it.
-    ///   - policy: the bytes of the policy in force, which the log is told of.
+    ///   - policies: the bytes of the policies in force, which the log is told of.
     public func catchUp(
-        _ events: [Entry.Op], marks: [StoreMark] = [], policy: [UInt8], folder: LedgerFolder, sequencer: Sequencer,
+        _ events: [Entry.Op], marks: [StoreMark] = [], policies: [[UInt8]], folder: LedgerFolder, sequencer: Sequencer,
         keeper: KeyKeeper, sweeper: Sweeper
     ) async throws {
         let untold = try await KeyKeeper.untold(keys, store) + keeper.stepAtStart()
         try await sequencer.recover()
         folder.tidy()
-        _ = try folder.writePolicy(policy)
+        for policy in policies { _ = try folder.writePolicy(policy) }
         try await store.start(events + untold, marks: marks + KeyKeeper.marks(steps: keys.steps, now: time.now))
         try await KeyKeeper.forgetLost(store)
         await keeper.step()

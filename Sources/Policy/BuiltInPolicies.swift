@@ -1,6 +1,6 @@
 extension Policy {
     /// The policies inside the binary, byte for byte the files in `policies/`.
-    public static let builtInNames = ["rooms"]
+    public static let builtInNames = ["rooms", "companion"]
 
     /// - Returns: nil when no built-in policy has that name.
     /// - Throws: `PolicyError` when a built-in policy would be refused; a test sees to it that none is.
@@ -13,6 +13,7 @@ extension Policy {
     public static func builtInBytes(_ name: String) -> [UInt8]? {
         switch name {
         case "rooms": PackageResources.rooms_json
+        case "companion": PackageResources.companion_json
         default: nil
         }
     }

@@ -1,4 +1,4 @@
-/// The numbers of a policy: how long things live, how often they may be asked for. Durations in milliseconds are what the broker
+/// The numbers of a policy for rooms: how long things live, how often they may be asked for. Durations in milliseconds are what the broker
 /// measures; lives in seconds are what a caller asks for.
 public struct Limits: Sendable, Equatable {
     /// Lives a room may be asked to have.
@@ -7,8 +7,6 @@ public struct Limits: Sendable, Equatable {
     public let codeLifeSeconds: ClosedRange<Int>
     /// A code's life when none is asked for; never longer than its room's.
     public let codeLifeDefaultSeconds: Int
-    /// Lives of an audience's registration; nil when the policy has no audiences.
-    public let registrationLifeSeconds: ClosedRange<Int>?
 
     /// Characters of the shortest join code.
     public let shortestCode: Int
@@ -47,7 +45,7 @@ public struct Limits: Sendable, Equatable {
     public var shortCreations: Budget { Budget(count: pendingShortCodes, windowMs: wrongCodes.overall.windowMs) }
 
     /// The longest life of anything that is sealed: how far ahead keys must reach.
-    public var longestLifeSeconds: Int { max(roomLifeSeconds.upperBound, registrationLifeSeconds?.upperBound ?? 0) }
+    public var longestLifeSeconds: Int { roomLifeSeconds.upperBound }
 
     /// The life of a code whose room lives `roomSeconds`.
     ///

@@ -1,25 +1,24 @@
-/// Reads `$.limits`.
+/// Reads `$.limits` of a policy for rooms.
 struct LimitsReader {
     let findings: Findings
 
     func read(_ value: JSONValue?, at path: JSONPath) -> Limits? {
         let known = [
-            "roomLifeSeconds", "registrationLifeSeconds", "joinCode", "knockThrottleSeconds", "tokenKnocks",
+            "roomLifeSeconds", "joinCode", "knockThrottleSeconds", "tokenKnocks",
             "presenceSeconds", "peerGraceSeconds", "startGraceSeconds", "retryWindowSeconds", "jobDeadlineSeconds", "addressBits",
             "creations", "wrongCodes",
         ]
-        guard let object = ObjectReader(value, at: path, known: known, findings) else { return nil }
+        let foreign = [
+            "registrationLifeSeconds": (
+                why: "rooms have no registrations, so nothing reads it",
+                remedy: "take it out; deviceLifeSeconds is its like in a policy for an audience"
+            )
+        ]
+        guard let object = ObjectReader(value, at: path, known: known, foreign: foreign, findings) else { return nil }
 
-        let month = 2_592_000
         let room = range(
-            object["roomLifeSeconds"], at: path.member("roomLifeSeconds"), in: 1...month,
+            object["roomLifeSeconds"], at: path.member("roomLifeSeconds"), in: 1...2_592_000,
             why: "a key has to be kept for as long as a room lives; beyond 30 days that is no longer forgetting")
-        var registration: ClosedRange<Int>?
-        if object.has("registrationLifeSeconds") {
-            registration = range(
-                object["registrationLifeSeconds"], at: path.member("registrationLifeSeconds"), in: 60...month,
-                why: "the broker alone can open a registration's token, so it must be renewed at least every 30 days")
-        }
         let code = joinCode(object["joinCode"], at: path.member("joinCode"))
         let knock = object.int(
             "knockThrottleSeconds", in: 1...3600, why: "without a pause a side could make the other's phone ring on and on")
@@ -31,9 +30,7 @@ struct LimitsReader {
         let startGrace = object.int("startGraceSeconds", in: 0...120, why: "a longer grace outlives the job that waits for it")
         let retry = object.int(
             "retryWindowSeconds", in: 1...120, why: "the copy that answers a repeat is sealed for 120 seconds and no longer")
-        let deadline = object.int(
-            "jobDeadlineSeconds", in: 1...120,
-            why: "the key of a waiting job is destroyed; two minutes is the longest it may be needed")
+        let deadline = object.jobDeadline()
         let bits = addressBits(object["addressBits"], at: path.member("addressBits"))
         let creations = budgets(object["creations"], at: path.member("creations"))
         let wrongCodes = budgets(object["wrongCodes"], at: path.member("wrongCodes"))
@@ -56,14 +53,14 @@ struct LimitsReader {
         else { return nil }
         return Limits(
             roomLifeSeconds: room, codeLifeSeconds: code.life, codeLifeDefaultSeconds: code.lifeDefault,
-            registrationLifeSeconds: registration, shortestCode: code.shortest, shortCodeBelow: code.shortBelow,
-            pendingShortCodes: code.pendingShort, codeKeptAfterAcceptMs: ms(code.keptSeconds), retryWindowMs: ms(retry),
-            knockThrottleMs: ms(knock), tokenKnocks: tokenKnocks, presenceMs: ms(presence), peerGraceMs: ms(peerGrace),
-            startGraceMs: ms(startGrace), jobDeadlineMs: ms(deadline), ipv4Bits: bits.ipv4, ipv6Bits: bits.ipv6,
+            shortestCode: code.shortest, shortCodeBelow: code.shortBelow,
+            pendingShortCodes: code.pendingShort, codeKeptAfterAcceptMs: code.keptSeconds.secondsInMs,
+            retryWindowMs: retry.secondsInMs,
+            knockThrottleMs: knock.secondsInMs, tokenKnocks: tokenKnocks, presenceMs: presence.secondsInMs,
+            peerGraceMs: peerGrace.secondsInMs,
+            startGraceMs: startGrace.secondsInMs, jobDeadlineMs: deadline.secondsInMs, ipv4Bits: bits.ipv4, ipv6Bits: bits.ipv6,
             creations: creations, wrongCodes: wrongCodes)
     }
-
-    private func ms(_ seconds: Int) -> UInt64 { UInt64(seconds) * 1000 }
 
     private func range(_ value: JSONValue?, at path: JSONPath, in bounds: ClosedRange<Int>, why: String) -> ClosedRange<Int>? {
         guard let object = ObjectReader(value, at: path, known: ["min", "max"], findings) else { return nil }
@@ -87,8 +84,8 @@ struct LimitsReader {
     private func tokenKnocks(_ object: ObjectReader, knockSeconds: Int?) -> Budget? {
         guard object.has("tokenKnocks") else { return Limits.tokenKnocksDefault }
         let path = object.path.member("tokenKnocks")
-        guard let budget = budget(object["tokenKnocks"], at: path), let knockSeconds else { return nil }
-        let ofOneRoom = Int((budget.windowMs + ms(knockSeconds) - 1) / ms(knockSeconds))
+        guard let budget = object.budget("tokenKnocks"), let knockSeconds else { return nil }
+        let ofOneRoom = Int((budget.windowMs + knockSeconds.secondsInMs - 1) / knockSeconds.secondsInMs)
         guard budget.count >= ofOneRoom else {
             findings.add(
                 path.member("count"), "is less than one room may knock in that time",
@@ -150,8 +147,8 @@ struct LimitsReader {
 
     private func budgets(_ value: JSONValue?, at path: JSONPath) -> Budgets? {
         guard let object = ObjectReader(value, at: path, known: ["perAddress", "overall"], findings) else { return nil }
-        let perAddress = budget(object["perAddress"], at: path.member("perAddress"))
-        let overall = budget(object["overall"], at: path.member("overall"))
+        let perAddress = object.budget("perAddress")
+        let overall = object.budget("overall")
         guard let perAddress, let overall else { return nil }
         guard overall.perDay >= perAddress.perDay else {
             findings.add(
@@ -162,14 +159,28 @@ struct LimitsReader {
         }
         return Budgets(perAddress: perAddress, overall: overall)
     }
+}
 
-    private func budget(_ value: JSONValue?, at path: JSONPath) -> Budget? {
-        guard let object = ObjectReader(value, at: path, known: ["count", "seconds"], findings) else { return nil }
+extension ObjectReader {
+    /// How long a job may try.
+    func jobDeadline() -> Int? {
+        int(
+            "jobDeadlineSeconds", in: 1...120,
+            why: "the key of a waiting job is destroyed; two minutes is the longest it may be needed")
+    }
+
+    /// `{"count", "seconds"}` under `key`.
+    func budget(_ key: String) -> Budget? {
+        guard let object = object(key, known: ["count", "seconds"]) else { return nil }
         let count = object.int(
             "count", in: 1...1_000_000_000, why: "none at all closes the door; more than a billion is no limit")
         let seconds = object.int(
-            "seconds", in: 1...86_400, why: "an address has to be remembered for one window, and a day is the longest")
+            "seconds", in: 1...86_400, why: "who is counted has to be remembered for one window, and a day is the longest")
         guard let count, let seconds else { return nil }
-        return Budget(count: count, windowMs: ms(seconds))
+        return Budget(count: count, windowMs: seconds.secondsInMs)
     }
+}
+
+extension Int {
+    var secondsInMs: UInt64 { UInt64(self) * 1_000 }
 }

@@ -38,6 +38,11 @@ final class ObjectReader {
 
     func has(_ key: String) -> Bool { members[key] != nil }
 
+    /// The object under `key`.
+    func object(_ key: String, known: [String]) -> ObjectReader? {
+        ObjectReader(members[key], at: path.member(key), known: known, findings)
+    }
+
     func int(_ key: String, in bounds: ClosedRange<Int>, why: String) -> Int? {
         guard let value = required(key) else { return nil }
         guard let number = value.int else {

@@ -58,9 +58,16 @@ struct PayloadBuilder {
         }
     }
 
+    mutating func addTimes(_ times: [(name: String, key: [String], seconds: Int)]) {
+        for time in times where !tree.insert(.time(afterSeconds: time.seconds), at: time.key[...]) {
+            clash(path.member("times").member(time.name))
+        }
+    }
+
     private func clash(_ path: JSONPath) {
         findings.add(
-            path, "stands where a constant, the handle or another field stands", why: "one place in a payload holds one value",
+            path, "stands where a constant, the handle, a field or another time stands",
+            why: "one place in a payload holds one value",
             do: "choose another key")
     }
 

@@ -7,8 +7,8 @@ indirect enum PayloadTree {
     case field(Int)
     /// Text with enum and number fields in it.
     case text([TextPart])
-    /// Unix seconds.
-    case time
+    /// Unix seconds, so many after the event.
+    case time(afterSeconds: Int)
 
     /// Objects become branches, so that fields can stand beside constants; everything else is a leaf.
     init(_ value: JSONValue) {
@@ -58,7 +58,7 @@ private struct PieceCompiler {
     mutating func append(_ tree: PayloadTree) {
         switch tree {
         case .constant(let value): JSONWriter.append(value, to: &bytes)
-        case .time: cut(.time)
+        case .time(let seconds): cut(.time(afterSeconds: seconds))
         case .handle: quoted { $0.cut(.handle) }
         case .field(let index):
             if fields[index].kind == .handle {

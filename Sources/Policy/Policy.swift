@@ -1,9 +1,11 @@
 import Sodium
 
-/// What a broker may do: its limits and the only pushes it can send. Read once from a JSON file whose hash stands in the ledger.
+/// What a broker may do for one kind of app: its limits and the only pushes it can send. Read once from a JSON file whose hash stands
+/// in the ledger.
 public struct Policy: Sendable {
     public let name: String
-    public let limits: Limits
+    public let kind: Kind
+    public let limits: PolicyLimits
     public let templates: [String: Template]
     /// SHA-256 of the file's exact bytes, in lower-case hex.
     public let sha256: String
@@ -21,6 +23,7 @@ public struct Policy: Sendable {
             throw PolicyError(findings: findings.list)
         }
         name = parts.name
+        kind = parts.kind
         limits = parts.limits
         templates = Dictionary(parts.templates.map { ($0.name, $0) }, uniquingKeysWith: { first, _ in first })
         sha256 = Hex.encode(SHA256.hash(bytes.span).span)
@@ -52,7 +55,8 @@ struct PolicyReader {
 
     struct Parts {
         let name: String
-        let limits: Limits
+        let kind: Policy.Kind
+        let limits: PolicyLimits
         let templates: [Template]
     }
 
@@ -74,7 +78,8 @@ struct PolicyReader {
             return nil
         }
         findRepeats(value, at: root)
-        guard let object = ObjectReader(value, at: root, known: ["$schema", "name", "limits", "templates"], findings) else {
+        guard let object = ObjectReader(value, at: root, known: ["$schema", "kind", "name", "limits", "templates"], findings)
+        else {
             return nil
         }
         let name = object.string("name")
@@ -83,20 +88,42 @@ struct PolicyReader {
                 root.member("name"), "is no name for a policy", why: "the name stands in the public ledger",
                 do: "use 1 to 64 small letters, digits and -")
         }
-        let limits = LimitsReader(findings: findings).read(object["limits"], at: root.member("limits"))
-        let templates = templates(object["templates"], at: root.member("templates"), limits: limits)
-        guard let name, let limits else { return nil }
-        return Parts(name: name, limits: limits, templates: templates)
+        let kind = kind(object)
+        let limits = kind.flatMap { self.limits(of: $0, object["limits"], at: root.member("limits")) }
+        let templates = templates(object["templates"], at: root.member("templates"), jobs: limits?.jobs)
+        guard let name, let kind, let limits else { return nil }
+        return Parts(name: name, kind: kind, limits: limits, templates: templates)
     }
 
-    private func templates(_ value: JSONValue?, at path: JSONPath, limits: Limits?) -> [Template] {
+    /// Policies that were written before there were kinds are for rooms.
+    private func kind(_ object: ObjectReader) -> Policy.Kind? {
+        guard object.has("kind") else { return .rooms }
+        guard let name = object.string("kind") else { return nil }
+        guard let kind = Policy.Kind(rawValue: name) else {
+            findings.add(
+                object.path.member("kind"), "is not one of \(Policy.Kind.allCases.map(\.rawValue).joined(separator: ", "))",
+                why: "the kind says which limits there are, and who sends these templates",
+                do: "use one of these, or take it out for a policy for rooms")
+            return nil
+        }
+        return kind
+    }
+
+    private func limits(of kind: Policy.Kind, _ value: JSONValue?, at path: JSONPath) -> PolicyLimits? {
+        switch kind {
+        case .rooms: LimitsReader(findings: findings).read(value, at: path).map { .rooms($0) }
+        case .companion, .monitor, .calls: AudienceLimitsReader(findings: findings).read(value, at: path).map { .audience($0) }
+        }
+    }
+
+    private func templates(_ value: JSONValue?, at path: JSONPath, jobs: JobLimits?) -> [Template] {
         guard case .object(let members)? = value, !members.isEmpty else {
             findings.add(
                 path, "is not an object with at least one template", why: "without one nothing could ever be sent",
                 do: "add a template")
             return []
         }
-        let reader = TemplateReader(findings: findings, limits: limits)
+        let reader = TemplateReader(findings: findings, jobs: jobs)
         return members.compactMap { reader.read($0.key, $0.value, at: path.member($0.key)) }
     }
 

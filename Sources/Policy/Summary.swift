@@ -1,14 +1,16 @@
 extension Policy {
-    /// The whole policy for people: every limit, every template, and what guessing a join code comes to.
+    /// The whole policy for people: every limit, every template, and for rooms what guessing a join code comes to.
     public func summary() -> String {
-        var lines = ["policy \(name)", "sha256 \(sha256)", "", "limits"]
+        var lines = ["policy \(name)", "kind \(kind.rawValue)", "sha256 \(sha256)", "", "limits"]
         lines += limits.rows.map { row("  ", $0, $1) }
         for template in templates.values.sorted(by: { $0.name < $1.name }) {
             lines += ["", "template \(template.name)"]
             lines += template.rows.map { row("  ", $0, $1) }
         }
-        lines += ["", "guessing a join code: the chance that one day of it hits"]
-        lines += Guessing(limits).rows
+        if case .rooms(let limits) = limits {
+            lines += ["", "guessing a join code: the chance that one day of it hits"]
+            lines += Guessing(limits).rows
+        }
         return lines.joined(separator: "\n") + "\n"
     }
 }
@@ -17,17 +19,23 @@ private func row(_ indent: String, _ name: String, _ value: String) -> String {
     indent + name + String(repeating: " ", count: max(1, 34 - name.count)) + value
 }
 
+extension PolicyLimits {
+    fileprivate var rows: [(String, String)] {
+        switch self {
+        case .rooms(let limits): limits.rows
+        case .audience(let limits): limits.rows
+        }
+    }
+}
+
 extension Limits {
     fileprivate var rows: [(String, String)] {
-        var rows = [
+        [
             ("room life", seconds(roomLifeSeconds)),
             (
                 "join code life",
                 "\(seconds(codeLifeSeconds)); \(codeLifeDefaultSeconds.grouped) s or the room's life when none is asked for"
             ),
-        ]
-        if let registrationLifeSeconds { rows.append(("registration life", seconds(registrationLifeSeconds))) }
-        rows += [
             ("shortest join code", "\(shortestCode) characters"),
             (
                 "rooms waiting with a short code",
@@ -46,19 +54,35 @@ extension Limits {
             ("rooms made with a short code", "\(budget(shortCreations)) in all"),
             ("wrong join codes", budgets(wrongCodes)),
         ]
-        return rows
     }
-
-    private func seconds(_ range: ClosedRange<Int>) -> String { "\(range.lowerBound.grouped) to \(range.upperBound.grouped) s" }
-
-    private func seconds(_ ms: UInt64) -> String { "\(Int(ms / 1000).grouped) s" }
-
-    private func budgets(_ budgets: Budgets) -> String {
-        "\(budget(budgets.perAddress)) an address, \(budget(budgets.overall)) in all"
-    }
-
-    private func budget(_ budget: Budget) -> String { "\(budget.count.grouped) per \(seconds(budget.windowMs))" }
 }
+
+extension AudienceLimits {
+    fileprivate var rows: [(String, String)] {
+        [
+            ("a device stays registered for", "at most \(seconds(deviceLifeMs))"),
+            ("a Live Activity likewise", "at most \(seconds(activityLifeMs))"),
+            ("a session is known for", "at most \(seconds(sessionLifeMs))"),
+            ("devices of one owner", "at most \(registrationsPerOwner.grouped)"),
+            ("Live Activities of one owner", "at most \(activitiesPerOwner.grouped)"),
+            ("between updates of an activity", seconds(activityUpdateMs)),
+            ("an approval can be answered for", seconds(approvalMs)),
+            ("its answer can be asked for", "\(seconds(answerKeptMs)) more"),
+            ("events for one user", budget(eventsPerUser)),
+            ("a job may try for", seconds(jobDeadlineMs)),
+        ]
+    }
+}
+
+private func seconds(_ range: ClosedRange<Int>) -> String { "\(range.lowerBound.grouped) to \(range.upperBound.grouped) s" }
+
+private func seconds(_ ms: UInt64) -> String { "\(Int(ms / 1000).grouped) s" }
+
+private func budgets(_ budgets: Budgets) -> String {
+    "\(budget(budgets.perAddress)) an address, \(budget(budgets.overall)) in all"
+}
+
+private func budget(_ budget: Budget) -> String { "\(budget.count.grouped) per \(seconds(budget.windowMs))" }
 
 extension Template {
     fileprivate var rows: [(String, String)] {
@@ -107,7 +131,7 @@ extension SendTiming {
 }
 
 extension Field.Kind {
-    fileprivate var words: String {
+    var words: String {
         switch self {
         case .handle: "handle (16 opaque bytes)"
         case .oneOf(let words): "one of " + words.joined(separator: ", ")
@@ -122,7 +146,7 @@ extension Piece {
         switch self {
         case .bytes(let bytes): String(decoding: bytes, as: UTF8.self)
         case .handle: "<handle>"
-        case .time: "<time>"
+        case .time(let seconds): seconds == 0 ? "<time>" : "<time + \(seconds.grouped) s>"
         case .field: "<field>"
         }
     }

@@ -11,14 +11,21 @@ public struct Template: Sendable {
     /// What is shown, before fields are put in: each text under its key in `aps.alert`.
     public let texts: [(key: String, text: String)]
     public let fields: [Field]
+    /// Payload keys where a time stands, and how many seconds after the event it is.
+    public let times: [(key: [String], seconds: Int)]
     /// Where the handle stands in the payload; nil when it is the collapse id only.
     public let handleKey: [String]?
     /// When its pushes leave.
     public let timing: SendTiming
+    /// What its policy's limits come to for its jobs.
+    public let jobs: JobLimits
     /// Bytes of the largest payload this template can make.
     public let worstCasePayload: Int
 
     let pieces: [Piece]
+
+    /// Whether a payload says when its event was: a Live Activity's, and one with `times`.
+    public var carriesTime: Bool { pieces.carryTime }
 
     /// `apns-expiration` in unix seconds: never later than the token's own expiry, and 0 for a single attempt.
     /// - Parameter nowMs: from when on the push is worth delivering. Apple learns it, to the second.
@@ -31,7 +38,7 @@ public struct Template: Sendable {
     /// - Parameters:
     ///   - handle: 16 bytes.
     ///   - fields: a value for each of the template's fields, and for nothing else.
-    ///   - nowMs: unix milliseconds; needed by a Live Activity alone, whose payload carries the time in seconds.
+    ///   - nowMs: when the event was, in unix milliseconds; needed where `carriesTime`.
     /// - Throws: `RenderError`; nothing is rendered in part.
     public func render(handle: [UInt8], fields values: [String: FieldValue] = [:], nowMs: UInt64 = 0) throws(RenderError)
         -> RenderedPush
@@ -53,9 +60,9 @@ public struct Template: Sendable {
             switch piece {
             case .bytes(let bytes): payload += bytes
             case .handle: appendHandle(handle, to: &payload)
-            case .time:
+            case .time(let seconds):
                 guard nowMs > 0 else { throw .timeMissing }
-                payload += String(nowMs / 1000).utf8
+                payload += String(nowMs / 1000 + UInt64(seconds)).utf8
             case .field(let index, let words):
                 switch checked[index] {
                 case .handle(let bytes): appendHandle(bytes, to: &payload)
@@ -100,7 +107,7 @@ public enum RenderError: Error, Sendable, Equatable, CustomStringConvertible {
         case .notListed(let name): "The value for field \(name) is not listed in the policy. Give one of the listed words."
         case .outOfRange(let name):
             "The value for field \(name) is outside its range or between its steps. Give one the policy allows."
-        case .timeMissing: "A Live Activity's payload carries the time and none was given. Give the time in milliseconds."
+        case .timeMissing: "The template's payload carries a time and none was given. Give the event's in milliseconds."
         }
     }
 }
@@ -114,10 +121,16 @@ enum Piece: Sendable, Equatable {
     case bytes([UInt8])
     /// 22 characters, its quotes being part of the bytes around it.
     case handle
-    /// Unix seconds.
-    case time
+    /// Unix seconds, so many after the event.
+    case time(afterSeconds: Int)
     /// The value of the field at `index`; an enum's words are ready to be copied.
     case field(index: Int, words: [[UInt8]])
+}
+
+extension [Piece] {
+    var carryTime: Bool {
+        contains { if case .time = $0 { true } else { false } }
+    }
 }
 
 /// A field's value once it is known to be allowed.

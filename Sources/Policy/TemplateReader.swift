@@ -1,18 +1,19 @@
 /// Reads one template of `$.templates` and compiles its payload.
 struct TemplateReader {
     let findings: Findings
-    let limits: Limits?
+    /// What the policy's limits come to; nil when they are no good.
+    let jobs: JobLimits?
 
     static let commonKeys = [
-        "pushType", "priority", "ttlSeconds", "handleKey", "constants", "fields", "sendSlotSeconds", "jitterSeconds",
+        "pushType", "priority", "ttlSeconds", "handleKey", "constants", "fields", "times", "sendSlotSeconds", "jitterSeconds",
     ]
     /// Written into `aps.alert`, under the same keys.
     static let textKeys = ["title", "subtitle", "body"]
     static let localizedKeys = ["title-loc-key", "loc-key"]
     /// Written into `aps`, under the same keys.
     static let wordKeys = ["sound", "category"]
-    static let alertKeys = textKeys + localizedKeys + wordKeys + ["interruption-level", "mutable-content"]
-    static let liveActivityKeys = ["event"]
+    static let alertKeys = textKeys + localizedKeys + wordKeys + ["interruption-level", "mutable-content", "badge"]
+    static let liveActivityKeys = ["event", "staleSeconds", "dismissSeconds"]
     static let interruptionLevels = ["passive", "active", "time-sensitive", "critical"]
 
     private static let collapseWords = (
@@ -24,6 +25,9 @@ struct TemplateReader {
         "collapseId": collapseWords, "collapse-id": collapseWords, "apns-collapse-id": collapseWords,
         "topic": ("the topic is the app's bundle id from the configuration and the push type's suffix", "take it out"),
         "expiration": ("a push never outlives its token, so only a length of time can stand here", "use ttlSeconds"),
+        "timestamp": ("each update of a Live Activity carries its event's time", "take it out"),
+        "stale-date": ("a date would be the same in every push", "use staleSeconds: so long after the event"),
+        "dismissal-date": ("a date would be the same in every push", "use dismissSeconds: so long after the event"),
         "content-available": ("it is set for background and voip pushes and for no other", "take it out"),
     ]
 
@@ -68,11 +72,21 @@ struct TemplateReader {
         payload.addConstants(object["constants"])
         payload.addHandle(at: handleKey)
         payload.addFields()
+        let times = times(object["times"], at: path.member("times"))
+        payload.addTimes(times)
         let aps = aps(pushType, object, texts: texts, payload: &payload)
         let tree = payload.finish(aps: aps, pushType: pushType)
 
         guard findings.list.count == before, let priority, let ttl else { return nil }
         let pieces = tree.pieces(fields: fields)
+        guard timing.isAtOnce || !pieces.carryTime else {
+            findings.add(
+                path.member(object.has("sendSlotSeconds") ? "sendSlotSeconds" : "jitterSeconds"),
+                "hides when the event was, and the payload says it",
+                why: "a Live Activity's timestamp, and each of times, is counted from the event, so nothing would be hidden",
+                do: "take it out, or the times")
+            return nil
+        }
         let size = pieces.reduce(0) { $0 + $1.worstCase(fields: fields) }
         guard size <= pushType.payloadLimit else {
             findings.add(
@@ -81,53 +95,11 @@ struct TemplateReader {
                 do: "shorten texts, constants or the longest enum words")
             return nil
         }
+        guard let jobs else { return nil }
         return Template(
-            name: name, pushType: pushType, priority: priority, ttlSeconds: ttl, texts: texts.map { ($0.key, $0.text) },
-            fields: fields,
-            handleKey: handleKey, timing: timing, worstCasePayload: size, pieces: pieces)
-    }
-
-    private func checkPushType(_ pushType: PushType, _ object: ObjectReader) {
-        if pushType != .alert {
-            for key in Self.alertKeys where object.has(key) {
-                findings.add(
-                    object.path.member(key), "is not allowed in a \(pushType) push",
-                    why: pushType == .background
-                        ? "Apple delays or drops a background push that shows or sounds"
-                        : "the app shows a \(pushType) push itself; Apple shows nothing of it",
-                    do: "take it out, or make the push an alert")
-            }
-        } else if object.has("body"), object.has("loc-key") {
-            duplicateMeaning(object, "body", "loc-key")
-        } else if !object.has("body"), !object.has("loc-key") {
-            findings.add(
-                object.path.member("body"), "is missing", why: "an alert without a text rings and shows nothing",
-                do: "add body or loc-key")
-        }
-        if pushType == .alert {
-            if object.has("title"), object.has("title-loc-key") { duplicateMeaning(object, "title", "title-loc-key") }
-            if object.has("subtitle"), object.has("loc-key") { duplicateMeaning(object, "subtitle", "loc-key") }
-        }
-        if pushType == .liveactivity {
-            let event = object.string("event")
-            if let event, event != "update", event != "end" {
-                findings.add(
-                    object.path.member("event"), "is not update or end",
-                    why: "a Live Activity's token is made after its start, so nothing else can be sent to it",
-                    do: "write update or end")
-            }
-        } else if object.has("event") {
-            findings.add(
-                object.path.member("event"), "is not allowed in a \(pushType) push", why: "only Live Activities have events",
-                do: "take it out")
-        }
-    }
-
-    private func duplicateMeaning(_ object: ObjectReader, _ text: String, _ localized: String) {
-        findings.add(
-            object.path.member(localized), "says what \(text) says",
-            why: "two texts for one place leave open which one a phone shows",
-            do: "keep constant texts or texts that the phone translates, not both")
+            name: name, pushType: pushType, priority: priority, ttlSeconds: ttl, texts: texts, fields: fields,
+            times: times.map { ($0.key, $0.seconds) }, handleKey: handleKey, timing: timing, jobs: jobs, worstCasePayload: size,
+            pieces: pieces)
     }
 
     private func priority(of pushType: PushType, _ object: ObjectReader) -> Int? {
@@ -140,6 +112,27 @@ struct TemplateReader {
             return nil
         }
         return priority
+    }
+
+    /// The longest time after an event that a payload may name, in seconds.
+    static let longestTime = 2_592_000
+
+    /// Payload keys and how many seconds after the event the time is that stands there, by key.
+    private func times(_ value: JSONValue?, at path: JSONPath) -> [(name: String, key: [String], seconds: Int)] {
+        guard let value else { return [] }
+        guard case .object(let members) = value else {
+            findings.wrongType(path, value, wanted: "an object")
+            return []
+        }
+        guard let object = ObjectReader(value, at: path, known: members.map(\.key), findings) else { return [] }
+        let keys = FieldReader(findings: findings)
+        return members.map(\.key).sorted(by: JSONWriter.precedes).compactMap { name in
+            let seconds = object.int(
+                name, in: 0...Self.longestTime,
+                why: "it is so many seconds after the event; nothing here lives for longer than 30 days")
+            guard let key = keys.key(name, at: path.member(name)), let seconds else { return nil }
+            return (name, key, seconds)
+        }
     }
 
     /// Seconds that a push must have left for being sent.
@@ -155,12 +148,13 @@ struct TemplateReader {
         // One slot more, for what comes too late for its own.
         let wait = 2 * (slot ?? 0) + (jitter ?? 0)
         let wish = "keep twice the slot and the jitter together at least \(Self.sendingSeconds) s under "
-        if let limits {
-            let life = Int(limits.jobDeadlineMs / 1_000) - Int(limits.startGraceMs / 1_000)
+        if let jobs {
+            let life = Int(jobs.deadlineMs / 1_000) - Int(jobs.startGraceMs / 1_000)
             if wait + Self.sendingSeconds > life {
                 findings.add(
                     path, "can hold a push back for \(wait) s, with the slot that it may miss", why: why,
-                    do: wish + "jobDeadlineSeconds without startGraceSeconds, which is \(life) s")
+                    do: wish
+                        + "jobDeadlineSeconds\(jobs.startGraceMs == 0 ? "" : " without startGraceSeconds"), which is \(life) s")
             }
         }
         if let ttl, ttl > 0, wait + Self.sendingSeconds > ttl {
@@ -169,62 +163,5 @@ struct TemplateReader {
                 why: "it would be sent when it is worth nothing any more", do: wish + "ttlSeconds, which is \(ttl) s")
         }
         return timing
-    }
-
-    private func texts(_ object: ObjectReader) -> [(key: String, text: String)] {
-        (Self.textKeys + Self.localizedKeys).compactMap { key in
-            guard object.has(key), let text = object.string(key) else { return nil }
-            guard !text.isEmpty, !text.hasControlCharacter else {
-                findings.add(
-                    object.path.member(key), "is empty or holds a control character", why: "a notification can't show it",
-                    do: "write the words, or take the key out")
-                return nil
-            }
-            return (key, text)
-        }
-    }
-
-    private func aps(
-        _ pushType: PushType, _ object: ObjectReader, texts: [(key: String, text: String)], payload: inout PayloadBuilder
-    ) -> [String: PayloadTree] {
-        switch pushType {
-        case .background, .voip: return ["content-available": .constant(.number("1"))]
-        case .liveactivity:
-            guard case .string? = object["event"], let event = object["event"] else { return [:] }
-            return ["event": .constant(event), "timestamp": .time]
-        case .alert: break
-        }
-        var alert: [String: PayloadTree] = [:]
-        for (key, text) in texts {
-            alert[key] =
-                Self.localizedKeys.contains(key)
-                ? .constant(.string(text)) : .text(payload.parts(of: text, at: object.path.member(key)))
-        }
-        var aps: [String: PayloadTree] = ["alert": .object(alert)]
-        for key in Self.wordKeys where object.has(key) {
-            guard let word = object.string(key) else { continue }
-            guard (1...64).contains(word.utf8.count), word.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else {
-                findings.add(
-                    object.path.member(key), "is not 1 to 64 visible ASCII characters",
-                    why: "it names something inside the app, and no app would find it",
-                    do: "write the name as the app has it")
-                continue
-            }
-            aps[key] = .constant(.string(word))
-        }
-        if object.has("interruption-level"), let level = object.string("interruption-level") {
-            if !Self.interruptionLevels.contains(level) {
-                findings.add(
-                    object.path.member("interruption-level"), "is not one of \(Self.interruptionLevels.joined(separator: ", "))",
-                    why: "Apple knows no other", do: "use one of these")
-            }
-            aps["interruption-level"] = .constant(.string(level))
-        }
-        if object.has("mutable-content") {
-            _ = object.int(
-                "mutable-content", in: 1...1, why: "Apple reads 1 and nothing else; without the key the app may change nothing")
-            aps["mutable-content"] = .constant(.number("1"))
-        }
-        return aps
     }
 }

@@ -95,7 +95,8 @@ enum Key: String, CaseIterable {
             "The log's name: its URL without the scheme, e.g. push.example.org/audit. Needed by `keys init`; a broker finds it in the key."
         case .node: "This broker's name in the log. Default: node-1."
         case .resolution: "Length of a ledger window in seconds, 1 to 3600. Default: 60."
-        case .policy: "A policy file, or the name of a built-in policy. Default: rooms."
+        case .policy:
+            "Policy files and names of built-in policies (rooms, companion), separated by commas, at most one of a kind. Default: rooms, which is also in force if none of them is for rooms."
         case .jwtAlgorithm:
             "How the JWTs of users are signed: HS256, ES256 or EdDSA (Ed25519); no other is taken. Default: none, and only rooms are served."
         case .jwtKey:

@@ -9,10 +9,9 @@ import Storage
 enum DeliveryCommand {
     static func find(_ apnsID: String, _ configuration: Configuration) async throws {
         let state = configuration.state
-        let limits = try PolicyCommand.load(configuration).limits
         let keys = try KeyRing.load(
             path: state.ratchetKey, wrapping: try WrappingKeySource(configuration)?.get(),
-            longestLifeSeconds: UInt64(limits.longestLifeSeconds))
+            longestLifeSeconds: UInt64(try PolicyCommand.inForce(configuration).longestLifeSeconds))
         guard let search = DeliverySearch(apnsID, keys: keys) else {
             throw UsageError("an apns-id is a UUID: 32 hexadecimal digits in five groups")
         }

@@ -53,15 +53,15 @@ enum DrillCommand {
     private static func ask(
         _ question: String, _ configuration: Configuration, _ state: StateFolder, into drill: inout DrillReport
     ) throws {
-        let limits = try PolicyCommand.load(configuration).limits
+        let policies = try PolicyCommand.inForce(configuration)
         let keys = try KeyRing.load(
             path: state.ratchetKey, wrapping: try WrappingKeySource(configuration)?.get(),
-            longestLifeSeconds: UInt64(limits.longestLifeSeconds))
+            longestLifeSeconds: UInt64(policies.longestLifeSeconds))
         guard File.exists(state.database) else {
             throw CheckFailed(
                 "mayfly: \(state.shown(state.database)) is missing: no broker has run on this state folder, and nothing is kept")
         }
-        let look = Drill(keys: keys, store: try StoreSnapshot(path: state.database), limits: limits, now: drill.now)
+        let look = Drill(keys: keys, store: try StoreSnapshot(path: state.database), limits: policies.rooms, now: drill.now)
         var value: [UInt8] = []
         defer { wipe(&value) }
         if let given = configuration.repeated[question]?.last { value = try secret(given, question) }

@@ -130,20 +130,21 @@ extension LogRotation {
     }
 
     private func loadKeys(_ start: LastStart) throws -> KeyRing {
-        // Its limits say how long a generation of keys is needed.
-        guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(start.policy)),
-            Digest.sha256(bytes.span) == start.policy
-        else {
-            throw CheckFailed(
-                "mayfly: \(state.shown(state.ledger))/\(TilePath.policy(start.policy)) is missing or damaged: restore the ledger's folder"
-            )
-        }
-        let policy = try Policy(bytes)
+        // Their limits say how long a generation of keys is needed.
+        let longest = try start.policies.map { try policy($0).limits.longestLifeSeconds }.max() ?? 0
         let wrapping = try wrapping?.get()
         do {
-            return try KeyRing.load(
-                path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(policy.limits.longestLifeSeconds))
-        } catch { throw CheckFailed("mayfly: \(state.shown(state.ratchetKey)): \(error)") }
+            return try KeyRing.load(path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(longest))
+        } catch { throw CheckFailed("mayfly: \(state.ratchetKey): \(error)") }
+    }
+
+    /// A policy that was in force, from the log's folder.
+    private func policy(_ digest: Ledger.Digest) throws -> Policy {
+        guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(digest)), Digest.sha256(bytes.span) == digest else {
+            throw CheckFailed(
+                "mayfly: \(state.ledger)/\(TilePath.policy(digest)) is missing or damaged: restore the ledger's folder")
+        }
+        return try Policy(bytes)
     }
 
     private func earlierOrigins(_ store: SQLiteStore) async throws -> [String] {

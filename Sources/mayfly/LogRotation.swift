@@ -28,7 +28,10 @@ struct LogRotation {
     /// What the last broker that ran here told the log of itself.
     struct LastStart {
         var node: EntryText
+        /// That for rooms.
         var policy: Ledger.Digest
+        /// All that were in force.
+        var policies: [Ledger.Digest]
         var resolution: UInt32
     }
 
@@ -86,7 +89,16 @@ struct LogRotation {
                 throw CheckFailed(
                     "mayfly: no broker of this version has run on \(state.shown): start it once and stop it, then rotate")
             }
-            return LastStart(node: node, policy: policy, resolution: resolution)
+            // Versions that knew one policy only did not write them down.
+            let list = try await store.mark(RotationMark.policiesMark) ?? Array("\(policy)".utf8)
+            let policies = list.split(separator: UInt8(ascii: "\n")).compactMap { line in
+                let hex = Array(line)
+                return Ledger.Digest(hex: hex.span)
+            }
+            guard policies.contains(policy) else {
+                throw StoreError.damaged("the mark of the policies in force can't be read")
+            }
+            return LastStart(node: node, policy: policy, policies: policies, resolution: resolution)
         }
     }
 
@@ -128,8 +140,9 @@ struct LogRotation {
         try moveFolder(mark)
         let key = try exchangeKeys()
         // As at each start: what the next closing names must lie in the next folder too.
-        if let policy = try LedgerFolder(archive).read(TilePath.policy(start.policy)) {
-            _ = try LedgerFolder(state.ledger).writePolicy(policy)
+        for policy in start.policies {
+            guard let bytes = try LedgerFolder(archive).read(TilePath.policy(policy)) else { continue }
+            _ = try LedgerFolder(state.ledger).writePolicy(bytes)
         }
         try await sequencer(store, start, time, key, nil).flush()
         try await store.setMark(RotationMark.done.name, RotationMark.done.value)

@@ -75,7 +75,7 @@ struct Mayfly {
           audit report DIR|URL      write one HTML file that checks a log in the browser
           audit page DIR            write the auditor's page beside a published log
           policy lint FILE...       explain what a policy may not say
-          policy show [FILE|NAME]   a policy's limits, pushes, and the odds of guessing a join code
+          policy show [FILE|NAME]   limits, pushes, and the odds of guessing a join code
           apns check                whether Apple takes this provider's key, team and topic
           apns send [TEMPLATE]      one push to the token on standard input
           apns explain [REASON]     what Apple's reason means, whose fault it is, what to do

@@ -1,4 +1,3 @@
-import Broker
 import Linux
 import Policy
 
@@ -10,17 +9,25 @@ enum PolicyCommand {
         switch (configuration.operands.first, Array(configuration.operands.dropFirst())) {
         case ("lint", let files) where !files.isEmpty: try lint(files)
         case ("show", let names) where names.count <= 1:
-            let named = names.first.map { GivenFile($0, "policy show") }
-            Terminal.out(try load(named ?? given(configuration)).summary())
+            let shown = try names.first.map { [try load($0)] } ?? inForce(configuration).all
+            Terminal.out(shown.map { $0.summary() }.joined(separator: "\n"))
         default: throw UsageError("policy takes lint FILE... or show [FILE|NAME]")
         }
     }
 
-    /// The policy that the settings name.
-    static func load(_ configuration: Configuration) throws -> Policy { try load(given(configuration)) }
-
-    private static func given(_ configuration: Configuration) -> GivenFile {
-        configuration.file(.policy) ?? GivenFile("rooms", Key.policy.named)
+    /// Those that `--policy` lists, and the built-in one for rooms if it lists none for them.
+    static func inForce(_ configuration: Configuration) throws -> Policies {
+        var policies: [Policy] = []
+        for name in (configuration[.policy] ?? "rooms").split(separator: ",", omittingEmptySubsequences: false) {
+            guard !name.isEmpty else { throw UsageError("--policy takes policy files and names with one comma between them") }
+            policies.append(try load(String(name)))
+        }
+        if !policies.contains(where: { $0.kind == .rooms }) { policies.append(try load("rooms")) }
+        do {
+            return try Policies(policies)
+        } catch {
+            throw CheckFailed("mayfly: \(error)")
+        }
     }
 
     /// A file if there is one of that name, else a built-in policy.
@@ -41,25 +48,14 @@ enum PolicyCommand {
         }
     }
 
-    /// A policy is good by itself without the push that rooms send, but not for a broker.
-    struct NoKnock: Error, CustomStringConvertible {
-        var description: String { "has no template \(Broker.template) without fields, which rooms send" }
-    }
-
-    /// What a knock sends.
-    static func knock(_ policy: Policy) throws(NoKnock) -> Template {
-        guard let template = policy.templates[Broker.template], template.fields.isEmpty else { throw NoKnock() }
-        return template
-    }
-
     private static func lint(_ files: [String]) throws {
         var refused = 0
         for file in files.map({ GivenFile($0, "policy lint") }) {
             let bytes = try file.read(limit: Policy.maximumCount + 1)
             var findings = Policy.lint(bytes).map { "\($0)" }
             if findings.isEmpty {
-                let policy = try Policy(bytes)
-                do throws(NoKnock) { _ = try knock(policy) } catch { findings = ["\(error)"] }
+                // Good by itself, but not for a broker.
+                if let misfit = try Policy(bytes).misfit() { findings = ["\(misfit)"] }
             }
             for finding in findings { Terminal.out("\(file): \(finding)") }
             if findings.isEmpty { Terminal.out("\(file): good") }
@@ -72,6 +68,6 @@ enum PolicyCommand {
         Subcommand("lint", ["FILE..."], "every reason why a policy would be refused; exit 1 if there is one"),
         Subcommand(
             "show", ["[FILE|NAME]"],
-            "limits, pushes, what their time tells, and the probability of guessing a join code; default: rooms", keys: [.policy]),
+            "limits, pushes, what their time tells, and the probability of guessing a join code; default: those that --policy puts in force", keys: [.policy]),
     ]
 }

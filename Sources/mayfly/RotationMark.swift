@@ -20,10 +20,21 @@ struct RotationMark: Equatable {
     /// Public key of the log that is closed.
     var old: VerifierKey
 
-    /// The store's marks: this, the origins that had a log before, and the last start of a broker.
+    /// The store's marks: this, the origins that had a log before, the last start of a broker and the policies it loaded.
     static let name = "log.rotation"
     static let originsMark = "log.origins"
     static let startMark = "log.start"
+    static let policiesMark = "log.policies"
+
+    /// What is remembered of a start.
+    /// - Parameter starts: what the log is told of it, `broker.started` first.
+    static func marks(of starts: [Entry.Op]) -> [StoreMark] {
+        let policies = starts.compactMap { if case .policyLoaded(_, let policy) = $0 { "\(policy)" } else { nil } }
+        return [
+            StoreMark(startMark, Entry(atMs: 0, starts[0]).encoded),
+            StoreMark(policiesMark, Array(policies.joined(separator: "\n").utf8)),
+        ]
+    }
 
     var mark: StoreMark { StoreMark(Self.name, Array("\(stage.rawValue)\n\(next)\n\(archive)\n\(old)\n".utf8)) }
     /// What the mark becomes when all is done.

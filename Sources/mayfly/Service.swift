@@ -63,7 +63,7 @@ final class Service: Sendable {
         let keys = try explain(state.ratchetKey) {
             try KeyRing.load(
                 path: state.ratchetKey, wrapping: wrapping,
-                longestLifeSeconds: UInt64(settings.policy.limits.longestLifeSeconds))
+                longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds))
         }
         let ledgerKey = try SigningKey.load(state.ledgerKey)
         if let origin = settings.origin, origin != ledgerKey.verifierKey.name {
@@ -97,16 +97,20 @@ final class Service: Sendable {
         }
     }
 
-    /// What the log is told of a start: that it happened, and under which policy.
+    /// What the log is told of a start: that it happened, with which policy for rooms, and each policy in force.
     private static func startEntries(_ settings: ServiceSettings, _ node: EntryText) throws -> [Entry.Op] {
-        let policy = Digest.sha256(settings.policy.bytes.span)
-        guard let version = EntryText(Mayfly.version), let name = EntryText(settings.policy.name) else {
-            throw CheckFailed("mayfly: the policy's name can't stand in the log")
+        let loaded = try settings.policies.all.map { policy in
+            guard let name = EntryText(policy.name) else {
+                throw CheckFailed("mayfly: the policy's name can't stand in the log")
+            }
+            return (name: name, digest: Digest.sha256(policy.bytes.span))
+        }
+        guard let version = EntryText(Mayfly.version), let rooms = loaded.first?.digest else {
+            throw CheckFailed("mayfly: this version's name can't stand in the log")
         }
         return [
-            .brokerStarted(node: node, version: version, policy: policy, resolutionSeconds: UInt32(settings.resolution)),
-            .policyLoaded(name: name, policy: policy),
-        ]
+            .brokerStarted(node: node, version: version, policy: rooms, resolutionSeconds: UInt32(settings.resolution))
+        ] + loaded.map { .policyLoaded(name: $0.name, policy: $0.digest) }
     }
 
     private static func assemble(
@@ -135,7 +139,7 @@ final class Service: Sendable {
         sending.deadlineClock = { time.now }
         let courier = try Courier(loop: courierLoop, sending)
         let broker = Broker(
-            loop: main, store: store, keys: keys, time: time, policy: settings.policy, courier: courier, sweeper: sweeper,
+            loop: main, store: store, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
             settings: Broker.Settings(topic: settings.apns.topic, environment: settings.apns.environment) { topic, environment in
                 accounts.account(for: topic, environment == .sandbox ? .sandbox : .production, .alert) != nil
             }, metrics: metrics, log: log)
@@ -147,8 +151,8 @@ final class Service: Sendable {
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
             broker: broker, node: node, verifierKey: ledgerKey.verifierKey)
         try await Startup(store: store, keys: keys, time: time).catchUp(
-            starts, marks: [StoreMark(RotationMark.startMark, Entry(atMs: 0, starts[0]).encoded)], policy: settings.policy.bytes,
-            folder: folder, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
+            starts, marks: RotationMark.marks(of: starts), policies: settings.policies.all.map(\.bytes), folder: folder,
+            sequencer: sequencer, keeper: keeper, sweeper: sweeper)
         return parts
     }
 

@@ -16,7 +16,7 @@ struct ServiceSettings {
     let origin: String?
     let node: String
     let resolution: UInt64
-    let policy: Policy
+    let policies: Policies
     let witnesses: WitnessSettings?
     /// Nil where only rooms are served.
     let authenticator: Authenticator?
@@ -66,12 +66,8 @@ struct ServiceSettings {
             throw UsageError("--resolution must be a whole number of seconds from 1 to 3600")
         }
         resolution = seconds
-        policy = try PolicyCommand.load(configuration)
-        let knock: Template
-        do throws(PolicyCommand.NoKnock) {
-            knock = try PolicyCommand.knock(policy)
-        } catch { throw CheckFailed("mayfly: the policy \(policy.name) \(error)") }
-        let slot = knock.timing.slotMs
+        policies = try PolicyCommand.inForce(configuration)
+        let slot = policies.template(Broker.template)?.timing.slotMs ?? 0
         if slot > 0, seconds * 1_000 % slot != 0 {
             Terminal.log(
                 "warning: the log's windows of \(seconds) s cut the slots of \(slot / 1_000) s in which pushes leave: with Apple's records, the log tells more about when people knocked. Make --resolution a whole multiple"
@@ -82,9 +78,13 @@ struct ServiceSettings {
         apns = try APNsSettings(configuration)
     }
 
-    /// Refuses a policy with pushes of a kind that Apple takes from none of the accounts.
+    /// Refuses policies with pushes of a kind that Apple takes from none of the accounts.
     func checkTemplates(_ accounts: Accounts) throws {
-        for template in policy.templates.values {
+        for policy in policies.all { try check(policy, accounts) }
+    }
+
+    private func check(_ policy: Policy, _ accounts: Accounts) throws {
+        for template in policy.templates.values.sorted(by: { $0.name < $1.name }) {
             guard let kind = Push.Kind(rawValue: template.pushType.rawValue), !accounts.all.contains(where: { $0.takes(kind) })
             else {
                 continue

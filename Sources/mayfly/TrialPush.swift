@@ -57,12 +57,12 @@ struct TrialPush {
     // MARK: send
 
     func send(_ name: String?, _ configuration: Configuration) async throws {
-        let policy = try PolicyCommand.load(configuration)
+        let policies = try PolicyCommand.inForce(configuration)
         let name = name ?? Broker.template
-        guard let template = policy.templates[name] else {
+        guard let template = policies.template(name) else {
+            let names = policies.all.map(\.name).joined(separator: ", ")
             throw UsageError(
-                "the policy \(policy.name) has no template \(ShownWord(name)): `mayfly policy show` lists them, and a token is read from standard input"
-            )
+                "no policy in force (\(names)) has a template \(AuditCommand.quoted(name)): `mayfly policy show` lists them")
         }
         var line = try Terminal.inputLine(limit: 8_192, "apns send reads a token from standard input") ?? []
         defer { wipe(&line) }

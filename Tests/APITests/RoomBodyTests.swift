@@ -7,7 +7,7 @@ import Testing
 @Suite struct RoomBodyTests {
     private let limits: Limits
 
-    init() throws { limits = try #require(try Policy.builtIn("rooms")).limits }
+    init() throws { limits = try Policies([#require(try Policy.builtIn("rooms"))]).rooms }
 
     private func error(_ text: String, _ read: (RoomBody, Span<UInt8>) throws(BrokerError) -> Void) -> BrokerError? {
         let bytes = Array(text.utf8)

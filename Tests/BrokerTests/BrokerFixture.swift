@@ -47,9 +47,9 @@ struct BrokerFixture {
         var configuration = Courier.Configuration(providerToken: token)
         configuration.production = Endpoint(host: "127.0.0.1", port: 9)
         configuration.sandbox = configuration.production
-        let policy = try Policy.builtIn("rooms")!
+        let policies = try Policies([Policy.builtIn("rooms")!])
         broker = Broker(
-            loop: loop, store: store, keys: keys, time: time, policy: policy,
+            loop: loop, store: store, keys: keys, time: time, policies: policies,
             courier: try courier?(loop) ?? Courier(loop: loop, configuration),
             sweeper: sweeper,
             settings: Broker.Settings(topic: "com.example.app", environment: .production) { topic, _ in topic == "com.example.app"

@@ -90,7 +90,7 @@ import Testing
     @Test(arguments: Guessing.Guesser.allCases) func aHundredThousandGuesses(_ guesser: Guessing.Guesser) async throws {
         let fixture = try BrokerFixture()
         try await makeRooms(fixture)
-        let limits = fixture.broker.policy.limits
+        let limits = fixture.broker.policies.rooms
         let (windows, budget) =
             switch guesser {
             case .oneAddress: (144, limits.wrongCodes.perAddress)
@@ -138,7 +138,7 @@ import Testing
     @Test(arguments: Guessing.Guesser.allCases) func aBurst(_ guesser: Guessing.Guesser) async throws {
         let fixture = try BrokerFixture()
         try await makeRooms(fixture)
-        let limits = fixture.broker.policy.limits
+        let limits = fixture.broker.policies.rooms
         let most = guesser == .oneAddress ? limits.wrongCodes.perAddress.count : limits.wrongCodes.overall.count
         let answers = await guess(fixture, 3_000, by: guesser)
         #expect(answers.wrong == most)
@@ -180,7 +180,7 @@ import Testing
     @Test func makingRoomsTellsOfFewCodes() async throws {
         let fixture = try BrokerFixture()
         _ = try await fixture.create("123456", life: 3_600, codeLife: 3_600)
-        let budget = fixture.broker.policy.limits.shortCreations
+        let budget = fixture.broker.policies.rooms.shortCreations
         #expect(try await told(fixture, of: budget.count + 300) == budget.count - 1)
         // Then nothing is told: not of a code that waits, nor of one that does not; but its owner may ask again.
         #expect(try await !tells(fixture, Array("123456".utf8)))
@@ -195,7 +195,7 @@ import Testing
     /// While as many wait as may, a create is refused, or told that its code is taken: that is an answer too.
     @Test func aFullHouseTellsNoMore() async throws {
         let fixture = try BrokerFixture()
-        let budget = fixture.broker.policy.limits.shortCreations
+        let budget = fixture.broker.policies.rooms.shortCreations
         for number in 0..<budget.count { _ = try await fixture.create("c\(number)", life: 3_600, codeLife: 3_600) }
         fixture.clock.advance(budget.windowMs)
         await #expect(throws: BrokerError.tooManyShortCodes) { try await fixture.create("another") }
@@ -209,7 +209,7 @@ import Testing
         let fixture = try BrokerFixture()
         _ = try await fixture.create("123456")
         for _ in 0..<20 { #expect(try await !fixture.create("123456").isNew) }
-        let budget = fixture.broker.policy.limits.shortCreations
+        let budget = fixture.broker.policies.rooms.shortCreations
         #expect(try await told(fixture, of: budget.count) == budget.count - 1)
         try await fixture.end()
     }

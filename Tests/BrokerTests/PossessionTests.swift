@@ -33,7 +33,7 @@ import Testing
 
     @Test func manyRoomsKnockAtATokenNoMoreThanItsShare() async throws {
         let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
-        let share = fixture.broker.policy.limits.tokenKnocks
+        let share = fixture.broker.policies.rooms.tokenKnocks
         #expect(try await knocks(fixture, 0..<share.count + 10, at: fixture.token()) == share.count)
         #expect(try await knocks(fixture, 100..<101, at: fixture.token(8)) == 1, "another token")
         fixture.clock.advance(share.windowMs)
@@ -44,7 +44,7 @@ import Testing
     /// All at the same moment: those that wait for the store are counted already.
     @Test func knocksAtOnceAreCountedAsOneAfterTheOther() async throws {
         let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
-        let share = fixture.broker.policy.limits.tokenKnocks.count
+        let share = fixture.broker.policies.rooms.tokenKnocks.count
         var callers: [Caller] = []
         for number in 0..<share + 10 { callers.append(try await room(fixture, number, token: try fixture.token())) }
         let taken = try await withThrowingTaskGroup { group in
@@ -58,7 +58,7 @@ import Testing
     /// Rooms that are closed before their push is sent ring nowhere, and must not silence the phone either.
     @Test func whatIsNeverSentCountsForNothing() async throws {
         let fixture = try BrokerFixture()
-        let share = fixture.broker.policy.limits.tokenKnocks.count
+        let share = fixture.broker.policies.rooms.tokenKnocks.count
         for number in 0..<share {
             let caller = try await room(fixture, number, token: try fixture.token())
             #expect(try await fixture.broker.report(caller, leaving: false) == .queued)
@@ -73,7 +73,7 @@ import Testing
     @Test func aSidesOwnThrottleComesFirst() async throws {
         let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let caller = try await room(fixture, 0, token: try fixture.token())
-        let share = fixture.broker.policy.limits.tokenKnocks.count
+        let share = fixture.broker.policies.rooms.tokenKnocks.count
         var taken = 0
         for _ in 0..<share * 2 where try await fixture.broker.report(caller, leaving: false) == .queued { taken += 1 }
         #expect(taken == 1)
@@ -83,7 +83,7 @@ import Testing
 
     @Test func theWrongEnvironmentSilencesNobody() async throws {
         let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
-        for number in 0...fixture.broker.policy.limits.tokenKnocks.count {
+        for number in 0...fixture.broker.policies.rooms.tokenKnocks.count {
             let caller = try await room(fixture, number, token: try fixture.token(), environment: .sandbox)
             _ = try await fixture.broker.report(caller, leaving: false)
         }
@@ -107,7 +107,7 @@ import Testing
                 AcceptRoom(joinid: room.code, client: Facts.joiner, token: nil, environment: nil), from: BrokerFixture.here)
             let knock = try await broker.report(Caller(room: room.id, client: Facts.joiner, member: nil), leaving: false)
             #expect(knock == .queued)
-            let window = broker.policy.limits.tokenKnocks.windowMs
+            let window = broker.policies.rooms.tokenKnocks.windowMs
             await simulated.advance(window - 1_000)
             let before = await broker.tokenKnocks.count
             await simulated.advance(2_000)

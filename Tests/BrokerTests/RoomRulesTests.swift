@@ -126,7 +126,7 @@ import Testing
 
     @Test func guessingIsHeldToABudget() async throws {
         let fixture = try BrokerFixture()
-        let limit = fixture.broker.policy.limits.wrongCodes.perAddress.count
+        let limit = fixture.broker.policies.rooms.wrongCodes.perAddress.count
         for guess in 0..<limit {
             await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("guess\(guess)") }
         }
@@ -139,7 +139,7 @@ import Testing
 
     @Test func guessersShutOutNobodyWithALongCode() async throws {
         let fixture = try BrokerFixture()
-        let overall = fixture.broker.policy.limits.wrongCodes.overall.count
+        let overall = fixture.broker.policies.rooms.wrongCodes.overall.count
         for guess in 0..<overall {
             let address = SocketAddress.v4(0x0a00_0000 + UInt32(guess), port: 1)
             let request = AcceptRoom(joinid: Array("g\(guess)".utf8), client: [1], token: nil, environment: nil)

@@ -154,14 +154,15 @@ actor SimulatedBroker: LoopActor {
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
         let courier = ScriptedCourier(loop: loop, script: script)
         let broker = Broker(
-            loop: loop, store: store, keys: keys, time: time, policy: policy, courier: courier, sweeper: sweeper,
+            loop: loop, store: store, keys: keys, time: time, policies: try Policies([policy]), courier: courier,
+            sweeper: sweeper,
             settings: Broker.Settings(topic: "com.example.app", environment: .production) { topic, _ in topic == "com.example.app"
             }, metrics: metrics, log: log)
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
             refusals: { await broker.takeRefusals() })
         try await startup.catchUp(
-            starts, policy: policy.bytes, folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
+            starts, policies: [policy.bytes], folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
         try await broker.resumeJobs()
         return Run(
             store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,

@@ -78,8 +78,10 @@ enum JSONFuzz {
     }
 
     private static let limits: Limits = {
-        guard let policy = try? Policy.builtIn("rooms") else { fatalError("the built-in policy") }
-        return policy.limits
+        guard let policy = try? Policy.builtIn("rooms"), case .rooms(let limits) = policy.limits else {
+            fatalError("the built-in policy")
+        }
+        return limits
     }()
 }
 

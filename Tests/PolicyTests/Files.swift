@@ -6,6 +6,19 @@ func rooms() throws -> String {
     String(decoding: try #require(Policy.builtInBytes("rooms")), as: UTF8.self)
 }
 
+/// A built-in policy, by name.
+func builtIn(_ name: String) throws -> Policy { try #require(try Policy.builtIn(name)) }
+
+extension Policy {
+    /// Of a policy for rooms.
+    var rooms: Limits {
+        get throws {
+            guard case .rooms(let limits) = limits else { throw PoliciesError.noRooms }
+            return limits
+        }
+    }
+}
+
 /// The rooms policy with `new` in place of `old`, which must stand there once.
 func rooms(_ old: String, _ new: String) throws -> [UInt8] {
     let text = try rooms()

@@ -13,11 +13,10 @@ import Testing
     }
 
     @Test func limitsOfRooms() throws {
-        let limits = try #require(try Policy.builtIn("rooms")).limits
+        let limits = try builtIn("rooms").rooms
         #expect(limits.roomLifeSeconds == 10...604_800)
         #expect(limits.codeLifeSeconds == 10...86_400)
         #expect(limits.codeLifeDefaultSeconds == 86_400)
-        #expect(limits.registrationLifeSeconds == nil)
         #expect(limits.shortestCode == 4)
         #expect(limits.shortCodeBelow == 8)
         #expect(limits.isShort(codeOf: 7) && !limits.isShort(codeOf: 8))
@@ -41,16 +40,8 @@ import Testing
         #expect(limits.codeLifeSeconds(asked: 30, roomSeconds: 60) == 30)
     }
 
-    @Test func registrationsAreRead() throws {
-        let bytes = try rooms(
-            "\"knockThrottleSeconds\"", "\"registrationLifeSeconds\": {\"min\": 60, \"max\": 2592000}, \"knockThrottleSeconds\"")
-        let limits = try Policy(bytes).limits
-        #expect(limits.registrationLifeSeconds == 60...2_592_000)
-        #expect(limits.longestLifeSeconds == 2_592_000)
-    }
-
     @Test func aPolicyWithoutALimitOnKnocksAtATokenHasTheUsualOne() throws {
-        let limits = try Policy(rooms("\"tokenKnocks\": { \"count\": 30, \"seconds\": 300 },", "")).limits
+        let limits = try Policy(rooms("\"tokenKnocks\": { \"count\": 30, \"seconds\": 300 },", "")).rooms
         #expect(limits.tokenKnocks.count == 30 && limits.tokenKnocks.windowMs == 300_000)
     }
 
@@ -80,7 +71,7 @@ import Testing
 
 @Suite struct GuessingTests {
     @Test func chances() throws {
-        let guessing = Guessing(try #require(try Policy.builtIn("rooms")).limits)
+        let guessing = Guessing(try builtIn("rooms").rooms)
         // In each of a day's 144 windows 100 wrong codes an address and 600 in all, and 1,000 rooms made with a short code.
         #expect(guessing.guessesPerDay(.oneAddress, characters: 7) == 14_400 + 144_000)
         #expect(guessing.guessesPerDay(.everyAddress, characters: 7) == 86_400 + 144_000)

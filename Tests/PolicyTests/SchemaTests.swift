@@ -12,10 +12,13 @@ import Testing
         schema = try JSONReader.read(Array(Data(contentsOf: file)))
     }
 
-    @Test func limitsHaveTheBoundsOfTheSchema() throws {
-        let base = try JSONReader.read(try #require(Policy.builtInBytes("rooms")))
-        let bounds = integers(in: try #require(schema["properties"]?["limits"]), at: ["limits"])
-        #expect(bounds.count == 29)
+    /// A built-in policy of each kind of limits, what the schema calls them, and how many numbers it bounds.
+    private static let limits = [("rooms", "roomsLimits", 27), ("companion", "audienceLimits", 11)]
+
+    @Test(arguments: limits) func limitsHaveTheBoundsOfTheSchema(_ name: String, _ definition: String, _ count: Int) throws {
+        let base = try JSONReader.read(try #require(Policy.builtInBytes(name)))
+        let bounds = integers(in: try #require(schema["$defs"]?[definition]), at: ["limits"])
+        #expect(bounds.count == count)
         for (path, range) in bounds {
             for (value, allowed) in [
                 (range.lowerBound, true), (range.upperBound, true), (range.lowerBound - 1, false), (range.upperBound + 1, false),
@@ -31,17 +34,41 @@ import Testing
         }
     }
 
+    @Test(arguments: limits) func requiredLimitsAreThoseOfTheSchema(_ name: String, _ definition: String, _: Int) throws {
+        guard case .array(let keys)? = schema["$defs"]?[definition]?["required"] else {
+            return #expect(Bool(false), "no list of required limits")
+        }
+        for case .string(let key) in keys {
+            let text = String(decoding: try #require(Policy.builtInBytes(name)), as: UTF8.self)
+            let without = text.replacing("\"\(key)\":", with: "\"x\":")
+            #expect(Policy.lint(Array(without.utf8)).contains { $0.path == "$.limits.\(key)" && $0.problem == "is missing" })
+        }
+    }
+
     @Test func keysAreThoseOfTheSchema() throws {
         let template = try #require(schema["$defs"]?["template"]?["properties"])
         #expect(
             Set(template.keys) == Set(TemplateReader.commonKeys + TemplateReader.alertKeys + TemplateReader.liveActivityKeys))
         #expect(template["pushType"]?["enum"] == .array(PushType.allCases.map { .string($0.rawValue) }))
         #expect(template["interruption-level"]?["enum"] == .array(TemplateReader.interruptionLevels.map { .string($0) }))
-        let required = try #require(schema["properties"]?["limits"]?["required"])
-        guard case .array(let keys) = required else { return #expect(Bool(false), "no list of required limits") }
-        for case .string(let key) in keys {
-            let text = try rooms().replacing("\"\(key)\":", with: "\"x\":")
-            #expect(Policy.lint(Array(text.utf8)).contains { $0.path == "$.limits.\(key)" && $0.problem == "is missing" })
+        #expect(schema["properties"]?["kind"]?["enum"] == .array(Policy.Kind.allCases.map { .string($0.rawValue) }))
+        #expect(Set(try #require(schema["$defs"]?["audienceLimits"]?["properties"]).keys) == Set(AudienceLimitsReader.keys))
+    }
+
+    /// The numbers of templates' own keys, each in a template that may have it.
+    @Test(
+        arguments: [
+            ("badge", #""pushType":"alert","body":"x""#), ("staleSeconds", #""pushType":"liveactivity","event":"update""#),
+            ("dismissSeconds", #""pushType":"liveactivity","event":"end""#), ("times", #""pushType":"alert","body":"x""#),
+        ])
+    func templatesHaveTheBoundsOfTheSchema(_ key: String, _ others: String) throws {
+        let property = try #require(schema["$defs"]?["template"]?["properties"]?[key])
+        let bounded = property["additionalProperties"] ?? property
+        let (low, high) = (try #require(bounded["minimum"]?.int), try #require(bounded["maximum"]?.int))
+        for (value, allowed) in [(low, true), (high, true), (low - 1, false), (high + 1, false)] {
+            let text = key == "times" ? "{\"at\":\(value)}" : String(value)
+            let findings = Policy.lint(try rooms(template: "{\(others),\"priority\":10,\"ttlSeconds\":60,\"\(key)\":\(text)}"))
+            #expect(findings.isEmpty == allowed, "\(value): \(findings)")
         }
     }
 

@@ -1,0 +1,136 @@
+// What Apple wants of each type of push, and what goes into `aps`.
+
+extension TemplateReader {
+    func checkPushType(_ pushType: PushType, _ object: ObjectReader) {
+        if pushType != .alert {
+            for key in Self.alertKeys where object.has(key) {
+                findings.add(
+                    object.path.member(key), "is not allowed in a \(pushType) push",
+                    why: pushType == .background
+                        ? "Apple delays or drops a background push that shows or sounds"
+                        : "the app shows a \(pushType) push itself; Apple shows nothing of it",
+                    do: "take it out, or make the push an alert")
+            }
+        } else if object.has("body"), object.has("loc-key") {
+            duplicateMeaning(object, "body", "loc-key")
+        } else if !object.has("body"), !object.has("loc-key") {
+            findings.add(
+                object.path.member("body"), "is missing", why: "an alert without a text rings and shows nothing",
+                do: "add body or loc-key")
+        }
+        if pushType == .alert {
+            if object.has("title"), object.has("title-loc-key") { duplicateMeaning(object, "title", "title-loc-key") }
+            if object.has("subtitle"), object.has("loc-key") { duplicateMeaning(object, "subtitle", "loc-key") }
+        }
+        if pushType == .liveactivity {
+            let event = object.string("event")
+            if let event, event != "update", event != "end" {
+                findings.add(
+                    object.path.member("event"), "is not update or end",
+                    why: "a Live Activity's token is made after its start, so nothing else can be sent to it",
+                    do: "write update or end")
+            }
+            if object.has("dismissSeconds"), event == "update" {
+                findings.add(
+                    object.path.member("dismissSeconds"), "is not allowed in an update",
+                    why: "a Live Activity that goes on is not taken from the screen",
+                    do: "take it out, or write it where event is end")
+            }
+        } else {
+            for key in Self.liveActivityKeys where object.has(key) {
+                findings.add(
+                    object.path.member(key), "is not allowed in a \(pushType) push",
+                    why: "only Live Activities have events, and times at which they are out of date or gone", do: "take it out")
+            }
+        }
+    }
+
+    private func duplicateMeaning(_ object: ObjectReader, _ text: String, _ localized: String) {
+        findings.add(
+            object.path.member(localized), "says what \(text) says",
+            why: "two texts for one place leave open which one a phone shows",
+            do: "keep constant texts or texts that the phone translates, not both")
+    }
+
+    func texts(_ object: ObjectReader) -> [(key: String, text: String)] {
+        (Self.textKeys + Self.localizedKeys).compactMap { key in
+            guard object.has(key), let text = object.string(key) else { return nil }
+            guard !text.isEmpty, !text.hasControlCharacter else {
+                findings.add(
+                    object.path.member(key), "is empty or holds a control character", why: "a notification can't show it",
+                    do: "write the words, or take the key out")
+                return nil
+            }
+            return (key, text)
+        }
+    }
+
+    func aps(
+        _ pushType: PushType, _ object: ObjectReader, texts: [(key: String, text: String)], payload: inout PayloadBuilder
+    ) -> [String: PayloadTree] {
+        switch pushType {
+        case .background, .voip: return ["content-available": .constant(.number("1"))]
+        case .liveactivity:
+            return liveActivity(object)
+        case .alert: break
+        }
+        var alert: [String: PayloadTree] = [:]
+        for (key, text) in texts {
+            alert[key] =
+                Self.localizedKeys.contains(key)
+                ? .constant(.string(text)) : .text(payload.parts(of: text, at: object.path.member(key)))
+        }
+        var aps: [String: PayloadTree] = ["alert": .object(alert)]
+        for key in Self.wordKeys where object.has(key) {
+            guard let word = object.string(key) else { continue }
+            guard (1...64).contains(word.utf8.count), word.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else {
+                findings.add(
+                    object.path.member(key), "is not 1 to 64 visible ASCII characters",
+                    why: "it names something inside the app, and no app would find it",
+                    do: "write the name as the app has it")
+                continue
+            }
+            aps[key] = .constant(.string(word))
+        }
+        if object.has("interruption-level"), let level = object.string("interruption-level") {
+            if !Self.interruptionLevels.contains(level) {
+                findings.add(
+                    object.path.member("interruption-level"), "is not one of \(Self.interruptionLevels.joined(separator: ", "))",
+                    why: "Apple knows no other", do: "use one of these")
+            }
+            aps["interruption-level"] = .constant(.string(level))
+        }
+        if object.has("badge") {
+            let badge = object.int(
+                "badge", in: 0...999,
+                why: "the app's icon shows it: 0 takes it off, and who has a thousand things waiting needs no count")
+            if let badge { aps["badge"] = .constant(.number(String(badge))) }
+        }
+        if object.has("mutable-content") {
+            _ = object.int(
+                "mutable-content", in: 1...1, why: "Apple reads 1 and nothing else; without the key the app may change nothing")
+            aps["mutable-content"] = .constant(.number("1"))
+        }
+        return aps
+    }
+
+    private func liveActivity(_ object: ObjectReader) -> [String: PayloadTree] {
+        var aps: [String: PayloadTree] = ["timestamp": .time(afterSeconds: 0)]
+        if case .string? = object["event"], let event = object["event"] { aps["event"] = .constant(event) }
+        if object.has("staleSeconds") {
+            let seconds = object.int(
+                "staleSeconds", in: 1...43_200,
+                why:
+                    "so long after the event the phone shows the state as out of date, and 12 hours is the longest that it shows one"
+            )
+            if let seconds { aps["stale-date"] = .time(afterSeconds: seconds) }
+        }
+        if object.has("dismissSeconds") {
+            let seconds = object.int(
+                "dismissSeconds", in: 0...14_400,
+                why: "the phone takes an ended Live Activity away after four hours at the latest")
+            if let seconds { aps["dismissal-date"] = .time(afterSeconds: seconds) }
+        }
+        return aps
+    }
+}
