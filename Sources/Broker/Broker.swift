@@ -94,7 +94,7 @@ public actor Broker: LoopActor {
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         shortCreations = Allowance(limits.shortCreations)
         tokenKnocks = TokenBudget(limits.tokenKnocks)
-        departures = Departures(shuffles: policies.contains { !$0.timing.isAtOnce })
+        departures = Departures(shuffles: policies.templates.values.contains { !$0.timing.isAtOnce })
         startedAt = time.now
     }
 

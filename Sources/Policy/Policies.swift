@@ -8,7 +8,8 @@ public struct Policies: Sendable {
     public let companion: AudienceLimits?
     public let monitor: AudienceLimits?
     public let calls: AudienceLimits?
-    private let templates: [String: Template]
+    /// Of all of them, by name.
+    public let templates: [String: Template]
 
     /// - Throws: `PoliciesError` when one of them is missing, stands against another, or lacks what the broker sends.
     public init(_ given: [Policy]) throws(PoliciesError) {
@@ -46,8 +47,6 @@ public struct Policies: Sendable {
 
     /// The one template of that name, nil if no policy in force has it.
     public func template(_ name: String) -> Template? { templates[name] }
-
-    public func contains(where predicate: (Template) -> Bool) -> Bool { templates.values.contains(where: predicate) }
 
     /// The longest that any job may try to reach Apple.
     public var jobDeadlineMs: UInt64 { all.map(\.limits.jobs.deadlineMs).max() ?? 0 }

@@ -67,8 +67,8 @@ struct ServiceSettings {
         }
         resolution = seconds
         policies = try PolicyCommand.inForce(configuration)
-        let slot = policies.template(Broker.template)?.timing.slotMs ?? 0
-        if slot > 0, seconds * 1_000 % slot != 0 {
+        let slots = Set(policies.templates.values.map(\.timing.slotMs)).filter { $0 > 0 && seconds * 1_000 % $0 != 0 }
+        for slot in slots.sorted() {
             Terminal.log(
                 "warning: the log's windows of \(seconds) s cut the slots of \(slot / 1_000) s in which pushes leave: with Apple's records, the log tells more about when people knocked. Make --resolution a whole multiple"
             )

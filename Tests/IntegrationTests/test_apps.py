@@ -292,7 +292,8 @@ def test_a_policy_that_needs_a_key(authority, listed, tmp_path):
     policy.write_text((REPOSITORY / "policies/rooms.json").read_text().replace(
         '"templates": {', '"templates": {"ring": {"pushType": "voip", "priority": 10, "ttlSeconds": 30, "handleKey": "id"},'))
     start_fails(listed(f"{BUNDLE_ID} production certificate {pem}", policy=policy), "voip", "a key")
-    broker = listed(f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}", policy=policy)
+    start_fails(listed(f"{BUNDLE_ID} production certificate {pem}", policy="rooms,companion"), "policy companion", "liveactivity", "a key")
+    broker = listed(f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}", policy=f"{policy},companion")
     broker.start()
     broker.stop()
 

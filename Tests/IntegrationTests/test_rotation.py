@@ -85,7 +85,7 @@ class Template:
         policy["limits"]["startGraceSeconds"] = 6
         path = self.state.prints / "policy.json"
         path.write_text(json.dumps(policy))
-        self.broker = Broker(self.state, policy=path)
+        self.broker = Broker(self.state, policy=f"companion,{path}")
         self.broker.start()
         client = Client(self.broker.port)
         self.room, self.other, gone = client.room(), client.room(), client.room()
@@ -135,6 +135,9 @@ def test_a_log_is_closed_and_the_next_goes_on(template, stopped, processes):
     assert (archive / "ledger.vkey").read_text().strip() == old
     assert mayfly("audit", "verify", archive, "--key", old, "--since", kept).returncode == 0
     assert closed.entries[-1]["next"] == NEXT
+    # Each policy of the last start goes along, for the next end.
+    assert {path.name for path in (state / "ledger/policies").iterdir()} == {path.name for path in (archive / "policies").iterdir()}
+    assert len(list((state / "ledger/policies").iterdir())) == 2
     # One more run of the broker, for what was due: and the push whose token was gone is ended.
     assert [entry["op"] for entry in closed.entries[-4:]].count("broker.started") == 1
     assert pending(closed) == {job: ref for job, ref in pending(closed).items() if ref == template.room.creator.ref}
@@ -288,10 +291,18 @@ def test_bad_use(stopped, state):
     assert rotate(state).returncode == 1 and not state.folder.exists()
 
 
-@pytest.mark.parametrize("damage", ["checkpoint", "policy", "ledger key", "ratchet key", "database", "start"])
+def test_a_state_folder_of_a_version_that_knew_one_policy(stopped):
+    subprocess.run(["sqlite3", stopped / "mayfly.sqlite", "DELETE FROM node WHERE name = 'log.policies'"], check=True)
+    rotated(stopped)
+    archived(stopped.parent / "closed")
+    current(stopped)
+
+
+@pytest.mark.parametrize("damage", ["checkpoint", "policy", "companion", "ledger key", "ratchet key", "database", "start"])
 def test_damage_stops_it_before_anything_is_closed(stopped, damage):
+    policies = sorted((stopped / "ledger/policies").iterdir(), key=lambda path: b'"kind": "companion"' in path.read_bytes())
     path = {
-        "checkpoint": stopped / "ledger/checkpoint", "policy": next((stopped / "ledger/policies").iterdir()),
+        "checkpoint": stopped / "ledger/checkpoint", "policy": policies[0], "companion": policies[1],
         "ledger key": stopped / "keys/ledger.key", "ratchet key": stopped / "keys/ratchet.key",
         "database": stopped / "mayfly.sqlite", "start": stopped / "mayfly.sqlite"}[damage]
     if damage == "start":

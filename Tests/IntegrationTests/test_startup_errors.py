@@ -314,7 +314,7 @@ def rooms_policy():
 
 def test_built_in_policies_pass():
     files = sorted(path for path in POLICIES.glob("*.json") if "schema" not in path.name)
-    assert any(path.name == "rooms.json" for path in files)
+    assert {"rooms.json", "companion.json"} <= {path.name for path in files}
     for path in files:
         done = mayfly("policy", "lint", path)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -343,7 +343,7 @@ def test_policy_that_rooms_can_not_send_by(broker, tmp_path, change):
     else:
         policy["templates"]["other"] = policy["templates"].pop("peer_waiting")
     done = lint(tmp_path, policy)
-    said = "no template peer_waiting without fields"
+    said = "no template peer_waiting sent to alert tokens, without fields"
     assert done.returncode == 1 and said in done.stdout and "good" not in done.stdout, done
     broker.options["policy"] = tmp_path / "policy.json"
     start_fails(broker, said)

@@ -1,10 +1,12 @@
 import Policy
 import Testing
 
-/// `policies/rooms.json` as text.
-func rooms() throws -> String {
-    String(decoding: try #require(Policy.builtInBytes("rooms")), as: UTF8.self)
+/// A file of `policies/` as text.
+func text(_ name: String) throws -> String {
+    String(decoding: try #require(Policy.builtInBytes(name)), as: UTF8.self)
 }
+
+func rooms() throws -> String { try text("rooms") }
 
 /// A built-in policy, by name.
 func builtIn(_ name: String) throws -> Policy { try #require(try Policy.builtIn(name)) }
@@ -20,11 +22,17 @@ extension Policy {
 }
 
 /// The rooms policy with `new` in place of `old`, which must stand there once.
-func rooms(_ old: String, _ new: String) throws -> [UInt8] {
-    let text = try rooms()
-    let range = try #require(text.firstRange(of: old), "rooms.json does not say \(old)")
-    try #require(text[range.upperBound...].firstRange(of: old) == nil, "rooms.json says \(old) twice")
-    return Array(text.replacingCharacters(in: range, with: new).utf8)
+func rooms(_ old: String, _ new: String) throws -> [UInt8] { try edited("rooms", (old, new)) }
+
+/// A built-in policy with `new` in place of each `old`, which must stand there once.
+func edited(_ name: String, _ edits: (old: String, new: String)...) throws -> [UInt8] {
+    var text = try text(name)
+    for (old, new) in edits {
+        let range = try #require(text.firstRange(of: old), "\(name).json does not say \(old)")
+        try #require(text[range.upperBound...].firstRange(of: old) == nil, "\(name).json says \(old) twice")
+        text = text.replacingCharacters(in: range, with: new)
+    }
+    return Array(text.utf8)
 }
 
 /// The rooms policy with one template `t` of its own.

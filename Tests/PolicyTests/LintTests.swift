@@ -19,6 +19,8 @@ import Testing
         Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"na\\u006de\": \"other\"", "$.name"),
         Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"comment\": \"x\"", "$.comment"),
         Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"a'b\": 1", "$['a\\'b']"),
+        Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"kind\": \"Rooms\"", "$.kind"),
+        Edit("\"name\": \"rooms\"", "\"name\": \"rooms\", \"kind\": null", "$.kind"),
         Edit("\"limits\"", "\"limit\"", "$.limit", "$.limits"),
         Edit("\"templates\"", "\"template\"", "$.template", "$.templates"),
         // Limits
@@ -35,6 +37,9 @@ import Testing
         Edit("\"shortest\": 4", "\"shortest\": 9", "$.limits.joinCode.shortBelow"),
         Edit("\"pendingShort\": 1000", "\"pendingShort\": 0", "$.limits.joinCode.pendingShort"),
         Edit("\"keptAfterAcceptSeconds\": 600", "\"keptAfterAcceptSeconds\": 119", "$.limits.joinCode.keptAfterAcceptSeconds"),
+        Edit(
+            "\"knockThrottleSeconds\": 30", "\"registrationLifeSeconds\": {}, \"knockThrottleSeconds\": 30",
+            "$.limits.registrationLifeSeconds"),
         Edit("\"knockThrottleSeconds\": 30", "\"knockThrottleSeconds\": 0", "$.limits.knockThrottleSeconds"),
         Edit("\"knockThrottleSeconds\": 30", "\"knockThrottleSeconds\": true", "$.limits.knockThrottleSeconds"),
         Edit("{ \"count\": 30, \"seconds\": 300 }", "30", "$.limits.tokenKnocks"),
@@ -79,6 +84,27 @@ import Testing
         }
     }
 
+    /// Of a policy for an audience; its bounds are the schema's, see `SchemaTests`.
+    static let audienceEdits = [
+        Edit("\"kind\": \"companion\"", "\"kind\": \"pager\"", "$.kind"),
+        Edit("\"deviceLifeSeconds\": 2592000,", "", "$.limits.deviceLifeSeconds"),
+        Edit("\"deviceLifeSeconds\": 2592000", "\"deviceLifeSeconds\": \"30 d\"", "$.limits.deviceLifeSeconds"),
+        Edit("\"approvalSeconds\": 60", "\"approvalSeconds\": 60, \"presenceSeconds\": 45", "$.limits.presenceSeconds"),
+        Edit("{ \"count\": 600, \"seconds\": 60 }", "600", "$.limits.eventsPerUser"),
+        Edit("{ \"count\": 600, \"seconds\": 60 }", "{ \"count\": 600 }", "$.limits.eventsPerUser.seconds"),
+    ]
+
+    @Test(arguments: audienceEdits) func refusesEditedAudience(_ edit: Edit) throws {
+        #expect(Policy.lint(try edited("companion", (edit.old, edit.new))).map(\.path) == edit.paths)
+    }
+
+    /// A kind without limits of its kind is refused for these, and for nothing that follows from that.
+    @Test func limitsMustBeOfTheKind() throws {
+        let findings = Policy.lint(try rooms("\"name\": \"rooms\"", "\"name\": \"rooms\", \"kind\": \"monitor\""))
+        #expect(findings.contains { $0.path == "$.limits.deviceLifeSeconds" && $0.problem == "is missing" })
+        #expect(findings.allSatisfy { $0.path.hasPrefix("$.limits.") })
+    }
+
     struct Bad: Sendable, CustomTestStringConvertible {
         let template: String
         let paths: [String]
@@ -90,6 +116,7 @@ import Testing
 
     private static let alert = "{\"pushType\":\"alert\",\"priority\":10,\"ttlSeconds\":60,"
     private static let background = "{\"pushType\":\"background\",\"priority\":5,\"ttlSeconds\":60"
+    private static let live = "{\"pushType\":\"liveactivity\",\"priority\":10,\"ttlSeconds\":60,"
     private static func field(_ field: String, body: String = "x") -> String {
         alert + "\"body\":\"\(body)\",\"fields\":{\"f\":\(field)}}"
     }
@@ -127,6 +154,11 @@ import Testing
         Bad(alert + "\"body\":\"x\",\"interruption-level\":\"loud\"}", "['interruption-level']"),
         Bad(alert + "\"body\":\"x\",\"content-available\":1}", "['content-available']"),
         Bad(alert + "\"body\":\"x\",\"event\":\"update\"}", ".event"),
+        Bad(alert + "\"body\":\"x\",\"badge\":1000}", ".badge"),
+        Bad(alert + "\"body\":\"x\",\"badge\":-1}", ".badge"),
+        Bad(alert + "\"body\":\"x\",\"badge\":\"1\"}", ".badge"),
+        Bad(alert + "\"body\":\"x\",\"staleSeconds\":60}", ".staleSeconds"),
+        Bad(alert + "\"body\":\"x\",\"dismissSeconds\":60}", ".dismissSeconds"),
         // Places
         Bad(field("{\"kind\":\"flag\",\"key\":\"aps.badge\"}"), ".fields.f.key"),
         Bad(field("{\"kind\":\"flag\",\"key\":\"\"}"), ".fields.f.key"),
@@ -140,8 +172,20 @@ import Testing
                 + "\"body\":\"x\",\"constants\":{\"a\":[{\"b\":\"{f}\"}]},\"fields\":{\"f\":{\"kind\":\"flag\",\"key\":\"f\"}}}",
             ".constants.a[0].b"),
         Bad(alert + "\"body\":\"x\",\"fields\":{\"the field\":{\"kind\":\"flag\",\"key\":\"f\"}}}", ".fields['the field']"),
+        Bad(alert + "\"body\":\"x\",\"times\":[60]}", ".times"),
+        Bad(alert + "\"body\":\"x\",\"times\":{\"at\":\"soon\"}}", ".times.at"),
+        Bad(alert + "\"body\":\"x\",\"times\":{\"at\":1700000000}}", ".times.at"),
+        Bad(alert + "\"body\":\"x\",\"times\":{\"aps.at\":60}}", ".times['aps.at']"),
+        Bad(alert + "\"body\":\"x\",\"times\":{\"a b\":60}}", ".times['a b']"),
+        Bad(alert + "\"body\":\"x\",\"times\":{\"at\":60},\"constants\":{\"at\":null}}", ".times.at"),
+        Bad(alert + "\"body\":\"x\",\"times\":{\"at\":60,\"at.most\":60}}", ".times['at.most']"),
+        // Constants that are no object hold no field.
+        Bad(
+            alert + "\"body\":\"x\",\"constants\":{\"todo\":null},\"fields\":{\"f\":{\"kind\":\"flag\",\"key\":\"todo.done\"}}}",
+            ".fields.f.key"),
         // Apple's rules
         Bad(background + ",\"body\":\"x\"}", ".body"),
+        Bad(background + ",\"badge\":0}", ".badge"),
         Bad(background + ",\"sound\":\"default\",\"mutable-content\":1}", ".sound", "['mutable-content']"),
         Bad("{\"pushType\":\"background\",\"priority\":10,\"ttlSeconds\":60}", ".priority"),
         Bad("{\"pushType\":\"voip\",\"priority\":5,\"ttlSeconds\":30}", ".priority"),
@@ -150,7 +194,14 @@ import Testing
         Bad("{\"pushType\":\"liveactivity\",\"priority\":10,\"ttlSeconds\":30}", ".event"),
         Bad("{\"pushType\":\"liveactivity\",\"priority\":10,\"ttlSeconds\":30,\"event\":\"start\"}", ".event"),
         Bad("{\"pushType\":\"liveactivity\",\"priority\":10,\"ttlSeconds\":30,\"event\":\"end\",\"body\":\"x\"}", ".body"),
+        Bad(live + "\"event\":\"update\",\"dismissSeconds\":900}", ".dismissSeconds"),
+        Bad(live + "\"event\":\"end\",\"dismissSeconds\":14401}", ".dismissSeconds"),
+        Bad(live + "\"event\":\"update\",\"staleSeconds\":0}", ".staleSeconds"),
+        Bad(live + "\"event\":\"update\",\"stale-date\":1700000000}", "['stale-date']"),
+        Bad(live + "\"event\":\"end\",\"dismissal-date\":1700000000,\"timestamp\":1}", "['dismissal-date']", ".timestamp"),
         // Time
+        Bad(live + "\"event\":\"update\",\"sendSlotSeconds\":10}", ".sendSlotSeconds"),
+        Bad(alert + "\"body\":\"x\",\"times\":{\"at\":60},\"jitterSeconds\":10}", ".jitterSeconds"),
         Bad(alert + "\"body\":\"x\",\"sendSlotSeconds\":0}", ".sendSlotSeconds"),
         Bad(alert + "\"body\":\"x\",\"sendSlotSeconds\":30,\"jitterSeconds\":30}", ".sendSlotSeconds"),
         Bad(alert + "\"body\":\"x\",\"jitterSeconds\":60}", ".jitterSeconds"),

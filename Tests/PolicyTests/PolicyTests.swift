@@ -1,6 +1,7 @@
-import Policy
 import Sodium
 import Testing
+
+@testable import Policy
 
 @Suite struct PolicyTests {
     @Test func builtInPoliciesPass() throws {
@@ -40,6 +41,29 @@ import Testing
         #expect(limits.codeLifeSeconds(asked: 30, roomSeconds: 60) == 30)
     }
 
+    @Test func limitsOfCompanion() throws {
+        let policy = try builtIn("companion")
+        #expect(policy.kind == .companion)
+        guard case .audience(let limits) = policy.limits else { return #expect(Bool(false), "no limits of an audience") }
+        #expect(limits.deviceLifeMs == 30 * 86_400_000)
+        #expect(limits.activityLifeMs == 12 * 3_600_000)
+        #expect(limits.sessionLifeMs == 86_400_000)
+        #expect(limits.registrationsPerOwner == 100 && limits.activitiesPerOwner == 100)
+        #expect(limits.activityUpdateMs == 15_000)
+        #expect(limits.approvalMs == 60_000 && limits.answerKeptMs == 600_000)
+        #expect(limits.eventsPerUser == Budget(count: 600, windowMs: 60_000))
+        #expect(limits.jobDeadlineMs == 120_000)
+        #expect(policy.limits.longestLifeSeconds == 2_592_000)
+    }
+
+    @Test func kindsAreRead() throws {
+        #expect(try Policy(rooms("\"name\"", "\"kind\": \"rooms\", \"name\"")).kind == .rooms)
+        #expect(try builtIn("rooms").kind == .rooms)
+        for kind in ["monitor", "calls"] {
+            #expect(try Policy(edited("companion", ("\"kind\": \"companion\"", "\"kind\": \"\(kind)\""))).kind.rawValue == kind)
+        }
+    }
+
     @Test func aPolicyWithoutALimitOnKnocksAtATokenHasTheUsualOne() throws {
         let limits = try Policy(rooms("\"tokenKnocks\": { \"count\": 30, \"seconds\": 300 },", "")).rooms
         #expect(limits.tokenKnocks.count == 30 && limits.tokenKnocks.windowMs == 300_000)
@@ -66,6 +90,17 @@ import Testing
         ] {
             #expect(summary.contains(text), "summary lacks: \(text)")
         }
+    }
+
+    @Test func summaryOfAnAudience() throws {
+        let summary = try builtIn("companion").summary()
+        for text in [
+            "kind companion", "at most 2,592,000 s", "at most 43,200 s", "between updates of an activity    15 s", "600 per 60 s",
+            "\"expiresAt\":<time + 60 s>", "\"stale-date\":<time + 300 s>,\"timestamp\":<time>", "\"badge\":1",
+        ] {
+            #expect(summary.contains(text), "summary lacks: \(text)")
+        }
+        #expect(!summary.contains("join code"))
     }
 }
 

@@ -66,6 +66,30 @@ import Testing
         #expect(throws: RenderError.timeMissing) { try render(live, ["done": .flag(true)]) }
     }
 
+    @Test func badgesAndTimes() throws {
+        #expect(try render(Self.alert + #""body":"x","badge":0}"#) == #"{"aps":{"alert":{"body":"x"},"badge":0}}"#)
+        let timed = Self.alert + #""body":"x","badge":999,"times":{"sent":0,"until.at":60}}"#
+        #expect(
+            try render(timed, nowMs: 1_700_000_000_999)
+                == #"{"aps":{"alert":{"body":"x"},"badge":999},"sent":1700000000,"until":{"at":1700000060}}"#)
+        #expect(throws: RenderError.timeMissing) { try render(timed) }
+    }
+
+    @Test func datesOfLiveActivities() throws {
+        let end = #"""
+            {"pushType":"liveactivity","priority":10,"ttlSeconds":300,"event":"end","staleSeconds":300,"dismissSeconds":0,
+             "times":{"until":5},"constants":{"a":null,"b":{"c":null,"d":[null]}},
+             "fields":{"n":{"kind":"number","min":0,"max":100,"step":1,"key":"b.n"}}}
+            """#
+        let payload = try render(end, ["n": .number(100)], nowMs: 1_700_000_000_999)
+        #expect(
+            payload
+                == #"{"aps":{"content-state":{"a":null,"b":{"c":null,"d":[null],"n":100},"until":1700000005},"dismissal-date":1700000000,"#
+                + #""event":"end","stale-date":1700000300,"timestamp":1700000000}}"#)
+        // The longest that it can be.
+        #expect(try Policy(rooms(template: end)).templates["t"]?.worstCasePayload == payload.utf8.count)
+    }
+
     @Test func expiryIsNeverLaterThanTheTokens() throws {
         let template = try #require(try Policy.builtIn("rooms")?.templates["peer_waiting"])
         #expect(template.expiration(nowMs: 1_000_000, tokenExpiryMs: 9_000_000) == 1120)

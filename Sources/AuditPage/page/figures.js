@@ -16,8 +16,12 @@ export class Figures {
     #starts = 0;
     /** Origin of the log that follows this one, once it is closed. */
     #next = null;
-    /** In the log's order: `{digest, name, from, index}`, each time another policy came into force. */
+    /** In the log's order: `{digest, name, from, index, to}`, each time another policy came into force; `to` once it is no more. */
     policies = [];
+    /** By digest and name: those that were named since the last start that names any, and those before. */
+    #inForce = new Map();
+    #before = new Map();
+    #isStarting = false;
     digests = new Set();
 
     /** `ref`: the number that the story gives it. */
@@ -26,7 +30,7 @@ export class Figures {
         const series = seriesOf.get(op);
         if (series) this.#timeline.add(series, at);
         const add = (map, name, count) => map.set(name, (map.get(name) ?? 0) + count);
-        if (op === Op.started) this.#starts += 1;
+        if (op === Op.started) [this.#starts, this.#isStarting] = [this.#starts + 1, true];
         if (op === Op.started || op === Op.policyLoaded) this.#name(columns.rare.get(place).policy);
         if (op === Op.closed) this.#next ??= columns.rare.get(place).text;
         if (op === Op.delivered) add(this.#outcomes, `delivered (${columns.number[place]})`, 1);
@@ -40,9 +44,21 @@ export class Figures {
         if (this.digests.size <= mostPolicies) this.digests.add(digest);
     }
 
+    /** A start names all that are in force. One that names none goes on with them: the broker only paused. */
     #loaded({ text: name, policy: digest }, from, index) {
-        const last = this.policies.at(-1);
-        if ((last?.digest !== digest || last.name !== name) && this.policies.length < mostPolicies) this.policies.push({ digest, name, from, index });
+        if (this.#isStarting) {
+            for (const policy of this.#inForce.values()) policy.to = from;
+            [this.#before, this.#inForce, this.#isStarting] = [this.#inForce, new Map(), false];
+        }
+        const key = `${digest} ${name}`, same = this.#inForce.get(key) ?? this.#before.get(key);
+        if (same) {
+            delete same.to;
+            this.#inForce.set(key, same);
+        } else if (this.policies.length < mostPolicies) {
+            const policy = { digest, name, from, index };
+            this.policies.push(policy);
+            this.#inForce.set(key, policy);
+        }
     }
 
     /** The story tells of each purge: how long after its `until`, which is before it when it was not waited for. */

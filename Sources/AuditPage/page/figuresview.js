@@ -74,8 +74,7 @@ export class FiguresView {
     /** After the last policy was read, or could not be. */
     showPolicies() {
         const { policies, to } = this.#figures ?? { policies: [] };
-        const items = policies.map(({ digest, name, from }, place) => {
-            const end = policies[place + 1]?.from;
+        const items = policies.map(({ digest, name, from, to: end }) => {
             const text = this.#policies.get(digest);
             return element('li', {}, element('details', {},
                 element('summary', {}, `${name}, from ${time(from)} ${end === undefined ? `on (to the last entry, ${time(to)})` : `to ${time(end)}`}`),

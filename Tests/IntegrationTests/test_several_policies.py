@@ -1,0 +1,159 @@
+"""Several policies in force: what a start refuses, what the log is told, and what verifiers and the auditor's page make of it."""
+
+import hashlib
+import json
+
+import pytest
+
+import ledger
+import logs
+from mayfly import new_token
+from page_fixtures import browser, site, visit  # noqa: F401
+from processes import REPOSITORY, Broker, audit_verify, eventually, mayfly
+from test_apns_tools import apns
+from test_hostile_logs import agreed, entry, start, tick
+from test_startup_errors import start_fails
+from world import World
+
+ROOMS, COMPANION = ((REPOSITORY / f"policies/{name}.json").read_bytes() for name in ("rooms", "companion"))
+DIGESTS = [hashlib.sha256(content).hexdigest() for content in (ROOMS, COMPANION)]
+
+
+def changed(tmp_path, name, change):
+    """A policy file beside the built-in ones: `change` is given its content."""
+    content = json.loads((REPOSITORY / f"policies/{name}.json").read_text())
+    change(content)
+    path = tmp_path / f"{content['name']}.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.fixture(scope="module")
+def both():
+    # In any order; that for rooms is built in.
+    with World(policy="companion") as world:
+        yield world
+
+
+def test_the_log_is_told_of_each(both):
+    eventually(lambda: "policy.loaded" in ledger.read(both.state).counts(), 10, what="the start in the log")
+    log = ledger.read(both.state).check()
+    [begun] = (entry for entry in log.entries if entry["op"] == "broker.started")
+    assert begun["policy"] == DIGESTS[0], "not that for rooms"
+    loaded = [(entry["name"], entry["policy"]) for entry in log.entries if entry["op"] == "policy.loaded"]
+    assert loaded == list(zip(("rooms", "companion"), DIGESTS))
+    for digest, content in zip(DIGESTS, (ROOMS, COMPANION)):
+        assert (both.state / f"ledger/policies/{digest}.json").read_bytes() == content
+    assert audit_verify(both.state).returncode == 0
+    both.client().room()
+
+
+def test_a_push_of_each_can_be_tried(both):
+    token = new_token()
+    for words in (["activity_approval", "--field", "elapsedSeconds=10"], ["clear_session"], ["peer_waiting"]):
+        ran = apns(both, "send", *words, given=token, MAYFLY_POLICY="rooms,companion")
+        assert ran.returncode == 0, ran
+    activity, silent, alert = both.simulator.pushes(token)
+    assert activity["headers"]["apns-topic"].endswith(".push-type.liveactivity") and activity["headers"]["apns-priority"] == "10"
+    state = activity["payload"]["aps"]["content-state"]
+    assert state["status"] == "awaitingApproval" and state["elapsedSeconds"] == 10 and len(state["approvalRequest"]["requestId"]) == 22
+    assert silent["payload"]["type"] == "clear_session" and silent["headers"]["apns-priority"] == "5"
+    assert "roomId" in alert["payload"]
+    ran = apns(both, "send", "clear_session", given=token)
+    assert ran.returncode == 2 and "no policy in force (rooms)" in ran.stderr, ran
+
+
+def test_all_of_them_are_shown():
+    done = mayfly("policy", "show", "--policy", "companion")
+    assert done.returncode == 0 and "policy rooms\n" in done.stdout and "policy companion\n" in done.stdout, done
+    assert all(digest in done.stdout for digest in DIGESTS)
+    done = mayfly("policy", "show", "companion")
+    assert "policy companion\n" in done.stdout and "policy rooms\n" not in done.stdout, done
+
+
+def rename(content):
+    content["name"] = "mine"
+
+
+def clash(content):
+    content["name"] = "mine"
+    content["templates"]["clear_session"] = content["templates"]["peer_waiting"]
+
+
+def lacks(content):
+    content["name"] = "mine"
+    del content["templates"]["activity_end"]
+
+
+REFUSALS = {
+    "two of a kind": ("companion", rename, "companion,{}", 1, ("companion", "mine", "both of kind companion")),
+    "two for rooms": ("rooms", rename, "rooms,{}", 1, ("rooms", "mine", "both of kind rooms")),
+    "a template in both": ("rooms", clash, "{},companion", 1, ("mine", "companion", "clear_session")),
+    "a push is missing": ("companion", lacks, "{}", 1, ("mine", "activity_end", "policy companion has it")),
+    "an empty name": ("rooms", rename, "{},,companion", 2, ("one comma",)),
+    "nothing behind the comma": ("rooms", rename, "{},", 2, ("one comma",)),
+    "a name unheard of": ("rooms", rename, "{},pager", 2, ("pager is neither a policy file nor a built-in policy",)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_a_start_refuses(state, processes, tmp_path, name):
+    base, change, policies, status, words = REFUSALS[name]
+    broker = Broker(state, policy=policies.format(changed(tmp_path, base, change)))
+    processes.append(broker)
+    start_fails(broker, *words, status=status)
+    assert not (state / "mayfly.sqlite").exists()
+
+
+def test_longer_lives_need_more_locked_memory(state, processes):
+    """Keys of 30 days: a limit that they outgrow in some weeks is met at the start."""
+    powerless = ("bash", "-c", 'ulimit -l 2048; exec "$@"', "bash", "setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
+    for policy, fails in (("companion", True), ("rooms", False)):
+        broker = Broker(state, policy=policy)
+        broker.prefix = powerless
+        processes.append(broker)
+        if fails:
+            start_fails(broker, "ratchet.key", "refuses to lock memory")
+        else:
+            broker.start()
+            assert broker.stop() == 0
+
+
+# Logs with several.
+
+
+def loaded(at, name, content):
+    return entry(at, "policy.loaded", name=name, policy=hashlib.sha256(content).hexdigest())
+
+
+OTHER = b'{"name":"other"}'
+
+
+@pytest.mark.parametrize("kept", [(ROOMS, COMPANION, OTHER), (ROOMS, COMPANION), (ROOMS, OTHER), (COMPANION, OTHER)])
+def test_verifiers_want_each_of_them(tmp_path, kept):
+    entries = [
+        start(0), loaded(0, "rooms", ROOMS), loaded(0, "companion", COMPANION), tick(60),
+        start(120), loaded(120, "rooms", ROOMS), loaded(120, "companion", OTHER), tick(180)]
+    log = logs.make(tmp_path / "log", [entries], policies=kept)
+    agreed(len(kept) == 3, log.folder, "--key", log.vkey)
+    if len(kept) == 3:
+        (log.folder / f"policies/{hashlib.sha256(OTHER).hexdigest()}.json").write_bytes(OTHER + b" ")
+        agreed(False, log.folder, "--key", log.vkey)
+
+
+def test_the_page_says_how_long_each_was_in_force(site, browser):
+    stories = [
+        start(0), loaded(0, "rooms", ROOMS), loaded(0, "companion", COMPANION), tick(60),
+        # A pause, which names none; then the same again, with another in the companion's place; then one alone.
+        start(180), tick(180), start(240), loaded(240, "rooms", ROOMS), loaded(240, "companion", OTHER), tick(240),
+        start(300), loaded(300, "rooms", ROOMS), tick(360)]
+    log = logs.make(site.folder / "several", [stories], policies=(ROOMS, COMPANION, OTHER))
+    site.add_page("several", log.vkey)
+    page, checked = visit(browser, site.url("several"))
+    with page:
+        assert checked.verdict == "good", checked
+        said = page.value("[...document.querySelectorAll('#policies summary')].map((line) => line.innerText)")
+    assert [line.split(",")[0] for line in said] == ["rooms", "companion", "companion"]
+    assert "to the last entry" in said[0], said
+    spans = [line.split(" from ")[1].split(" to ") for line in said[1:]]
+    assert all(len(span) == 2 for span in spans) and spans[0][1] == spans[1][0], said
