@@ -15,7 +15,7 @@ struct JSONWebClaims: Sendable {
 
     func principal(_ bytes: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Principal {
         guard let claims = JSONObject(bytes) else { throw .invalidJWT(.malformed) }
-        try checkTimes(claims, bytes, nowMs: nowMs)
+        let end = try checkTimes(claims, bytes, nowMs: nowMs)
         if let issuer {
             guard let own = try? claims.bytes("iss", in: bytes), own == issuer else { throw .invalidJWT(.wrongIssuer) }
         }
@@ -23,10 +23,12 @@ struct JSONWebClaims: Sendable {
         guard let user = try? claims.bytes("sub", in: bytes), Principal.userRange.contains(user.count) else {
             throw .invalidJWT(.badSubject)
         }
-        return Principal(user: user, isBackEnd: try Self.words(claims, bytes).contains(Self.backEndScope))
+        let isBackEnd = try Self.words(claims, bytes).contains(Self.backEndScope)
+        return Principal(user: user, isBackEnd: isBackEnd, expiresMs: UInt64(end) * 1_000)
     }
 
-    private func checkTimes(_ claims: JSONObject, _ bytes: Span<UInt8>, nowMs: UInt64) throws(BrokerError) {
+    /// - Returns: when it ends, unix seconds.
+    private func checkTimes(_ claims: JSONObject, _ bytes: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Int {
         let now = Int(clamping: nowMs / 1_000)
         guard let end = try Self.time("exp", claims, bytes) else { throw .invalidJWT(.noExpiry) }
         guard now < end + Self.skewSeconds else { throw .jwtExpired }
@@ -35,6 +37,7 @@ struct JSONWebClaims: Sendable {
                 throw .invalidJWT(.notYet(name.description))
             }
         }
+        return end
     }
 
     private static func time(_ name: StaticString, _ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> Int? {

@@ -11,7 +11,7 @@ extension Broker {
         let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
         for job in jobs {
             hold(job)
-            schedule(Departures.Departure(job: job, place: nil))
+            schedule(Departures.Departure(job: job, place: nil, isFromBefore: true))
         }
         if !jobs.isEmpty { log("courier: \(Metrics.rounded(jobs.count)) pushes taken up from before the start") }
     }
@@ -26,6 +26,18 @@ extension Broker {
         departures.leave(job)
         sweeper.assumeIsolated { $0.release(jobDue: job.deadline) }
     }
+
+    /// Lets pushes to an audience leave, whose jobs are durable.
+    func take(_ jobs: [JobRecord]) {
+        for job in jobs { schedule(Departures.Departure(job: job, place: nil)) }
+    }
+
+    func hold(_ jobs: [JobRecord]) { for job in jobs { hold(job) } }
+
+    func release(_ jobs: [JobRecord]) { for job in jobs { release(job) } }
+
+    /// Whether so many more may wait for Apple.
+    func hasRoom(for pushes: Int) -> Bool { departures.queued + pushes <= Departures.mostQueued }
 
     /// Lets a push leave at its time. One that was stored too late for it, or slept through it with the broker, takes a later slot.
     func schedule(_ departure: Departures.Departure) {

@@ -98,7 +98,7 @@ extension Broker {
     func makeReady(_ departure: Departures.Departure) async -> Ready {
         let job = departure.job
         // It may have come while the job was stored, or have come back after a restart.
-        if presence.isPresent(job.room, job.slot, now: time.now) {
+        if job.slot != 0, presence.isPresent(job.room, job.slot, now: time.now) {
             return .end(JobOutcome(status: 0, reason: .peerPresent, releaseThrottle: true))
         }
         // Past its deadline the key is as good as gone: what became of it before a restart is not known.
@@ -106,11 +106,9 @@ extension Broker {
             return .end(JobOutcome(status: 0, reason: departure.isFromBefore ? .unknown : .expired))
         }
         // Its token may have been destroyed since, before a restart too.
-        guard !revocations.contains(job.ref) else { return .end(JobOutcome(status: 0, reason: .roomClosed)) }
+        guard job.isLast || !revocations.contains(job.ref) else { return .end(JobOutcome(status: 0, reason: .roomClosed)) }
         do {
-            guard try await store.token(job.ref, expires: job.expires) != nil else {
-                return .end(JobOutcome(status: 0, reason: .roomClosed))
-            }
+            guard try await stands(job) else { return .end(JobOutcome(status: 0, reason: .roomClosed)) }
         } catch {
             // That it can't be read now does not say that it is gone: what was acknowledged is sent.
             if error == .closed { return .end(nil) }
@@ -120,6 +118,12 @@ extension Broker {
             return .end(JobOutcome(status: 0, reason: .other))
         }
         return .push(push)
+    }
+
+    /// Whether the token of a job is there still, or went with the job's own request.
+    private func stands(_ job: JobRecord) async throws(StoreError) -> Bool {
+        if job.isLast { return true }
+        return job.slot == 0 ? try await store.holds(job.row) : try await store.token(job.ref, expires: job.expires) != nil
     }
 
     func send(_ push: Push) async -> JobOutcome? {
@@ -153,7 +157,8 @@ extension Broker {
         guard let template = policies.template(job.template), let context = job.context,
             let content = try? keys.openJob(job.sealed.span, context: context),
             let apnsID = try? keys.apnsID(context.job, deadlineMs: job.deadline, generation: job.generation),
-            let rendered = try? template.render(handle: content.handle, nowMs: time.now),
+            let (fields, stampMs) = fields(of: job),
+            let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs),
             let pushKind = Push.Kind(rawValue: rendered.pushType.rawValue)
         else { return nil }
         let counted = times(template).counted(deadline: job.deadline, tokenExpires: job.expires)
@@ -164,6 +169,16 @@ extension Broker {
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: counted, tokenExpiryMs: job.expires),
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
-            deadlineMs: job.deadline, isWanted: { [revocations] in !revocations.contains(job.ref) })
+            deadlineMs: job.deadline, isWanted: { [revocations] in job.isLast || !revocations.contains(job.ref) })
+    }
+
+    /// What an audience's push is filled with, and when that was so; rooms have nothing but their handle.
+    private func fields(of job: JobRecord) -> (fields: [String: FieldValue], stampMs: UInt64)? {
+        guard let sealed = job.fields else { return ([:], time.now) }
+        let place = Place(generation: job.generation, expiryMs: job.deadline)
+        guard let bytes = try? keys.openNote(sealed.span, .fields, place, [job.job], block: 64),
+            let content = PushContent(bytes)
+        else { return nil }
+        return (content.fields, content.stampMs)
     }
 }

@@ -284,7 +284,7 @@ extension Broker {
         now: UInt64
     ) throws(BrokerError) -> TokenRecord? {
         guard let token else { return nil }
-        guard let (topic, environment) = settings.destination(topic: topic, environment: environment) else { throw .appNotServed }
+        guard let (topic, environment) = settings.destination(.alert, topic: topic, environment: environment) else { throw .appNotServed }
         let ref = Ref.random()
         let context = TokenContext(
             generation: keys.currentGeneration, kind: .alert, environment: environment, slot: slot, expiryMs: expires,
@@ -320,38 +320,9 @@ extension Broker {
     }
 
     /// Keys that can't be had are the broker's trouble, not the caller's.
-    func secret<Value>(_ body: () throws(SealingError) -> Value) throws(BrokerError) -> Value {
-        do {
-            return try body()
-        } catch {
-            throw .storageUnavailable
-        }
-    }
-
-    /// What one turn of the loop asks of the store goes there together.
-    private func holdStore() {
-        if holdsStore { return }
-        holdsStore = true
-        store.hold()
-        loop.atEndOfTurn {
-            self.assumeIsolated { $0.holdsStore = false }
-            self.store.release()
-        }
-    }
+    func secret<Value>(_ body: () throws(SealingError) -> Value) throws(BrokerError) -> Value { try available(body) }
 
     func stored<Value: Sendable>(_ body: () async throws(StoreError) -> Value) async throws(BrokerError) -> Value {
-        holdStore()
-        do {
-            // What the store's threads resume comes straight back here, and not by way of the global pool.
-            return try await withTaskExecutorPreference(loop, operation: body)
-        } catch {
-            // Once a minute, or anyone could fill the log of a broker whose disk is full.
-            if error != .closed, loop.now >= storeLogAt {
-                log("store: \(error)")
-                storeLogAt = loop.now + 60_000
-                metrics.add(.alarms)
-            }
-            throw BrokerError(error)
-        }
+        try await access.stored(body)
     }
 }

@@ -17,11 +17,11 @@ public actor Broker: LoopActor {
         /// Likewise.
         public var environment: PushEnvironment
         /// Whether pushes can be sent to an app there at all.
-        public var serves: @Sendable (_ topic: String, _ environment: PushEnvironment) -> Bool
+        public var serves: @Sendable (_ kind: TokenKind, _ topic: String, _ environment: PushEnvironment) -> Bool
 
         public init(
             topic: String, environment: PushEnvironment,
-            serves: @escaping @Sendable (_ topic: String, _ environment: PushEnvironment) -> Bool
+            serves: @escaping @Sendable (_ kind: TokenKind, _ topic: String, _ environment: PushEnvironment) -> Bool
         ) {
             self.topic = topic
             self.environment = environment
@@ -29,10 +29,12 @@ public actor Broker: LoopActor {
         }
 
         /// Where a token is for; nil where nothing could be sent to it. An app that is served in one environment only need not be told which.
-        func destination(topic: String?, environment: PushEnvironment?) -> (topic: String, environment: PushEnvironment)? {
+        func destination(
+            _ kind: TokenKind, topic: String?, environment: PushEnvironment?
+        ) -> (topic: String, environment: PushEnvironment)? {
             let topic = topic ?? self.topic
-            if let environment { return serves(topic, environment) ? (topic, environment) : nil }
-            let served = PushEnvironment.allCases.filter { serves(topic, $0) }
+            if let environment { return serves(kind, topic, environment) ? (topic, environment) : nil }
+            let served = PushEnvironment.allCases.filter { serves(kind, topic, $0) }
             return served.contains(self.environment) ? (topic, self.environment) : served.first.map { (topic, $0) }
         }
     }
@@ -65,18 +67,11 @@ public actor Broker: LoopActor {
     var young: Set<[UInt8]> = []
     var departures: Departures
     let revocations = Revocations()
-    /// Whether the store waits for the end of this turn.
-    var holdsStore = false
-    /// When trouble with the store is logged again, on the loop's clock.
-    var storeLogAt: UInt64 = 0
-    /// The same for outcomes that the store does not take, and whether it took none of late.
-    var outcomesLogAt: UInt64 = 0
-    var holdsOutcomes = false
+    let access: StoreAccess
 
     public init(
         loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
-        sweeper: Sweeper,
-        settings: Settings, metrics: Metrics, log: @escaping @Sendable (String) -> Void
+        sweeper: Sweeper, settings: Settings, metrics: Metrics, access: StoreAccess, log: @escaping @Sendable (String) -> Void
     ) {
         self.loop = loop
         self.store = store
@@ -87,6 +82,7 @@ public actor Broker: LoopActor {
         self.sweeper = sweeper
         self.settings = settings
         self.metrics = metrics
+        self.access = access
         self.log = log
         let limits = policies.rooms
         presence = Presence(graceMs: limits.peerGraceMs, heldMs: limits.presenceMs)
@@ -165,6 +161,8 @@ public actor Broker: LoopActor {
         revocations.add(ref, until: now + policies.jobDeadlineMs, now: now)
     }
 
+    func revoke(_ refs: [[UInt8]]) { for ref in refs { revoke(ref) } }
+
     // MARK: Refusals for the ledger
 
     /// Counts a refusal for the ledger's next window.
@@ -202,7 +200,7 @@ public actor Broker: LoopActor {
     public func gauges() async -> [(name: String, value: Int)] {
         let counts = (try? await store.counts()) ?? StoreCounts()
         return [
-            ("mayfly_rooms", counts.rooms), ("mayfly_tokens", counts.tokens), ("mayfly_join_codes", counts.codes),
+            ("mayfly_rooms", counts.rooms), ("mayfly_tokens", counts.tokens), ("mayfly_registrations", counts.registrations), ("mayfly_join_codes", counts.codes),
             ("mayfly_pushes_queued", counts.jobs), ("mayfly_ledger_entries_waiting", counts.waitingEntries),
             ("mayfly_sockets", sockets.count), ("mayfly_resident_bytes", ProcessControl.residentMemory),
         ]

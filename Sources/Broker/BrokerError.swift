@@ -16,8 +16,13 @@ public enum BrokerError: Error, Sendable, Equatable {
     case invalidJWT(InvalidJWT)
     case jwtExpired
     case notAMember
+    /// A user's own JWT speaks for this user alone.
+    case anotherUser
     case memberRequired
     case roomNotFound
+    case tokenNotFound
+    case requestNotFound
+    case tooManyRegistrations(limit: Int)
     case notFound
     /// Calls for apps with accounts, and nothing is configured to know users by.
     case audiencesOff
@@ -38,10 +43,10 @@ public enum BrokerError: Error, Sendable, Equatable {
         switch self {
         case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed: 400
         case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired: 401
-        case .notAMember, .memberRequired: 403
-        case .roomNotFound, .notFound, .audiencesOff: 404
+        case .notAMember, .memberRequired, .anotherUser: 403
+        case .roomNotFound, .notFound, .audiencesOff, .tokenNotFound, .requestNotFound: 404
         case .methodNotAllowed: 405
-        case .joinCodeInUse, .roomAlreadyAccepted: 409
+        case .joinCodeInUse, .roomAlreadyAccepted, .tooManyRegistrations: 409
         case .bodyTooLarge: 413
         case .upgradeRequired: 426
         case .tooManyRequests, .tooManyShortCodes: 429
@@ -65,6 +70,10 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .jwtExpired: "jwt_expired"
         case .notAMember: "not_a_member"
         case .memberRequired: "member_required"
+        case .anotherUser: "another_user"
+        case .tokenNotFound: "token_not_found"
+        case .requestNotFound: "request_not_found"
+        case .tooManyRegistrations: "too_many_registrations"
         case .roomNotFound: "room_not_found"
         case .notFound: "not_found"
         case .audiencesOff: "audiences_off"
@@ -113,6 +122,11 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .jwtExpired: "The JWT has expired. Get a new one and try again."
         case .notAMember: "This client is no member of the room, or its member secret is not this side's."
         case .memberRequired: "This side has used its member secret before. Send member with client."
+        case .anotherUser: "A user's JWT speaks for that user alone. Leave userId out, or call with a back end's JWT."
+        case .tokenNotFound: "There is no such token among this user's. It may have expired, been replaced or deleted."
+        case .requestNotFound: "Request expired or not found"
+        case .tooManyRegistrations(let limit):
+            "This user has \(limit) registrations of that kind already, as many as the policy lets. Delete one."
         case .roomNotFound: "There is no such room. It may have ended, or the code is unknown or expired."
         case .notFound: "There is nothing here. See the documentation for the calls."
         case .audiencesOff:
@@ -155,7 +169,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     public var ledgerCause: Entry.RefusalCause? {
         switch self {
         case .tooManyRequests, .tooManyShortCodes: .throttled
-        case .notAMember, .memberRequired: .forbidden
+        case .notAMember, .memberRequired, .anotherUser: .forbidden
         case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired: .unauthorized
         case .storageUnavailable, .ledgerUnavailable, .tooManyPushes: .unavailable
         default: nil

@@ -7,10 +7,10 @@ import Storage
 struct Departures {
     struct Departure: Sendable {
         let job: JobRecord
-        /// What the push took of its token's share; nil for one from before the start, which nobody counted.
+        /// What the push took of its token's share among rooms; nil where that is not counted, or was counted by a previous run.
         let place: TokenBudget.Place?
         /// A previous run stored it, and may have sent it.
-        var isFromBefore: Bool { place == nil }
+        var isFromBefore = false
         /// There is no time left at which it may leave.
         var isMissed = false
     }

@@ -6,7 +6,7 @@ public final class Metrics: Sendable {
     public enum Counter: Int, Sendable, CaseIterable {
         case roomsCreated, roomsAccepted, roomsClosed
         case knocksQueued, knocksThrottled, knocksUnneeded
-        case pushesDelivered, pushesFailed, tokensPurged
+        case pushesDelivered, pushesFailed, tokensRegistered, tokensPurged
         /// More than a second after they were to end.
         case purgesLate
         case refused, ratchetSteps, entriesPublished
@@ -26,6 +26,7 @@ public final class Metrics: Sendable {
             case .knocksUnneeded: "mayfly_knocks_peer_present_total"
             case .pushesDelivered: "mayfly_pushes_delivered_total"
             case .pushesFailed: "mayfly_pushes_failed_total"
+            case .tokensRegistered: "mayfly_tokens_registered_total"
             case .tokensPurged: "mayfly_tokens_purged_total"
             case .purgesLate: "mayfly_purges_late_total"
             case .refused: "mayfly_requests_refused_total"

@@ -30,17 +30,26 @@ struct TokenBudget {
 
     /// - Returns: nil when this token has had its share.
     mutating func take(_ token: Secret, _ environment: PushEnvironment, now: UInt64) throws(SealingError) -> Place? {
+        try take(now: now) { Self.name(token, environment, $0) }
+    }
+
+    private mutating func take(now: UInt64, name: (Secret) -> UInt64) throws(SealingError) -> Place? {
         forget(now)
         let key: Secret
         if let standing = self.key { key = standing } else { key = try Secret.random(32) }
         let end = end ?? now + budget.windowMs
         (self.key, self.end) = (key, end)
-        let name = Self.name(token, environment, key)
+        let name = name(key)
         let taken = counts[name, default: 0]
         if taken >= budget.count { return nil }
         if taken == 0, counts.count >= most { forgetLeast() }
         counts[name] = taken + 1
         return Place(token: name, end: end)
+    }
+
+    /// The same for somebody who is named in bytes.
+    mutating func take(_ user: [UInt8], now: UInt64) throws(SealingError) -> Place? {
+        try take(now: now) { key in Self.name(key) { $0.update(user.span) } }
     }
 
     /// Nothing was sent after all.
@@ -66,13 +75,17 @@ struct TokenBudget {
     /// one's share.
     private static func name(_ token: Secret, _ environment: PushEnvironment, _ key: Secret) -> UInt64 {
         let environment = [environment.rawValue]
+        return Self.name(key) { hash in
+            hash.update(environment.span)
+            token.withBytes { hash.update($0) }
+        }
+    }
+
+    private static func name(_ key: Secret, _ update: (inout GenericHash) -> Void) -> UInt64 {
         let digest = key.withBytes { key in
-            token.withBytes { token in
-                var hash = GenericHash(key: key)
-                hash.update(environment.span)
-                hash.update(token)
-                return hash.finish()
-            }
+            var hash = GenericHash(key: key)
+            update(&hash)
+            return hash.finish()
         }
         return digest.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     }

@@ -20,6 +20,8 @@ public struct AudienceLimits: Sendable, Equatable {
     public let answerKeptMs: UInt64
     /// Events that are taken for one user.
     public let eventsPerUser: Budget
+    /// Pushes that one token is taken for, whoever registered it.
+    public let tokenPushes: Budget
     /// How long a job may try to reach Apple.
     public let jobDeadlineMs: UInt64
 

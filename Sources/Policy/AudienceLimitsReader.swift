@@ -4,7 +4,8 @@ struct AudienceLimitsReader {
 
     static let keys = [
         "deviceLifeSeconds", "activityLifeSeconds", "sessionLifeSeconds", "registrationsPerOwner", "activitiesPerOwner",
-        "activityUpdateSeconds", "approvalSeconds", "answerKeptSeconds", "eventsPerUser", "jobDeadlineSeconds",
+        "activityUpdateSeconds", "approvalSeconds", "answerKeptSeconds", "eventsPerUser", "tokenPushes",
+        "jobDeadlineSeconds",
     ]
 
     func read(_ value: JSONValue?, at path: JSONPath) -> AudienceLimits? {
@@ -32,14 +33,15 @@ struct AudienceLimitsReader {
             "answerKeptSeconds", in: 1...86_400,
             why: "an answer is kept for a back end that asks late, not to remember who said what")
         let events = object.budget("eventsPerUser")
+        let pushes = object.budget("tokenPushes")
         let deadline = object.jobDeadline()
         guard let device, let activity, let session, let registrations, let activities, let update, let approval, let answer,
-            let events, let deadline
+            let events, let pushes, let deadline
         else { return nil }
         return AudienceLimits(
             deviceLifeMs: device.secondsInMs, activityLifeMs: activity.secondsInMs, sessionLifeMs: session.secondsInMs,
             registrationsPerOwner: registrations, activitiesPerOwner: activities, activityUpdateMs: update.secondsInMs,
-            approvalMs: approval.secondsInMs, answerKeptMs: answer.secondsInMs, eventsPerUser: events,
+            approvalMs: approval.secondsInMs, answerKeptMs: answer.secondsInMs, eventsPerUser: events, tokenPushes: pushes,
             jobDeadlineMs: deadline.secondsInMs)
     }
 }

@@ -68,7 +68,7 @@ extension AudienceLimits {
             ("between updates of an activity", seconds(activityUpdateMs)),
             ("an approval can be answered for", seconds(approvalMs)),
             ("its answer can be asked for", "\(seconds(answerKeptMs)) more"),
-            ("events for one user", budget(eventsPerUser)),
+            ("events for one user", budget(eventsPerUser)), ("pushes to one token", budget(tokenPushes)),
             ("a job may try for", seconds(jobDeadlineMs)),
         ]
     }

@@ -20,3 +20,13 @@ extension KeyRing {
         return Array(code.prefix(16))
     }
 }
+
+/// What one registration's handles are made with: it is told to its device, and to no other.
+public struct HandleKey: Capability {
+    public let secret: Secret
+
+    public init(_ secret: Secret) {
+        precondition(secret.count == Self.count)
+        self.secret = secret
+    }
+}

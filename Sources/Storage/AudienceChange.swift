@@ -66,14 +66,14 @@ public struct ActivityUpdate: Sendable, Equatable {
     }
 }
 
-/// An update that waits in the place of any earlier one.
+/// An update that waits in the place of any earlier one; nil for none any more.
 public struct WaitingUpdate: Sendable, Equatable {
     public var row: RowName
     /// `opens` as it was read.
     public var wasOpens: UInt64
-    public var waiting: [UInt8]
+    public var waiting: [UInt8]?
 
-    public init(row: RowName, wasOpens: UInt64, waiting: [UInt8]) {
+    public init(row: RowName, wasOpens: UInt64, waiting: [UInt8]?) {
         self.row = row
         self.wasOpens = wasOpens
         self.waiting = waiting

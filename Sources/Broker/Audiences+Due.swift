@@ -1,0 +1,97 @@
+import EventLoop
+import Sealing
+import Storage
+
+// What happens at a time and not at a request: windows of Live Activities that open, timers that run out. All of it is in the store, so
+// that a restart forgets none.
+extension Audiences {
+    /// So much is looked at together.
+    private static let batch = 256
+    /// The longest sleep: bounds what a step of the wall clock can delay.
+    private static let longestSleep: UInt64 = 30_000
+
+    /// Works until the task is cancelled.
+    public func run() async {
+        while !Task.isCancelled {
+            do {
+                nextDue = .max
+                let next = try await work()
+                expectDue(next)
+            } catch {
+                metrics.add(.alarms)
+                expectDue(time.now + 1_000)
+            }
+            await sleep()
+        }
+    }
+
+    public func stop() { wake() }
+
+    /// Something falls due then: be there.
+    func expectDue(_ at: UInt64) {
+        nextDue = min(nextDue, at)
+        if let sleeper, sleeper.until > nextDue { wake() }
+    }
+
+    /// Does what is due.
+    /// - Returns: when to come again.
+    func work() async throws(BrokerError) -> UInt64 {
+        while true {
+            let now = time.now
+            let due = try await access.stored { () throws(StoreError) in try await self.store.due(now: now, limit: Self.batch) }
+            if due.timers.isEmpty, due.updates.isEmpty { return due.next ?? .max }
+            for timer in due.timers { try await timedOut?(timer) }
+            try await send(due.updates)
+        }
+    }
+
+    /// Sends what waited for windows that are open now; what can't be sent any more waits no longer.
+    private func send(_ activities: [RegistrationRecord]) async throws(BrokerError) {
+        guard !activities.isEmpty else { return }
+        guard await broker.hasRoom(for: activities.count) else { throw .tooManyPushes }
+        var all = AudienceChange()
+        for activity in activities { try add(activity, to: &all) }
+        guard try await apply(all) != .done else { return }
+        // One that changed meanwhile holds up no other; it is looked at again.
+        for activity in activities {
+            var one = AudienceChange()
+            try add(activity, to: &one)
+            _ = try await apply(one)
+        }
+    }
+
+    private func add(_ activity: RegistrationRecord, to change: inout AudienceChange) throws(BrokerError) {
+        if let (audience, content) = waiting(of: activity), let opened = open(activity, of: audience),
+            let update = try update(content, of: opened)
+        {
+            change.jobs.append(update)
+        } else {
+            change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
+        }
+    }
+
+    private func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? {
+        guard let waiting = activity.waiting,
+            let note = try? keys.openNote(waiting.span, .update, activity.place, [activity.ref], block: 256), let count = note.first,
+            note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))
+        else { return nil }
+        return (Array(note[1...Int(count)]), content)
+    }
+
+    private func sleep() async {
+        let now = time.now
+        guard nextDue > now, !Task.isCancelled else { return }
+        let until = min(nextDue, now + Self.longestSleep)
+        await withCheckedContinuation { continuation in
+            let timer = loop.after(until - now) { self.assumeIsolated { $0.wake() } }
+            sleeper = (until, timer, continuation)
+        }
+    }
+
+    private func wake() {
+        guard let (_, timer, continuation) = sleeper else { return }
+        sleeper = nil
+        loop.cancel(timer)
+        continuation.resume()
+    }
+}

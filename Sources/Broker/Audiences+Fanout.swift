@@ -1,0 +1,240 @@
+import Ledger
+import Policy
+import Sealing
+import Storage
+
+/// What an audience is told: one template for each of some registrations.
+struct AudienceEvent: Sendable {
+    /// A value of a template's field. Handles are made for each receiver with its own key.
+    enum Value: Sendable {
+        case plain(FieldValue)
+        case handle(kind: String, id: [UInt8])
+    }
+
+    var template: String
+    /// What later pushes replace this one.
+    var collapse: Value
+    var fields: [String: Value] = [:]
+}
+
+/// What is to be stored so that an audience is fanout.
+struct Fanout: Sendable {
+    var change = AudienceChange()
+    /// Pushes that leave or wait, and those that a token has had too many of.
+    var pushes = 0
+    var throttled = 0
+
+    static func += (all: inout Fanout, more: Fanout) {
+        all.change.jobs += more.change.jobs
+        all.change.waits += more.change.waits
+        all.change.purges += more.change.purges
+        all.pushes += more.pushes
+        all.throttled += more.throttled
+    }
+}
+
+extension Audiences {
+    /// What would be refused when the push is written is refused while somebody hears it.
+    func check(_ event: AudienceEvent) throws(BrokerError) {
+        guard let template = policy.templates[event.template] else { throw .storageUnavailable }
+        let zero = [UInt8](repeating: 0, count: 16)
+        do throws(RenderError) {
+            _ = try template.render(handle: zero, fields: event.fields.mapValues { $0.value { _, _ in zero } }, nowMs: time.now)
+        } catch {
+            switch error {
+            case .outOfRange(let name): throw .outOfRange(name, allowed: template.allowed(in: name))
+            case .notListed(let name): throw .outOfRange(name, allowed: template.allowed(in: name))
+            default: throw .storageUnavailable
+            }
+        }
+    }
+
+    /// A push to each of these registrations.
+    func pushes(
+        _ event: AudienceEvent, to registrations: [RegistrationRecord], of audience: [UInt8]
+    ) async throws(BrokerError) -> Fanout {
+        try await admit(registrations.count)
+        var fanout = Fanout()
+        for registration in registrations {
+            guard let opened = open(registration, of: audience) else { continue }
+            guard try take(opened) else {
+                fanout.throttled += 1
+                continue
+            }
+            guard let job = try job(content(event, opened, stampMs: time.now), to: opened) else { continue }
+            fanout.change.jobs.append(AudienceJob(job))
+            fanout.pushes += 1
+        }
+        return fanout
+    }
+
+    /// An update of each of these Live Activities: a push if its window is open, or else what is pushed when it opens, in
+    /// place of anything that waits for that already.
+    func updates(
+        _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
+    ) async throws(BrokerError) -> Fanout {
+        try await admit(activities.count)
+        var fanout = Fanout()
+        for activity in activities {
+            guard let opened = open(activity, of: audience) else { continue }
+            let content = content(event, opened, stampMs: time.now)
+            if time.now >= activity.opens, try take(opened) {
+                guard let update = try update(content, of: opened) else { continue }
+                fanout.change.jobs.append(update)
+            } else {
+                // Whom it is for, or the token could not be opened then.
+                let note = [UInt8(audience.count)] + audience + content.encoded
+                let waiting = try available { () throws(SealingError) in
+                    try keys.sealNote(note, .update, activity.place, [activity.ref], block: 256)
+                }
+                fanout.change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: waiting))
+                expectDue(max(activity.opens, time.now))
+            }
+            fanout.pushes += 1
+        }
+        return fanout
+    }
+
+    /// The end of each of these Live Activities: it passes whatever was sent when, and destroys the token.
+    func ends(
+        _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
+    ) async throws(BrokerError) -> Fanout {
+        try await admit(activities.count)
+        var fanout = Fanout()
+        for activity in activities {
+            guard let opened = open(activity, of: audience), var update = try update(content(event, opened, stampMs: time.now), of: opened) else {
+                // A row that can't be told of its end ends all the same.
+                fanout.change.purges.append(RegistrationPurge(activity.row, .deleted))
+                continue
+            }
+            update.purge = .deleted
+            update.job.isLast = true
+            fanout.change.jobs.append(update)
+            fanout.pushes += 1
+        }
+        return fanout
+    }
+
+    /// An update that leaves now: its time is later than that of any before it, or a phone would drop it.
+    func update(_ content: PushContent, of activity: OpenedRegistration) throws(BrokerError) -> AudienceJob? {
+        var content = content
+        let stamp = max(content.stampMs / 1_000, activity.record.stamp + 1)
+        content.stampMs = max(content.stampMs, stamp * 1_000)
+        guard let job = try job(content, to: activity) else { return nil }
+        let opens = time.now + limits.activityUpdateMs
+        return AudienceJob(job, update: ActivityUpdate(wasOpens: activity.record.opens, opens: opens, stamp: stamp))
+    }
+
+    /// Makes `change` durable and lets its pushes leave.
+    func apply(_ change: AudienceChange) async throws(BrokerError) -> ChangeOutcome {
+        let now = time.now
+        let jobs = change.jobs.map(\.job)
+        await broker.hold(jobs)
+        let outcome: ChangeOutcome
+        do {
+            outcome = try await access.stored { () throws(StoreError) in try await self.store.apply(change, now: now) }
+        } catch {
+            await broker.release(jobs)
+            throw error
+        }
+        guard outcome == .done else {
+            await broker.release(jobs)
+            return outcome
+        }
+        metrics.add(.knocksQueued, jobs.count)
+        let purged = change.jobs.filter { $0.purge != nil }.count + change.purges.count
+        if purged > 0 {
+            metrics.add(.tokensPurged, purged)
+            await broker.revoke(change.purges.map(\.row.ref))
+            await sweeper.noteErasure()
+        }
+        await broker.take(jobs)
+        return outcome
+    }
+
+    // MARK: Parts
+
+    /// A registration whose seals are open.
+    struct OpenedRegistration {
+        let record: RegistrationRecord
+        let context: TokenContext
+        let token: OpenedToken
+        let details: RegistrationDetails
+    }
+
+    /// Nil for a row that was edited, or that ended a moment ago.
+    func open(_ record: RegistrationRecord, of audience: [UInt8]) -> OpenedRegistration? {
+        guard let context = record.context, let details = details(of: record),
+            let token = try? keys.openToken(record.sealed.span, context: context, audience: ownerField(audience).span)
+        else { return nil }
+        return OpenedRegistration(record: record, context: context, token: token, details: details)
+    }
+
+    private func admit(_ pushes: Int) async throws(BrokerError) {
+        guard await broker.hasRoom(for: pushes) else { throw .tooManyPushes }
+    }
+
+    /// Whether the token may be pushed to once more: who knows another's token could register it as his own.
+    private func take(_ registration: OpenedRegistration) throws(BrokerError) -> Bool {
+        let now = time.now
+        let place = try available { () throws(SealingError) in
+            try tokenPushes.take(registration.token.token, registration.context.environment, now: now)
+        }
+        if place == nil { metrics.add(.knocksThrottled) }
+        watchWindows()
+        return place != nil
+    }
+
+    private func content(_ event: AudienceEvent, _ registration: OpenedRegistration, stampMs: UInt64) -> PushContent {
+        let handle = { [keys] (kind: String, id: [UInt8]) in
+            keys.handle(key: registration.details.handleKey.secret, kind: kind, slot: 0, id: id.span)
+        }
+        var collapse = [UInt8](repeating: 0, count: 16)
+        if case .handle(let bytes) = event.collapse.value(handle) { collapse = bytes }
+        return PushContent(
+            template: event.template, stampMs: stampMs, collapse: collapse, fields: event.fields.mapValues { $0.value(handle) })
+    }
+
+    private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> JobRecord? {
+        let record = registration.record
+        guard let template = policy.templates[content.template],
+            let plan = JobTimes(template).plan(now: time.now, heldUntil: 0, tokenExpires: record.expires)
+        else { return nil }
+        let context = JobContext(
+            generation: keys.currentGeneration, job: JobID.random(), ref: registration.context.ref, kind: registration.context.kind,
+            environment: registration.context.environment, topic: record.topic, template: content.template,
+            deadlineMs: plan.deadline, expiryMs: record.expires)
+        return try available { () throws(SealingError) in
+            let sealed = try keys.sealJob(
+                JobContent(token: registration.token.token, sealedAtMs: registration.token.sealedAtMs, handle: content.collapse),
+                context: context)
+            let fields = try keys.sealNote(
+                content.encoded, .fields, Place(generation: context.generation, expiryMs: plan.deadline), [context.job.bytes],
+                block: 64)
+            return JobRecord(
+                job: context.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, ref: record.ref, room: [], slot: 0,
+                kind: record.kind, environment: record.environment, topic: record.topic, template: content.template,
+                generation: context.generation, expires: record.expires, sealed: sealed, fields: fields)
+        }
+    }
+}
+
+extension AudienceEvent.Value {
+    func value(_ handle: (_ kind: String, _ id: [UInt8]) -> [UInt8]) -> FieldValue {
+        switch self {
+        case .plain(let value): value
+        case .handle(let kind, let id): .handle(handle(kind, id))
+        }
+    }
+}
+
+extension Template {
+    /// What a field may hold, for whoever sent something else.
+    func allowed(in name: String) -> String {
+        switch fields.first(where: { $0.name == name })?.kind {
+        case .number(let range, _)?: "\(range.lowerBound) to \(range.upperBound)"
+        case .oneOf(let words)?: "one of \(words.joined(separator: ", "))"
+        default: "what the policy allows"
+        }
+    }
+}

@@ -1,0 +1,183 @@
+import Ledger
+import Policy
+public import Sealing
+import Storage
+
+/// A token that an app with accounts gives away, checked for range already.
+public struct Registration: Sendable {
+    /// Whom it is addressed as, and who may change it: names within one kind of app.
+    public var audience: [UInt8]
+    public var owner: [UInt8]
+    public var token: Secret
+    public var kind: TokenKind
+    /// Nil: the configured ones.
+    public var environment: PushEnvironment?
+    public var topic: String?
+    /// Of a Live Activity: the app's own names, at most 128 bytes each.
+    public var activity: (id: [UInt8], session: [UInt8])?
+    /// A token of the same owner that this one follows.
+    public var previous: Secret?
+}
+
+/// What registering came to.
+public struct Registered: Sendable {
+    /// 16 random bytes: the registration's name, also after a renewal.
+    public var id: [UInt8]
+    /// What the log calls the token.
+    public var ref: Ref
+    /// Unix ms.
+    public var expires: UInt64
+    /// What the handles in this device's pushes are made with: 32 bytes.
+    public var handleKey: HandleKey
+    /// Whether the token was not registered before.
+    public var isNew: Bool
+}
+
+/// What a registration keeps sealed beside its token.
+struct RegistrationDetails: Sendable {
+    var handleKey: HandleKey
+    var activity: [UInt8] = []
+    var session: [UInt8] = []
+}
+
+extension Audiences {
+    /// Seals a token for its audience, or renews it: the same token of the same owner keeps its id and its handle key. Nobody else's
+    /// registration is touched, whatever token it holds.
+    func register(_ asked: Registration) async throws(BrokerError) -> Registered {
+        guard let (topic, environment) = settings.destination(asked.kind, topic: asked.topic, environment: asked.environment) else {
+            throw .appNotServed
+        }
+        // Each loss means that another registration of the owner won.
+        for _ in 0..<5 {
+            let place = place(asked.kind == .liveActivity ? .activity : .device)
+            let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind.rawValue }
+            let same = try registrations(standing, for: asked.token, owner: asked.owner)
+            var replaced = same
+            if let previous = asked.previous {
+                replaced += try registrations(standing, for: previous, owner: asked.owner).filter { !same.contains($0) }
+            }
+            // The same token comes first: its id is the one to keep.
+            let kept = replaced.first.flatMap { record in details(of: record).map { (record, $0) } }
+            if replaced.count == 1, let (record, details) = kept, same.count == 1, record.place == place,
+                record.topic == topic, record.environment == environment.rawValue,
+                details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
+                let ref = Ref(bytes: record.ref.span)
+            {
+                // A new seal would live no longer.
+                return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
+            }
+            let record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
+            let limit = asked.kind == .liveActivity ? limits.activitiesPerOwner : limits.registrationsPerOwner
+            let (rows, owners, devices) = (replaced.map(\.row), try ownerIndexes(asked.owner), try deviceIndexes(asked))
+            let outcome = try await access.stored { () throws(StoreError) in
+                try await self.store.register(record.row, replacing: rows, devices: devices, owners: owners, limit: limit)
+            }
+            switch outcome {
+            case .registered:
+                await forget(replaced)
+                await sweeper.expect(record.row.expires)
+                metrics.add(.tokensRegistered)
+                guard let ref = Ref(bytes: record.row.ref.span) else { throw .storageUnavailable }
+                return Registered(
+                    id: record.row.id, ref: ref, expires: record.row.expires, handleKey: record.handleKey, isNew: same.isEmpty)
+            case .tooMany: throw .tooManyRegistrations(limit: limit)
+            case .changed: continue
+            }
+        }
+        throw .storageUnavailable
+    }
+
+    /// The token's indexes in every place where its owner may have it.
+    private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [[UInt8]] {
+        let owner = ownerField(asked.owner)
+        return try available { () throws(SealingError) in
+            try places(asked.kind == .liveActivity ? .activity : .device).map { place throws(SealingError) in
+                try keys.deviceIndex(place, owner: owner, kind: asked.kind, token: asked.token).bytes
+            }
+        }
+    }
+
+    private func seal(
+        _ asked: Registration, at place: Place, topic: String, environment: PushEnvironment,
+        after kept: (record: RegistrationRecord, details: RegistrationDetails)?
+    ) throws(BrokerError) -> (row: RegistrationRecord, handleKey: HandleKey) {
+        let ref = Ref.random()
+        let context = TokenContext(
+            generation: place.generation, kind: asked.kind, environment: environment, slot: 0, expiryMs: place.expiryMs, ref: ref,
+            topic: topic)
+        let details = RegistrationDetails(
+            handleKey: try available { () throws(SealingError) in 
+                if let kept { kept.details.handleKey } else { try HandleKey.random() }
+            },
+            activity: asked.activity?.id ?? [], session: asked.activity?.session ?? [])
+        let audience = ownerField(asked.audience)
+        let sealed = try available { () throws(SealingError) in
+            try keys.sealToken(asked.token, sealedAtMs: time.now, context: context, audience: audience.span)
+        }
+        var row = RegistrationRecord(
+            ref: ref.bytes, id: kept?.record.id ?? Ref.random().bytes,
+            audience: try index(.audience, place, asked.audience), owner: try index(.owner, place, asked.owner),
+            device: try available { () throws(SealingError) in
+                try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token).bytes
+            },
+            session: nil, kind: asked.kind.rawValue, environment: environment.rawValue, generation: place.generation,
+            expires: place.expiryMs, topic: topic, sealed: sealed, preferences: kept?.record.preferences ?? .max,
+            details: try available { () throws(SealingError) in try keys.sealDetails(details, place, ref: ref) })
+        if let session = asked.activity?.session {
+            row.session = try index(.session, place, asked.owner, session)
+            // The window of the token before goes on: iOS counts by activity.
+            row.opens = kept?.record.opens ?? 0
+            row.stamp = kept?.record.stamp ?? 0
+        }
+        return (row, details.handleKey)
+    }
+
+    /// - Returns: how many tokens were destroyed.
+    func unregister(_ registrations: [RegistrationRecord]) async throws(BrokerError) -> Int {
+        if registrations.isEmpty { return 0 }
+        let rows = registrations.map(\.row)
+        let purged = try await access.stored { () throws(StoreError) in try await self.store.unregister(rows, cause: .deleted) }
+        await forget(registrations)
+        metrics.add(.tokensPurged, purged)
+        return purged
+    }
+
+    /// These tokens are destroyed: what is queued for them is not sent, and nothing of them stays in the write-ahead log.
+    func forget(_ registrations: [RegistrationRecord]) async {
+        if registrations.isEmpty { return }
+        await broker.revoke(registrations.map(\.ref))
+        await sweeper.noteErasure()
+    }
+
+    /// Nil for a row that does not open: one that was edited.
+    func details(of record: RegistrationRecord) -> RegistrationDetails? {
+        guard let ref = Ref(bytes: record.ref.span) else { return nil }
+        return try? keys.openDetails(record.details.span, record.place, ref: ref, isDevice: record.session == nil)
+    }
+}
+
+extension KeyRing {
+    /// Handle key, activity and session, in 64 bytes for a device and in 320 for an activity.
+    fileprivate func sealDetails(_ details: RegistrationDetails, _ place: Place, ref: Ref) throws(SealingError) -> [UInt8] {
+        precondition(details.activity.count < 256 && details.session.count < 256)
+        let names = [UInt8(details.activity.count)] + details.activity + [UInt8(details.session.count)] + details.session
+        return try sealNote(
+            details.handleKey.secret, names, .details, place, [ref.bytes], block: Self.detailsBlock(details.session.isEmpty))
+    }
+
+    private static func detailsBlock(_ isDevice: Bool) -> Int { isDevice ? 64 : 320 }
+
+    fileprivate func openDetails(
+        _ sealed: Span<UInt8>, _ place: Place, ref: Ref, isDevice: Bool
+    ) throws(SealingError) -> RegistrationDetails {
+        let (key, names) = try openSecretNote(sealed, .details, place, [ref.bytes], block: Self.detailsBlock(isDevice))
+        var rest = names[...]
+        func name() -> [UInt8]? {
+            guard let count = rest.popFirst(), rest.count >= Int(count) else { return nil }
+            defer { rest = rest.dropFirst(Int(count)) }
+            return Array(rest.prefix(Int(count)))
+        }
+        guard let activity = name(), let session = name() else { throw .doesNotOpen }
+        return RegistrationDetails(handleKey: HandleKey(key), activity: activity, session: session)
+    }
+}

@@ -1,0 +1,184 @@
+public import EventLoop
+import Linux
+public import Policy
+public import Sealing
+public import Storage
+
+/// What the apps with accounts share: registrations, fan-out, throttle, timers, idempotency. One for each kind of app.
+///
+/// An audience is whom an app addresses: a user, a printer, a uid. Its tokens lie under keys that the broker alone can make. It lives on the
+/// engine's loop, beside `Broker`, which carries its pushes out.
+public actor Audiences: LoopActor {
+    public nonisolated let loop: EventLoop
+    let broker: Broker
+    let store: any Store
+    let keys: KeyRing
+    let time: BrokerTime
+    let sweeper: Sweeper
+    public nonisolated let policy: Policy
+    public nonisolated let limits: AudienceLimits
+    let settings: Broker.Settings
+    let metrics: Metrics
+    let access: StoreAccess
+    var tokenPushes: TokenBudget
+    private var events: TokenBudget
+    private var windowsEnd: UInt64?
+    /// What an app does when one of its timers runs out.
+    var timedOut: (@Sendable (TimerRecord) async throws(BrokerError) -> Void)?
+    /// When something next falls due, as far as this knows; and who sleeps until then.
+    var nextDue: UInt64 = 0
+    var sleeper: (until: UInt64, timer: TimerID, continuation: CheckedContinuation<Void, Never>)?
+
+    public init(
+        broker: Broker, store: any Store, keys: KeyRing, time: BrokerTime, sweeper: Sweeper, policy: Policy,
+        limits: AudienceLimits, settings: Broker.Settings, metrics: Metrics, access: StoreAccess
+    ) {
+        loop = broker.loop
+        self.broker = broker
+        self.store = store
+        self.keys = keys
+        self.time = time
+        self.sweeper = sweeper
+        self.policy = policy
+        self.limits = limits
+        self.settings = settings
+        self.metrics = metrics
+        self.access = access
+        tokenPushes = TokenBudget(limits.tokenPushes)
+        events = TokenBudget(limits.eventsPerUser)
+    }
+
+    /// Broker time, unix ms.
+    public nonisolated var nowMs: UInt64 { time.now }
+
+    /// Counts a refusal for the ledger's next window.
+    public func noteRefusal(_ error: BrokerError) async { await broker.noteRefusal(error) }
+
+    func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws(BrokerError) -> Void) { timedOut = action }
+
+    /// One event more for this user, if the policy lets it.
+    func takeEvent(of user: [UInt8]) throws(BrokerError) {
+        let now = time.now
+        let place = try available { () throws(SealingError) in try events.take(user, now: now) }
+        guard place == nil else { return watchWindows() }
+        throw .tooManyRequests(retryAfterSeconds: Int(((events.end ?? now) - now + 999) / 1_000))
+    }
+
+    /// Whom and what was counted in a window is forgotten when it ends, also if nobody asks then.
+    func watchWindows() {
+        let end = min(events.end ?? .max, tokenPushes.end ?? .max)
+        guard end < .max, windowsEnd != end else { return }
+        windowsEnd = end
+        loop.after(end - min(time.now, end) + 1) {
+            self.assumeIsolated { audiences in
+                audiences.windowsEnd = nil
+                audiences.events.forget(audiences.time.now)
+                audiences.tokenPushes.forget(audiences.time.now)
+                audiences.watchWindows()
+            }
+        }
+    }
+
+    // MARK: Where rows lie
+
+    /// Rows of one kind live alike long, so that one look-up finds them all.
+    enum Life {
+        case device, activity, session
+    }
+
+    private func span(_ life: Life) -> (life: UInt64, step: UInt64) {
+        switch life {
+        case .device: (limits.deviceLifeMs, 86_400_000)
+        case .activity: (limits.activityLifeMs, 3_600_000)
+        case .session: (limits.sessionLifeMs, 43_200_000)
+        }
+    }
+
+    /// Where a row of this life is written now.
+    func place(_ life: Life) -> Place {
+        let (life, step) = span(life)
+        return keys.place(lifeMs: life, stepMs: step, nowMs: time.now)
+    }
+
+    /// Wherever a row of this life may lie.
+    func places(_ life: Life) -> [Place] {
+        let (life, step) = span(life)
+        return keys.places(lifeMs: life, stepMs: step, nowMs: time.now)
+    }
+
+    /// What a row under this place is found by. The kind of app stands in front, so that no app reaches into another's rows.
+    func index(_ label: AudienceLabel, _ place: Place, _ fields: [UInt8]...) throws(BrokerError) -> [UInt8] {
+        try available { () throws(SealingError) in
+            try keys.index(label, place, [Array(policy.kind.rawValue.utf8)] + fields).bytes
+        }
+    }
+
+    /// The same under every place where such a row may lie.
+    func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [UInt8]...) throws(BrokerError) -> [[UInt8]] {
+        let kind = Array(policy.kind.rawValue.utf8)
+        return try available { () throws(SealingError) in
+            try places(life).map { place throws(SealingError) in
+                try keys.index(label, place, [kind] + fields).bytes
+            }
+        }
+    }
+
+    // MARK: Looking up
+
+    /// The devices of an audience.
+    func devices(of audience: [UInt8]) async throws(BrokerError) -> [RegistrationRecord] {
+        try await registrations(.audience, indexes(.audience, .device, audience))
+    }
+
+    /// All that one owner registered.
+    func registrations(of owner: [UInt8]) async throws(BrokerError) -> [RegistrationRecord] {
+        try await registrations(.owner, ownerIndexes(owner))
+    }
+
+    func ownerIndexes(_ owner: [UInt8]) throws(BrokerError) -> [[UInt8]] {
+        try indexes(.owner, .device, owner) + indexes(.owner, .activity, owner)
+    }
+
+    /// The Live Activities of one owner's session.
+    func activities(of owner: [UInt8], session: [UInt8]) async throws(BrokerError) -> [RegistrationRecord] {
+        try await registrations(.session, indexes(.session, .activity, owner, session))
+    }
+
+    private func registrations(
+        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+    ) async throws(BrokerError) -> [RegistrationRecord] {
+        let now = time.now
+        let found = try await access.stored { () throws(StoreError) in try await self.store.registrations(lookup, indexes) }
+        return found.filter { $0.expires > now }
+    }
+
+    /// What of an owner's registrations is for this token.
+    func registrations(
+        _ registrations: [RegistrationRecord], for token: Secret, owner: [UInt8]
+    ) throws(BrokerError) -> [RegistrationRecord] {
+        var found: [RegistrationRecord] = []
+        for registration in registrations {
+            guard let kind = TokenKind(rawValue: registration.kind) else { continue }
+            let device = try available { () throws(SealingError) in
+                try keys.deviceIndex(registration.place, owner: ownerField(owner), kind: kind, token: token).bytes
+            }
+            if Broker.equal(device, registration.device) { found.append(registration) }
+        }
+        return found
+    }
+
+    /// An owner as the token's index names him: one app's owner is not another's.
+    func ownerField(_ owner: [UInt8]) -> [UInt8] { Array(policy.kind.rawValue.utf8) + [0] + owner }
+}
+
+extension RegistrationRecord {
+    var place: Place { Place(generation: generation, expiryMs: expires) }
+
+    var context: TokenContext? {
+        guard let ref = Ref(bytes: ref.span), let kind = TokenKind(rawValue: kind),
+            let environment = PushEnvironment(rawValue: environment)
+        else { return nil }
+        return TokenContext(
+            generation: generation, kind: kind, environment: environment, slot: 0, expiryMs: expires, ref: ref, topic: topic)
+    }
+}
