@@ -8,7 +8,7 @@ extension API {
     func createRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
         let limits = broker.policies.rooms
         let (create, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RoomBody(bytes)
+            let body = try RequestBody(bytes)
             let joinid = try body.joinid(bytes, limits)
             guard let life = try body.seconds("expiresInSeconds", bytes, limits.roomLifeSeconds) else {
                 throw .missingField("expiresInSeconds")
@@ -29,7 +29,7 @@ extension API {
     func acceptRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
         let limits = broker.policies.rooms
         let (accept, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RoomBody(bytes)
+            let body = try RequestBody(bytes)
             let accept = AcceptRoom(
                 joinid: try body.joinid(bytes, limits), client: try body.client("client2", bytes),
                 token: try body.token("client2_token", bytes), environment: try body.environment(bytes),
@@ -59,7 +59,7 @@ extension API {
     func replaceToken(_ request: HTTPRequest) async throws -> HTTPResponse {
         let room = try bearer(request)
         let (caller, token, environment, topic, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RoomBody(bytes)
+            let body = try RequestBody(bytes)
             let caller = try Self.caller(room, body, bytes)
             guard let token = try body.token(bytes) else { throw .missingField("token") }
             return (caller, token, try body.environment(bytes), try body.topic(bytes), body.dropped)
@@ -97,13 +97,13 @@ extension API {
         return try request.withBody { bytes throws(BrokerError) in
             // Without a bearer the body must hold the room id; without both, that is what is wrong.
             if room == nil, bytes.isEmpty { throw .noCapability }
-            let body = try RoomBody(bytes)
+            let body = try RequestBody(bytes)
             return (try Self.caller(room, body, bytes), try body.flag("leaving", bytes), body.dropped)
         }
     }
 
     /// Who speaks: the room id comes as a bearer or in the body.
-    private static func caller(_ room: RoomID?, _ body: RoomBody, _ bytes: Span<UInt8>) throws(BrokerError) -> Caller {
+    private static func caller(_ room: RoomID?, _ body: RequestBody, _ bytes: Span<UInt8>) throws(BrokerError) -> Caller {
         let inBody = try body.room(bytes)
         guard let room = room ?? inBody else { throw .noCapability }
         return Caller(room: room, client: try body.client("client", bytes), member: try body.member(bytes))

@@ -11,14 +11,20 @@ public struct API: Sendable {
     /// Nil where only rooms are served.
     let authenticator: Authenticator?
 
-    public init(broker: Broker, audit: AuditFiles, proxies: TrustedProxies, authenticator: Authenticator?) {
+    /// Nil where no policy for companions is in force.
+    let companion: Companion?
+
+    public init(
+        broker: Broker, audit: AuditFiles, proxies: TrustedProxies, authenticator: Authenticator?, companion: Companion?
+    ) {
         self.broker = broker
         self.audit = audit
         self.proxies = proxies
         self.authenticator = authenticator
+        self.companion = companion
     }
 
-    private typealias Call = @Sendable (API, HTTPRequest) async throws -> HTTPResponse
+    typealias Call = @Sendable (API, HTTPRequest) async throws -> HTTPResponse
 
     /// Every path with the methods it takes.
     private static let routes: [String: [(method: Method, call: Call)]] = [
@@ -49,8 +55,8 @@ public struct API: Sendable {
             }
             return try audit.respond(path: path)
         }
-        if path == "/ws" { throw BrokerError.upgradeRequired }
-        guard let route = Self.routes[path] else { throw BrokerError.notFound }
+        if path == "/ws" || path == "/ws/sessions" { throw BrokerError.upgradeRequired }
+        guard let route = Self.routes[path] ?? Self.companionRoute(path) else { throw BrokerError.notFound }
         // HEAD asks for GET's answer without its body, which the engine leaves out.
         let method = request.method == .head ? .get : request.method
         guard let call = route.first(where: { $0.method == method })?.call else {

@@ -86,6 +86,13 @@ struct JSONObject {
         return member.range
     }
 
+    /// Where an object lies, to be read as one of its own.
+    func object(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> Range<Int>? {
+        guard let member = member(name) else { return nil }
+        guard member.kind == .object else { throw .wrongType }
+        return member.range
+    }
+
     /// An array's items, whose ranges count from the start of `body`.
     func items(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> [Item]? {
         guard let member = member(name) else { return nil }

@@ -74,6 +74,26 @@ struct JSONWriter: ~Copyable {
         append(plain: "]")
     }
 
+    /// An array of objects.
+    mutating func add<Values: Collection>(
+        _ name: StaticString, objects values: Values, _ write: (inout JSONWriter, Values.Element) -> Void
+    ) {
+        self.name(name)
+        append(plain: "[")
+        var isFirst = true
+        for value in values {
+            if !isFirst { append(plain: ",") }
+            isFirst = false
+            var object = JSONWriter()
+            write(&object, value)
+            var bytes = object.finish()
+            reserve(bytes.count)
+            self.bytes += bytes
+            wipe(&bytes)
+        }
+        append(plain: "]")
+    }
+
     private mutating func append(plain text: String) {
         reserve(text.utf8.count)
         bytes += text.utf8

@@ -112,7 +112,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
         case leave
 
         init(_ bytes: Span<UInt8>) throws(BrokerError) {
-            let body = try RoomBody(bytes)
+            let body = try RequestBody(bytes)
             switch try body.text("type", bytes) {
             case "join_room":
                 guard let room = try body.room(bytes) else { throw .missingField("roomid") }

@@ -37,9 +37,8 @@ enum JWTCommand {
             throw UsageError("jwt --verify needs --algorithm, and --key or --jwks")
         }
         let authenticator = try settings.authenticator()
-        guard var text = Standard.inputLine(limit: 65_536), !text.isEmpty else {
-            throw UsageError("jwt --verify reads a JWT from the first line of standard input")
-        }
+        let usage = "jwt --verify reads a JWT from the first line of standard input"
+        guard var text = try Terminal.inputLine(limit: 65_536, usage), !text.isEmpty else { throw UsageError(usage) }
         defer { wipe(&text) }
         let principal: Principal
         do throws(BrokerError) {
@@ -49,6 +48,7 @@ enum JWTCommand {
             "good: the user is \(AuditCommand.quoted(String(decoding: principal.user, as: UTF8.self)))"
                 + (principal.isBackEnd ? ", by a back end" : ""))
     }
+
     private static func user(_ configuration: Configuration) throws -> String {
         guard let user = configuration.repeated["sub"]?.last, Principal.userRange.contains(user.utf8.count) else {
             throw UsageError("jwt needs --sub, a user's id of 1 to 128 bytes")

@@ -15,10 +15,11 @@ enum PolicyCommand {
         }
     }
 
-    /// Those that `--policy` lists, and the built-in one for rooms if it lists none for them.
+    /// Those that `--policy` lists, and the built-in one for rooms if it lists none for them. Where it lists nothing, apps with accounts are
+    /// served as soon as their users can be known.
     static func inForce(_ configuration: Configuration) throws -> Policies {
         var policies: [Policy] = []
-        for name in (configuration[.policy] ?? "rooms").split(separator: ",", omittingEmptySubsequences: false) {
+        for name in (configuration[.policy] ?? (configuration[.jwtAlgorithm] == nil ? "rooms" : "rooms,companion")).split(separator: ",", omittingEmptySubsequences: false) {
             guard !name.isEmpty else { throw UsageError("--policy takes policy files and names with one comma between them") }
             policies.append(try load(String(name)))
         }

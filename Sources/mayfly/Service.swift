@@ -32,6 +32,7 @@ final class Service: Sendable {
         let sequencer: Sequencer
         let courier: Courier
         let broker: Broker
+        let companion: Companion?
         let node: EntryText
         let verifierKey: VerifierKey
     }
@@ -139,18 +140,28 @@ final class Service: Sendable {
         // Deadlines are in broker time, which is ahead of a wall clock that was set back.
         sending.deadlineClock = { time.now }
         let courier = try Courier(loop: courierLoop, sending)
+        let destinations = Broker.Settings(topic: settings.apns.topic, environment: settings.apns.environment) {
+            kind, topic, environment in
+            accounts.account(for: topic, environment == .sandbox ? .sandbox : .production, kind.push) != nil
+        }
+        let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
         let broker = Broker(
             loop: main, store: store, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
-            settings: Broker.Settings(topic: settings.apns.topic, environment: settings.apns.environment) { topic, environment in
-                accounts.account(for: topic, environment == .sandbox ? .sandbox : .production, .alert) != nil
-            }, metrics: metrics, log: log)
+            settings: destinations, metrics: metrics, access: access, log: log)
+        var companion: Companion?
+        if let policy = settings.policies.all.first(where: { $0.kind == .companion }), case .audience(let limits) = policy.limits {
+            let audiences = Audiences(
+                broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
+                settings: destinations, metrics: metrics, access: access)
+            companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
+        }
         let sequencer = Sequencer(
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),
             witnessFailure: settings.witnesses?.failureMode ?? .closed, refusals: { await broker.takeRefusals() })
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
-            broker: broker, node: node, verifierKey: ledgerKey.verifierKey)
+            broker: broker, companion: companion, node: node, verifierKey: ledgerKey.verifierKey)
         try await Startup(store: store, keys: keys, time: time).catchUp(
             starts, marks: RotationMark.marks(of: starts), policies: settings.policies.all.map(\.bytes), folder: folder,
             sequencer: sequencer, keeper: keeper, sweeper: sweeper)
@@ -174,7 +185,13 @@ final class Service: Sendable {
         await broker.setEdge(edge)
         let api = API(
             broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.verifierKey),
-            proxies: settings.proxies, authenticator: settings.authenticator)
+            proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion)
+        var sessions: SessionSocketEdge?
+        if let companion = parts.companion, let authenticator = settings.authenticator {
+            let edge = SessionSocketEdge(loop: main, companion: companion, authenticator: authenticator)
+            await companion.setEdge(edge)
+            sessions = edge
+        }
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = try settings.certificate?.load()
         // Apps must not take the descriptors that the log, the database and pushes need.
@@ -186,7 +203,7 @@ final class Service: Sendable {
                 "warning: the limit on descriptors, \(descriptors), leaves \(configuration.maximumConnections) connections to apps: raise it (LimitNOFILE, ulimit -n)"
             )
         }
-        let publicServer = HTTPServer(loop: main, configuration: configuration, handler: PublicHandler(api: api, edge: edge))
+        let publicServer = HTTPServer(loop: main, configuration: configuration, handler: PublicHandler(api: api, edge: edge, sessions: sessions))
         operatorHandler.watch(publicServer)
         let operatorAddress = try await start(operatorServer, settings.operatorListen)
         let address: SocketAddress
@@ -201,6 +218,7 @@ final class Service: Sendable {
             Task { await parts.keeper.run() },
             Task { await parts.sequencer.run() },
             Task { await parts.sweeper.run() },
+            Task { if let companion = parts.companion { await companion.audiences.run() } },
         ]
         operatorHandler.setReady(true)
         return Service(
@@ -274,6 +292,7 @@ final class Service: Sendable {
         await parts.courier.stop(withinMs: 1_000)
         for task in tasks { task.cancel() }
         await parts.sweeper.stop()
+        await parts.companion?.audiences.stop()
         for task in tasks { await task.value }
         do {
             // Twice, since entries without a ref come first in their window, and this one is the last word.
@@ -292,6 +311,17 @@ final class Service: Sendable {
             return try body()
         } catch {
             throw CheckFailed("mayfly: \(ShownPath(path)): \(error)")
+        }
+    }
+}
+
+extension TokenKind {
+    /// What is pushed to such a token, where Apple's accounts differ by it.
+    fileprivate var push: Push.Kind {
+        switch self {
+        case .alert: .alert
+        case .voip: .voip
+        case .liveActivity: .liveactivity
         }
     }
 }

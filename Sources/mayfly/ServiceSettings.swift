@@ -66,7 +66,11 @@ struct ServiceSettings {
             throw UsageError("--resolution must be a whole number of seconds from 1 to 3600")
         }
         resolution = seconds
+        let users = try JWTSettings(configuration)
         policies = try PolicyCommand.inForce(configuration)
+        if users == nil, let policy = policies.all.first(where: { $0.kind != .rooms }) {
+            throw UsageError("--policy \(policy.name) is for apps with accounts, whose users are known by JWT: give --jwt-algorithm and a key")
+        }
         let slots = Set(policies.templates.values.map(\.timing.slotMs)).filter { $0 > 0 && seconds * 1_000 % $0 != 0 }
         for slot in slots.sorted() {
             Terminal.log(
@@ -74,7 +78,7 @@ struct ServiceSettings {
             )
         }
         witnesses = try WitnessSettings(configuration)
-        authenticator = try JWTSettings(configuration)?.authenticator()
+        authenticator = try users?.authenticator()
         apns = try APNsSettings(configuration)
     }
 

@@ -64,7 +64,7 @@ enum JSONFuzz {
 
     private static func readBody(_ input: [UInt8]) {
         let span = input.span
-        guard let body = try? RoomBody(span) else { return }
+        guard let body = try? RequestBody(span) else { return }
         if let code = try? body.joinid(span, limits) { require((limits.shortestCode...64).contains(code.count), "a join code") }
         if let client = try? body.client("client", span) { require((1...128).contains(client.count), "a client") }
         if let seconds = try? body.seconds("ttl", span, 1...60) { require((1...60).contains(seconds), "seconds in their range") }

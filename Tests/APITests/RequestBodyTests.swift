@@ -4,15 +4,15 @@ import Testing
 
 @testable import API
 
-@Suite struct RoomBodyTests {
+@Suite struct RequestBodyTests {
     private let limits: Limits
 
     init() throws { limits = try Policies([#require(try Policy.builtIn("rooms"))]).rooms }
 
-    private func error(_ text: String, _ read: (RoomBody, Span<UInt8>) throws(BrokerError) -> Void) -> BrokerError? {
+    private func error(_ text: String, _ read: (RequestBody, Span<UInt8>) throws(BrokerError) -> Void) -> BrokerError? {
         let bytes = Array(text.utf8)
         do {
-            try read(try RoomBody(bytes.span), bytes.span)
+            try read(try RequestBody(bytes.span), bytes.span)
             return nil
         } catch {
             return error
@@ -66,7 +66,7 @@ import Testing
 
     @Test func contentIsDroppedAndListed() throws {
         let bytes = Array("{\"url\":\"https://x\",\"name\":{\"deep\":1},\"other\":2,\"message\":\"hi\"}".utf8)
-        let dropped = try RoomBody(bytes.span).dropped
+        let dropped = try RequestBody(bytes.span).dropped
         #expect(dropped == ["message", "name", "url"])
     }
 

@@ -2,13 +2,13 @@ import Broker
 import Policy
 import Sealing
 
-/// The body of a rooms call, read from the request's bytes: each field in its range, or an error that names it.
-struct RoomBody {
+/// The body of a call or a socket's message, read from its own bytes: each field in its range, or an error that names it.
+struct RequestBody {
     private let object: JSONObject
 
     /// Content that apps of other servers send along. It is dropped unread, and the answer says so.
     private static let content: [[UInt8]] = [
-        "body", "content", "displayName", "fileName", "message", "name", "summary", "text", "title", "url",
+        "body", "content", "displayName", "fileName", "message", "name", "summary", "text", "title", "toolName", "url",
     ].map { Array($0.utf8) }
 
     init(_ body: Span<UInt8>) throws(BrokerError) {
@@ -131,6 +131,60 @@ struct RoomBody {
         case "sandbox", "development": return .sandbox
         default: throw .outOfRange("environment", allowed: "production, sandbox or development")
         }
+    }
+
+    /// A name that an app chose for something of its own.
+    func name(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> [UInt8]? {
+        guard let value = try optional(name, body, "a string") else { return nil }
+        guard (1...128).contains(value.count) else { throw .outOfRange("\(name)", allowed: "1 to 128 bytes") }
+        return value
+    }
+
+    /// Yes, no, or nothing.
+    func choice(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Bool? {
+        do {
+            return try object.bool(name, in: body)
+        } catch {
+            throw Self.error(error, name, expected: "true or false", allowed: "true or false")
+        }
+    }
+
+    /// The user of a JWT that a message carries.
+    func principal(
+        _ name: StaticString, _ body: Span<UInt8>, _ authenticator: Authenticator, nowMs: UInt64
+    ) throws(BrokerError) -> Principal {
+        let range: Range<Int>?
+        do {
+            range = try object.plainString(name, in: body)
+        } catch {
+            throw Self.error(error, name, expected: "a string", allowed: "a JWT")
+        }
+        guard let range else { throw .noJWT }
+        return try authenticator.principal(of: body.extracting(range), nowMs: nowMs)
+    }
+
+    /// An event of a session: its type, and its data.
+    func event(_ body: Span<UInt8>) throws(BrokerError) -> EventBody {
+        let type = try text("type", body)
+        let range: Range<Int>?
+        do {
+            range = try object.object("data", in: body)
+        } catch {
+            throw Self.error(error, "data", expected: "an object", allowed: "an object")
+        }
+        guard let range else { return try EventBody(type: type, data: nil, body) }
+        let data = body.extracting(range)
+        guard let object = JSONObject(data) else { throw .malformedJSON }
+        return try EventBody(type: type, data: object, data)
+    }
+
+    /// What a client of a session is; a phone unless it says otherwise.
+    func clientType(_ body: Span<UInt8>) throws(BrokerError) -> ClientType {
+        guard let text = try text("clientType", body) else { return .ios }
+        guard let type = ClientType.allCases.first(where: { $0.name == text }) else {
+            throw .outOfRange("clientType", allowed: "ios, desktop or web")
+        }
+        return type
     }
 
     func text(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> String? {

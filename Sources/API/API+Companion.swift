@@ -1,0 +1,234 @@
+import Broker
+import HTTP1
+import HTTPServer
+import Linux
+import Sealing
+import Sodium
+
+/// The companion's calls: a user's devices and Live Activities, approvals, and what happens in sessions.
+extension API {
+    /// - Returns: nil for a path that is not the companion's.
+    static func companionRoute(_ path: String) -> [(method: Method, call: Call)]? {
+        guard path.hasPrefix("/api/") else { return nil }
+        let segments = path.dropFirst(5).split(separator: "/", omittingEmptySubsequences: false)
+        return switch segments.count {
+        case 2 where segments[0] == "push":
+            switch segments[1] {
+            case "register": [(.post, { try await $0.registerDevice($1) })]
+            case "status": [(.get, { try await $0.pushStatus($1) })]
+            case "clear-approval": [(.post, { try await $0.clearApproval($1) })]
+            default: nil
+            }
+        case 3 where segments[0] == "push" && segments[1] == "live-activity" && segments[2] == "register":
+            [(.post, { try await $0.registerActivity($1) })]
+        case 3 where segments[0] == "push" && segments[1] == "token":
+            [named(.delete, segments[2]) { try await $0.deleteToken($1, $2) }]
+        case 4 where segments[0] == "push" && segments[1] == "session" && segments[3] == "notifications":
+            [named(.delete, segments[2]) { try await $0.clearSession($1, $2) }]
+        case 2 where segments[0] == "approval":
+            [named(.get, segments[1]) { try await $0.approval($1, $2) }]
+        case 3 where segments[0] == "approval" && segments[2] == "respond":
+            [named(.post, segments[1]) { try await $0.respond($1, $2) }]
+        case 3 where segments[0] == "sessions" && segments[2] == "events":
+            [named(.post, segments[1]) { try await $0.takeEvent($1, $2) }]
+        default: nil
+        }
+    }
+
+    /// A call of a path that names something.
+    private static func named(
+        _ method: Method, _ name: Substring, _ call: @escaping @Sendable (API, HTTPRequest, Substring) async throws -> HTTPResponse
+    ) -> (method: Method, call: Call) {
+        (method, { try await call($0, $1, name) })
+    }
+
+    // MARK: Registrations
+
+    private func registerDevice(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let (token, environment, topic, dropped) = try request.withBody { bytes throws(BrokerError) in
+            let body = try RequestBody(bytes)
+            guard let token = try body.token("deviceToken", bytes) else { throw .missingField("deviceToken") }
+            return (token, try body.environment(bytes), try body.topic(bytes), body.dropped)
+        }
+        let registered = try await companion.registerDevice(principal, token: token, environment: environment, topic: topic)
+        return Self.registered(registered, "tok_", dropped)
+    }
+
+    private func registerActivity(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let asked = try request.withBody { bytes throws(BrokerError) in
+            let body = try RequestBody(bytes)
+            guard let token = try body.token("activityToken", bytes) else { throw .missingField("activityToken") }
+            return (
+                token: token, activity: try body.client("activityId", bytes), session: try body.client("sessionId", bytes),
+                previous: try body.token("previousToken", bytes), environment: try body.environment(bytes),
+                topic: try body.topic(bytes), dropped: body.dropped
+            )
+        }
+        let registered = try await companion.registerActivity(
+            principal, token: asked.token, activity: asked.activity, session: asked.session, previous: asked.previous,
+            environment: asked.environment, topic: asked.topic)
+        return Self.registered(registered, "lat_", asked.dropped)
+    }
+
+    private static func registered(_ registered: Registered, _ prefix: String, _ dropped: [String]) -> HTTPResponse {
+        .json(200) { json in
+            json.add("success", true)
+            json.add("tokenId", prefix + Base64.url.encode(registered.id.span))
+            json.add("ref", plain: registered.ref.hex.span)
+            json.add("expiresAt", timeMs: registered.expires)
+            _ = try? registered.handleKey.withBase64URL { json.add("handleKey", plain: $0) }
+            if !dropped.isEmpty { json.add("dropped", dropped) }
+        }
+    }
+
+    private func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        guard let id = Self.id(id.dropFirst(4)), try await companion.delete(principal, registration: id) else {
+            throw BrokerError.tokenNotFound
+        }
+        return .json(200) { $0.add("success", true) }
+    }
+
+    private func pushStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let status = try await companion.status(principal)
+        return .json(200) { json in
+            json.add("deviceTokenRegistered", status.hasDevice)
+            json.add("liveActivityTokens", objects: status.activities) { json, activity in
+                json.add("activityId", String(decoding: activity.activity, as: UTF8.self))
+                json.add("sessionId", String(decoding: activity.session, as: UTF8.self))
+                json.add("registeredAt", timeMs: activity.registered)
+            }
+        }
+    }
+
+    // MARK: Clearing
+
+    private func clearApproval(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let (id, excluded, dropped) = try request.withBody { bytes throws(BrokerError) in
+            let body = try RequestBody(bytes)
+            guard let id = try body.text("requestId", bytes) else { throw .missingField("requestId") }
+            return (Self.id(id[...]), try body.token("excludeDeviceToken", bytes), body.dropped)
+        }
+        guard let id, let told = try await companion.clearApproval(principal, request: id, excluding: excluded) else {
+            throw BrokerError.requestNotFound
+        }
+        return .json(200) { json in
+            json.add("success", true)
+            json.add("devicesNotified", told)
+            if !dropped.isEmpty { json.add("dropped", dropped) }
+        }
+    }
+
+    private func clearSession(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let cleared = try await companion.clearSession(principal, session: try Self.name(session))
+        return .json(200) { json in
+            json.add("success", true)
+            json.add("clearedCount", cleared)
+        }
+    }
+
+    // MARK: Approvals and events
+
+    private func respond(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let (approved, excluded, dropped) = try request.withBody { bytes throws(BrokerError) in
+            let body = try RequestBody(bytes)
+            guard let approved = try body.choice("approved", bytes) else { throw .missingField("approved") }
+            return (approved, try body.token("deviceToken", bytes), body.dropped)
+        }
+        guard let id = Self.id(id),
+            try await companion.respond(principal, request: id, approved: approved, excluding: excluded)
+        else { throw BrokerError.requestNotFound }
+        return .json(200) { json in
+            json.add("success", true)
+            if !dropped.isEmpty { json.add("dropped", dropped) }
+        }
+    }
+
+    private func approval(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        guard let bytes = Self.id(id), let approval = try await companion.approval(principal, request: bytes) else {
+            throw BrokerError.requestNotFound
+        }
+        return .json(200) { json in
+            json.add("requestId", String(id))
+            json.add("sessionId", String(decoding: approval.session, as: UTF8.self))
+            json.add("status", approval.state.name)
+            json.add("expiresAt", timeMs: approval.expires)
+        }
+    }
+
+    private func takeEvent(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let session = try Self.name(session)
+        let (event, user, eventID, dropped) = try request.withBody { bytes throws(BrokerError) in
+            let body = try RequestBody(bytes)
+            let event = try body.event(bytes)
+            return (
+                event.event, try body.name("userId", bytes), try body.name("eventId", bytes), (body.dropped + event.dropped).sorted()
+            )
+        }
+        let receipt = try await companion.take(event, of: user, session: session, eventID: eventID, from: principal)
+        return .json(202) { Self.write(receipt, dropped, to: &$0) }
+    }
+
+    static func write(_ receipt: EventReceipt, _ dropped: [String], to json: inout JSONWriter) {
+        json.add("success", true)
+        if let request = receipt.request { json.add("requestId", Base64.url.encode(request.span)) }
+        if let expires = receipt.expires { json.add("expiresAt", timeMs: expires) }
+        json.add("pushes", receipt.pushes)
+        if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
+        if receipt.isRepeated { json.add("repeated", true) }
+        if !dropped.isEmpty { json.add("dropped", dropped) }
+    }
+
+    // MARK: Parts
+
+    private func companion(_ request: HTTPRequest) throws -> (Companion, Principal) {
+        guard let companion else { throw BrokerError.audiencesOff }
+        return (companion, try principal(request))
+    }
+
+    /// 16 bytes from their 22 characters; nil for anything else.
+    static func id(_ text: Substring) -> [UInt8]? {
+        guard text.utf8.count == 22, let bytes = Base64.url.decode(String(text)), bytes.count == 16 else { return nil }
+        return bytes
+    }
+
+    /// A name that an app chose, from a path's segment: percent-encoding undone (RFC 3986 section 2.1), 1 to 128 bytes.
+    static func name(_ segment: Substring) throws -> [UInt8] {
+        var bytes: [UInt8] = []
+        var rest = Array(segment.utf8)[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "%") else {
+                bytes.append(byte)
+                continue
+            }
+            guard let pair = Hex.decode(String(decoding: rest.prefix(2), as: UTF8.self).lowercased()), pair.count == 1 else {
+                throw BrokerError.outOfRange("sessionId", allowed: "whole percent-encoded bytes")
+            }
+            bytes += pair
+            rest = rest.dropFirst(2)
+        }
+        guard (1...128).contains(bytes.count), String(validating: bytes, as: UTF8.self) != nil else {
+            throw BrokerError.outOfRange("sessionId", allowed: "1 to 128 bytes of UTF-8")
+        }
+        return bytes
+    }
+}
+
+extension Approval.State {
+    var name: String {
+        switch self {
+        case .pending: "pending"
+        case .approved: "approved"
+        case .denied: "denied"
+        case .timedOut: "timed_out"
+        }
+    }
+}

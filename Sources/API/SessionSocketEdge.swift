@@ -1,0 +1,158 @@
+public import Broker
+public import EventLoop
+import HTTPServer
+import Sealing
+import Sodium
+import WebSocket
+
+/// The WebSocket side of the companion: who has shown which token, what each message means, whom news goes to.
+public actor SessionSocketEdge: LoopActor, CompanionSockets {
+    public nonisolated let loop: EventLoop
+    private let companion: Companion
+    private let authenticator: Authenticator
+    /// Every socket, with who it is once it has said so.
+    private var members: [WebSocketHandle: Member] = [:]
+    private var users: [[UInt8]: Set<WebSocketHandle>] = [:]
+    private var backEnds: [[UInt8]: Set<WebSocketHandle>] = [:]
+
+    private struct Member {
+        /// Nil until it has shown a JWT.
+        var principal: Principal?
+        /// Ends the socket: with its JWT, or because it shows none.
+        var end: TimerID
+    }
+
+    /// How long a socket may take to say who it is.
+    private static let patienceMs: UInt64 = 10_000
+
+    public init(loop: EventLoop, companion: Companion, authenticator: Authenticator) {
+        self.loop = loop
+        self.companion = companion
+        self.authenticator = authenticator
+    }
+
+    // MARK: From the socket
+
+    func opened(_ socket: WebSocketHandle) { members[socket] = Member(end: end(of: socket, in: Self.patienceMs)) }
+
+    func has(_ socket: WebSocketHandle) -> Bool { members[socket] != nil }
+
+    private func end(of socket: WebSocketHandle, in wait: UInt64) -> TimerID {
+        loop.after(wait) {
+            self.assumeIsolated { edge in _ = Task(executorPreference: edge.loop) { await socket.close(.policyViolation) } }
+        }
+    }
+
+    nonisolated func received(_ message: TextMessage, on socket: WebSocketHandle) async {
+        do {
+            if let principal = await principal(of: socket) {
+                let request = try message.withText { bytes throws(BrokerError) in try SessionRequest(bytes) }
+                try await answer(request, of: principal, on: socket)
+            } else {
+                try await authenticate(try message.withText { bytes throws(BrokerError) in try principal(bytes) }, socket)
+            }
+        } catch let error as BrokerError {
+            await companion.audiences.noteRefusal(error)
+            await socket.send(SocketMessage.refusal(error))
+            // Once it is known whose it is, one message that is no good ends no socket that others depend on.
+            if await principal(of: socket) == nil { await socket.close(.policyViolation) }
+        } catch {
+            await socket.close(.internalError)
+        }
+    }
+
+    private func principal(of socket: WebSocketHandle) -> Principal? { members[socket]?.principal }
+
+    private nonisolated func principal(_ bytes: Span<UInt8>) throws(BrokerError) -> Principal {
+        let body = try RequestBody(bytes)
+        guard try body.text("type", bytes) == "auth" else { throw .wrongType("type", expected: "auth first, with a token") }
+        return try body.principal("token", bytes, authenticator, nowMs: companion.audiences.nowMs)
+    }
+
+    private func authenticate(_ principal: Principal, _ socket: WebSocketHandle) async throws {
+        guard let waiting = members[socket] else { return }
+        loop.cancel(waiting.end)
+        // A timer that long is as good as none: whoever stays for a day shows a JWT again.
+        let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.nowMs), 86_400_000)
+        members[socket] = Member(principal: principal, end: end(of: socket, in: left))
+        if principal.isBackEnd {
+            backEnds[principal.user, default: []].insert(socket)
+        } else {
+            users[principal.user, default: []].insert(socket)
+        }
+        await socket.send(SocketMessage.message("authenticated") { $0.add("expiresAt", timeMs: principal.expiresMs) })
+    }
+
+    private func answer(_ request: SessionRequest, of principal: Principal, on socket: WebSocketHandle) async throws {
+        if let claim = request.claim {
+            _ = try await companion.claim(
+                principal, of: request.user, session: claim.session, device: claim.device, type: claim.type, token: claim.token)
+        }
+        switch request.kind {
+        case .ping: await socket.send(SocketMessage.message("pong"))
+        case .none: break
+        case .event(let event, let session, let eventID, let dropped):
+            let receipt = try await companion.take(
+                event, of: request.user, session: session, eventID: eventID, from: principal)
+            await socket.send(
+                SocketMessage.message("accepted") { json in
+                    json.add("event", request.type)
+                    json.add("sessionId", String(decoding: session, as: UTF8.self))
+                    if let eventID { json.add("eventId", String(decoding: eventID, as: UTF8.self)) }
+                    API.write(receipt, dropped, to: &json)
+                })
+        case .answer(let id, let approved, let token):
+            guard let id, try await companion.respond(principal, request: id, approved: approved, excluding: token) else {
+                throw BrokerError.requestNotFound
+            }
+            await socket.send(
+                SocketMessage.message("accepted") { json in
+                    json.add("event", request.type)
+                    json.add("requestId", Base64.url.encode(id.span))
+                    json.add("success", true)
+                })
+        }
+    }
+
+    func closed(_ socket: WebSocketHandle) {
+        guard let member = members.removeValue(forKey: socket) else { return }
+        loop.cancel(member.end)
+        guard let principal = member.principal else { return }
+        let user = principal.user
+        if principal.isBackEnd {
+            backEnds[user]?.remove(socket)
+            if backEnds[user]?.isEmpty == true { backEnds[user] = nil }
+        } else {
+            users[user]?.remove(socket)
+            if users[user]?.isEmpty == true { users[user] = nil }
+        }
+    }
+
+    // MARK: To the socket
+
+    public func tell(user: [UInt8], _ message: CompanionMessage) async { await tell(users[user], message) }
+    public func tell(backEnd: [UInt8], _ message: CompanionMessage) async { await tell(backEnds[backEnd], message) }
+
+    private func tell(_ sockets: Set<WebSocketHandle>?, _ message: CompanionMessage) async {
+        guard let sockets else { return }
+        let text = Self.text(message)
+        for socket in sockets { await socket.send(text) }
+    }
+
+    private static func text(_ message: CompanionMessage) -> [UInt8] {
+        switch message {
+        case .approvalResponse(let request, let session, let approved):
+            SocketMessage.message("approval_response") { json in
+                json.add("requestId", Base64.url.encode(request.span))
+                json.add("sessionId", String(decoding: session, as: UTF8.self))
+                json.add("approved", approved)
+            }
+        case .approvalTimeout(let request, let session):
+            SocketMessage.message("approval_timeout") { json in
+                json.add("requestId", Base64.url.encode(request.span))
+                json.add("sessionId", String(decoding: session, as: UTF8.self))
+                json.add("message", "Nobody answered in time")
+            }
+        }
+    }
+}

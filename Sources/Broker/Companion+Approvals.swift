@@ -1,0 +1,111 @@
+import Policy
+public import Sealing
+import Storage
+
+// An approval waits for one answer, or for its time to be over. It lies in the store as a timer whose note says whose it is.
+extension Companion {
+    /// Whose approval it is, what for, and who is to hear of its end.
+    struct RequestContent {
+        var user: [UInt8]
+        var session: [UInt8]
+        /// The back end that asked.
+        var creator: [UInt8]
+
+        /// Each behind its length in one byte.
+        var encoded: [UInt8] { [user, session, creator].flatMap { [UInt8($0.count)] + $0 } }
+
+        init(user: [UInt8], session: [UInt8], creator: [UInt8]) {
+            (self.user, self.session, self.creator) = (user, session, creator)
+        }
+
+        init?(_ bytes: [UInt8]) {
+            var rest = bytes[...]
+            var parts: [[UInt8]] = []
+            while let count = rest.popFirst() {
+                guard rest.count >= Int(count) else { return nil }
+                parts.append(Array(rest.prefix(Int(count))))
+                rest = rest.dropFirst(Int(count))
+            }
+            guard parts.count == 3 else { return nil }
+            (user, session, creator) = (parts[0], parts[1], parts[2])
+        }
+    }
+
+    func timer(user: [UInt8], session: [UInt8], creator: [UInt8]) async throws(BrokerError) -> TimerRecord {
+        let limits = audiences.limits
+        let id = JobID.random().bytes
+        let due = time.now + limits.approvalMs
+        let place = Place(generation: keys.currentGeneration, expiryMs: due + limits.answerKeptMs)
+        let content = RequestContent(user: user, session: session, creator: creator)
+        let sealed = try available { () throws(SealingError) in
+            try keys.sealNote(content.encoded, .timer, place, [id], block: 128)
+        }
+        return TimerRecord(id: id, due: due, expires: place.expiryMs, generation: place.generation, answer: 0, sealed: sealed)
+    }
+
+    func request(_ id: [UInt8]) async throws(BrokerError) -> (timer: TimerRecord, content: RequestContent)? {
+        let found = try await access.stored { () throws(StoreError) in try await self.store.timer(id) }
+        guard let found, found.expires > time.now, let content = content(of: found) else { return nil }
+        return (found, content)
+    }
+
+    private func content(of timer: TimerRecord) -> RequestContent? {
+        let place = Place(generation: timer.generation, expiryMs: timer.expires)
+        return (try? keys.openNote(timer.sealed.span, .timer, place, [timer.id], block: 128)).flatMap(RequestContent.init)
+    }
+
+    /// Answers an approval, once: all other devices clear it, and the back end hears of it.
+    /// - Parameter excluding: the token of the device that answers.
+    /// - Returns: false when it is not this user's, or was answered, or timed out: a caller is told no more than that.
+    public func respond(
+        _ principal: Principal, request id: [UInt8], approved: Bool, excluding: Secret?
+    ) async throws(BrokerError) -> Bool {
+        for _ in 0..<5 {
+            guard let (timer, content) = try await request(id), content.user == principal.user, timer.answer == 0,
+                timer.due > time.now
+            else { return false }
+            let answer: Approval.State = approved ? .approved : .denied
+            var fanout = try await clearing(id, of: content.user, excluding: excluding, reason: "approved_on_other_device")
+            fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer.rawValue)
+            switch try await audiences.apply(fanout.change) {
+            case .done:
+                let message = CompanionMessage.approvalResponse(request: id, session: content.session, approved: approved)
+                await edge?.tell(backEnd: content.creator, message)
+                await edge?.tell(user: content.user, message)
+                return true
+            case .settled, .repeated: return false
+            case .changed: continue
+            }
+        }
+        throw .storageUnavailable
+    }
+
+    /// How an approval stands, for the user and for the back end that asked.
+    public func approval(_ principal: Principal, request id: [UInt8]) async throws(BrokerError) -> Approval? {
+        guard let (timer, content) = try await request(id),
+            content.user == principal.user || principal.isBackEnd && content.creator == principal.user,
+            let state = Approval.State(rawValue: timer.answer)
+        else { return nil }
+        // Its time is over, though nobody has come round to say so.
+        let isOver = state == .pending && timer.due <= time.now
+        return Approval(state: isOver ? .timedOut : state, expires: timer.due, session: content.session)
+    }
+
+    /// Nobody answered in time: every device clears it, and the back end hears of it.
+    func timedOut(_ timer: TimerRecord) async throws(BrokerError) {
+        let answer = Approval.State.timedOut.rawValue
+        guard let content = content(of: timer) else {
+            // A row that was edited says nothing to anyone, and is done with.
+            var change = AudienceChange()
+            change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
+            _ = try await audiences.apply(change)
+            return
+        }
+        var fanout = try await clearing(timer.id, of: content.user, excluding: nil, reason: "timed_out")
+        fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
+        guard try await audiences.apply(fanout.change) == .done else { return }
+        let message = CompanionMessage.approvalTimeout(request: timer.id, session: content.session)
+        await edge?.tell(backEnd: content.creator, message)
+        await edge?.tell(user: content.user, message)
+    }
+}

@@ -1,0 +1,136 @@
+import Policy
+import Sealing
+import Sodium
+import Storage
+
+extension Companion {
+    /// Takes an event of a session. When this returns, every push that follows from it is durable.
+    ///
+    /// - Parameters:
+    ///   - user: whose session it is; nil for the caller's own. A back end may name anyone, a user himself alone.
+    ///   - eventID: the caller's name for the event, at most 128 bytes: the same one again does nothing.
+    public func take(
+        _ event: CompanionEvent, of user: [UInt8]?, session: [UInt8], eventID: [UInt8]?, from principal: Principal
+    ) async throws(BrokerError) -> EventReceipt {
+        let user = try Self.subject(user, principal)
+        try await audiences.takeEvent(of: user)
+        // Each loss means that something else happened in the session meanwhile.
+        for _ in 0..<8 {
+            var (fanout, receipt) = try await fanout(of: event, user: user, session: session, creator: principal.user)
+            if let eventID { fanout.change.seen = try await seen(eventID, session, of: user) }
+            switch try await audiences.apply(fanout.change) {
+            case .done:
+                receipt.pushes = fanout.pushes
+                receipt.throttled = fanout.throttled
+                if let expires = receipt.expires { await audiences.expectDue(expires) }
+                return receipt
+            case .repeated: return EventReceipt(isRepeated: true)
+            case .changed, .settled: continue
+            }
+        }
+        throw .storageUnavailable
+    }
+
+    static func subject(_ user: [UInt8]?, _ principal: Principal) throws(BrokerError) -> [UInt8] {
+        guard let user else {
+            guard !principal.isBackEnd else { throw .missingField("userId") }
+            return principal.user
+        }
+        guard principal.isBackEnd || user == principal.user else { throw .anotherUser }
+        return user
+    }
+
+    private func fanout(
+        of event: CompanionEvent, user: [UInt8], session: [UInt8], creator: [UInt8]
+    ) async throws(BrokerError) -> (Fanout, EventReceipt) {
+        var receipt = EventReceipt()
+        var fanout = Fanout()
+        let standing = try await self.session(session, of: user)
+        let named = AudienceEvent.Value.handle(kind: "session", id: session)
+        let elapsed = standing.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
+        var change: SessionChange?
+        if standing == nil { change = .set(try await newSession(session, of: user), after: nil) }
+
+        switch event {
+        case .approvalRequest:
+            let timer = try await timer(user: user, session: session, creator: creator)
+            (receipt.request, receipt.expires) = (timer.id, timer.due)
+            let request = AudienceEvent.Value.plain(.handle(timer.id))
+            fanout += try await alert("approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
+            fanout += try await update(
+                "activity_approval", ["requestId": request], elapsed: elapsed, session: session, user)
+            fanout.change.timer = .begin(timer)
+        case .question:
+            let id = JobID.random().bytes
+            receipt.request = id
+            let question = AudienceEvent.Value.plain(.handle(id))
+            fanout += try await alert("question_asked", ["questionId": question, "sessionId": named], collapse: question, user)
+            fanout += try await update("activity_question", [:], elapsed: elapsed, session: session, user)
+        case .complete(let success):
+            fanout += try await alert(success ? "task_complete" : "task_failed", ["sessionId": named], collapse: named, user)
+            fanout += try await ending(session, of: user, success: success)
+            change = standing.map { .delete(expires: $0.expires, session: $0.session) }
+        case .progress(let progress):
+            var fields: [String: AudienceEvent.Value] = [:]
+            if let completed = progress.completed, let total = progress.total {
+                fields = ["completed": .plain(.number(completed)), "total": .plain(.number(total))]
+            } else {
+                fields = ["status": .plain(.choice("processing"))]
+            }
+            fanout += try await update(
+                fields["total"] == nil ? "activity_state" : "activity_progress", fields, elapsed: progress.elapsedSeconds ?? elapsed,
+                isGiven: progress.elapsedSeconds != nil, session: session, user)
+        case .state(let word):
+            fanout += try await update("activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
+        }
+        fanout.change.session = change
+        return (fanout, receipt)
+    }
+
+    private func alert(
+        _ template: String, _ fields: [String: AudienceEvent.Value], collapse: AudienceEvent.Value, _ user: [UInt8]
+    ) async throws(BrokerError) -> Fanout {
+        try await audiences.pushes(
+            AudienceEvent(template: template, collapse: collapse, fields: fields), to: audiences.devices(of: user), of: user)
+    }
+
+    /// - Parameter isGiven: whether somebody said how long the session takes; else the broker counted, and does not count for ever.
+    private func update(
+        _ template: String, _ fields: [String: AudienceEvent.Value], elapsed: Int, isGiven: Bool = false, session: [UInt8],
+        _ user: [UInt8]
+    ) async throws(BrokerError) -> Fanout {
+        var fields = fields
+        let elapsed = isGiven ? elapsed : audiences.policy.clamped(elapsed, to: "elapsedSeconds", of: template)
+        fields["elapsedSeconds"] = .plain(.number(audiences.policy.stepped(elapsed, in: "elapsedSeconds", of: template)))
+        let event = AudienceEvent(template: template, collapse: .handle(kind: "session", id: session), fields: fields)
+        try await audiences.check(event)
+        return try await audiences.updates(event, to: audiences.activities(of: user, session: session), of: user)
+    }
+
+    private func seen(_ event: [UInt8], _ session: [UInt8], of user: [UInt8]) async throws(BrokerError) -> SeenRecord {
+        let place = await audiences.place(.session)
+        let key = try await audiences.index(.seen, place, user, session, event)
+        let all = try await audiences.indexes(.seen, .session, user, session, event)
+        return SeenRecord(key: key, expires: place.expiryMs, others: all.filter { $0 != key })
+    }
+}
+
+extension Policy {
+    private func range(of name: String, in template: String) -> (range: ClosedRange<Int>, step: Int)? {
+        guard case .number(let range, let step)? = templates[template]?.fields.first(where: { $0.name == name })?.kind else {
+            return nil
+        }
+        return (range, step)
+    }
+
+    fileprivate func clamped(_ number: Int, to name: String, of template: String) -> Int {
+        guard let (range, _) = range(of: name, in: template) else { return number }
+        return min(max(number, range.lowerBound), range.upperBound)
+    }
+
+    /// The step below, for a number that is in range: a policy says how much of it Apple may see.
+    fileprivate func stepped(_ number: Int, in name: String, of template: String) -> Int {
+        guard let (range, step) = range(of: name, in: template), range.contains(number) else { return number }
+        return number - (number - range.lowerBound) % step
+    }
+}

@@ -1,0 +1,46 @@
+import Policy
+public import Sealing
+import Storage
+
+extension Companion {
+    /// A client of a session says that it is at work: it is the session's one client from now on, and the one before gets a silent push.
+    ///
+    /// - Parameters:
+    ///   - user: whose session it is; nil for the caller's own.
+    ///   - device: the client's own name for itself, at most 128 bytes; kept as a keyed hash.
+    ///   - token: its push token, which is compared with the user's registrations and kept nowhere.
+    /// - Returns: whether it took over from another.
+    public func claim(
+        _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: Secret?
+    ) async throws(BrokerError) -> Bool {
+        let user = try Self.subject(user, principal)
+        for _ in 0..<8 {
+            let standing = try await session(name, of: user)
+            var next: SessionRecord
+            if let standing { next = standing } else { next = try await newSession(name, of: user) }
+            let place = Place(generation: next.generation, expiryMs: next.expires)
+            let client = try await audiences.index(.activeClient, place, user, name, device)
+            let isSame = standing?.client.map { Broker.equal($0, client) } ?? false
+            // A client that says nothing new changes nothing; one may have registered its token since.
+            if isSame, token == nil || standing?.registration != nil { return false }
+            let own = try await audiences.registrations(of: user)
+            var registration: [UInt8]?
+            if let token { registration = try await audiences.registrations(own, for: token, owner: user).first?.id }
+            if isSame, registration == nil { return false }
+            var fanout = Fanout()
+            if !isSame, let before = standing?.registration, before != registration {
+                let handle = AudienceEvent.Value.handle(kind: "session", id: name)
+                fanout = try await audiences.pushes(
+                    AudienceEvent(
+                        template: "session_handoff", collapse: handle,
+                        fields: ["sessionId": handle, "handedOffTo": .plain(.choice(type.name))]),
+                    to: own.filter { $0.id == before && $0.kind == TokenKind.alert.rawValue }, of: user)
+            }
+            (next.client, next.clientType, next.registration) = (client, type.rawValue, registration)
+            next.version += 1
+            fanout.change.session = .set(next, after: standing?.version)
+            if try await audiences.apply(fanout.change) == .done { return standing?.client != nil && !isSame }
+        }
+        throw .storageUnavailable
+    }
+}

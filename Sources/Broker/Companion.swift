@@ -1,0 +1,141 @@
+public import EventLoop
+public import Sealing
+import Policy
+import Storage
+
+/// The companion of an assistant that works by itself: devices and Live Activities of a user, approvals, and which client has a session.
+///
+/// What each event means for pushes stands here; what the pushes say stands in the policy.
+public actor Companion: LoopActor {
+    public nonisolated let loop: EventLoop
+    public nonisolated let audiences: Audiences
+    let store: any Store
+    let keys: KeyRing
+    let time: BrokerTime
+    let access: StoreAccess
+    var edge: (any CompanionSockets)?
+
+    public init(audiences: Audiences, store: any Store, keys: KeyRing, time: BrokerTime, access: StoreAccess) async {
+        loop = audiences.loop
+        self.audiences = audiences
+        self.store = store
+        self.keys = keys
+        self.time = time
+        self.access = access
+        await audiences.setTimedOut { [weak self] timer async throws(BrokerError) in try await self?.timedOut(timer) }
+    }
+
+    public func setEdge(_ edge: any CompanionSockets) { self.edge = edge }
+
+    // MARK: Registrations
+
+    public func registerDevice(
+        _ principal: Principal, token: Secret, environment: PushEnvironment?, topic: String?
+    ) async throws(BrokerError) -> Registered {
+        try await audiences.register(
+            Registration(
+                audience: principal.user, owner: principal.user, token: token, kind: .alert, environment: environment, topic: topic))
+    }
+
+    /// - Parameters:
+    ///   - activity: the app's name for it; `session`: likewise; at most 128 bytes each.
+    ///   - previous: the activity's token until now, which is destroyed.
+    public func registerActivity(
+        _ principal: Principal, token: Secret, activity: [UInt8], session: [UInt8], previous: Secret?,
+        environment: PushEnvironment?, topic: String?
+    ) async throws(BrokerError) -> Registered {
+        try await audiences.register(
+            Registration(
+                audience: principal.user, owner: principal.user, token: token, kind: .liveActivity, environment: environment,
+                topic: topic, activity: (activity, session), previous: previous))
+    }
+
+    /// - Returns: whether there was such a registration of this user.
+    public func delete(_ principal: Principal, registration id: [UInt8]) async throws(BrokerError) -> Bool {
+        let found = try await audiences.registrations(of: principal.user).filter { $0.id == id }
+        return try await audiences.unregister(found) > 0
+    }
+
+    public func status(_ principal: Principal) async throws(BrokerError) -> CompanionStatus {
+        let registrations = try await audiences.registrations(of: principal.user)
+        var activities: [CompanionStatus.Activity] = []
+        for registration in registrations where registration.kind == TokenKind.liveActivity.rawValue {
+            guard let opened = await audiences.open(registration, of: principal.user) else { continue }
+            activities.append(
+                CompanionStatus.Activity(
+                    activity: opened.details.activity, session: opened.details.session, registered: opened.token.sealedAtMs))
+        }
+        return CompanionStatus(
+            hasDevice: registrations.contains { $0.kind == TokenKind.alert.rawValue },
+            activities: activities.sorted { ($0.registered, $0.activity.hashValue) < ($1.registered, $1.activity.hashValue) })
+    }
+
+    // MARK: Clearing
+
+    /// Takes an approval's notification from the user's devices but the one with this token.
+    /// - Returns: how many are told; nil for a request that is not this user's, or not known any more.
+    public func clearApproval(_ principal: Principal, request: [UInt8], excluding: Secret?) async throws(BrokerError) -> Int? {
+        guard let known = try await self.request(request), known.content.user == principal.user else { return nil }
+        let fanout = try await clearing(request, of: principal.user, excluding: excluding, reason: "approved_on_other_device")
+        _ = try await audiences.apply(fanout.change)
+        return fanout.pushes
+    }
+
+    /// Takes a session's notifications from the user's devices, and ends its Live Activities.
+    /// - Returns: how many are told.
+    public func clearSession(_ principal: Principal, session: [UInt8]) async throws(BrokerError) -> Int {
+        for _ in 0..<5 {
+            var fanout = try await audiences.pushes(
+                AudienceEvent(
+                    template: "clear_session", collapse: .handle(kind: "session", id: session),
+                    fields: ["sessionId": .handle(kind: "session", id: session)]),
+                to: audiences.devices(of: principal.user), of: principal.user)
+            fanout += try await ending(session, of: principal.user, success: true)
+            fanout.change.session = try await self.session(session, of: principal.user).map { .delete(expires: $0.expires, session: $0.session) }
+            if try await audiences.apply(fanout.change) == .done { return fanout.pushes }
+        }
+        throw .storageUnavailable
+    }
+
+    func clearing(
+        _ request: [UInt8], of user: [UInt8], excluding: Secret?, reason: String
+    ) async throws(BrokerError) -> Fanout {
+        var devices = try await audiences.devices(of: user)
+        if let excluding {
+            let excluded = try await audiences.registrations(devices, for: excluding, owner: user)
+            devices.removeAll { excluded.contains($0) }
+        }
+        return try await audiences.pushes(
+            AudienceEvent(
+                template: "clear_approval", collapse: .plain(.handle(request)),
+                fields: [
+                    "requestId": .plain(.handle(request)), "clearApprovalId": .plain(.handle(request)),
+                    "reason": .plain(.choice(reason)),
+                ]), to: devices, of: user)
+    }
+
+    func ending(_ session: [UInt8], of user: [UInt8], success: Bool) async throws(BrokerError) -> Fanout {
+        try await audiences.ends(
+            AudienceEvent(
+                template: "activity_end", collapse: .handle(kind: "session", id: session),
+                fields: ["status": .plain(.choice(success ? "completed" : "error"))]),
+            to: audiences.activities(of: user, session: session), of: user)
+    }
+
+    // MARK: Sessions
+
+    /// The session's row: when it began, and who is its client.
+    func session(_ session: [UInt8], of user: [UInt8]) async throws(BrokerError) -> SessionRecord? {
+        let indexes = try await audiences.indexes(.session, .session, user, session)
+        let found = try await access.stored { () throws(StoreError) in try await self.store.session(indexes) }
+        return found.flatMap { $0.expires > time.now ? $0 : nil }
+    }
+
+    /// A session that is heard of for the first time.
+    func newSession(_ session: [UInt8], of user: [UInt8]) async throws(BrokerError) -> SessionRecord {
+        let place = await audiences.place(.session)
+        return SessionRecord(
+            session: try await audiences.index(.session, place, user, session), generation: place.generation,
+            expires: place.expiryMs, started: time.now, version: 0)
+    }
+}

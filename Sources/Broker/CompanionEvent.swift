@@ -1,0 +1,88 @@
+/// What a companion's back end says happened in a session. Nothing of it is text: names, summaries and questions are dropped before.
+public enum CompanionEvent: Sendable, Equatable {
+    case approvalRequest
+    case question
+    /// A task is done, or has failed.
+    case complete(success: Bool)
+    case progress(SessionProgress)
+    /// A word that the policy lists.
+    case state(String)
+}
+
+/// Numbers of a session at work; nil for what nobody said.
+public struct SessionProgress: Sendable, Equatable {
+    public var elapsedSeconds: Int?
+    public var completed: Int?
+    public var total: Int?
+
+    public init(elapsedSeconds: Int? = nil, completed: Int? = nil, total: Int? = nil) {
+        self.elapsedSeconds = elapsedSeconds
+        self.completed = completed
+        self.total = total
+    }
+}
+
+/// What an event came to. When it is given, all of it is durable.
+public struct EventReceipt: Sendable, Equatable {
+    /// Of an approval or a question: the name that the broker gave it, 16 random bytes.
+    public var request: [UInt8]?
+    /// When an approval times out, unix ms.
+    public var expires: UInt64?
+    public var pushes = 0
+    public var throttled = 0
+    /// The same event had been taken before, and nothing was done.
+    public var isRepeated = false
+}
+
+/// How an approval stands.
+public struct Approval: Sendable, Equatable {
+    public enum State: UInt8, Sendable {
+        case pending = 0
+        case approved, denied, timedOut
+    }
+
+    public var state: State
+    /// When it times out or timed out, unix ms.
+    public var expires: UInt64
+    /// The back end's own name for the session.
+    public var session: [UInt8]
+}
+
+/// What a client of a session is.
+public enum ClientType: UInt8, Sendable, CaseIterable {
+    case ios = 1
+    case desktop, web
+
+    public var name: String {
+        switch self {
+        case .ios: "ios"
+        case .desktop: "desktop"
+        case .web: "web"
+        }
+    }
+}
+
+/// `GET /api/push/status`.
+public struct CompanionStatus: Sendable, Equatable {
+    public struct Activity: Sendable, Equatable {
+        public var activity: [UInt8]
+        public var session: [UInt8]
+        /// Unix ms.
+        public var registered: UInt64
+    }
+
+    public var hasDevice: Bool
+    public var activities: [Activity]
+}
+
+/// What a socket is told.
+public enum CompanionMessage: Sendable, Equatable {
+    case approvalResponse(request: [UInt8], session: [UInt8], approved: Bool)
+    case approvalTimeout(request: [UInt8], session: [UInt8])
+}
+
+/// How the companion reaches sockets, which belong to the edge.
+public protocol CompanionSockets: Sendable {
+    func tell(user: [UInt8], _ message: CompanionMessage) async
+    func tell(backEnd: [UInt8], _ message: CompanionMessage) async
+}
