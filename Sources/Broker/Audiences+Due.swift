@@ -70,7 +70,17 @@ extension Audiences {
         }
     }
 
-    private func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? {
+    /// What waits says whom it is for, or the token could not be opened then.
+    func sealWaiting(
+        _ content: PushContent, of audience: [UInt8], for activity: RegistrationRecord
+    ) throws(BrokerError) -> [UInt8] {
+        try available { () throws(SealingError) in
+            try keys.sealNote(
+                [UInt8(audience.count)] + audience + content.encoded, .update, activity.place, [activity.ref], block: 256)
+        }
+    }
+
+    func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? {
         guard let waiting = activity.waiting,
             let note = try? keys.openNote(waiting.span, .update, activity.place, [activity.ref], block: 256), let count = note.first,
             note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))

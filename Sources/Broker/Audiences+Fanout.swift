@@ -82,11 +82,7 @@ extension Audiences {
                 guard let update = try update(content, of: opened) else { continue }
                 fanout.change.jobs.append(update)
             } else {
-                // Whom it is for, or the token could not be opened then.
-                let note = [UInt8(audience.count)] + audience + content.encoded
-                let waiting = try available { () throws(SealingError) in
-                    try keys.sealNote(note, .update, activity.place, [activity.ref], block: 256)
-                }
+                let waiting = try sealWaiting(content, of: audience, for: activity)
                 fanout.change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: waiting))
                 expectDue(max(activity.opens, time.now))
             }

@@ -66,7 +66,8 @@ extension Audiences {
                 // A new seal would live no longer.
                 return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
             }
-            let record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
+            var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
+            if asked.kind == .liveActivity { try carry(replaced, over: &record.row) }
             let limit = asked.kind == .liveActivity ? limits.activitiesPerOwner : limits.registrationsPerOwner
             let (rows, owners, devices) = (replaced.map(\.row), try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await access.stored { () throws(StoreError) in
@@ -77,6 +78,7 @@ extension Audiences {
                 await forget(replaced)
                 await sweeper.expect(record.row.expires)
                 metrics.add(.tokensRegistered)
+                if record.row.waiting != nil { expectDue(record.row.opens) }
                 guard let ref = Ref(bytes: record.row.ref.span) else { throw .storageUnavailable }
                 return Registered(
                     id: record.row.id, ref: ref, expires: record.row.expires, handleKey: record.handleKey, isNew: same.isEmpty)
@@ -125,11 +127,20 @@ extension Audiences {
             details: try available { () throws(SealingError) in try keys.sealDetails(details, place, ref: ref) })
         if let session = asked.activity?.session {
             row.session = try index(.session, place, asked.owner, session)
-            // The window of the token before goes on: iOS counts by activity.
-            row.opens = kept?.record.opens ?? 0
-            row.stamp = kept?.record.stamp ?? 0
         }
         return (row, details.handleKey)
+    }
+
+    /// An activity goes on with another token or another seal: its window does, and what waits for that.
+    private func carry(_ replaced: [RegistrationRecord], over row: inout RegistrationRecord) throws(BrokerError) {
+        row.opens = replaced.map(\.opens).max() ?? 0
+        row.stamp = replaced.map(\.stamp).max() ?? 0
+        var newest: UInt64 = 0
+        for record in replaced {
+            guard let (audience, content) = waiting(of: record), content.stampMs >= newest else { continue }
+            newest = content.stampMs
+            row.waiting = try sealWaiting(content, of: audience, for: row)
+        }
     }
 
     /// - Returns: how many tokens were destroyed.
