@@ -20,10 +20,8 @@ struct FarKeys: Sendable {
     /// `reach`: how many epochs from the base on have keys.
     init(reach: UInt64) throws(LockedMemory.Unavailable) {
         chains = reach / Self.spacing + 2
-        memory = try LockedMemory(count: Self.bytes(reach: reach))
+        memory = try LockedMemory(count: 32 + 32 * Int(Self.keys + chains))
     }
-
-    static func bytes(reach: UInt64) -> Int { 32 + 32 * Int(keys + reach / spacing + 2) }
 
     /// Starts a derivation under the key of an epoch within reach. `chain`: begins with that of `base`.
     mutating func derivation(_ epoch: UInt64, _ label: Label, base: UInt64, chain: LockedMemory) -> Derivation {

@@ -42,11 +42,6 @@ struct Generation: Sendable {
         memory.copy(from: 0, to: 32)
     }
 
-    /// Locked bytes that a young one holds.
-    static func bytes(reach: UInt64) -> Int {
-        64 + 32 * Int(min(reach, near)) + (reach > near ? FarKeys.bytes(reach: reach) : 0)
-    }
-
     func reaches(_ epoch: Epoch) -> Bool { epoch >= base && epoch.number - base.number < reach }
 
     /// Starts a derivation under the epoch's key, which must be within reach.

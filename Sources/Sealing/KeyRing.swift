@@ -54,19 +54,6 @@ public final class KeyRing: Sendable {
             longestLifeSeconds: longestLifeSeconds)
     }
 
-    /// Locks as much memory as the generations still to come will take, and gives it back. One begins each day until the first is over: a
-    /// limit that is too low is better met at a start than in some weeks by a step, for keys that can't step aren't destroyed.
-    /// - Throws: `cannotLock`.
-    public func checkMemory() throws(KeyFileError) {
-        let count = ratchet.withLock { $0.bytesToCome }
-        guard count > 0 else { return }
-        do throws(LockedMemory.Unavailable) {
-            _ = try LockedMemory(count: count)
-        } catch {
-            throw .cannotLock
-        }
-    }
-
     /// Destroys the keys of every epoch before `epoch(nowMs) - 1` on disk and then in memory, and begins a generation when one is
     /// due; nil when nothing is due. Give it `BrokerClock.Reading.ratchetMs`; call it at `nextStepMs` and once at the start.
     ///

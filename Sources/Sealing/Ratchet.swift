@@ -101,12 +101,6 @@ struct Ratchet: Sendable {
         return try Generation(id: id, born: born, base: image.base, reach: reach) { image.lend(KeyImage.chain(last), to: &$0) }
     }
 
-    /// Locked bytes that generations to come will take, until the first of those that live now leaves.
-    var bytesToCome: Int {
-        let most = Int(longestLife / Epoch.perDay) + 3
-        return max(0, most - generations.count) * Generation.bytes(reach: reach)
-    }
-
     /// A generation takes seals until its successor's first epoch, the step in that one included; the last of them lives the
     /// longest life.
     private func isOver(_ index: Int, _ base: Epoch, successor: Epoch?) -> Bool {

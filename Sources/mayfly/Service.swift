@@ -62,10 +62,8 @@ final class Service: Sendable {
         let lock = try FolderLock(state.path)
         let wrapping = try settings.wrapping?.get()
         let keys = try explain(state.ratchetKey) {
-            let keys = try KeyRing.load(
+            try KeyRing.load(
                 path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds))
-            try keys.checkMemory()
-            return keys
         }
         let ledgerKey = try SigningKey.load(state.ledgerKey)
         if let origin = settings.origin, origin != ledgerKey.verifierKey.name {

@@ -105,20 +105,6 @@ def test_what_a_start_refuses(state, processes, tmp_path, name):
     assert not (state / "mayfly.sqlite").exists()
 
 
-def test_longer_lives_need_more_locked_memory(state, processes):
-    """Keys of 30 days: a limit that they outgrow in some weeks is met at the start."""
-    powerless = ("bash", "-c", 'ulimit -l 2048; exec "$@"', "bash", "setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
-    for policy, fails in (("companion", True), ("rooms", False)):
-        broker = Broker(state, policy=policy)
-        broker.prefix = powerless
-        processes.append(broker)
-        if fails:
-            start_fails(broker, "ratchet.key", "refuses to lock memory")
-        else:
-            broker.start()
-            assert broker.stop() == 0
-
-
 # Logs with several.
 
 
