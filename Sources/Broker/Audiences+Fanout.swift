@@ -35,15 +35,16 @@ struct Fanout: Sendable {
 
 extension Audiences {
     /// What would be refused when the push is written is refused while somebody hears it.
-    func check(_ event: AudienceEvent) throws(BrokerError) {
+    /// - Parameter sent: what a field is called in the caller's own words.
+    func check(_ event: AudienceEvent, sent: [String: String] = [:]) throws(BrokerError) {
         guard let template = policy.templates[event.template] else { throw .storageUnavailable }
         let zero = [UInt8](repeating: 0, count: 16)
         do throws(RenderError) {
             _ = try template.render(handle: zero, fields: event.fields.mapValues { $0.value { _, _ in zero } }, nowMs: time.now)
         } catch {
             switch error {
-            case .outOfRange(let name): throw .outOfRange(name, allowed: template.allowed(in: name))
-            case .notListed(let name): throw .outOfRange(name, allowed: template.allowed(in: name))
+            case .outOfRange(let name), .notListed(let name):
+                throw .outOfRange(sent[name] ?? name, allowed: template.allowed(in: name))
             default: throw .storageUnavailable
             }
         }

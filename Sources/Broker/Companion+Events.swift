@@ -103,9 +103,15 @@ extension Companion {
         let elapsed = isGiven ? elapsed : audiences.policy.clamped(elapsed, to: "elapsedSeconds", of: template)
         fields["elapsedSeconds"] = .plain(.number(audiences.policy.stepped(elapsed, in: "elapsedSeconds", of: template)))
         let event = AudienceEvent(template: template, collapse: .handle(kind: "session", id: session), fields: fields)
-        try await audiences.check(event)
+        try await audiences.check(event, sent: Self.sent)
         return try await audiences.updates(event, to: audiences.activities(of: user, session: session), of: user)
     }
+
+    /// Where a back end says what stands in a field.
+    private static let sent = [
+        "status": "data.newState", "elapsedSeconds": "data.elapsedSeconds", "completed": "data.todoProgress.completed",
+        "total": "data.todoProgress.total",
+    ]
 
     private func seen(_ event: [UInt8], _ session: [UInt8], of user: [UInt8]) async throws(BrokerError) -> SeenRecord {
         let place = await audiences.place(.session)
