@@ -177,6 +177,12 @@ extension Store {
             registration, replacing: replacing, devices: [registration.device], owners: owners, limit: limit)
     }
 
+    /// Whether the token that a job is for stands, of a room or an audience.
+    public func holdsToken(of job: JobRecord) async throws(StoreError) -> Bool {
+        if job.slot == 0 { return try await holds(job.row) }
+        return try await token(job.ref, expires: job.expires) != nil
+    }
+
     public func record(_ events: [Entry.Op]) async throws(StoreError) { try await record(events, marks: []) }
 
     public func hold() {}

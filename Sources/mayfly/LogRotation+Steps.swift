@@ -35,7 +35,7 @@ extension LogRotation {
         await keeper.recordAll()
         _ = try await Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: { Terminal.log($0) }).sweep()
         // A push whose token is gone would be opened in the next log without a seal. The courier ends it with the same words.
-        for job in try await store.jobs() where try await store.token(job.ref, expires: job.expires) == nil {
+        for job in try await store.jobs() where try await !store.holdsToken(of: job) {
             try await store.finish(job, JobOutcome(status: 0, reason: .roomClosed))
         }
         // Twice, since entries without a ref come first in their window; and the closing by itself, to be the last.

@@ -67,6 +67,55 @@ struct Fixture {
             sealed: Self.blob(5, 168))
     }
 
+    /// An index as `KeyRing.index` makes them: what it is of, and of whom, in 24 bytes behind the expiry.
+    static func index(_ label: UInt8, _ name: Int, expires: UInt64) -> [UInt8] {
+        (0..<8).map { UInt8(truncatingIfNeeded: expires >> (56 - 8 * $0)) } + [label]
+            + (0..<8).map { UInt8(truncatingIfNeeded: name >> (56 - 8 * $0)) } + blob(label, 15)
+    }
+
+    static func ref(_ number: Int) -> [UInt8] {
+        let bytes = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+        // The low bytes first, so that order says nothing.
+        return bytes.reversed() + bytes
+    }
+
+    /// `device`: also its owner's token.
+    func registration(
+        _ number: Int, owner: Int = 1, device: Int? = nil, session: Int? = nil, kind: UInt8 = 1, life: UInt64 = 60_000
+    ) -> RegistrationRecord {
+        let expires = clock.now + life
+        return RegistrationRecord(
+            ref: Self.ref(number), id: Self.ref(number + 1_000_000), audience: Self.index(1, owner, expires: expires),
+            owner: Self.index(2, owner, expires: expires), device: Self.index(3, device ?? number, expires: expires),
+            session: session.map { Self.index(4, $0, expires: expires) }, kind: kind, environment: 1, generation: 1,
+            expires: expires, topic: "com.example.app", sealed: Self.blob(9, 168), details: Self.blob(10, 104))
+    }
+
+    @discardableResult
+    func register(
+        _ record: RegistrationRecord, replacing: [RowName] = [], devices: [[UInt8]]? = nil, limit: Int = 100
+    ) async throws -> RegisterOutcome {
+        try await store.register(
+            record, replacing: replacing, devices: devices ?? [record.device], owners: [record.owner], limit: limit)
+    }
+
+    /// Registers one, which must go well.
+    func registered(_ record: RegistrationRecord) async throws -> RegistrationRecord {
+        let outcome = try await register(record)
+        guard outcome == .registered else { throw StoreError.unavailable("fixture: \(outcome)") }
+        return record
+    }
+
+    func job(_ number: Int, _ registration: RegistrationRecord, fields: [UInt8]? = nil) -> JobRecord {
+        JobRecord(
+            job: Self.ref(number + 2_000_000), deadline: clock.now + 20_000, notBefore: 0, ref: registration.ref, room: [],
+            slot: 0,
+            kind: registration.kind, environment: 1, topic: registration.topic, template: "task_complete", generation: 1,
+            expires: registration.expires, sealed: Self.blob(5, 168), fields: fields)
+    }
+
+    func apply(_ change: AudienceChange) async throws -> ChangeOutcome { try await store.apply(change, now: clock.now) }
+
     /// Makes a room of a minute with a token for its creator.
     @discardableResult
     func create(

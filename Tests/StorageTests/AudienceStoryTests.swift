@@ -1,0 +1,278 @@
+import Linux
+import SQLite
+import Testing
+
+@testable import Ledger
+@testable import Storage
+
+/// Long stories of audiences by chance: what the store holds is what a simple model holds, and the log's story verifies.
+@Suite struct AudienceStoryTests {
+    @Test(arguments: [1, 2, 3]) func aStoryByChanceVerifies(seed: UInt64) async throws {
+        let fixture = try Fixture()
+        try await fixture.store.start([started()], marks: [])
+        var chance = Chance(state: seed)
+        var standing: [RowName: RegistrationRecord] = [:]
+        var jobs: [[UInt8]: JobRecord] = [:]
+        var outcomes: [String: Int] = [:]
+        for number in 0..<1_500 {
+            let some = standing.values.sorted { $0.ref.lexicographicallyPrecedes($1.ref) }.randomElement(using: &chance)
+            switch chance.next() % 9 {
+            case 0, 1:
+                var record = fixture.registration(
+                    number, owner: Int(chance.next() % 3), device: Int(chance.next() % 12), session: Int(chance.next() % 3),
+                    kind: 3, life: 120_000 - fixture.clock.now % 60_000)
+                var replaced: [RegistrationRecord] = []
+                if let some, chance.next().isMultiple(of: 2) { replaced = [some] }
+                record.opens = replaced.first?.opens ?? 0
+                let outcome = try await fixture.register(record, replacing: replaced.map(\.row), limit: 2)
+                let isTaken = standing.values.contains { $0.device == record.device && !replaced.contains($0) }
+                let count = standing.values.count { $0.owner == record.owner && !replaced.contains($0) }
+                #expect(outcome == (isTaken ? .changed : count >= 2 ? .tooMany : .registered))
+                if outcome == .registered {
+                    for old in replaced { standing[old.row] = nil }
+                    standing[record.row] = record
+                }
+                outcomes["\(outcome)", default: 0] += 1
+            case 2:
+                guard let some else { continue }
+                #expect(try await fixture.store.unregister([some.row], cause: .deleted) == 1)
+                standing[some.row] = nil
+            case 3, 4, 5:
+                // To all of one audience, some of which may be gone; the last push of some.
+                guard let some else { continue }
+                var change = AudienceChange()
+                for record in standing.values where record.audience == some.audience {
+                    let job = fixture.job(number * 100 + change.jobs.count, record)
+                    let update = ActivityUpdate(wasOpens: record.opens, opens: fixture.clock.now + 15_000, stamp: 1)
+                    change.jobs.append(
+                        AudienceJob(
+                            job, update: chance.next().isMultiple(of: 2) ? update : nil,
+                            purge: chance.next().isMultiple(of: 16) ? .deleted : nil))
+                }
+                let isChanged = chance.next().isMultiple(of: 4)
+                if isChanged { change.jobs.append(AudienceJob(fixture.job(number * 100 + 99, fixture.registration(number)))) }
+                if chance.next().isMultiple(of: 4) { change.purges.append(RegistrationPurge(some.row, .policy)) }
+                let outcome = try await fixture.apply(change)
+                #expect(outcome == (isChanged ? .changed : .done))
+                outcomes["change \(outcome)", default: 0] += 1
+                if isChanged { continue }
+                let purged = change.purges.map(\.row)
+                for push in change.jobs {
+                    var job = push.job
+                    job.isLast = push.purge != nil || purged.contains(job.row)
+                    jobs[job.job] = job
+                    if let update = push.update {
+                        standing[job.row]?.opens = update.opens
+                        standing[job.row]?.stamp = update.stamp
+                    }
+                }
+                for push in change.jobs where push.purge != nil { standing[push.job.row] = nil }
+                for row in purged { standing[row] = nil }
+            case 6:
+                guard let job = jobs.values.sorted(by: { $0.job.lexicographicallyPrecedes($1.job) }).randomElement(using: &chance)
+                else { continue }
+                let isGone = chance.next().isMultiple(of: 6)
+                try await fixture.store.finish(
+                    job, JobOutcome(status: isGone ? 410 : 200, reason: isGone ? .unregistered : nil, purge: isGone))
+                jobs[job.job] = nil
+                if isGone { standing[job.row] = nil }
+            case 7:
+                fixture.clock.advance(chance.next() % 4_000)
+            default:
+                let now = fixture.clock.now
+                while try await fixture.store.sweep(now: now, limit: 7, jobSlack: 5_000).more {}
+                standing = standing.filter { $0.value.expires > now }
+                jobs = jobs.filter { $0.value.deadline + 5_000 > now }
+                let epoch = now / 300_000
+                if epoch > 2 { try await fixture.store.record([.keysRatcheted(epoch: epoch - 2)]) }
+            }
+            // What is past its epoch goes with whatever is recorded next, swept or not; here the sweep comes long before.
+            if number.isMultiple(of: 50) {
+                let found = try await stored(fixture)
+                #expect(found == standing.values.sorted { $0.ref.lexicographicallyPrecedes($1.ref) })
+                #expect(try await fixture.store.jobs().count == jobs.count)
+            }
+        }
+        #expect(outcomes.count == 5 && outcomes.values.allSatisfy { $0 > 3 }, "\(outcomes)")
+        for job in jobs.values { try await fixture.store.finish(job, JobOutcome(status: 200, reason: nil)) }
+        fixture.clock.advance(200_000)
+        while try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0).more {}
+        let report = try await verify(fixture)
+        #expect(report.live == 0 && report.pending == 0 && report.sealed > 100 && report.opened > 200 && report.excused == 0)
+        #expect(report.sealed == report.purged)
+        try await checkIsEmpty(fixture)
+        try await fixture.close()
+    }
+
+    /// A broker that is killed and comes back finds what was answered, and nothing else.
+    @Test func aStoryGoesOnAfterReopening() async throws {
+        let fixture = try Fixture()
+        try await fixture.store.start([started()], marks: [])
+        let record = try await fixture.registered(fixture.registration(1, session: 1, kind: 3))
+        let change = AudienceChange(
+            jobs: [AudienceJob(fixture.job(1, record, fields: Fixture.blob(1, 104)))],
+            timer: .begin(
+                TimerRecord(
+                    id: Fixture.ref(5), due: fixture.clock.now + 60_000, expires: fixture.clock.now + 600_000, generation: 1,
+                    sealed: Fixture.blob(1, 104))))
+        #expect(try await fixture.apply(change) == .done)
+        // Without a word to the store: what is in its log is read again.
+        let copy = fixture.folder + "/copy.sqlite"
+        for suffix in ["", "-wal"] {
+            let bytes = try File.read(fixture.path + suffix, limit: 1 << 26)
+            try File.replaceDurably(copy + suffix, bytes.span, mode: 0o600)
+        }
+        let clock = fixture.clock
+        let again = try SQLiteStore(path: copy, resolution: 1, now: { clock.now })
+        #expect(try await again.registrations(.session, [record.session!]) == [record])
+        #expect(try await again.jobs().map(\.fields) == [Fixture.blob(1, 104)])
+        #expect(try await again.due(now: clock.now + 60_000, limit: 5).timers.count == 1)
+        #expect(try await again.counts().waitingEntries == 3)
+        await again.shutDown()
+        try await fixture.close()
+    }
+
+    // MARK: Another log
+
+    @Test func theNextLogBeginsWithRegistrationsThatLive() async throws {
+        let (fixture, rotation) = (try Fixture(), StoreRotationTests())
+        let live = try await fixture.registered(fixture.registration(1))
+        let gone = try await fixture.registered(fixture.registration(2))
+        #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(fixture.job(1, live))])) == .done)
+        #expect(try await fixture.store.unregister([gone.row], cause: .deleted) == 1)
+        _ = try await rotation.publishAll(fixture.store)
+        try await rotation.rotate(fixture.store)
+        let told = rotation.texts(try await fixture.store.closedEntries(before: .max, limit: .max))
+        #expect(told.count == 2 && told[0].contains("token.sealed") && told[1].contains("token.opened"))
+        let report = try await verify(fixture)
+        #expect(report.live == 1 && report.pending == 1)
+        try await fixture.close()
+    }
+
+    /// Its token was purged in the log that is closed: its end must stand there, too.
+    @Test func aLastPushStopsTheBeginningOfALog() async throws {
+        let (fixture, rotation) = (try Fixture(), StoreRotationTests())
+        let record = try await fixture.registered(fixture.registration(1))
+        let job = fixture.job(1, record)
+        #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(job, purge: .deleted)])) == .done)
+        #expect(try await !fixture.store.holdsToken(of: job))
+        _ = try await rotation.publishAll(fixture.store)
+        #expect(try await fixture.store.closeLog(next: StoreRotationTests.next, mark: StoreRotationTests.closing))
+        _ = try await rotation.publishAll(fixture.store)
+        let head = try #require(try await fixture.store.logHead())
+        await #expect(throws: StoreError.self) {
+            try await fixture.store.beginLog(after: head.size, marks: [StoreRotationTests.moving])
+        }
+        #expect(try await fixture.store.logHead() == head)
+        try await fixture.close()
+    }
+
+    // MARK: Versions
+
+    /// A state folder of version 3 is taken over as it stands.
+    @Test func aDatabaseOfVersion3IsBroughtUp() async throws {
+        let fixture = try Fixture()
+        let (room, _, token) = try await fixture.create(1)
+        let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
+        #expect(try await fixture.store.knock(job, throttle: 0, now: fixture.clock.now) == .queued)
+        let stored = try await fixture.store.room(room.room)
+        await fixture.store.shutDown()
+        do {
+            let database = try Database(path: fixture.path)
+            try database.execute(
+                """
+                DROP TABLE registration; DROP TABLE registration_index; DROP TABLE session; DROP TABLE timer; DROP TABLE seen;
+                ALTER TABLE job DROP COLUMN fields; ALTER TABLE job DROP COLUMN is_last; PRAGMA user_version = 3
+                """)
+        }
+        #expect(throws: StoreError.self) { try StoreSnapshot(path: fixture.path) }
+        let again = try fixture.reopen()
+        #expect(try await again.room(room.room) == stored)
+        #expect(try await again.jobs() == [job])
+        let record = fixture.registration(1)
+        let outcome = try await again.register(record, replacing: [], owners: [record.owner], limit: 1)
+        #expect(outcome == .registered)
+        await again.shutDown()
+        // As one that was made so.
+        let fresh = try Fixture()
+        let (brought, made) = (try schema(fixture.path), try schema(fresh.path))
+        #expect(brought.tables == made.tables && brought.tables.count == 12)
+        #expect(brought.columns == made.columns)
+        try await fresh.close()
+        try File.removeTree(fixture.folder)
+    }
+
+    @Test func otherVersionsAreRefused() async throws {
+        for version in [1, 2, 5, 99] {
+            let fixture = try Fixture()
+            await fixture.store.shutDown()
+            try Database(path: fixture.path).execute("PRAGMA user_version = \(version)")
+            #expect(throws: StoreError.self) { try fixture.reopen() }
+            try File.removeTree(fixture.folder)
+        }
+    }
+
+    // MARK: Parts
+
+    private func started() -> Entry.Op {
+        .brokerStarted(
+            node: EntryText("n")!, version: EntryText("1")!, policy: Digest.sha256([1].span), resolutionSeconds: 1)
+    }
+
+    private func stored(_ fixture: Fixture) async throws -> [RegistrationRecord] {
+        let database = try Database(path: fixture.path, access: .readOnly)
+        let statement = try database.prepare("SELECT DISTINCT owner FROM registration")
+        var owners: [[UInt8]] = []
+        while try statement.step() { owners.append(statement.blob(0)) }
+        return try await fixture.store.registrations(.owner, owners).sorted { $0.ref.lexicographicallyPrecedes($1.ref) }
+    }
+
+    /// The log so far, by the rules of the log.
+    private func verify(_ fixture: Fixture) async throws -> Report {
+        fixture.clock.advance(1_000)
+        var life = LifeCycle()
+        let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
+        for (index, entry) in entries.enumerated() {
+            try life.admit(try EntryFields(entry.bytes.span), index: UInt64(index))
+        }
+        return try life.finish()
+    }
+
+    private func checkIsEmpty(_ fixture: Fixture) async throws {
+        let database = try Database(path: fixture.path, access: .readOnly)
+        for table in ["registration", "registration_index", "session", "timer", "seen", "job"] {
+            let statement = try database.prepare("SELECT count(*) FROM \(table)")
+            #expect(try statement.step() && statement.int(0) == 0, "\(table)")
+        }
+    }
+
+    private func schema(_ path: String) throws -> (tables: [String], columns: [String]) {
+        let database = try Database(path: path, access: .readOnly)
+        func all(_ sql: String) throws -> [String] {
+            let statement = try database.prepare(sql)
+            var found: [String] = []
+            while try statement.step() { found.append(statement.text(0)) }
+            return found
+        }
+        let tables = try all("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        return (
+            tables,
+            try tables.flatMap { table in
+                try all("SELECT name || ' ' || type || ' ' || pk || ' ' || \"notnull\" FROM pragma_table_info('\(table)')")
+            } + all("SELECT name FROM sqlite_master WHERE type = 'index' ORDER BY name")
+        )
+    }
+}
+
+/// Chance that is the same each time (SplitMix64).
+struct Chance: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var mixed = state
+        mixed = (mixed ^ mixed >> 30) &* 0xbf58_476d_1ce4_e5b9
+        mixed = (mixed ^ mixed >> 27) &* 0x94d0_49bb_1331_11eb
+        return mixed ^ mixed >> 31
+    }
+}

@@ -1,0 +1,271 @@
+import Ledger
+import Linux
+import SQLite
+import Testing
+
+@testable import Storage
+
+/// What every store must do with registrations; each test speaks to the protocol only, but for making and opening one.
+@Suite struct StoreRegistrationTests {
+    @Test func aRegistrationIsFoundByEachOfItsIndexes() async throws {
+        let fixture = try Fixture()
+        var record = fixture.registration(1, owner: 7, session: 5, kind: 3)
+        (record.preferences, record.opens, record.stamp, record.waiting) = (0xffff_0000, 12, 34, Fixture.blob(3, 72))
+        #expect(try await fixture.register(record) == .registered)
+        let other = try await fixture.registered(fixture.registration(2, owner: 8))
+        let store = fixture.store
+        #expect(try await store.registrations(.audience, [record.audience]) == [record])
+        #expect(try await store.registrations(.owner, [record.owner]) == [record])
+        #expect(try await store.registrations(.session, [record.session!]) == [record])
+        // Each under what it is, in any place.
+        #expect(try await store.registrations(.owner, [record.audience]) == [])
+        #expect(try await store.registrations(.session, [record.owner, record.device]) == [])
+        #expect(
+            try await store.registrations(.owner, [Fixture.index(2, 99, expires: 1), other.owner, record.owner]) == [
+                other, record,
+            ])
+        #expect(try await store.holds(record.row))
+        #expect(try await !store.holds(RowName(expires: record.expires + 1, ref: record.ref)))
+        #expect(try await !store.holds(RowName(expires: record.expires, ref: Fixture.ref(99))))
+        let counts = try await store.counts()
+        #expect(counts.registrations == 2 && counts.tokens == 0)
+        let text = try await fixture.entries()
+        #expect(text.count == 2 && text.allSatisfy { $0.contains("token.sealed") })
+        #expect(text.count { $0.contains("\"kind\":\"liveactivity\"") } == 1)
+        try await fixture.close()
+    }
+
+    @Test func renewingPurgesWhatItReplaces() async throws {
+        let fixture = try Fixture()
+        let old = try await fixture.registered(fixture.registration(1, device: 5))
+        fixture.clock.advance(10_000)
+        // In another place: all its indexes are others.
+        var new = fixture.registration(2, device: 5)
+        new.id = old.id
+        #expect(try await fixture.register(new, replacing: [old.row], devices: [new.device, old.device]) == .registered)
+        #expect(try await fixture.store.registrations(.owner, [old.owner, new.owner]) == [new])
+        #expect(try await !fixture.store.holds(old.row))
+        let text = try await fixture.entries()
+        #expect(text.count == 3 && text.count { $0.contains("\"cause\":\"replaced\"") } == 1)
+        // What it replaced is gone: who still has that to replace reads again.
+        #expect(try await fixture.register(fixture.registration(3, device: 5), replacing: [old.row]) == .changed)
+        #expect(try await fixture.store.counts().registrations == 1)
+        try await fixture.close()
+    }
+
+    @Test func aTokenOfAnOwnerStandsOnce() async throws {
+        let fixture = try Fixture()
+        let first = try await fixture.registered(fixture.registration(1, device: 5))
+        #expect(try await fixture.register(fixture.registration(2, device: 5)) == .changed)
+        fixture.clock.advance(10_000)
+        // It stands in an earlier place.
+        let later = fixture.registration(3, device: 5)
+        #expect(try await fixture.register(later, devices: [later.device, first.device]) == .changed)
+        #expect(try await fixture.store.registrations(.owner, [first.owner, later.owner]) == [first])
+        // Another owner's is another token to the store.
+        #expect(try await fixture.register(fixture.registration(4, owner: 2, device: 6)) == .registered)
+        #expect(try await fixture.ops() == ["token.sealed", "token.sealed"])
+        try await fixture.close()
+    }
+
+    @Test func oneTokenThatIsRegisteredManyTimesAtOnceStandsOnce() async throws {
+        let fixture = try Fixture()
+        let outcomes = try await withThrowingTaskGroup(of: RegisterOutcome.self) { group in
+            for number in 0..<16 { group.addTask { try await fixture.register(fixture.registration(number, device: 5)) } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(outcomes.count { $0 == .registered } == 1 && outcomes.count { $0 == .changed } == 15)
+        let old = try #require(try await fixture.store.registrations(.owner, [fixture.registration(0).owner]).first)
+        // And renewed by many.
+        let renewals = try await withThrowingTaskGroup(of: RegisterOutcome.self) { group in
+            for number in 20..<36 {
+                group.addTask { try await fixture.register(fixture.registration(number, device: 5), replacing: [old.row]) }
+            }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(renewals.count { $0 == .registered } == 1 && renewals.count { $0 == .changed } == 15)
+        #expect(try await fixture.ops().sorted() == ["token.purged", "token.sealed", "token.sealed"])
+        try await fixture.close()
+    }
+
+    @Test func anOwnerHasSoManyOfAKind() async throws {
+        let fixture = try Fixture()
+        var rows: [RegistrationRecord] = []
+        for number in 0..<3 { rows.append(try await fixture.registered(fixture.registration(number))) }
+        #expect(try await fixture.register(fixture.registration(3), limit: 3) == .tooMany)
+        #expect(try await fixture.register(fixture.registration(4, kind: 3), limit: 3) == .registered)
+        #expect(try await fixture.register(fixture.registration(5, owner: 2), limit: 3) == .registered)
+        // Those of other places count too.
+        fixture.clock.advance(10_000)
+        let later = fixture.registration(6)
+        #expect(
+            try await fixture.store.register(
+                later, replacing: [], devices: [later.device], owners: [rows[0].owner, later.owner], limit: 3) == .tooMany)
+        // One that is replaced makes room.
+        #expect(
+            try await fixture.store.register(
+                later, replacing: [rows[0].row], devices: [later.device], owners: [rows[0].owner, later.owner], limit: 3)
+                == .registered)
+        #expect(try await fixture.store.counts().registrations == 5)
+        try await fixture.close()
+    }
+
+    @Test func unregisteringPurgesOnce() async throws {
+        let fixture = try Fixture()
+        let record = try await fixture.registered(fixture.registration(1, session: 3))
+        let other = try await fixture.registered(fixture.registration(2, session: 3))
+        let gone = RowName(expires: record.expires, ref: Fixture.ref(99))
+        #expect(try await fixture.store.unregister([record.row, gone, record.row], cause: .deleted) == 1)
+        #expect(try await fixture.store.unregister([record.row], cause: .deleted) == 0)
+        #expect(try await fixture.store.registrations(.session, [record.session!]) == [other])
+        #expect(try await fixture.entries().count { $0.contains("\"cause\":\"deleted\"") } == 1)
+        // Nothing leads to it any more: the same token can be registered.
+        var again = record
+        again.ref = Fixture.ref(3)
+        #expect(try await fixture.register(again) == .registered)
+        try await fixture.close()
+    }
+
+    @Test func preferencesAreSetWhileItStands() async throws {
+        let fixture = try Fixture()
+        let record = try await fixture.registered(fixture.registration(1))
+        #expect(try await fixture.store.setPreferences(record.row, 5))
+        #expect(try await fixture.store.registrations(.owner, [record.owner]).map(\.preferences) == [5])
+        #expect(try await fixture.store.unregister([record.row], cause: .deleted) == 1)
+        #expect(try await !fixture.store.setPreferences(record.row, 5))
+        #expect(try await fixture.ops() == ["token.sealed", "token.purged"])
+        try await fixture.close()
+    }
+
+    /// Otherwise it would not be found, or outlive its key.
+    @Test func anIndexOfAnotherTimeIsRefused() async throws {
+        let fixture = try Fixture()
+        let edits: [(inout RegistrationRecord) -> Void] = [
+            { $0.audience = Fixture.blob(1) }, { $0.owner = Fixture.index(2, 1, expires: $0.expires + 1) },
+            { $0.device.removeLast() }, { $0.session = [] }, { $0.expires += 1 },
+        ]
+        for edit in edits {
+            var record = fixture.registration(1, session: 1)
+            edit(&record)
+            await #expect(throws: StoreError.self) { try await fixture.register(record) }
+        }
+        var session = SessionRecord(
+            session: Fixture.index(4, 1, expires: 5), generation: 1, expires: 5, started: 1, version: 1)
+        session.expires = 6
+        await #expect(throws: StoreError.self) {
+            try await fixture.apply(AudienceChange(session: .set(session, after: nil)))
+        }
+        await #expect(throws: StoreError.self) {
+            try await fixture.apply(AudienceChange(seen: SeenRecord(key: Fixture.blob(1), expires: 5)))
+        }
+        #expect(try await fixture.store.counts().waitingEntries == 0)
+        try await fixture.close()
+    }
+
+    @Test func whatExpiredBeforeItWasStoredIsRefused() async throws {
+        let fixture = try Fixture()
+        let record = fixture.registration(1, life: 10_000)
+        fixture.clock.advance(600_000)
+        await #expect(throws: StoreError.self) { try await fixture.register(record) }
+        #expect(try await fixture.store.counts().registrations == 0)
+        try await fixture.close()
+    }
+
+    @Test func registrationsAreRefusedWhileTheLedgerIsBehindAndPurgesAreNot() async throws {
+        let fixture = try Fixture(waitingLimit: 2)
+        let first = try await fixture.registered(fixture.registration(1))
+        let second = try await fixture.registered(fixture.registration(2))
+        await #expect(throws: StoreError.ledgerBehind) { try await fixture.register(fixture.registration(3)) }
+        await #expect(throws: StoreError.ledgerBehind) {
+            try await fixture.apply(AudienceChange(purges: [RegistrationPurge(first.row, .deleted)]))
+        }
+        #expect(try await fixture.store.unregister([first.row], cause: .deleted) == 1)
+        fixture.clock.advance(60_000)
+        #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).tokens == 1)
+        #expect(try await !fixture.store.holds(second.row))
+        try await fixture.close()
+    }
+
+    @Test func registrationsAreThereAfterReopening() async throws {
+        let fixture = try Fixture()
+        let record = try await fixture.registered(fixture.registration(1, session: 2))
+        await fixture.store.shutDown()
+        let again = try fixture.reopen()
+        #expect(try await again.registrations(.session, [record.session!]) == [record])
+        await again.shutDown()
+        try File.removeTree(fixture.folder)
+    }
+
+    // MARK: Forgetting
+
+    @Test func theSweepTakesWhatHasExpiredWithAllThatLedToIt() async throws {
+        let fixture = try Fixture()
+        let old = try await fixture.registered(fixture.registration(1, session: 1, life: 10_000))
+        let young = try await fixture.registered(fixture.registration(2, session: 1, life: 10_001))
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == old.expires)
+        fixture.clock.advance(9_999)
+        #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0) == SweepResult())
+        fixture.clock.advance(1)
+        let result = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
+        #expect(result.tokens == 1 && result.ends == [old.expires] && result.others == 4 && !result.more && result.hasErased)
+        #expect(try await fixture.store.registrations(.owner, [old.owner, young.owner]) == [young])
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == young.expires)
+        #expect(try await fixture.entries().count { $0.contains("\"cause\":\"expired\"") } == 1)
+        try await fixture.close()
+    }
+
+    @Test func sweepsAreBounded() async throws {
+        let fixture = try Fixture()
+        for number in 0..<7 { _ = try await fixture.registered(fixture.registration(number, life: 10_000)) }
+        fixture.clock.advance(10_000)
+        var (passes, tokens, others) = (0, 0, 0)
+        var isMore = true
+        while isMore {
+            let result = try await fixture.store.sweep(now: fixture.clock.now, limit: 2, jobSlack: 0)
+            #expect(result.tokens <= 2 && result.tokens == result.ends.count)
+            (passes, tokens, others, isMore) = (passes + 1, tokens + result.tokens, others + result.others, result.more)
+        }
+        #expect(passes == 4 && tokens == 7 && others == 21)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil)
+        #expect(try await fixture.ops().count { $0 == "token.purged" } == 7)
+        try await fixture.close()
+    }
+
+    /// Purged by whoever came first into the next epoch; what led to them is left to the sweep.
+    @Test func noneIsLeftBehindAnEntryOfALaterEpoch() async throws {
+        let fixture = try Fixture()
+        try await fixture.store.start([], marks: [])
+        let record = try await fixture.registered(fixture.registration(1, life: 10_000))
+        fixture.clock.advance(Entry.Op.epochEnd(record.expires) - fixture.clock.now)
+        try await fixture.store.record([.keysRatcheted(epoch: 1)])
+        #expect(try await !fixture.store.holds(record.row))
+        #expect(try await fixture.store.registrations(.owner, [record.owner]) == [])
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == record.expires)
+        let result = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
+        #expect(result.ends == [record.expires] && result.others == 3)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil)
+        try await fixture.close()
+    }
+
+    @Test func everythingIsForgotten() async throws {
+        let fixture = try Fixture()
+        for number in 0..<5 { _ = try await fixture.registered(fixture.registration(number)) }
+        let record = try await fixture.registered(fixture.registration(9, session: 1))
+        let expires = record.expires
+        let done = try await fixture.apply(
+            AudienceChange(
+                jobs: [AudienceJob(fixture.job(1, record))],
+                session: .set(
+                    SessionRecord(session: record.session!, generation: 1, expires: expires, started: 1, version: 1), after: nil),
+                timer: .begin(
+                    TimerRecord(id: Fixture.ref(1), due: expires, expires: expires, generation: 1, sealed: Fixture.blob(1, 104))),
+                seen: SeenRecord(key: Fixture.index(6, 1, expires: expires), expires: expires)))
+        #expect(done == .done)
+        while try await fixture.store.forgetAll(limit: 2).more {}
+        let counts = try await fixture.store.counts()
+        #expect(counts.registrations + counts.sessions + counts.timers + counts.jobs == 0)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil)
+        #expect(try await fixture.ops().count { $0 == "token.purged" } == 6)
+        try await fixture.close()
+    }
+}
