@@ -3,7 +3,7 @@ import Linux
 
 /// A reader of hostile bytes and what must hold of it, whatever the bytes are. Chosen by the variable `FUZZ_TARGET`; `scripts/fuzz` runs them.
 enum FuzzTarget: String, CaseIterable, Sendable {
-    case request, response, websocket, http2server, http2client, http2pair, tls, json, ledger, policy
+    case request, response, websocket, http2server, http2client, http2pair, tls, json, jwt, ledger, policy
 
     /// Reads `input`; a property that does not hold ends the process.
     func run(_ input: [UInt8]) {
@@ -16,6 +16,7 @@ enum FuzzTarget: String, CaseIterable, Sendable {
         case .http2pair: HTTP2PairFuzz.run(input)
         case .tls: TLSFuzz.run(input)
         case .json: JSONFuzz.run(input)
+        case .jwt: TokenFuzz.run(input)
         case .ledger: LedgerFuzz.run(input)
         case .policy: PolicyFuzz.run(input)
         }

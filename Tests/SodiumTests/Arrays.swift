@@ -11,6 +11,8 @@ func verify(_ signature: [UInt8], _ message: [UInt8], _ key: [UInt8]) -> Bool {
     Ed25519.verify(signature.span, message: message.span, publicKey: key.span)
 }
 
+func isPublicKey(_ key: [UInt8]) -> Bool { Ed25519.isPublicKey(key.span) }
+
 func isValid(_ code: [UInt8], _ message: [UInt8], _ key: [UInt8]) -> Bool {
     HMACSHA256.isValid(code.span, for: message.span, key: key.span)
 }

@@ -77,4 +77,20 @@ import Testing
             #expect("\(key) \(String(reflecting: key))".contains(seed) == false)
         }
     }
+
+    @Test func pointsThatMayBePublicKeys() throws {
+        func isKey(_ text: String) throws -> Bool { isPublicKey(try #require(Hex.decode(text))) }
+        #expect(try isKey("fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025"))
+        // The neutral element, points of order 2, 4 and 8, a number beyond the field's, no point at all.
+        for bad in [
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+            "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "0200000000000000000000000000000000000000000000000000000000000000", "", "00", "fc51",
+        ] {
+            #expect(try !isKey(bad), "\(bad)")
+        }
+    }
 }

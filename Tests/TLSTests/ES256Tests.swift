@@ -87,6 +87,55 @@ import Testing
         #expect(throws: TLSError.badKey) { _ = try ES256.PublicKey(pem: Array(p384.utf8).span) }
     }
 
+    @Test func takesTheTwoNumbersOfAPoint() throws {
+        // RFC 7515, A.3.1.
+        let x: [UInt8] = [
+            127, 205, 206, 39, 112, 246, 196, 93, 65, 131, 203, 238, 111, 219, 75, 123, 88, 7, 51, 53, 123, 233, 239, 19, 186,
+            207, 110,
+            60, 123, 209, 84, 69,
+        ]
+        let y: [UInt8] = [
+            199, 241, 68, 205, 27, 189, 155, 126, 135, 44, 223, 237, 185, 238, 185, 244, 179, 105, 93, 110, 169, 11, 36, 173, 138,
+            70, 35,
+            40, 133, 136, 229, 173,
+        ]
+        #expect(verifies(try ES256.PublicKey(x: x, y: y), Self.signature, Self.signingInput))
+        let zero = [UInt8](repeating: 0, count: 32)
+        let ones = [UInt8](repeating: 0xff, count: 32)
+        for (x, y) in [
+            (y, x), (x, x), (zero, zero), (ones, ones), (x, []), ([], y), (x + [0], y), (Array(x.dropLast()), y),
+            (x + [y[0]], Array(y[1...])),
+        ] {
+            #expect(throws: TLSError.badKey) { _ = try ES256.PublicKey(x: x, y: y) }
+        }
+    }
+
+    @Test func readsEd25519() throws {
+        // RFC 8410, 10.1 and 10.3.
+        let publicKey = """
+            -----BEGIN PUBLIC KEY-----
+            MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+            -----END PUBLIC KEY-----
+            """
+        let privateKey = """
+            -----BEGIN PRIVATE KEY-----
+            MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC
+            -----END PRIVATE KEY-----
+            """
+        #expect(try Ed25519PEM.publicKey(Array(publicKey.utf8).span).prefix(4) == [0x19, 0xbf, 0x44, 0x09])
+        var seed = [UInt8](repeating: 0, count: 32)
+        func read(_ text: String) throws(TLSError) {
+            var room = seed.mutableSpan
+            try Ed25519PEM.privateKey(Array(text.utf8).span, into: &room)
+        }
+        try read(privateKey)
+        #expect(seed.prefix(4) == [0xd4, 0xee, 0x72, 0xdb])
+        for text in ["", publicKey, Self.publicKey] { #expect(throws: TLSError.badKey) { try read(text) } }
+        for text in ["", privateKey, Self.publicKey] {
+            #expect(throws: TLSError.badKey) { _ = try Ed25519PEM.publicKey(Array(text.utf8).span) }
+        }
+    }
+
     @Test func hashesTheHandshakeOfRFC6455() {
         let input = Array("dGhlIHNhbXBsZSBub25jZQ==258EAFA5-E914-47DA-95CA-C5AB0DC85B11".utf8)
         let digest = SHA1.digest(input.span)

@@ -1,0 +1,128 @@
+import Broker
+import Testing
+
+@testable import API
+
+@Suite struct JSONWebClaimsTests {
+    let mint: TokenMint
+    init() throws { mint = try TokenMint() }
+
+    private func outcome(_ claims: String, issuer: String? = nil, audience: String? = nil) throws -> Result<
+        Principal, BrokerError
+    > {
+        try mint.authenticator(.hs256, issuer: issuer, audience: audience).outcome(try mint.token(.hs256, claims))
+    }
+
+    private func times(_ more: String) throws -> BrokerError? { try outcome(#"{"sub":"ann"\#(more)}"#).error }
+
+    @Test func expiryIsDemanded() throws {
+        #expect(try times("") == .invalidJWT(.noExpiry))
+        #expect(try times(#","exp":null"#) == .invalidJWT(.noExpiry))
+        #expect(try times(#","exp":1799999971"#) == nil)
+        #expect(try times(#","exp":1799999970"#) == .jwtExpired)
+        #expect(try times(#","exp":0"#) == .jwtExpired)
+        #expect(try times(#","exp":253402300799"#) == nil)
+    }
+
+    @Test(arguments: ["exp", "nbf", "iat"])
+    func timesAreWholeSeconds(_ name: String) throws {
+        let rest = name == "exp" ? "" : #","exp":1800000060"#
+        for value in [
+            #""1800000060""#, "1800000060.0", "1800000060.5", "1.8e9", "18E8", "-1", "253402300800", "9223372036854775807",
+            "9223372036854775808", "99999999999999999999999999", "true", "[1800000060]", "{}", "1e400",
+        ] {
+            #expect(try times(rest + #","\#(name)":\#(value)"#) == .invalidJWT(.badTime(name)), "\(value)")
+        }
+    }
+
+    @Test(arguments: ["nbf", "iat"])
+    func whatLiesAheadIsNotTaken(_ name: String) throws {
+        #expect(try times(#","exp":1800000060,"\#(name)":1800000030"#) == nil)
+        #expect(try times(#","exp":1800000060,"\#(name)":1800000031"#) == .invalidJWT(.notYet(name)))
+        #expect(try times(#","exp":1800000060,"\#(name)":0"#) == nil)
+        #expect(try times(#","exp":1800000060,"\#(name)":253402300799"#) == .invalidJWT(.notYet(name)))
+    }
+
+    @Test func expiryIsToldFirst() throws {
+        // Whoever holds an old one learns that it is old, whatever else the configuration has become.
+        #expect(try outcome(#"{"sub":"ann","exp":1}"#, issuer: "other").error == .jwtExpired)
+    }
+
+    private func named(_ more: String, issuer: String? = nil, audience: String? = nil) throws -> BrokerError? {
+        try outcome(#"{"sub":"ann","exp":1800000060\#(more)}"#, issuer: issuer, audience: audience).error
+    }
+
+    @Test func audiences() throws {
+        let wrong = BrokerError.invalidJWT(.wrongAudience)
+        for good in [#""mayfly""#, #"["mayfly"]"#, #"["other","mayfly"]"#, #""may\u0066ly""#] {
+            #expect(try named(#","aud":\#(good)"#, audience: "mayfly") == nil, "\(good)")
+        }
+        for bad in [
+            #""Mayfly""#, #""mayfly ""#, #""other mayfly""#, #"["other"]"#, "[]", "null", "1", #"[["mayfly"]]"#, #"["mayfly",1]"#,
+            #"{"mayfly":1}"#, #""""#,
+        ] {
+            #expect(try named(#","aud":\#(bad)"#, audience: "mayfly") == wrong, "\(bad)")
+        }
+        #expect(try named("", audience: "mayfly") == wrong)
+        // Without a name of its own, a broker is nobody's audience.
+        for some in [#""mayfly""#, "[]", "null"] {
+            #expect(try named(#","aud":\#(some)"#) == .invalidJWT(.unexpectedAudience))
+        }
+    }
+
+    @Test func issuers() throws {
+        let issuer = "https://login.example.org"
+        #expect(try named(#","iss":"\#(issuer)""#, issuer: issuer) == nil)
+        for bad in [#""\#(issuer)/""#, #""""#, "null", #"["\#(issuer)"]"#, "1"] {
+            #expect(try named(#","iss":\#(bad)"#, issuer: issuer) == .invalidJWT(.wrongIssuer), "\(bad)")
+        }
+        #expect(try named("", issuer: issuer) == .invalidJWT(.wrongIssuer))
+        #expect(try named(#","iss":"anyone""#) == nil)
+    }
+
+    private func subject(_ value: String) throws -> Result<Principal, BrokerError> {
+        try outcome(#"{"exp":1800000060,"sub":\#(value)}"#)
+    }
+
+    @Test func subjects() throws {
+        let longest = String(repeating: "a", count: 128)
+        for good in ["a", longest, "Ann", " ann", "ü", "12", "user:ann", "a/b"] {
+            #expect(try subject("\"\(good)\"").user == good)
+        }
+        #expect(try subject(#""\u00fc\n\u0000""#).user == "ü\n\u{0}")
+        for bad in [
+            #""""#, "\"\(longest)a\"", "\"" + String(repeating: "ü", count: 65) + "\"", "1", "null", #"["ann"]"#, "true",
+        ] {
+            #expect(try subject(bad).error == .invalidJWT(.badSubject), "\(bad)")
+        }
+        #expect(try outcome(#"{"exp":1800000060}"#).error == .invalidJWT(.badSubject))
+        // Half a pair of surrogates is no text at all.
+        #expect(try subject(#""\ud800""#).error == .invalidJWT(.malformed))
+    }
+
+    @Test func scopes() throws {
+        func scope(_ more: String) throws -> Result<Principal, BrokerError> {
+            try outcome(#"{"sub":"ann","exp":1800000060\#(more)}"#)
+        }
+        for good in [
+            #","scope":"broker.notify""#, #","scope":"a broker.notify b""#, #","scope":" broker.notify ""#,
+            #","scope":["broker.notify"]"#,
+            #","scp":["a","broker.notify"]"#, #","scp":"a broker.notify""#, #","scope":"a","scp":["broker.notify"]"#,
+        ] {
+            #expect(try scope(good).isBackEnd == true, "\(good)")
+        }
+        for none in [
+            "", #","scope":"""#, #","scope":"broker.notify.x""#, #","scope":"xbroker.notify""#, #","scope":"Broker.notify""#,
+            #","scope":"broker.notify,a""#, #","scope":"broker\tnotify""#, #","scope":"a\tbroker.notify""#, #","scope":[]"#,
+            #","scope":null"#, #","scopes":"broker.notify""#, #","roles":["broker.notify"]"#,
+        ] {
+            #expect(try scope(none).isBackEnd == false, "\(none)")
+        }
+        for bad in [
+            #","scope":1"#, #","scp":{"broker.notify":true}"#, #","scope":[1]"#, #","scope":true"#,
+            #","scp":[["broker.notify"]]"#,
+        ] {
+            #expect(try scope(bad).error == .invalidJWT(.badScope), "\(bad)")
+        }
+    }
+}

@@ -1,0 +1,275 @@
+"""Users by JWT: `mayfly jwt` against PyJWT both ways, settings that don't go together, keys that change while the broker runs."""
+
+import base64
+import json
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import hashes, hmac, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm
+
+from processes import BINARY, Broker, clean_environment, eventually, free_port, mayfly
+from world import World
+
+ALGORITHMS = "HS256", "ES256", "EdDSA"
+NOW = int(time.time())
+
+
+class Issuer:
+    """An app's login: a key of each algorithm, in files as Mayfly wants them."""
+
+    def __init__(self, folder, name="issuer"):
+        self.folder = folder / name
+        self.folder.mkdir()
+        self.keys = {"HS256": base64.b64encode(name.encode() * 8), "ES256": ec.generate_private_key(ec.SECP256R1()),
+                     "EdDSA": ed25519.Ed25519PrivateKey.generate()}
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.chmod(0o600)
+        return path
+
+    def public(self, algorithm):
+        """The file that a broker is given."""
+        return self.write(algorithm, self.pem(algorithm))
+
+    def pem(self, algorithm):
+        key = self.keys[algorithm]
+        if algorithm == "HS256":
+            return key
+        return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+    def private(self, algorithm):
+        """The file that signs."""
+        key = self.keys[algorithm]
+        return self.write(f"{algorithm}.private", key if algorithm == "HS256" else key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+
+    def jwk(self, algorithm, **more):
+        key = self.keys[algorithm]
+        made = {"HS256": HMACAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}[algorithm].to_jwk(
+            key if algorithm == "HS256" else key.public_key(), as_dict=True)
+        return {name: value for name, value in made.items() if name != "key_ops"} | more
+
+    def token(self, algorithm, headers=None, **claims):
+        claims = {"sub": "ann", "exp": NOW + 600} | claims
+        return jwt.encode({name: value for name, value in claims.items() if value is not None}, self.keys[algorithm], algorithm, headers)
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory):
+    return Issuer(tmp_path_factory.mktemp("jwt"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    return Issuer(tmp_path_factory.mktemp("jwt"), "other")
+
+
+def verify(token, *flags):
+    given = token if isinstance(token, bytes) else token.encode()
+    ran = subprocess.run([BINARY, "jwt", "--verify", *map(str, flags)], input=given, capture_output=True, timeout=30, env=clean_environment())
+    told = (ran.stdout + ran.stderr).decode()
+    for part in given.split(b"."):
+        assert len(part) < 16 or part.decode(errors="ignore") not in told, "part of a JWT was printed"
+    return ran.returncode, told
+
+
+def flags(issuer, algorithm):
+    return "--algorithm", algorithm, "--key", issuer.public(algorithm)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_pyjwt_takes_what_is_made(issuer, algorithm):
+    made = mayfly("jwt", "--sub", 'a "user" ü', "--algorithm", algorithm, "--key", issuer.private(algorithm), "--scope", "broker.notify",
+                  "--issuer", "login.example", "--audience", "mayfly", "--kid", "k1", "--expires-in", 60)
+    assert made.returncode == 0, made.stderr
+    token = made.stdout.strip()
+    key = issuer.keys[algorithm] if algorithm == "HS256" else issuer.keys[algorithm].public_key()
+    claims = jwt.decode(token, key, [algorithm], audience="mayfly", issuer="login.example", options={"require": ["exp", "iat", "sub"]})
+    assert (claims["sub"], claims["scope"], claims["exp"] - claims["iat"]) == ('a "user" ü', "broker.notify", 60)
+    assert abs(claims["iat"] - time.time()) < 5
+    assert jwt.get_unverified_header(token) == {"alg": algorithm, "typ": "JWT", "kid": "k1"}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_pyjwt_makes_is_taken(issuer, other, algorithm):
+    assert verify(issuer.token(algorithm), *flags(issuer, algorithm)) == (0, 'good: the user is "ann"\n')
+    status, told = verify(issuer.token(algorithm, iat=NOW, nbf=NOW, jti="1", scope="x broker.notify"), *flags(issuer, algorithm))
+    assert status == 0 and told.endswith(", by a back end\n")
+    keys = [issuer.jwk(algorithm, kid="a", use="sig", alg=algorithm), other.jwk(algorithm, kid="b"), {"kty": "RSA", "n": "AQAB", "e": "AQAB"}]
+    jwks = issuer.write("jwks.json", json.dumps({"keys": keys}, indent=2))
+    for who, kid in ((issuer, "a"), (other, "b")):
+        assert verify(who.token(algorithm, {"kid": kid}), "--algorithm", algorithm, "--jwks", jwks)[0] == 0
+        swapped = verify(who.token(algorithm, {"kid": "ba"["ab".index(kid)]}), "--algorithm", algorithm, "--jwks", jwks)
+        assert swapped[0] == 1 and "signature" in swapped[1]
+    for headers, word in (({"kid": "c"}, "none of this broker's keys"), (None, "names no key")):
+        status, told = verify(issuer.token(algorithm, headers), "--algorithm", algorithm, "--jwks", jwks)
+        assert status == 1 and told.startswith("invalid_jwt: ") and word in told
+
+
+def encoded(content):
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def part(value):
+    return encoded(json.dumps(value).encode())
+
+
+def bad_ones(issuer, other):
+    """(why, algorithm, JWT, what is told)"""
+    for algorithm in ALGORITHMS:
+        good = issuer.token(algorithm)
+        head, body, signature = good.split(".")
+        yield "of another key", algorithm, other.token(algorithm), "not by the key"
+        yield "none", algorithm, jwt.encode({"sub": "ann", "exp": NOW + 600}, None, "none"), f"not {algorithm}"
+        yield "none, with a signature", algorithm, f"{part({'alg': 'none'})}.{body}.{signature}", f"not {algorithm}"
+        yield "no signature", algorithm, f"{head}.{body}.", "not by the key"
+        yield "half a signature", algorithm, good[:-len(signature) // 2 // 4 * 4], ""
+        yield "other claims", algorithm, f"{head}.{part({'sub': 'ben', 'exp': NOW + 600})}.{signature}", "not by the key"
+        yield "signed with another algorithm", algorithm, issuer.token(next(name for name in ALGORITHMS if name != algorithm)), f"not {algorithm}"
+    rs256 = jwt.encode({"sub": "ann", "exp": NOW + 600}, rsa.generate_private_key(65537, 2048), "RS256")
+    yield "RS256", "ES256", rs256, "not ES256"
+    for algorithm in ("ES256", "EdDSA"):
+        code = hmac.HMAC(issuer.pem(algorithm), hashes.SHA256())
+        signed = f"{part({'alg': 'HS256'})}.{part({'sub': 'ann', 'exp': NOW + 600})}"
+        code.update(signed.encode())
+        yield "HS256 by the public key", algorithm, f"{signed}.{encoded(code.finalize())}", f"not {algorithm}"
+    head, body, _ = issuer.token("ES256").split(".")
+    der = issuer.keys["ES256"].sign(f"{head}.{body}".encode(), ec.ECDSA(hashes.SHA256()))
+    yield "a signature in DER", "ES256", f"{head}.{body}.{encoded(der)}", "not by the key"
+    for signature in (bytes(64), bytes(32) + b"\1" * 32, b"\xff" * 64):
+        yield "a signature of nothing", "ES256", f"{head}.{body}.{encoded(signature)}", "not by the key"
+    good = issuer.token("HS256")
+    for text in (f" {good}", f"{good} ", good.replace(".", " .", 1), f"Bearer {good}", f"{good}=", good + ".", "", "..", "a.b.c", "\0"):
+        if text:
+            yield "not its form", "HS256", text, "no JWT"
+    yield "too long", "HS256", issuer.token("HS256", x="x" * 6200), "longer than 8192"
+    yield "a critical header", "HS256", issuer.token("HS256", {"crit": ["x"], "x": 1}), "crit"
+    for exp in (None, str(NOW + 600), NOW + 600.5, 2**63, 10**30, True, -1):
+        # PyJWT has opinions on exp of its own.
+        claims = {"sub": "ann", "exp": exp} if exp is not None else {"sub": "ann"}
+        yield f"exp {exp!r}", "HS256", jwt.PyJWS().encode(json.dumps(claims).encode(), issuer.keys["HS256"], "HS256"), "exp"
+    yield "expired", "HS256", issuer.token("HS256", exp=NOW - 60), "expired"
+    yield "not yet", "HS256", issuer.token("HS256", nbf=NOW + 600), "nbf"
+    yield "from the future", "HS256", issuer.token("HS256", iat=NOW + 600), "iat"
+    yield "for somebody", "HS256", issuer.token("HS256", aud="other"), "aud"
+    for user in ("", "u" * 129, "ü" * 65):
+        yield "a bad user", "HS256", issuer.token("HS256", sub=user), "sub"
+    yield "nobody", "HS256", issuer.token("HS256", sub=None), "sub"
+    yield "a bad scope", "HS256", issuer.token("HS256", scope={"broker.notify": True}), "scope"
+
+
+def test_bad_ones_are_refused(issuer, other):
+    settings = {algorithm: flags(issuer, algorithm) for algorithm in ALGORITHMS}
+    seen = 0
+    for why, algorithm, token, word in bad_ones(issuer, other):
+        status, told = verify(token, *settings[algorithm])
+        code = "jwt_expired" if why == "expired" else "invalid_jwt"
+        assert status == 1 and told.startswith(f"{code}: ") and word in told, f"{algorithm}, {why}: {status} {told}"
+        seen += 1
+    assert seen > 45
+
+
+def test_issuer_and_audience(issuer):
+    names = "--issuer", "login.example", "--audience", "mayfly"
+    for claims in ({"iss": "login.example", "aud": "mayfly"}, {"iss": "login.example", "aud": ["x", "mayfly"]}):
+        assert verify(issuer.token("ES256", **claims), *flags(issuer, "ES256"), *names)[0] == 0
+    for claims, word in (
+            ({"aud": "mayfly"}, "iss"), ({"iss": "login.example/", "aud": "mayfly"}, "iss"), ({"iss": "login.example"}, "aud"),
+            ({"iss": "login.example", "aud": ["x"]}, "aud"), ({"iss": "login.example", "aud": "mayfly x"}, "aud")):
+        status, told = verify(issuer.token("ES256", **claims), *flags(issuer, "ES256"), *names)
+        assert status == 1 and f"The {word} of the JWT" in told, told
+
+
+# settings
+
+
+def test_settings_that_do_not_go_together(issuer):
+    """Each is refused in words, before anything is opened."""
+    secret, public = issuer.public("HS256"), issuer.public("ES256")
+    loose, short = issuer.write("loose", b"s" * 40), issuer.write("short", b"s" * 31)
+    loose.chmod(0o640)
+    rsa_key = rsa.generate_private_key(65537, 2048).public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    private = issuer.write("private.json", json.dumps({"keys": [issuer.jwk("ES256"), issuer.jwk("ES256") | {"kid": "leaked", "d": "AA"}]}))
+    cases = [
+        (2, {"jwt_key": secret}, "--jwt-key (MAYFLY_JWT_KEY) needs --jwt-algorithm"), (2, {"jwt_audience": "x"}, "needs --jwt-algorithm"),
+        (2, {"jwt_algorithm": "HS256"}, "needs --jwt-key or --jwt-jwks"), (2, {"jwt_algorithm": "none", "jwt_key": secret}, "HS256, ES256, EdDSA"),
+        (2, {"jwt_algorithm": "HS256", "jwt_key": secret, "jwt_jwks": secret}, "one of them"),
+        (1, {"jwt_algorithm": "HS256", "jwt_key": public}, "everybody may know"), (1, {"jwt_algorithm": "HS256", "jwt_key": loose}, "0600"),
+        (1, {"jwt_algorithm": "HS256", "jwt_key": short}, "shorter than 32"), (1, {"jwt_algorithm": "ES256", "jwt_key": secret}, "no public key"),
+        (1, {"jwt_algorithm": "EdDSA", "jwt_key": public}, "Ed25519"), (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.private("ES256")}, "give the public"),
+        (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.write("rsa", rsa_key)}, "P-256"), (1, {"jwt_algorithm": "ES256", "jwt_jwks": public}, "no JWK set"),
+        (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.folder / "none"}, "can't be read"), (1, {"jwt_algorithm": "ES256", "jwt_jwks": private}, 'key 2 (kid "leaked")')]
+    with World(apns=False, start=False) as world:
+        for status, settings, word in cases:
+            broker = Broker(world.state, **settings)
+            ran = mayfly(*broker.arguments())
+            assert ran.returncode == status and word in ran.stderr, (settings, ran.stderr)
+            assert not (world.state / "mayfly.sqlite").exists()
+
+
+# a broker
+
+
+def install(path, *keys):
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"keys": keys}))
+    new.chmod(0o600)
+    new.rename(path)
+
+
+def told(world, text, times):
+    eventually(lambda: world.broker.printed().count(text) == times, what=f"{times} times {text!r}")
+
+
+def test_keys_are_read_again(issuer, other):
+    """SIGHUP takes new keys, and a file that is no good changes nothing and is an alarm."""
+    path = issuer.folder / "rotating.json"
+    install(path, issuer.jwk("ES256", kid="first"))
+    with World(apns=False, jwt_algorithm="ES256", jwt_jwks=path) as world:
+        def hang_up():
+            world.broker.child.send_signal(signal.SIGHUP)
+        install(path, issuer.jwk("ES256", kid="first"), other.jwk("ES256", kid="second"), other.jwk("HS256", kid="k", k="AA") | {"use": "enc"})
+        hang_up()
+        told(world, "jwt: the keys in use stay. ", 1)
+        assert 'key 3 (kid "k") has the member k: a secret' in world.broker.printed()
+        install(path, issuer.jwk("ES256", kid="first"), other.jwk("ES256", kid="second"))
+        hang_up()
+        told(world, f"jwt: 2 keys for ES256 from {path}", 1)
+        for content in ("", "{", None):
+            path.unlink() if content is None else path.write_text(content)
+            hang_up()
+            told(world, "jwt: the keys in use stay. ", {"": 2, "{": 3, None: 4}[content])
+        alarms = urllib.request.urlopen(f"{world.broker.operator_url}/metrics", timeout=5).read().decode()
+        assert re.search(r"^mayfly_alarms_total [1-9]", alarms, re.M), alarms
+        assert "certificate" not in world.broker.printed()
+
+
+def test_run_prints_one_users_and_one_back_ends(tmp_path):
+    ports = {name: f"127.0.0.1:{free_port()}" for name in (
+        "MAYFLY_LISTEN", "MAYFLY_OPERATOR_LISTEN", "MAYFLY_APNS_SIMULATOR_LISTEN", "MAYFLY_APNS_SIMULATOR_CONTROL")}
+    state, printed = tmp_path / "var", tmp_path / "printed"
+    with open(printed, "wb") as out:
+        child = subprocess.Popen([BINARY, "demo", "--stay"], stdout=out, stderr=out, env=clean_environment(MAYFLY_STATE=state, **ports))
+        try:
+            eventually(lambda: "Ctrl-C ends it" in printed.read_text(), seconds=20, what="the demo's start")
+        finally:
+            child.terminate()
+            child.wait(20)
+    text = printed.read_text()
+    secret = (state / "keys/jwt.secret").read_bytes()
+    assert (state / "keys/jwt.secret").stat().st_mode & 0o777 == 0o600 and len(secret.strip()) == 43
+    assert secret.strip().decode() not in text and str(state / "keys/jwt.secret") in text
+    user, back_end = (jwt.decode(token, secret.strip(), ["HS256"]) for token in re.findall(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", text))
+    assert user["sub"] == "user-1" and "scope" not in user and back_end["scope"] == "broker.notify"
+    assert {path.name for path in (state / "keys").iterdir()} == {
+        "ratchet.key", "ratchet.key.new", "ledger.key", "apns.p8", "simulator.pem", "simulator-ca.pem", "jwt.secret"}
