@@ -52,9 +52,10 @@ struct BrokerFixture {
             loop: loop, store: store, keys: keys, time: time, policies: policies,
             courier: try courier?(loop) ?? Courier(loop: loop, configuration),
             sweeper: sweeper,
-            settings: Broker.Settings(topic: "com.example.app", environment: .production) { topic, _ in topic == "com.example.app"
+            settings: Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
+                topic == "com.example.app"
             }, metrics: metrics,
-            log: { _ in })
+            access: StoreAccess(loop: loop, store: store, metrics: metrics, log: { _ in }), log: { _ in })
     }
 
     func end() async throws {

@@ -156,8 +156,9 @@ actor SimulatedBroker: LoopActor {
         let broker = Broker(
             loop: loop, store: store, keys: keys, time: time, policies: try Policies([policy]), courier: courier,
             sweeper: sweeper,
-            settings: Broker.Settings(topic: "com.example.app", environment: .production) { topic, _ in topic == "com.example.app"
-            }, metrics: metrics, log: log)
+            settings: Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
+                topic == "com.example.app"
+            }, metrics: metrics, access: StoreAccess(loop: loop, store: store, metrics: metrics, log: log), log: log)
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
             refusals: { await broker.takeRefusals() })

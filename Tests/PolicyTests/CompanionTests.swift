@@ -95,7 +95,6 @@ import Testing
             given.template, handle: [UInt8](repeating: 7, count: 16), fields: given.fields, nowMs: Self.now)
         #expect(String(decoding: push.payload, as: UTF8.self) == given.payload)
         #expect((push.pushType, push.priority, push.ttlSeconds) == (given.type, given.priority, given.ttl))
-        #expect(push.topicSuffix == (given.type == .liveactivity ? ".push-type.liveactivity" : ""))
         #expect(push.payload.count <= policy.templates[given.template]?.worstCasePayload ?? 0)
     }
 
