@@ -1,0 +1,316 @@
+"""Each flow of the seed's document, by a client written from it; what reaches Apple is held against it field by field."""
+
+import re
+import time
+from secrets import token_hex
+
+import pytest
+
+import ledger
+from companion_client import Device, Notification
+from companion_pushes import (check_activity_approval, check_activity_question, check_approval, check_clear_approval, check_clear_session,
+                              check_end, check_handoff, check_question, check_task, check_update, content, seconds)
+from companion_world import CompanionWorld, new_session
+from mayfly import new_token
+from processes import eventually
+
+DAY = 86_400
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
+NAME = r"[A-Za-z0-9_-]{22}"
+
+
+@pytest.fixture(scope="module")
+def world():
+    with CompanionWorld() as world:
+        yield world
+        assert world.broker.running, "the broker ended while the tests of this file ran"
+
+
+@pytest.fixture
+def phone(world):
+    phone = world.user()
+    yield phone
+    phone.close()
+
+
+@pytest.fixture
+def back_end(world):
+    caller = world.back_end()
+    yield caller
+    caller.close()
+
+
+# The six push routes.
+
+def test_register_a_device(world):
+    phone = world.phone("user-" + token_hex(6))
+    assert phone.status().expect(200).json == {"deviceTokenRegistered": False, "liveActivityTokens": []}
+    answer = phone.register(phone.device.token, "development").expect(200).json
+    assert set(answer) == {"success", "tokenId", "ref", "expiresAt", "handleKey"} and answer["success"] is True
+    assert re.fullmatch(f"tok_{NAME}", answer["tokenId"]) and re.fullmatch(r"[0-9a-f]{32}", answer["ref"])
+    assert re.fullmatch(r"[A-Za-z0-9_-]{43}", answer["handleKey"])
+    assert MOMENT.fullmatch(answer["expiresAt"]) and 28 * DAY < seconds(answer["expiresAt"]) - time.time() <= 30 * DAY
+    assert phone.status().expect(200).json == {"deviceTokenRegistered": True, "liveActivityTokens": []}
+    # Again, as apps do at each start, and in capitals: the same.
+    for token in (phone.device.token, phone.device.token.upper()):
+        again = phone.register(token, "development").expect(200).json
+        assert (again["tokenId"], again["handleKey"]) == (answer["tokenId"], answer["handleKey"])
+    assert phone.register(new_token()).expect(200).json["tokenId"] != answer["tokenId"]
+    sealed = eventually(lambda: ledger.read(world.state).of(answer["ref"]), what="the entry")
+    assert [(entry["op"], entry["kind"]) for entry in sealed] == [("token.sealed", "alert")]
+    assert seconds(answer["expiresAt"]) <= seconds(sealed[0]["until"]) <= seconds(answer["expiresAt"]) + 300
+
+
+def test_register_a_live_activity(world, phone):
+    session, device = new_session(), Device()
+    answer = phone.register_activity(device.token, "activity-123", session).expect(200).json
+    assert set(answer) == {"success", "tokenId", "ref", "expiresAt", "handleKey"} and answer["success"] is True
+    assert re.fullmatch(f"lat_{NAME}", answer["tokenId"])
+    assert 10 * 3600 < seconds(answer["expiresAt"]) - time.time() <= 12 * 3600
+    again = phone.register_activity(device.token, "activity-123", session).expect(200).json
+    assert (again["tokenId"], again["handleKey"]) == (answer["tokenId"], answer["handleKey"])
+    status = phone.status().expect(200).json
+    registered = status["liveActivityTokens"][0]["registeredAt"]
+    assert status == {"deviceTokenRegistered": True, "liveActivityTokens": [
+        {"activityId": "activity-123", "sessionId": session, "registeredAt": registered}]}
+    assert MOMENT.fullmatch(registered) and abs(seconds(registered) - time.time()) < 10
+
+
+def test_previous_token_is_destroyed(world, phone, back_end):
+    session, before, other = new_session(), Device(), Device()
+    before.answer = phone.register_activity(before.token, "activity", session).expect(200).json
+    other.answer = phone.register_activity(other.token, "other", session).expect(200).json
+    after = Device()
+    after.answer = phone.register_activity(after.token, "activity", session, previous=before.token).expect(200).json
+    listed = phone.status().expect(200).json["liveActivityTokens"]
+    assert sorted(one["activityId"] for one in listed) == ["activity", "other"]
+    assert back_end.event(session, "state_change", {"newState": "processing"}, phone.name).expect(202).json["pushes"] == 2
+    check_update(phone.wait(1, after)[0], after, session, content("processing"))
+    check_update(phone.wait(1, other)[0], other, session, content("processing"))
+    purged = eventually(lambda: ledger.read(world.state).of(before.ref, "token.purged"), what="the purge")
+    assert [entry["cause"] for entry in purged] == ["replaced"]
+    phone.wait(0, before)
+
+
+@pytest.mark.parametrize("kind", ["device", "activity"])
+def test_invalidate_a_token(world, phone, back_end, kind):
+    session = new_session()
+    device = phone.device if kind == "device" else phone.start_activity(session)
+    assert phone.delete_token(device.id).expect(200).json == {"success": True}
+    phone.delete_token(device.id).expect(404, "token_not_found")
+    status = phone.status().expect(200).json
+    assert status == {"deviceTokenRegistered": kind != "device", "liveActivityTokens": []}
+    back_end.event(session, "approval_request", {}, phone.name).expect(202)
+    phone.wait(int(kind != "device"))
+    phone.wait(0, device)
+    # The same token again is another registration.
+    if kind == "device":
+        assert phone.register(device.token).expect(200).json["tokenId"] != device.id
+
+
+def test_clear_approval(world, phone, back_end):
+    """By an app that has its own way to answer: two of three phones are told."""
+    others = [world.phone(phone.name).log_in() for _ in range(2)]
+    request = back_end.event(new_session(), "approval_request", {}, phone.name).expect(202).json["requestId"]
+    assert phone.clear_approval(request, phone.device.token).expect(200).json == {"success": True, "devicesNotified": 2}
+    for other in others:
+        check_clear_approval(other.wait(2)[1], other.device, request)
+        assert other.screen() == []
+        other.close()
+    assert [note.type for note in phone.received()] == ["approval"]
+    assert phone.clear_approval(request).expect(200).json == {"success": True, "devicesNotified": 3}
+    check_clear_approval(phone.wait(2)[1], phone.device, request)
+    # A token that is no registration of this user's excludes nobody.
+    assert phone.clear_approval(request, new_token()).expect(200).json["devicesNotified"] == 3
+
+
+def test_session_notifications_are_cleared(world, phone, back_end):
+    session, elsewhere = new_session(), new_session()
+    activity, kept = phone.start_activity(session), phone.start_activity(elsewhere)
+    question = back_end.event(session, "question_asked", {"text": "?"}, phone.name).expect(202).json["requestId"]
+    assert phone.clear_session(session).expect(200).json == {"success": True, "clearedCount": 2}
+    pushes = phone.wait(2)
+    check_question(pushes[0], phone.device, session, question)
+    check_clear_session(pushes[1], phone.device, session)
+    assert phone.screen() == []
+    update, end = phone.wait(2, activity)
+    check_activity_question(update, activity, session)
+    check_end(end, activity, session)
+    assert [one["sessionId"] for one in phone.status().json["liveActivityTokens"]] == [elsewhere]
+    phone.wait(0, kept)
+    assert phone.clear_session(session).expect(200).json == {"success": True, "clearedCount": 1}
+
+
+# Events of a session.
+
+def test_approval_request(world, phone, back_end):
+    session = new_session()
+    activity, elsewhere = phone.start_activity(session), phone.start_activity(new_session())
+    answer = back_end.event(session, "approval_request", {"toolName": "Bash", "summary": "rm -rf"}, phone.name).expect(202).json
+    request, expires = answer["requestId"], seconds(answer["expiresAt"])
+    assert answer == {
+        "success": True, "requestId": request, "expiresAt": answer["expiresAt"], "pushes": 2, "dropped": ["data.summary", "data.toolName"]}
+    assert re.fullmatch(NAME, request) and 55 < expires - time.time() <= 60
+    check_approval(phone.wait(1)[0], phone.device, session, request, expires)
+    check_activity_approval(phone.wait(1, activity)[0], activity, session, request)
+    assert phone.state(session).approvalRequest.requestId == request
+    phone.wait(0, elsewhere)
+    assert phone.approval(request).expect(200).json == {
+        "requestId": request, "sessionId": session, "status": "pending", "expiresAt": answer["expiresAt"]}
+    assert back_end.approval(request).expect(200).json["status"] == "pending"
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_answering_an_approval(world, phone, back_end, approved):
+    session, other = new_session(), world.phone(phone.name).log_in()
+    with back_end.socket() as socket:
+        request = back_end.event(session, "approval_request", {}, phone.name).expect(202).json["requestId"]
+        phone.wait(1)
+        assert phone.respond(request, approved, phone.device.token).expect(200).json == {"success": True}
+        assert socket.news("approval_response") == {
+            "type": "approval_response", "requestId": request, "sessionId": session, "approved": approved}
+    check_clear_approval(other.wait(2)[1], other.device, request)
+    assert other.screen() == [] and len(phone.screen()) == 1, "the phone that answered takes its own away"
+    late = phone.respond(request, True).expect(404, "request_not_found").json
+    assert (late["success"], late["error"]) == (False, "Request expired or not found")
+    for caller in (phone, other, back_end):
+        assert caller.approval(request).expect(200).json["status"] == ("approved" if approved else "denied")
+    phone.wait(1)
+    other.close()
+
+
+def test_question(world, phone, back_end):
+    session = new_session()
+    activity = phone.start_activity(session)
+    answer = back_end.event(session, "question_asked", {"text": "Which one?", "id": "q-1"}, phone.name).expect(202).json
+    assert answer["pushes"] == 2 and set(answer["dropped"]) == {"data.id", "data.text"}
+    note = check_question(phone.wait(1)[0], phone.device, session, phone.wait(1)[0]["payload"]["questionId"])
+    assert re.fullmatch(NAME, note.info["questionId"])
+    check_activity_question(phone.wait(1, activity)[0], activity, session)
+
+
+@pytest.mark.parametrize("kind, data, success", [
+    ("task_complete", {"status": "success", "summary": "All 12 tests pass"}, True), ("task_complete", {"status": "error"}, False),
+    ("task_complete", {}, True), ("task_failed", {"summary": "No."}, False), ("claude-complete", {"status": "success"}, True)])
+def test_task(world, phone, back_end, kind, data, success):
+    session = new_session()
+    activity, elsewhere = phone.start_activity(session), phone.start_activity(new_session())
+    answer = back_end.event(session, kind, data, phone.name).expect(202).json
+    assert answer["pushes"] == 2 and answer.get("dropped", []) == (["data.summary"] if "summary" in data else [])
+    check_task(phone.wait(1)[0], phone.device, session, success)
+    check_end(phone.wait(1, activity)[0], activity, session, success)
+    assert phone.state(session).status == ("completed" if success else "error")
+    # The activity's token is gone; another session's isn't.
+    assert len(phone.status().json["liveActivityTokens"]) == 1
+    phone.delete_token(activity.id).expect(404, "token_not_found")
+    purged = eventually(lambda: ledger.read(world.state).of(activity.ref, "token.purged"), what="the purge")
+    assert [entry["cause"] for entry in purged] == ["deleted"]
+    assert [entry["op"] for entry in ledger.read(world.state).outcomes(activity.ref)] == ["push.delivered"]
+    phone.wait(0, elsewhere)
+
+
+def test_progress(world, phone, back_end):
+    session = new_session()
+    activity = phone.start_activity(session)
+    data = {"currentOperation": "Running tests...", "elapsedSeconds": 45,
+            "todoProgress": {"completed": 2, "total": 5, "currentTask": "Add unit tests"}}
+    answer = back_end.event(session, "progress_update", data, phone.name).expect(202).json
+    assert answer == {"success": True, "pushes": 1, "dropped": ["data.currentOperation", "data.todoProgress.currentTask"]}
+    check_update(phone.wait(1, activity)[0], activity, session, content("processing", elapsed=40, todo=(2, 5)))
+    phone.wait(0)
+
+
+@pytest.mark.parametrize("state", ["idle", "processing", "awaitingApproval", "awaitingAnswer", "completed", "error"])
+def test_state_change(world, phone, back_end, state):
+    session = new_session()
+    activity = phone.start_activity(session)
+    answer = back_end.event(session, "state_change", {"previousState": "idle", "newState": state}, phone.name).expect(202).json
+    assert answer == {"success": True, "pushes": 1}
+    check_update(phone.wait(1, activity)[0], activity, session, content(state))
+
+
+def test_events_of_a_user_himself(world, phone):
+    """The app's desktop has no back end's JWT: its user's will do, for himself."""
+    for more in ({}, {"user": phone.name}):
+        phone.event(new_session(), "task_complete", {"status": "success"}, **more).expect(202)
+    phone.wait(2)
+
+
+def test_the_same_event_twice(world, phone, back_end):
+    session = new_session()
+    first = back_end.event(session, "approval_request", {}, phone.name, eventId="event-1").expect(202).json
+    again = back_end.event(session, "approval_request", {}, phone.name, eventId="event-1").expect(202).json
+    assert again["repeated"] is True and again["pushes"] == 0
+    phone.wait(1)
+    # The name counts within its session, and its user.
+    assert "repeated" not in back_end.event(new_session(), "approval_request", {}, phone.name, eventId="event-1").expect(202).json
+    other = world.user()
+    assert "repeated" not in back_end.event(session, "approval_request", {}, other.name, eventId="event-1").expect(202).json
+    assert [note.info["requestId"] for note in phone.received()][0] == first["requestId"]
+    other.close()
+
+
+def test_whoever_has_registered_nothing_gets_nothing(back_end):
+    answer = back_end.event(new_session(), "approval_request", {}, "nobody-" + token_hex(4)).expect(202).json
+    assert answer["pushes"] == 0 and answer["requestId"]
+    assert back_end.approval(answer["requestId"]).expect(200).json["status"] == "pending"
+
+
+# The same over a socket.
+
+def test_events_over_a_socket(world, phone, back_end):
+    session = new_session()
+    activity = phone.start_activity(session)
+    with back_end.socket() as socket, phone.socket() as screen:
+        assert socket.ask({"type": "ping"}) == {"type": "pong"}
+        answer = socket.ask({
+            "type": "progress_update", "sessionId": session, "userId": phone.name, "eventId": "e-1",
+            "data": {"currentOperation": "Running tests...", "elapsedSeconds": 45, "todoProgress": {"completed": 2, "total": 5}}})
+        assert answer == {
+            "type": "accepted", "event": "progress_update", "sessionId": session, "eventId": "e-1", "success": True, "pushes": 1,
+            "dropped": ["data.currentOperation"]}
+        check_update(phone.wait(1, activity)[0], activity, session, content("processing", elapsed=40, todo=(2, 5)))
+        answer = socket.ask({"type": "approval_request", "sessionId": session, "userId": phone.name, "data": {"toolName": "Bash"}})
+        request = answer["requestId"]
+        assert answer["type"] == "accepted" and answer["dropped"] == ["data.toolName"]
+        check_approval(phone.wait(1)[0], phone.device, session, request, seconds(answer["expiresAt"]))
+        screen.send({"type": "approval_response", "requestId": request, "approved": True, "pushToken": phone.device.token})
+        told = socket.news("approval_response")
+        assert told == {"type": "approval_response", "requestId": request, "sessionId": session, "approved": True}
+        answers = [screen.receive(), screen.receive()]
+        assert {"type": "accepted", "event": "approval_response", "requestId": request, "success": True} in answers
+        assert told in answers, "the user's other sockets hear of the answer"
+        refused = screen.ask({"type": "approval_response", "requestId": request, "approved": False})
+        assert (refused["type"], refused["code"], refused["error"]) == ("error", "request_not_found", "Request expired or not found")
+        assert socket.ask({"type": "claude-complete", "sessionId": session, "userId": phone.name, "data": {"status": "success"}})["pushes"] == 2
+    assert [note.type for note in map(Notification.decode, (push["payload"] for push in phone.wait(2)))] == ["approval", "complete"]
+    check_end(phone.wait(2, activity)[1], activity, session)
+
+
+def test_handoff(world, phone):
+    """Phone, desktop, phone: whoever had the session releases it. Without a push token there is nobody to tell."""
+    session, other = new_session(), world.phone(phone.name).log_in()
+    with phone.socket() as here, other.socket() as there:
+        claim = {"type": "activity", "sessionId": session}
+        here.send(claim | {"deviceId": "iphone", "pushToken": phone.device.token})
+        here.send(claim | {"deviceId": "iphone", "pushToken": phone.device.token})
+        assert here.ask({"type": "ping"}) == {"type": "pong"}
+        phone.wait(0)
+        there.send(claim | {"deviceId": "macbook", "clientType": "desktop"})
+        check_handoff(phone.wait(1)[0], phone.device, session, "desktop")
+        assert there.ask({"type": "ping"}) == {"type": "pong"}
+        here.send(claim | {"deviceId": "iphone", "clientType": "ios", "pushToken": phone.device.token})
+        there.send(claim | {"deviceId": "ipad", "pushToken": other.device.token})
+        check_handoff(phone.wait(2)[1], phone.device, session, "ios")
+        here.send(claim | {"deviceId": "browser", "clientType": "web"})
+        check_handoff(other.wait(1)[0], other.device, session, "web")
+    phone.wait(2)
+    other.close()
+
+
+def test_the_log_holds(world):
+    """Runs last: what was recorded of all of it is one log, and each ref has one life."""
+    eventually(lambda: world.state.jobs() == 0, 10, what="the end of all pushes")
+    time.sleep(1.5)
+    counts = ledger.read(world.state).check().counts()
+    assert counts["push.delivered"] == counts["token.opened"] > 30 and not counts["push.failed"], counts
