@@ -1,0 +1,356 @@
+"""Two phones and a desktop of one user: what one does the others see, on time, and with a kill -9 in the middle of it."""
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+import ledger
+from companion_client import Notification
+from companion_pushes import check_clear_approval, check_clear_session, check_end, check_handoff, check_task, seconds
+from companion_world import CompanionWorld, new_session
+from processes import eventually
+
+# The shortest that a policy may name.
+PATIENCE = 5
+
+
+@pytest.fixture(scope="module")
+def world():
+    with CompanionWorld(approvalSeconds=PATIENCE, answerKeptSeconds=2) as world:
+        yield world
+        assert world.broker.running, "the broker ended while the tests of this file ran"
+
+
+class Desk:
+    """One user: two phones, a desktop, and the back end that works for him."""
+
+    def __init__(self, world):
+        self.world, self.session = world, new_session()
+        self.first = world.user()
+        self.user = self.first.name
+        self.second = world.phone(self.user).log_in()
+        self.back_end = world.back_end("back-end-of-" + self.user)
+        self.callers = [self.first, self.second, self.back_end]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for caller in self.callers:
+            caller.close()
+
+    def ask(self):
+        """An approval, on both screens: its request and when it times out."""
+        answer = self.back_end.event(self.session, "approval_request", {}, self.user).expect(202).json
+        for phone in (self.first, self.second):
+            phone.wait(1)
+            assert [note.info["requestId"] for note in phone.screen()] == [answer["requestId"]]
+        return answer["requestId"], seconds(answer["expiresAt"])
+
+    def status(self, request):
+        return self.back_end.approval(request).expect(200).json["status"]
+
+
+@pytest.fixture
+def desk(world):
+    with Desk(world) as desk:
+        yield desk
+
+
+def slow(world, milliseconds=1500):
+    """Apple takes its time from now on, so that a kill comes between acceptance and delivery."""
+    world.simulator.fault(delayMs=milliseconds)
+
+
+@contextmanager
+def killed_in_the_middle(**limits):
+    """A broker of its own; what is done inside is accepted and not delivered when the broker is killed, and starts again."""
+    with CompanionWorld(**limits) as world, Desk(world) as desk:
+        yield desk
+        for caller in desk.callers:
+            caller.close()
+        world.simulator.fault()
+
+
+def crash(desk):
+    desk.world.broker.kill()
+    for caller in desk.callers:
+        caller.close()
+    desk.world.simulator.fault()
+    desk.world.broker.start()
+
+
+def once(phone, count, device=None, seconds=8):
+    """So many different pushes have come to it. One that Apple had taken when the kill came may have come twice, by the same id."""
+    def found():
+        by_id = {push["headers"]["apns-id"]: push for push in phone.pushes(device)}
+        return len(by_id) >= count and list(by_id.values())
+    pushes = eventually(found, seconds, what=f"{count} pushes")
+    assert len(pushes) == count, [push["payload"] for push in pushes]
+    return pushes
+
+
+# In one life of the broker.
+
+def test_approved_on_one_cleared_on_the_other(desk):
+    with desk.back_end.socket() as back_end, desk.second.socket() as second:
+        request, _ = desk.ask()
+        assert desk.first.respond(request, True, desk.first.device.token).expect(200).json == {"success": True}
+        for socket in (back_end, second):
+            assert socket.news("approval_response") == {
+                "type": "approval_response", "requestId": request, "sessionId": desk.session, "approved": True}
+    check_clear_approval(desk.second.wait(2)[1], desk.second.device, request)
+    assert desk.second.screen() == []
+    assert desk.second.respond(request, False).expect(404, "request_not_found").json["error"] == "Request expired or not found"
+    assert desk.status(request) == "approved"
+    time.sleep(0.3)
+    assert [note.type for note in desk.first.received()] == ["approval"], "the phone that answered is told nothing"
+
+
+def test_answered_at_the_desktop_cleared_on_both(desk):
+    """A desktop has no push token: nothing is left out."""
+    request, _ = desk.ask()
+    with desk.world.phone(desk.user).socket() as desktop:
+        answer = desktop.ask({"type": "approval_response", "requestId": request, "approved": False})
+        if answer["type"] == "approval_response":
+            answer = desktop.receive()
+        assert answer["type"] == "accepted"
+    for phone in (desk.first, desk.second):
+        check_clear_approval(phone.wait(2)[1], phone.device, request)
+    assert desk.status(request) == "denied"
+
+
+def test_two_phones_answer_at_once(desk):
+    """One of them has answered; the other is too late."""
+    request, _ = desk.ask()
+    answers, gate = {}, threading.Barrier(2)
+
+    def answer(phone, approved):
+        gate.wait()
+        answers[approved] = phone.respond(request, approved, phone.device.token)
+    threads = [threading.Thread(target=answer, args=one) for one in ((desk.first, True), (desk.second, False))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.status for answer in answers.values()) == [200, 404], answers
+    approved = answers[True].status == 200
+    assert desk.status(request) == ("approved" if approved else "denied")
+    late = desk.second if approved else desk.first
+    check_clear_approval(late.wait(2)[1], late.device, request)
+    time.sleep(0.2)
+    (desk.first if approved else desk.second).wait(1)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_concurrent_claims_settle_to_one(desk, is_held):
+    """Six clients claim one session at once: each that had it and lost it was told, and one has it at the end."""
+    phones = [desk.first, desk.second, *(desk.world.phone(desk.user).log_in() for _ in range(4))]
+    desk.callers += phones[2:]
+    sockets = [phone.socket() for phone in phones]
+    if is_held:
+        sockets[0].send({"type": "activity", "sessionId": desk.session, "deviceId": "0", "pushToken": phones[0].device.token})
+        assert sockets[0].ask({"type": "ping"}) == {"type": "pong"}
+    gate = threading.Barrier(len(phones))
+
+    def claim(number):
+        gate.wait()
+        sockets[number].send({
+            "type": "activity", "sessionId": desk.session, "deviceId": str(number), "pushToken": phones[number].device.token})
+        answer = sockets[number].ask({"type": "ping"})
+        assert answer == {"type": "pong"}, answer
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(len(phones))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
+    handoffs = [len(phone.pushes()) for phone in phones]
+    # A chain of claims: one handoff less than there were claims that took it. The first client may have had it twice.
+    assert sum(handoffs) in ((5, 6) if is_held else (5,)), handoffs
+    # One more claim: only the winner is told, whoever that is.
+    sockets[0].send({"type": "activity", "sessionId": desk.session, "deviceId": "desktop", "clientType": "desktop"})
+    eventually(lambda: sum(len(phone.pushes()) for phone in phones) == sum(handoffs) + 1, what="the winner's handoff")
+    told = [phone for phone, before in zip(phones, handoffs) if len(phone.pushes()) > before]
+    assert len(told) == 1
+    check_handoff(told[0].pushes()[-1], told[0].device, desk.session, "desktop")
+    for socket in sockets:
+        socket.connection.close()
+
+
+# Time-outs. They wait, and do so together.
+
+@pytest.mark.background
+def test_timeout(world):
+    with Desk(world) as desk, desk.back_end.socket() as back_end, desk.first.socket() as screen:
+        request, expires = desk.ask()
+        for socket in (back_end, screen):
+            told = socket.news("approval_timeout", 10)
+            assert told["requestId"] == request and told["sessionId"] == desk.session and told["message"]
+        assert -0.2 < time.time() - expires < 2
+        for phone in (desk.first, desk.second):
+            check_clear_approval(phone.wait(2)[1], phone.device, request, "timed_out")
+            assert phone.screen() == []
+        assert desk.status(request) == "timed_out"
+        late = desk.first.respond(request, True).expect(404, "request_not_found").json
+        assert late["error"] == "Request expired or not found"
+        # After answerKeptSeconds nobody knows of it any more.
+        eventually(lambda: desk.back_end.approval(request).status == 404, 8, 0.1, "the end of the answer")
+
+
+@pytest.mark.background
+def test_no_timeout_after_an_answer(world):
+    with Desk(world) as desk, desk.back_end.socket() as back_end:
+        request, expires = desk.ask()
+        desk.second.respond(request, True, desk.second.device.token).expect(200)
+        back_end.news("approval_response")
+        time.sleep(max(0, expires + 1 - time.time()))
+        with pytest.raises(TimeoutError):
+            back_end.receive(0.1)
+        desk.first.wait(2)
+        desk.second.wait(1)
+
+
+@pytest.mark.background
+def test_sessions_cleared_and_done_at_the_desktop(world):
+    with Desk(world) as desk:
+        activity = desk.first.start_activity(desk.session)
+        other = desk.second.start_activity(desk.session)
+        desk.back_end.event(desk.session, "question_asked", {}, desk.user).expect(202)
+        for phone in (desk.first, desk.second):
+            phone.wait(1)
+        desktop = desk.world.phone(desk.user)
+        assert desktop.clear_session(desk.session).expect(200).json == {"success": True, "clearedCount": 4}
+        for phone, device in ((desk.first, activity), (desk.second, other)):
+            check_clear_session(phone.wait(2)[1], phone.device, desk.session)
+            check_end(phone.wait(2, device)[1], device, desk.session)
+            assert phone.screen() == []
+        assert desktop.status().json["liveActivityTokens"] == []
+        desktop.close()
+
+
+# kill -9 in the middle of each.
+
+@pytest.mark.background
+def test_killed_between_the_approval_and_its_pushes():
+    """The 202 was given: both phones are asked, and the time-out comes though its broker is another."""
+    with killed_in_the_middle(approvalSeconds=PATIENCE) as desk:
+        slow(desk.world)
+        answer = desk.back_end.event(desk.session, "approval_request", {}, desk.user).expect(202).json
+        request, expires = answer["requestId"], seconds(answer["expiresAt"])
+        crash(desk)
+        assert desk.status(request) == "pending"
+        with desk.back_end.socket() as back_end:
+            assert back_end.news("approval_timeout", 10)["requestId"] == request
+        assert time.time() > expires - 0.2
+        for phone in (desk.first, desk.second):
+            pushes = once(phone, 2)
+            assert [Notification.decode(push["payload"]).type for push in pushes] == ["approval", "clear_approval"]
+            check_clear_approval(pushes[1], phone.device, request, "timed_out")
+        assert desk.status(request) == "timed_out"
+
+
+@pytest.mark.background
+def test_killed_across_the_timeout():
+    """Nobody was there when the time was over: it is made up for at once, and once."""
+    with killed_in_the_middle(approvalSeconds=PATIENCE) as desk:
+        request, expires = desk.ask()
+        desk.world.broker.kill()
+        for caller in desk.callers:
+            caller.close()
+        time.sleep(max(0, expires + 0.5 - time.time()))
+        desk.world.broker.start()
+        for phone in (desk.first, desk.second):
+            check_clear_approval(once(phone, 2)[1], phone.device, request, "timed_out")
+        assert desk.status(request) == "timed_out"
+        desk.first.respond(request, True).expect(404, "request_not_found")
+        desk.world.restart()
+        for caller in desk.callers:
+            caller.close()
+        eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
+        once(desk.first, 2)
+
+
+@pytest.mark.background
+def test_killed_between_the_answer_and_its_pushes():
+    """An answered approval stays answered, and the other phone still hears of it."""
+    with killed_in_the_middle(approvalSeconds=PATIENCE) as desk:
+        request, expires = desk.ask()
+        slow(desk.world)
+        desk.first.respond(request, True, desk.first.device.token).expect(200)
+        crash(desk)
+        assert desk.status(request) == "approved"
+        check_clear_approval(once(desk.second, 2)[1], desk.second.device, request)
+        desk.second.respond(request, False).expect(404, "request_not_found")
+        desk.world.restart()
+        for caller in desk.callers:
+            caller.close()
+        time.sleep(max(0, expires + 1 - time.time()))
+        assert desk.status(request) == "approved"
+        once(desk.first, 1)
+        once(desk.second, 2)
+
+
+@pytest.mark.background
+def test_killed_between_a_handoff_and_its_push():
+    with killed_in_the_middle() as desk:
+        claim = {"type": "activity", "sessionId": desk.session}
+        with desk.first.socket() as here:
+            here.send(claim | {"deviceId": "iphone", "pushToken": desk.first.device.token})
+            assert here.ask({"type": "ping"}) == {"type": "pong"}
+        slow(desk.world)
+        with desk.second.socket() as there:
+            there.send(claim | {"deviceId": "ipad", "pushToken": desk.second.device.token})
+            assert there.ask({"type": "ping"}) == {"type": "pong"}
+            crash(desk)
+        check_handoff(once(desk.first, 1)[0], desk.first.device, desk.session, "ios")
+        # Who has the session is known after it too.
+        with desk.first.socket() as here:
+            here.send(claim | {"deviceId": "desktop", "clientType": "desktop"})
+            check_handoff(once(desk.second, 1)[0], desk.second.device, desk.session, "desktop")
+        once(desk.first, 1)
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("how", ["complete", "cleared"])
+def test_killed_between_the_end_of_a_session_and_its_pushes(how):
+    """The activity's token is destroyed by then, and its last push has to go out all the same."""
+    with killed_in_the_middle() as desk:
+        activity = desk.first.start_activity(desk.session)
+        slow(desk.world)
+        if how == "complete":
+            desk.back_end.event(desk.session, "task_complete", {"status": "error"}, desk.user).expect(202)
+        else:
+            assert desk.second.clear_session(desk.session).expect(200).json["clearedCount"] == 3
+        crash(desk)
+        for phone in (desk.first, desk.second):
+            push = once(phone, 1)[0]
+            if how == "complete":
+                check_task(push, phone.device, desk.session, success=False)
+            else:
+                check_clear_session(push, phone.device, desk.session)
+        check_end(once(desk.first, 1, activity)[0], activity, desk.session, success=how == "cleared")
+        assert desk.first.status().json["liveActivityTokens"] == []
+        desk.first.delete_token(activity.id).expect(404, "token_not_found")
+        eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
+        time.sleep(1.5)
+        log = ledger.read(desk.world.state).check()
+        assert [entry["cause"] for entry in log.of(activity.ref, "token.purged")] == ["deleted"]
+
+
+@pytest.mark.background
+def test_killed_while_an_update_waits_for_its_window():
+    """The newest state is sent by the next life, when the window opens."""
+    with killed_in_the_middle(activityUpdateSeconds=4) as desk:
+        activity = desk.first.start_activity(desk.session)
+        begin = time.time()
+        for state in ("processing", "awaitingAnswer", "idle"):
+            desk.back_end.event(desk.session, "state_change", {"newState": state}, desk.user).expect(202)
+        once(desk.first, 1, activity)
+        crash(desk)
+        pushes = once(desk.first, 2, activity)
+        assert time.time() - begin > 3.8
+        assert [push["payload"]["aps"]["content-state"]["status"] for push in pushes] == ["processing", "idle"]
+        assert pushes[0]["payload"]["aps"]["timestamp"] < pushes[1]["payload"]["aps"]["timestamp"]
