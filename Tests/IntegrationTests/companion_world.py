@@ -4,7 +4,7 @@ import json
 import secrets
 from pathlib import Path
 
-from companion_client import Caller, Device, Phone, Users
+from companion_client import Caller, Phone, Users
 from processes import REPOSITORY
 from world import World
 
@@ -37,8 +37,8 @@ class CompanionWorld(World):
         path.write_text(json.dumps(policy))
         return path
 
-    def phone(self, user, **more):
-        return Phone(self.broker, self.simulator, self.users.token(user), user, **more)
+    def phone(self, user):
+        return Phone(self.broker, self.simulator, self.users.token(user), user)
 
     def back_end(self, name="back-end"):
         return Caller(self.broker, self.users.back_end(name), name)
@@ -55,6 +55,3 @@ class CompanionWorld(World):
 
 def new_session():
     return "session-" + secrets.token_hex(6)
-
-
-__all__ = ["CompanionWorld", "Device", "new_session"]
