@@ -611,8 +611,8 @@ def plant_and_search(world):
     phone.close()
     back_end.close()
     call(phone, "DELETE", f"/api/push/session/{session}/notifications").expect(200)
-    phone.delete_token(device.id).expect(200)
     eventually(lambda: world.state.jobs() == 0, what="the end of all pushes")
+    phone.delete_token(device.id).expect(200)
     time.sleep(1.5)
     kinds = {push["payload"].get("type", "activity") for push in search("after the session")}
     assert kinds == {"approval", "question", "clear_approval", "clear_session", "session_handoff", "activity"}
