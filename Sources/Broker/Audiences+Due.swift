@@ -62,8 +62,9 @@ extension Audiences {
 
     private func add(_ activity: RegistrationRecord, to change: inout AudienceChange) throws(BrokerError) {
         if let (audience, content) = waiting(of: activity), let opened = open(activity, of: audience),
-            let update = try update(content, of: opened)
+            var update = try update(content, of: opened)
         {
+            update.update?.wasWaiting = activity.waiting
             change.jobs.append(update)
         } else {
             change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))

@@ -69,9 +69,9 @@ extension Audiences {
             var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
             if asked.kind == .liveActivity { try carry(replaced, over: &record.row) }
             let limit = asked.kind == .liveActivity ? limits.activitiesPerOwner : limits.registrationsPerOwner
-            let (rows, owners, devices) = (replaced.map(\.row), try ownerIndexes(asked.owner), try deviceIndexes(asked))
+            let (old, owners, devices) = (replaced, try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await access.stored { () throws(StoreError) in
-                try await self.store.register(record.row, replacing: rows, devices: devices, owners: owners, limit: limit)
+                try await self.store.register(record.row, replacing: old, devices: devices, owners: owners, limit: limit)
             }
             switch outcome {
             case .registered:

@@ -56,11 +56,14 @@ public struct AudienceJob: Sendable, Equatable {
 public struct ActivityUpdate: Sendable, Equatable {
     /// `opens` as it was read.
     public var wasOpens: UInt64
+    /// What waited as it was read, for an update that is sent for it; nil for one that is newer than whatever waits.
+    public var wasWaiting: [UInt8]?
     public var opens: UInt64
     public var stamp: UInt64
 
-    public init(wasOpens: UInt64, opens: UInt64, stamp: UInt64) {
+    public init(wasOpens: UInt64, wasWaiting: [UInt8]? = nil, opens: UInt64, stamp: UInt64) {
         self.wasOpens = wasOpens
+        self.wasWaiting = wasWaiting
         self.opens = opens
         self.stamp = stamp
     }

@@ -148,7 +148,7 @@ public final class SQLiteStore: Store {
     public func holds(_ row: RowName) async throws(StoreError) -> Bool { try await read { try $0.holds(row) } }
 
     public func register(
-        _ registration: RegistrationRecord, replacing: [RowName], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: RegistrationRecord, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
     ) async throws(StoreError) -> RegisterOutcome {
         try await write {
             try $0.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)

@@ -91,13 +91,13 @@ public protocol Store: Sendable {
     ) async throws(StoreError) -> [RegistrationRecord]
     /// Whether a registration stands, for a push about to leave.
     func holds(_ row: RowName) async throws(StoreError) -> Bool
-    /// Inserts a registration, and purges as replaced those in whose place it comes, all of which must stand.
+    /// Inserts a registration, and purges as replaced those in whose place it comes, all of which must stand with the throttle that was read.
     /// - Parameters:
     ///   - devices: its token's indexes in all places where it may stand: a row there that is not replaced gives `changed`.
     ///   - owners: the owner's indexes in all places, by which the registrations of this kind are counted.
     ///   - limit: how many of this kind the owner may have.
     func register(
-        _ registration: RegistrationRecord, replacing: [RowName], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: RegistrationRecord, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
     ) async throws(StoreError) -> RegisterOutcome
     /// - Returns: how many were purged.
     func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int
@@ -171,7 +171,7 @@ extension Store {
 
     /// For who knows that the token stands nowhere else.
     public func register(
-        _ registration: RegistrationRecord, replacing: [RowName], owners: [[UInt8]], limit: Int
+        _ registration: RegistrationRecord, replacing: [RegistrationRecord], owners: [[UInt8]], limit: Int
     ) async throws(StoreError) -> RegisterOutcome {
         try await register(
             registration, replacing: replacing, devices: [registration.device], owners: owners, limit: limit)

@@ -90,20 +90,30 @@ extension Tables {
     private func isAsRead(_ change: AudienceChange) throws -> Bool {
         for push in change.jobs {
             // The log will date the opening at its window, which must lie before the end of the token's epoch.
-            guard journal.upcoming * 1_000 < Entry.Op.epochEnd(push.job.expires), let opens = try opens(push.job.row),
-                push.update.map({ $0.wasOpens == opens }) ?? true
+            guard journal.upcoming * 1_000 < Entry.Op.epochEnd(push.job.expires), let throttle = try throttle(push.job.row),
+                push.update.map({ $0.isAsRead(throttle) }) ?? true
             else { return false }
         }
-        for wait in change.waits { guard try opens(wait.row) == wait.wasOpens else { return false } }
+        for wait in change.waits { guard try throttle(wait.row)?.opens == wait.wasOpens else { return false } }
         guard case .set(let session, let version, let replaced) = change.session else { return true }
         guard let replaced, replaced != session.session else { return try self.session(session.session)?.version == version }
         return try self.session(replaced)?.version == version && self.session(session.session) == nil
     }
 
-    /// When a registration's throttle opens; nil when it is gone.
-    private func opens(_ row: RowName) throws -> UInt64? {
-        try rows("SELECT opens FROM registration WHERE expires = ? AND ref = ?", .time(row.expires), .blob(row.ref)) {
-            $0.time(0)
+    /// When a registration's throttle opens, and what waits for that.
+    struct Throttle {
+        let opens: UInt64
+        let waiting: [UInt8]?
+
+        func isSame(as registration: RegistrationRecord) -> Bool {
+            opens == registration.opens && waiting == registration.waiting
+        }
+    }
+
+    /// Nil when the registration is gone.
+    func throttle(_ row: RowName) throws -> Throttle? {
+        try rows("SELECT opens, waiting FROM registration WHERE expires = ? AND ref = ?", .time(row.expires), .blob(row.ref)) {
+            Throttle(opens: $0.time(0), waiting: $0.blobOrNil(1))
         }.first
     }
 
@@ -141,6 +151,12 @@ extension Tables {
         case .settle(let id, let expires, let answer):
             try run("UPDATE timer SET answer = ? WHERE expires = ? AND id = ?", .number(answer), .time(expires), .blob(id))
         }
+    }
+}
+
+extension ActivityUpdate {
+    fileprivate func isAsRead(_ throttle: Tables.Throttle) -> Bool {
+        throttle.opens == wasOpens && (wasWaiting == nil || throttle.waiting == wasWaiting)
     }
 }
 

@@ -33,11 +33,12 @@ extension Tables {
     }
 
     func register(
-        _ registration: RegistrationRecord, replacing: [RowName], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: RegistrationRecord, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
     ) throws -> RegisterOutcome {
         try refuseWhenLedgerIsBehind()
         try registration.checkIndexes()
-        for row in replacing { guard try holds(row) else { return .changed } }
+        for old in replacing { guard try throttle(old.row)?.isSame(as: old) == true else { return .changed } }
+        let replacing = replacing.map(\.row)
         for device in Set(devices + [registration.device]) {
             guard try names(device).allSatisfy({ replacing.contains($0.row) }) else { return .changed }
         }

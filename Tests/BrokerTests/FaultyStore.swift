@@ -223,7 +223,7 @@ extension FaultyStore {
         try await perform(.holds) { () throws(StoreError) in try await inner.holds(row) }
     }
     func register(
-        _ registration: RegistrationRecord, replacing: [RowName], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: RegistrationRecord, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
     ) async throws(StoreError) -> RegisterOutcome {
         try await perform(.register) { () throws(StoreError) in
             try await inner.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)

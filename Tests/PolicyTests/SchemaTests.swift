@@ -13,7 +13,7 @@ import Testing
     }
 
     /// A built-in policy of each kind of limits, what the schema calls them, and how many numbers it bounds.
-    private static let limits = [("rooms", "roomsLimits", 27), ("companion", "audienceLimits", 11)]
+    private static let limits = [("rooms", "roomsLimits", 27), ("companion", "audienceLimits", 13)]
 
     @Test(arguments: limits) func limitsHaveTheBoundsOfTheSchema(_ name: String, _ definition: String, _ count: Int) throws {
         let base = try JSONReader.read(try #require(Policy.builtInBytes(name)))

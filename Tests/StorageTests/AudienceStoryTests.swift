@@ -24,7 +24,7 @@ import Testing
                 var replaced: [RegistrationRecord] = []
                 if let some, chance.next().isMultiple(of: 2) { replaced = [some] }
                 record.opens = replaced.first?.opens ?? 0
-                let outcome = try await fixture.register(record, replacing: replaced.map(\.row), limit: 2)
+                let outcome = try await fixture.register(record, replacing: replaced, limit: 2)
                 let isTaken = standing.values.contains { $0.device == record.device && !replaced.contains($0) }
                 let count = standing.values.count { $0.owner == record.owner && !replaced.contains($0) }
                 #expect(outcome == (isTaken ? .changed : count >= 2 ? .tooMany : .registered))

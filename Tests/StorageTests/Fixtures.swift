@@ -93,7 +93,7 @@ struct Fixture {
 
     @discardableResult
     func register(
-        _ record: RegistrationRecord, replacing: [RowName] = [], devices: [[UInt8]]? = nil, limit: Int = 100
+        _ record: RegistrationRecord, replacing: [RegistrationRecord] = [], devices: [[UInt8]]? = nil, limit: Int = 100
     ) async throws -> RegisterOutcome {
         try await store.register(
             record, replacing: replacing, devices: devices ?? [record.device], owners: [record.owner], limit: limit)

@@ -210,6 +210,28 @@ import Testing
         try await fixture.close()
     }
 
+    @Test func whatCameWhileTheOneBeforeWasBeingSentIsKept() async throws {
+        let fixture = try Fixture()
+        let record = try await fixture.registered(fixture.registration(1, kind: 3))
+        let (old, new) = (Fixture.blob(1, 72), Fixture.blob(2, 72))
+        for waiting in [old, new] {
+            #expect(
+                try await fixture.apply(
+                    AudienceChange(waits: [WaitingUpdate(row: record.row, wasOpens: 0, waiting: waiting)])) == .done)
+        }
+        func send(_ waiting: [UInt8]) -> AudienceChange {
+            let update = ActivityUpdate(wasOpens: 0, wasWaiting: waiting, opens: 15_000, stamp: 1)
+            return AudienceChange(jobs: [AudienceJob(fixture.job(1, record), update: update)])
+        }
+        #expect(try await fixture.apply(send(old)) == .changed)
+        // Nor does it go with a token that was read before it came.
+        var read = record
+        read.waiting = old
+        #expect(try await fixture.register(fixture.registration(2, kind: 3), replacing: [read]) == .changed)
+        #expect(try await fixture.apply(send(new)) == .done)
+        try await fixture.close()
+    }
+
     // MARK: Timers
 
     @Test func aTimerIsSettledOnce() async throws {

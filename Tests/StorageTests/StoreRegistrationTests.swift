@@ -42,13 +42,13 @@ import Testing
         // In another place: all its indexes are others.
         var new = fixture.registration(2, device: 5)
         new.id = old.id
-        #expect(try await fixture.register(new, replacing: [old.row], devices: [new.device, old.device]) == .registered)
+        #expect(try await fixture.register(new, replacing: [old], devices: [new.device, old.device]) == .registered)
         #expect(try await fixture.store.registrations(.owner, [old.owner, new.owner]) == [new])
         #expect(try await !fixture.store.holds(old.row))
         let text = try await fixture.entries()
         #expect(text.count == 3 && text.count { $0.contains("\"cause\":\"replaced\"") } == 1)
         // What it replaced is gone: who still has that to replace reads again.
-        #expect(try await fixture.register(fixture.registration(3, device: 5), replacing: [old.row]) == .changed)
+        #expect(try await fixture.register(fixture.registration(3, device: 5), replacing: [old]) == .changed)
         #expect(try await fixture.store.counts().registrations == 1)
         try await fixture.close()
     }
@@ -79,7 +79,7 @@ import Testing
         // And renewed by many.
         let renewals = try await withThrowingTaskGroup(of: RegisterOutcome.self) { group in
             for number in 20..<36 {
-                group.addTask { try await fixture.register(fixture.registration(number, device: 5), replacing: [old.row]) }
+                group.addTask { try await fixture.register(fixture.registration(number, device: 5), replacing: [old]) }
             }
             return try await group.reduce(into: []) { $0.append($1) }
         }
@@ -104,7 +104,7 @@ import Testing
         // One that is replaced makes room.
         #expect(
             try await fixture.store.register(
-                later, replacing: [rows[0].row], devices: [later.device], owners: [rows[0].owner, later.owner], limit: 3)
+                later, replacing: [rows[0]], devices: [later.device], owners: [rows[0].owner, later.owner], limit: 3)
                 == .registered)
         #expect(try await fixture.store.counts().registrations == 5)
         try await fixture.close()
