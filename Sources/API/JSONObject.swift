@@ -27,10 +27,15 @@ struct JSONObject {
     init?(_ body: Span<UInt8>) {
         var scanner = JSONScanner()
         guard JSONScanner.isUTF8(body), let members = scanner.topLevelObject(body) else { return nil }
-        for (index, member) in members.enumerated() where members[..<index].contains(where: { $0.name == member.name }) {
+        // Each name once. Nobody may have thousands of them compared each with each.
+        guard members.count <= 16 ? Self.areDistinct(members[...]) : Set(members.map(\.name)).count == members.count else {
             return nil
         }
         self.members = members
+    }
+
+    private static func areDistinct(_ members: ArraySlice<Member>) -> Bool {
+        members.indices.allSatisfy { index in !members[..<index].contains { $0.name == members[index].name } }
     }
 
     /// Whether there is a member of that name, be it null.

@@ -39,6 +39,16 @@ private func plainString(_ object: JSONObject, _ name: StaticString, _ body: [UI
         #expect(parse(([0x7b, 0x22, 0xed, 0xa0, 0x80, 0x22, 0x3a, 0x31, 0x7d] as [UInt8])) == nil)
     }
 
+    @Test(arguments: [2, 16, 17, 2_000])
+    func namesAreDistinctHoweverManyThereAre(_ count: Int) {
+        let members = (0..<count).map { "\"\($0)\":0" }
+        #expect(object("{" + members.joined(separator: ",") + "}") != nil)
+        for more in [members[0], members[count / 2], members[count - 1], "\"\\u0031\":1"] {
+            #expect(object("{" + (members + [more]).joined(separator: ",") + "}") == nil)
+            #expect(object("{" + ([more] + members).joined(separator: ",") + "}") == nil)
+        }
+    }
+
     @Test func depthIsBounded() {
         func nested(_ depth: Int) -> String {
             "{\"a\":" + String(repeating: "[", count: depth - 1) + String(repeating: "]", count: depth - 1) + "}"
