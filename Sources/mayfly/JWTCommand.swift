@@ -13,7 +13,9 @@ enum JWTCommand {
             words, environment: Environment.all, keys: JWTSettings.keys, switches: ["verify"], options: options, shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("jwt takes flags only") }
         if configuration.switches.contains("verify") { return try verify(configuration) }
-        guard configuration[.jwtJWKS] == nil else { throw UsageError("jwt signs with one key: --key, and --kid to name it") }
+        guard configuration[.jwtJWKS] == nil || configuration[.jwtKey] != nil else {
+            throw UsageError("jwt signs with one key: --key, and --kid to name it")
+        }
         let algorithm = try JWTSettings.algorithm(configuration)
         let path = try configuration.required(.jwtKey)
         let signer: JSONWebSigner

@@ -273,3 +273,12 @@ def test_run_prints_one_users_and_one_back_ends(tmp_path):
     assert user["sub"] == "user-1" and "scope" not in user and back_end["scope"] == "broker.notify"
     assert {path.name for path in (state / "keys").iterdir()} == {
         "ratchet.key", "ratchet.key.new", "ledger.key", "apns.p8", "simulator.pem", "simulator-ca.pem", "jwt.secret"}
+
+
+@pytest.mark.parametrize("words, word", [
+    ((), "--sub"), (("--sub", ""), "--sub"), (("--sub", "ü" * 65), "--sub"), (("--sub", "a", "--expires-in", "0"), "--expires-in"),
+    (("--sub", "a", "--expires-in", "1.5"), "--expires-in"), (("--sub", "a", "--expires-in", "99999999"), "--expires-in"),
+    (("--verify", "--sub", "a"), "--sub"), (("a",), "flags only"), (("--sub", "a", "--algorithm", "RS256"), "HS256, ES256, EdDSA")])
+def test_bad_use(issuer, words, word):
+    ran = mayfly("jwt", "--algorithm", "HS256", "--key", issuer.private("HS256"), *words)
+    assert ran.returncode == 2 and word in ran.stderr and not ran.stdout, ran
