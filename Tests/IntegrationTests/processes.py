@@ -223,6 +223,9 @@ class Broker(Process):
             "apns-ca": state / "keys/simulator-ca.pem",
         }
         self.options.update({name.replace("_", "-"): value for name, value in changes.items()})
+        if "companion" in str(self.options.get("policy")):
+            # Apps with accounts are served only where users are known.
+            self.options = {"jwt-algorithm": "HS256", "jwt-key": state / "keys/jwt.secret"} | self.options
 
     def arguments(self):
         flags = [part for name, value in self.options.items() if value is not None for part in (f"--{name}", value)]
