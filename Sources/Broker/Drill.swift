@@ -76,7 +76,10 @@ public struct Drill {
             Finding(
                 .queuedTokens, held: jobs.count, opens: opened.count, "open by themselves",
                 until: opened.map(\.deadline).max().map(Self.keysGone)),
-            Finding(.audienceTokens, held: 0, opens: 0, "this version serves no audiences"),
+            Finding(
+                .audienceTokens, held: holdings.registrations, opens: holdings.registrations,
+                holdings.registrations == 0 ? "none is registered" : "each to who names or guesses its user",
+                until: holdings.latestRegistration.map(Self.keysGone)),
             Finding(.roomIDs, held: holdings.pendingCodes, opens: 0, "each needs its join code"),
             Finding(
                 .joinCodes, held: holdings.pendingCodes + holdings.usedCodes, opens: 0, "keyed hashes: can be tried"),
@@ -87,7 +90,9 @@ public struct Drill {
             Finding(.ends, held: holdings.rooms, opens: holdings.rooms, "to the millisecond"),
             Finding(.knocks, held: holdings.knockedRooms, opens: holdings.knockedRooms, "rooms with the last one's time"),
             Finding(.addresses, held: 0, opens: 0, "never stored, never logged"),
-            Finding(.users, held: 0, opens: 0, "rooms know no accounts"),
+            Finding(
+                .users, held: holdings.registrations == 0 ? 0 : nil, opens: 0,
+                holdings.registrations == 0 ? "rooms know no accounts" : "keyed hashes: can be tried"),
             Finding(
                 .entries, held: holdings.waitingEntries, opens: holdings.waitingEntries, "public soon, but for their order"),
         ]

@@ -31,6 +31,14 @@ extension KeyRing {
     }
 }
 
+extension KeyRing {
+    /// Makes the keys of these places ahead of need, one after the other, so that others pass between: after a start it takes a look-up over
+    /// a month 0.1 s. Call it on a thread that may wait.
+    public func prepare(_ places: [Place]) {
+        for place in places { _ = derivation(place.generation, place.expiryMs, .ownerIndex)?.digest() }
+    }
+}
+
 extension Ratchet {
     func place(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> Place {
         precondition(stepMs > 0)

@@ -99,29 +99,33 @@ extension Tables {
     private func deleteOthers(expiredBy now: UInt64, limit: Int) throws -> (count: Int, isMore: Bool) {
         // All indexes of rows that have expired, and none of others.
         let end = Self.startOfIndexes(expiring: now == .max ? now : now + 1)
-        let indexes = try rows(
-            "SELECT value, ref FROM registration_index WHERE value < ? ORDER BY value, ref LIMIT ?", .blob(end),
-            .number(limit * Self.indexesOfOne)
-        ) { ($0.blob(0), $0.blob(1)) }
-        if let last = indexes.last {
-            try run("DELETE FROM registration_index WHERE (value, ref) <= (?, ?)", .blob(last.0), .blob(last.1))
-        }
-        let sessions = try rows(
-            "SELECT session FROM session WHERE session < ? ORDER BY session LIMIT ?", .blob(end), .number(limit)
-        ) {
-            $0.blob(0)
-        }
-        if let last = sessions.last { try run("DELETE FROM session WHERE session <= ?", .blob(last)) }
-        let seen = try rows("SELECT key FROM seen WHERE key < ? ORDER BY key LIMIT ?", .blob(end), .number(limit)) { $0.blob(0) }
-        if let last = seen.last { try run("DELETE FROM seen WHERE key <= ?", .blob(last)) }
-        let timers = try rows(
-            "SELECT expires, id FROM timer WHERE expires <= ? ORDER BY expires, id LIMIT ?", .time(now), .number(limit)
-        ) { ($0.time(0), $0.blob(1)) }
-        if let last = timers.last { try run("DELETE FROM timer WHERE (expires, id) <= (?, ?)", .time(last.0), .blob(last.1)) }
+        let indexes = try deleteIndexes(before: end, limit: limit * Self.indexesOfOne)
+        let others = [
+            try run(
+                "DELETE FROM session WHERE session IN (SELECT session FROM session WHERE session < ? ORDER BY session LIMIT ?)",
+                .blob(end), .number(limit)),
+            try run(
+                "DELETE FROM seen WHERE key IN (SELECT key FROM seen WHERE key < ? ORDER BY key LIMIT ?)", .blob(end),
+                .number(limit)),
+            try run(
+                """
+                DELETE FROM timer WHERE (expires, id) IN
+                (SELECT expires, id FROM timer WHERE expires <= ? ORDER BY expires, id LIMIT ?)
+                """, .time(now), .number(limit)),
+        ]
         return (
-            indexes.count + sessions.count + seen.count + timers.count,
-            indexes.count == limit * Self.indexesOfOne || max(sessions.count, seen.count, timers.count) == limit
+            others.reduce(indexes, +), indexes == limit * Self.indexesOfOne || others.contains(limit)
         )
+    }
+
+    /// Neighbours go together.
+    private func deleteIndexes(before end: [UInt8], limit: Int) throws -> Int {
+        let next = try rows(
+            "SELECT value, ref FROM registration_index WHERE value < ? ORDER BY value, ref LIMIT 1 OFFSET ?", .blob(end),
+            .number(limit)
+        ) { ($0.blob(0), $0.blob(1)) }
+        guard let next = next.first else { return try run("DELETE FROM registration_index WHERE value < ?", .blob(end)) }
+        return try run("DELETE FROM registration_index WHERE (value, ref) < (?, ?)", .blob(next.0), .blob(next.1))
     }
 
     /// An activity is found by audience, owner, device and session.

@@ -2,7 +2,6 @@ import Broker
 import EventLoop
 import Ledger
 import Linux
-import Policy
 import Sealing
 import Storage
 
@@ -17,7 +16,7 @@ extension LogRotation {
         try checkOrigin(key.verifierKey.name, try await earlierOrigins(store))
         try checkPlace()
         try witnesses?.check(key.verifierKey)
-        let keys = try loadKeys(start)
+        let keys = try loadKeys()
         try await KeyKeeper.checkNotStale(keys, store)
         time.resume(after: try await KeyKeeper.knownTime(keys, store))
         let sequencer = try sequencer(store, start, time, key, witnesses)

@@ -22,6 +22,7 @@ def _varint(number):
 _TIME, _NULL, _ZERO, _SMALL = [b"\x05"], [b"\x00"], [b"\x08"], [b"\x08", b"\x09", b"\x01", b"\x02", b"\x03"]
 _TEXT = [_varint(13 + 2 * length) for length in range(1, 120)]
 _HASH, _REF, _ANY = _blob(32), _blob(16), [_varint(12 + 2 * length) for length in range(33, 260)]
+_NONE, _NUMBER, _NOTE = _blob(0), [b"\x04", b"\x05"], [_varint(12 + 2 * length) for length in range(41, 600)]
 _SEALED = {72: _blob(72), 104: _blob(104)}
 
 # Columns in the order in which they are stored: of a table without rowid the primary key's first.
@@ -38,8 +39,15 @@ TABLES = {
         "expires": _TIME, "ref": _REF, "room": _HASH, "slot": _SMALL, "kind": _SMALL, "environment": _SMALL, "generation": _SMALL,
         "topic": _TEXT, "sealed": _ANY},
     "job": {
-        "deadline": _TIME, "job": _REF, "not_before": _ZERO + _TIME, "ref": _REF, "room": _HASH, "slot": _SMALL, "kind": _SMALL,
-        "environment": _SMALL, "topic": _TEXT, "template": _TEXT, "generation": _SMALL, "expires": _TIME, "sealed": _ANY},
+        "deadline": _TIME, "job": _REF, "not_before": _ZERO + _TIME, "ref": _REF, "room": _HASH + _NONE, "slot": _SMALL, "kind": _SMALL,
+        "environment": _SMALL, "topic": _TEXT, "template": _TEXT, "generation": _SMALL, "expires": _TIME, "sealed": _ANY,
+        "fields": _NULL + _NOTE, "is_last": _SMALL},
+    "registration": {
+        "expires": _TIME, "ref": _REF, "id": _REF, "audience": _HASH, "owner": _HASH, "device": _HASH, "session": _NULL + _HASH,
+        "kind": _SMALL, "environment": _SMALL, "generation": _SMALL, "topic": _TEXT, "sealed": _ANY, "preferences": _SMALL + _NUMBER,
+        "details": _NOTE, "opens": _ZERO + _TIME, "stamp": _ZERO + _NUMBER, "waiting": _NULL + _NOTE},
+    "timer": {
+        "expires": _TIME, "id": _REF, "due": _TIME, "generation": _SMALL, "answer": _SMALL, "sealed": _NOTE},
 }
 
 

@@ -119,7 +119,8 @@ class Stage:
         with self.state.database() as database:
             return database.execute(
                 "SELECT count(*) FROM room WHERE expires <= ?1 OR due <= ?1 UNION ALL SELECT count(*) FROM token WHERE expires <= ?1 "
-                "UNION ALL SELECT count(*) FROM job WHERE deadline <= ?1", (now,)).fetchall() != [(0,)] * 3
+                "UNION ALL SELECT count(*) FROM job WHERE deadline <= ?1 UNION ALL SELECT count(*) FROM registration WHERE expires <= ?1 "
+                "UNION ALL SELECT count(*) FROM timer WHERE expires <= ?1", (now,)).fetchall() != [(0,)] * 5
 
     # Images.
 
