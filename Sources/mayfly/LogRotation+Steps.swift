@@ -16,7 +16,7 @@ extension LogRotation {
         try checkOrigin(key.verifierKey.name, try await earlierOrigins(store))
         try checkPlace()
         try witnesses?.check(key.verifierKey)
-        let keys = try loadKeys()
+        let keys = try loadKeys(start)
         try await KeyKeeper.checkNotStale(keys, store)
         time.resume(after: try await KeyKeeper.knownTime(keys, store))
         let sequencer = try sequencer(store, start, time, key, witnesses)

@@ -2,11 +2,33 @@
 
 import json
 import secrets
-from pathlib import Path
 
 from companion_client import Caller, Phone, Users
 from processes import REPOSITORY
 from world import World
+
+
+def users(state):
+    return Users((state / "keys/jwt.secret").read_text().strip())
+
+
+def settings(state, **limits):
+    """What makes a broker serve a companion."""
+    return {"jwt-algorithm": "HS256", "jwt-key": state / "keys/jwt.secret", "policy": f"rooms,{_policy(state, limits)}"}
+
+
+def _policy(state, limits):
+    if not limits:
+        return "companion"
+    policy = json.loads((REPOSITORY / "policies/companion.json").read_text())
+    unknown = set(limits) - set(policy["limits"])
+    assert not unknown, f"no limits of the policy: {unknown}"
+    policy["limits"] |= limits
+    if "approvalSeconds" in limits:
+        policy["templates"]["approval_request"]["times"]["expiresAt"] = limits["approvalSeconds"]
+    path = state.prints / "companion.json"
+    path.write_text(json.dumps(policy))
+    return path
 
 
 class CompanionWorld(World):
@@ -14,28 +36,14 @@ class CompanionWorld(World):
 
     def __init__(self, start=True, **limits):
         super().__init__(start=False)
-        secret = self.state / "keys/jwt.secret"
-        self.users = Users(Path(secret).read_text().strip())
-        self.broker.options |= {"jwt-algorithm": "HS256", "jwt-key": secret, "policy": f"rooms,{self._policy(limits)}"}
+        self.users = users(self.state)
+        self.broker.options |= settings(self.state, **limits)
         try:
             if start:
                 self.broker.start()
         except BaseException:
             self.close()
             raise
-
-    def _policy(self, limits):
-        if not limits:
-            return "companion"
-        policy = json.loads((REPOSITORY / "policies/companion.json").read_text())
-        unknown = set(limits) - set(policy["limits"])
-        assert not unknown, f"no limits of the policy: {unknown}"
-        policy["limits"] |= limits
-        if "approvalSeconds" in limits:
-            policy["templates"]["approval_request"]["times"]["expiresAt"] = limits["approvalSeconds"]
-        path = self.state.prints / "companion.json"
-        path.write_text(json.dumps(policy))
-        return path
 
     def phone(self, user):
         return Phone(self.broker, self.simulator, self.users.token(user), user)

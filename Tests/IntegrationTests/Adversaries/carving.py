@@ -20,10 +20,12 @@ def _varint(number):
 
 
 _TIME, _NULL, _ZERO, _SMALL = [b"\x05"], [b"\x00"], [b"\x08"], [b"\x08", b"\x09", b"\x01", b"\x02", b"\x03"]
+_NUMBER = _SMALL + [b"\x04", b"\x05"]
 _TEXT = [_varint(13 + 2 * length) for length in range(1, 120)]
 _HASH, _REF, _ANY = _blob(32), _blob(16), [_varint(12 + 2 * length) for length in range(33, 260)]
-_NONE, _NUMBER, _NOTE = _blob(0), [b"\x04", b"\x05"], [_varint(12 + 2 * length) for length in range(41, 600)]
 _SEALED = {72: _blob(72), 104: _blob(104)}
+# Notes, in blocks.
+_NOTE = {block: [kind for count in range(1, 6) for kind in _blob(40 + block * count)] for block in (64, 128, 256, 320)}
 
 # Columns in the order in which they are stored: of a table without rowid the primary key's first.
 TABLES = {
@@ -39,15 +41,18 @@ TABLES = {
         "expires": _TIME, "ref": _REF, "room": _HASH, "slot": _SMALL, "kind": _SMALL, "environment": _SMALL, "generation": _SMALL,
         "topic": _TEXT, "sealed": _ANY},
     "job": {
-        "deadline": _TIME, "job": _REF, "not_before": _ZERO + _TIME, "ref": _REF, "room": _HASH + _NONE, "slot": _SMALL, "kind": _SMALL,
+        "deadline": _TIME, "job": _REF, "not_before": _ZERO + _TIME, "ref": _REF, "room": _HASH + _blob(0), "slot": _SMALL, "kind": _SMALL,
         "environment": _SMALL, "topic": _TEXT, "template": _TEXT, "generation": _SMALL, "expires": _TIME, "sealed": _ANY,
-        "fields": _NULL + _NOTE, "is_last": _SMALL},
+        "fields": _NULL + _NOTE[64], "is_last": _SMALL},
     "registration": {
         "expires": _TIME, "ref": _REF, "id": _REF, "audience": _HASH, "owner": _HASH, "device": _HASH, "session": _NULL + _HASH,
-        "kind": _SMALL, "environment": _SMALL, "generation": _SMALL, "topic": _TEXT, "sealed": _ANY, "preferences": _SMALL + _NUMBER,
-        "details": _NOTE, "opens": _ZERO + _TIME, "stamp": _ZERO + _NUMBER, "waiting": _NULL + _NOTE},
+        "kind": _SMALL, "environment": _SMALL, "generation": _SMALL, "topic": _TEXT, "sealed": _ANY, "preferences": _NUMBER,
+        "details": _NOTE[64] + _NOTE[320], "opens": _ZERO + _TIME, "stamp": _NUMBER, "waiting": _NULL + _NOTE[256]},
+    "session": {
+        "session": _HASH, "generation": _SMALL, "started": _TIME, "version": _SMALL, "client": _NULL + _HASH, "client_type": _SMALL,
+        "registration": _NULL + _REF},
     "timer": {
-        "expires": _TIME, "id": _REF, "due": _TIME, "generation": _SMALL, "answer": _SMALL, "sealed": _NOTE},
+        "expires": _TIME, "id": _REF, "due": _TIME, "generation": _SMALL, "answer": _SMALL, "sealed": _NOTE[128]},
 }
 
 
@@ -80,17 +85,22 @@ def carve(data):
         first, *rest = columns
         for match in _PATTERNS[name].finditer(data):
             try:
-                # The first column is a time: six bytes.
-                value, at = _value(b"\x05", data, match.end())
+                # The first column's type is known without its header: a time, or an index.
+                value, at = _value(columns[first][0], data, match.end())
                 row = {first: value}
                 for column, kind in zip(rest, match.groups()):
                     row[column], at = _value(kind, data, at)
             except ValueError:
                 continue
             # What was half written over may still look like a record.
-            if all(not isinstance(value, int) or 0 <= value < 1 << 44 for value in row.values()) and row[first] > 1 << 40:
+            if all(not isinstance(value, int) or 0 <= value < 1 << 44 for value in row.values()) and _begins(row[first]):
                 found[name].append(row)
     return found
+
+
+def _begins(value):
+    """Whether it is a time of these years, or an index, which begins with one."""
+    return (int.from_bytes(value[:8], "big") if isinstance(value, bytes) else value) >> 40 == 1
 
 
 def select(files, queries=None):

@@ -19,15 +19,17 @@ HERE = Path(__file__).parent
 class Stage:
     """A world at noon of a day to come (UTC), just after an epoch and a generation of keys began. Windows of the log are a minute, as usual.
 
-    `switched_off`: a protection of switched_off.c. `files`: the paths that the broker opens to write are noted.
+    `switched_off`: a protection of switched_off.c. `files`: the paths that the broker opens to write are noted. `settings`: more of the
+    broker's options, from its state folder.
     """
 
-    def __init__(self, switched_off=None, files=False, resolution=60):
+    def __init__(self, switched_off=None, files=False, resolution=60, settings=None):
         self.state = State()
         begin = (time.time() // DAY + 2) * DAY + DAY / 2 + 10
         self.clock = Clocks(self.state.prints / "clock", ahead=begin - time.time())
         self.simulator = Simulator(self.state)
         self.broker = Broker(self.state, self.simulator.port, resolution=resolution)
+        self.broker.options |= settings(self.state) if settings else {}
         self.files = self.state.prints / "files" if files else None
         self.clients, self._in_vain = [], set()
         self.environment = self.clock.environment

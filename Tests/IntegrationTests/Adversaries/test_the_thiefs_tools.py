@@ -50,7 +50,7 @@ class Vector:
 
 
 def test_it_opens_what_the_page_says():
-    """The published vectors: each kind of row, audiences' tokens included, which no route makes yet."""
+    """The published vectors: each kind of row."""
     vectors = json.loads((REPOSITORY / "Tests/Vectors/sealing.json").read_text())
     keys, opened = opening.Keys(bytes.fromhex(vectors["file"])), set()
     for case in vectors["cases"]:
@@ -61,7 +61,7 @@ def test_it_opens_what_the_page_says():
             opened.add(vector.name)
     assert opened == {"token", "audience_token", "job", "note", "pending", "creator", "retry"}
     table.record(
-        table.AUDIENCES, "the published vectors (no audience routes are served yet)",
+        table.AUDIENCES, "the published vectors",
         "each audience's token", "every audience's token until it expires: the broker alone can open these")
 
 

@@ -211,8 +211,8 @@ class Thief:
         def mark(value, column, row):
             rooms[value].add(row["room"])
             columns[value].add(column)
-        for table, rows in self.shown.items():
-            for row in rows:
+        for table in ("room", "token", "job"):
+            for row in self.shown[table]:
                 for column, value in row.items():
                     if isinstance(value, bytes) and column != "room":
                         mark(value, column, row)

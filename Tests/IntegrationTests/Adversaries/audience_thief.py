@@ -1,0 +1,179 @@
+"""A thief of what apps with accounts leave: registrations, sessions, timers, updates that wait, pushes under way.
+
+Like the one of rooms it opens what docs/sealing.md says should open, and tries what should not: each key with an ingredient left out or
+taken from the row, and no key at all.
+"""
+
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import carving
+from opening import KEY_0, Keys, audience_index, derive, job_data, note_data, note_of, token_data, token_of, unseal
+
+APP = b"companion"
+
+
+def owner_of(user):
+    """A user as the tokens' keys name him: with the kind of app before."""
+    return APP + b"\0" + user
+
+
+def counted(bytes_):
+    """Texts behind their lengths of one byte."""
+    parts, at = [], 0
+    while at < len(bytes_):
+        parts.append(bytes_[at + 1:at + 1 + bytes_[at]])
+        at += 1 + bytes_[at]
+    return parts
+
+
+@dataclass
+class Loot:
+    tokens: set = field(default_factory=set)
+    users: set = field(default_factory=set)  # names
+    sessions: set = field(default_factory=set)  # names, and those of activities
+    keys: set = field(default_factory=set)  # of handles
+    confirmed: set = field(default_factory=set)  # guesses: (what, ...)
+    links: set = field(default_factory=set)  # pairs of refs
+    how: set = field(default_factory=set)
+
+    def said(self):
+        names = {"tokens": "tokens", "users": "names of users", "sessions": "names of sessions and activities", "keys": "handle keys",
+                 "confirmed": "guesses confirmed"}
+        return ", ".join(f"{len(found)} {name}" for kind, name in names.items() if (found := getattr(self, kind))) or "nothing"
+
+
+class AudienceThief:
+    """`words`: users whom it guesses. `tokens`: device tokens that it guesses, or knows. `names`: of sessions, devices and events."""
+
+    def __init__(self, database, keys=None, words=(), tokens=(), names=()):
+        self.rows, self.shown = carving.everything(database), carving.select(database)
+        self.seen = [row["key"] for row in carving.select(database, {"seen": "SELECT key FROM seen"})["seen"]]
+        self.keys = []
+        for file in (keys or {}).values():
+            try:
+                self.keys.append(Keys(file))
+            except ValueError:
+                pass
+        self.words, self.guesses, self.names = [word.encode() for word in words], list(tokens), [name.encode() for name in names]
+        self.got = Loot()
+
+    def work(self):
+        self._jobs()
+        self._notes()
+        users = {*self.words, *self.got.users}
+        self._tokens(users)
+        self._guess(users)
+        self._link()
+        return self.got
+
+    def _epoch_keys(self, generation, ms):
+        for keys in self.keys:
+            if (key := keys.epoch_key(generation, ms)) is not None:
+                yield key
+        yield KEY_0
+
+    def _token(self, plaintext, how, at=8):
+        if token := token_of(plaintext, at):
+            self.got.tokens.add(token)
+            self.got.how.add(how)
+
+    def _jobs(self):
+        for row in self.rows["job"]:
+            for ms in (row["deadline"], row["expires"]):
+                for key in self._epoch_keys(row["generation"], ms):
+                    for fields in ((row["job"],), (), (row["ref"],)):
+                        self._token(unseal(row["sealed"], job_data(row), derive(key, "job", *fields)), "a job", at=24)
+
+    def _note(self, sealed, label, fields, generation, expires):
+        for ms in {expires}:
+            for key in self._epoch_keys(generation, ms):
+                for ingredients in (fields, []):
+                    plaintext = unseal(sealed, note_data(generation, ms, label, fields), derive(key, label, *ingredients))
+                    if plaintext is not None:
+                        return note_of(plaintext)
+        return None
+
+    def _notes(self):
+        """What opens for the broker alone, whoever it is about."""
+        for row in self.rows["registration"]:
+            if (note := self._note(row["details"], "details", [row["ref"]], row["generation"], row["expires"])) is not None:
+                self.got.keys.add(note[:32])
+                self.got.sessions |= {name for name in counted(note[32:]) if name}
+                self.got.how.add("details")
+            if row["waiting"] is not None:
+                note = self._note(row["waiting"], "update", [row["ref"]], row["generation"], row["expires"])
+                if note is not None:
+                    self.got.users.add(note[1:1 + note[0]])
+                    self.got.how.add("an update that waits")
+        for row in self.rows["timer"]:
+            if (note := self._note(row["sealed"], "timer", [row["id"]], row["generation"], row["expires"])) is not None:
+                user, session, back_end = counted(note)
+                self.got.users |= {user, back_end}
+                self.got.sessions.add(session)
+                self.got.how.add("a timer")
+
+    def _tokens(self, users):
+        for row in self.rows["registration"]:
+            data = token_data(row | {"slot": 0})
+            without = [(), (b"",), (APP,), (APP + b"\0",), (row["audience"],), (row["owner"],), (row["ref"],), (row["id"],), (row["device"],)]
+            for key in self._epoch_keys(row["generation"], row["expires"]):
+                for fields in without:
+                    for label in ("audience", "token"):
+                        self._token(unseal(row["sealed"], data, derive(key, label, *fields)), "a token without its user")
+                for user in users:
+                    self._token(unseal(row["sealed"], data, derive(key, "audience", owner_of(user))), "a token, with its user")
+
+    def _guess(self, users):
+        """Who is who, by the indexes: with a user's name, and a token's bytes."""
+        confirmed = self.got.confirmed
+        for row in self.rows["registration"]:
+            for key in self._epoch_keys(row["generation"], row["expires"]):
+                def index(label, *fields):
+                    return audience_index(key, row["expires"], label, *fields)
+                for user in users:
+                    if row["owner"] == index("owner-index", APP, user) or row["audience"] == index("audience-index", APP, user):
+                        confirmed.add(("user", user))
+                    for name in self.names:
+                        if row["session"] == index("session-index", APP, user, name):
+                            confirmed.add(("session", user, name))
+                    for token in self.guesses:
+                        if row["device"] == index("device-index", owner_of(user), bytes([row["kind"]]), token):
+                            confirmed.add(("token", user, token))
+                for token in self.guesses:
+                    for fields in ((bytes([row["kind"]]), token), (token,), (APP, token), (owner_of(b""), bytes([row["kind"]]), token)):
+                        if row["device"] == index("device-index", *fields):
+                            confirmed.add(("token alone", token))
+        for row in self.rows["session"]:
+            expires = int.from_bytes(row["session"][:8], "big")
+            for key in self._epoch_keys(row["generation"], expires):
+                for user in users:
+                    for name in self.names:
+                        if row["session"] == audience_index(key, expires, "session-index", APP, user, name):
+                            confirmed.add(("session", user, name))
+                        for device in self.names:
+                            if row["client"] and row["client"] == audience_index(key, expires, "active-client", APP, user, name, device):
+                                confirmed.add(("client", user, name, device))
+        for index in self.seen:
+            expires = int.from_bytes(index[:8], "big")
+            for keys in self.keys:
+                for generation in keys.generations:
+                    if (key := keys.epoch_key(generation, expires)) is None:
+                        continue
+                    for user in users:
+                        for name in self.names:
+                            for event in self.names:
+                                if index == audience_index(key, expires, "seen-index", APP, user, name, event):
+                                    confirmed.add(("event", user, name, event))
+
+    def _link(self):
+        """Registrations that have a value or a nonce in common that isn't the same for all of one time. Of one user within one step the
+        owner's index is."""
+        by_value = {}
+        for row in self.shown["registration"]:
+            for value in row.values():
+                if isinstance(value, bytes):
+                    for part in {value, value[:24]} if len(value) > 32 else {value}:
+                        by_value.setdefault(part, set()).add(row["ref"])
+        for refs in by_value.values():
+            self.got.links |= {frozenset(pair) for pair in combinations(refs, 2)}

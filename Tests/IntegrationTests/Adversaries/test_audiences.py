@@ -1,0 +1,353 @@
+"""Apps with accounts: what the database, the key file, or both of several moments give of their users' tokens.
+
+One broker's two days, with clocks that the test moves. `alice` and `bob` are names that the thief guesses; the others are random.
+"""
+
+import json
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
+
+import carving
+import ledger
+import table
+from audience_thief import AudienceThief
+from canary import Canaries
+from companion_client import Caller, Device, Phone
+from companion_pushes import seconds
+from companion_world import settings, users
+from mayfly import base64url_bytes
+from processes import eventually
+from search import search
+from stage import DAY, Stage
+
+GUESSED = ("alice", "bob", "nobody")
+LIMITS = {
+    "deviceLifeSeconds": 2 * DAY, "activityLifeSeconds": 7_200, "sessionLifeSeconds": DAY, "activityUpdateSeconds": 3_600, "approvalSeconds": 1_800,
+    "answerKeptSeconds": 600}
+EVERYTHING = "every audience's token until it expires: the broker alone can open these"
+ABSENT = "no token, no user, no session; of one step, which registrations are one user's"
+
+
+@dataclass
+class User:
+    name: str
+    phone: Phone
+    session: str
+    devices: list = field(default_factory=list)
+    activities: list = field(default_factory=list)
+
+    def tokens(self, devices=True, activities=True):
+        return {bytes.fromhex(one.token) for one in (self.devices if devices else []) + (self.activities if activities else [])}
+
+    @property
+    def refs(self):
+        return {bytes.fromhex(device.ref) for device in self.devices + self.activities}
+
+
+class Story:
+    def __init__(self, switched_off=None):
+        self.is_scrubbed = switched_off != "truncate"
+        self.stage = Stage(switched_off, settings=lambda state: settings(state, **LIMITS))
+        try:
+            self.jwts = users(self.stage.state)
+            self.back_end_name = "back-end-" + secrets.token_hex(8)
+            self.back_end = self._caller(Caller(self.stage.broker, self.jwts.back_end(self.back_end_name, life=30 * DAY)))
+            self._play()
+        except BaseException:
+            print(self.stage.broker.printed())
+            self.close()
+            raise
+
+    def close(self):
+        self.stage.close()
+
+    def _caller(self, caller):
+        self.stage.clients.append(caller.http)
+        return caller
+
+    def user(self, name=None):
+        name = name or "user-" + secrets.token_hex(8)
+        phone = self._caller(Phone(self.stage.broker, self.stage.simulator, self.jwts.token(name, life=30 * DAY), name))
+        user = User(name, phone, "session-" + secrets.token_hex(8))
+        self.add_device(user)
+        user.activities.append(phone.start_activity(user.session, "activity-" + secrets.token_hex(8)))
+        return user
+
+    def add_device(self, user, token=None):
+        user.devices.append(self._register(user, Device(token) if token else Device()))
+        return user.devices[-1]
+
+    def _register(self, user, device):
+        device.answer = user.phone.register(device.token).expect(200).json
+        return device
+
+    def _pass(self, moment, step):
+        """Time passes, and what ended in it has left the write-ahead log too."""
+        before = self.stage.clock.scrubbed
+        self.stage.pass_to(moment, step)
+        self.stage.pass_(65, step=15)
+        if self.is_scrubbed:
+            self.stage.patiently("an empty log", lambda: self.stage.clock.scrubbed > before)
+
+    def _play(self):
+        stage = self.stage
+        self.alice, self.bob = self.user("alice"), self.user("bob")
+        self.stranger, self.asked, self.waiting, self.queued = (self.user() for _ in range(4))
+        self.users = [self.alice, self.bob, self.stranger, self.asked, self.waiting, self.queued]
+        # One phone of two users, and of two who are not guessed.
+        self.shared = self.add_device(self.bob, self.stranger.devices[0].token)
+        self.add_device(self.asked, self.stranger.devices[0].token)
+        self.deleted = self._register(self.alice, Device())
+        for user in (self.waiting, self.asked):
+            self.back_end.event(user.session, "state_change", {"newState": "processing"}, user.name).expect(202)
+        stage.wait_for_pushes()
+        self.back_end.event(self.waiting.session, "state_change", {"newState": "idle"}, self.waiting.name).expect(202)
+        self.request = self.back_end.event(self.asked.session, "approval_request", {}, self.asked.name).expect(202).json["requestId"]
+        with self.alice.phone.socket() as socket:
+            socket.send({"type": "activity", "sessionId": self.alice.session, "deviceId": "iphone", "pushToken": self.alice.devices[0].token})
+            assert socket.ask({"type": "ping"}) == {"type": "pong"}
+        self.back_end.event(self.alice.session, "question_asked", {}, self.alice.name, eventId="event-1").expect(202)
+        stage.wait_for_pushes()
+        stage.simulator.fault(always=[{"token": self.queued.devices[0].token, "silent": True}])
+        self.back_end.event(self.queued.session, "question_asked", {}, self.queued.name).expect(202)
+        eventually(lambda: stage.state.jobs() == 1, what="one push that is under way")
+        self.at_once = stage.image()
+
+        self.alice.phone.delete_token(self.deleted.id).expect(200)
+        self._pass(stage.now + 150, step=50)
+        stage.simulator.fault()
+        self.after_minutes = stage.image()
+
+        self._pass(max(seconds(user.activities[0].answer["expiresAt"]) for user in self.users) + 620, step=1_800)
+        self.after_activities = stage.image()
+
+        # A new generation of keys takes these.
+        stage.pass_(DAY, step=DAY / 2)
+        self.later = [(user, self._register(user, Device())) for user in (self.alice, self.stranger)]
+        self.after_a_day = stage.image()
+        self._pass(max(seconds(device.answer["expiresAt"]) for user in self.users for device in user.devices) + 620, step=DAY / 2)
+        self.at_the_end = stage.image()
+
+    # What there is to be found.
+
+    @property
+    def all_tokens(self):
+        """Those of the first day."""
+        return set().union(*(user.tokens() for user in self.users)) | {bytes.fromhex(self.deleted.token)}
+
+    @property
+    def later_tokens(self):
+        return {bytes.fromhex(device.token) for _, device in self.later}
+
+    def thief(self, database, keys=None, words=GUESSED):
+        names = [name for user in self.users for name in (user.session,)] + ["iphone", "event-1"]
+        return AudienceThief(
+            database.database, keys.keys if keys else None, words,
+            [bytes.fromhex(self.stranger.devices[0].token), bytes.fromhex(self.alice.devices[0].token)], names)
+
+
+@pytest.fixture(scope="module")
+def stories():
+    """With everything in place, and without one protection each, all at the same time."""
+    with ThreadPoolExecutor(3) as threads:
+        found = {name: threads.submit(Story, name) for name in (None, "secure_delete", "truncate")}
+    found = {name: story.result() for name, story in found.items()}
+    yield found
+    still_running = found[None].stage.broker.running
+    for story in found.values():
+        story.close()
+    assert still_running, "the broker ended while this file's tests ran"
+
+
+@pytest.fixture
+def audiences(stories):
+    return stories[None]
+
+
+def nothing(got):
+    return not (got.tokens or got.users or got.sessions or got.keys or got.confirmed)
+
+
+def images(story):
+    return [story.at_once, story.after_minutes, story.after_activities, story.after_a_day, story.at_the_end]
+
+
+def test_the_thief_sees_what_is_there(audiences):
+    """Every row is read, and carving finds each of them in the bytes that SQL reads."""
+    rows = carving.select(audiences.at_once.database)
+    refs = set().union(*(user.refs for user in audiences.users)) | {bytes.fromhex(audiences.deleted.ref)}
+    assert {row["ref"] for row in rows["registration"]} == refs
+    assert len(rows["timer"]) == 1 and len(rows["job"]) == 1 and len(rows["session"]) >= 4
+    assert sum(row["waiting"] is not None for row in rows["registration"]) >= 1
+    carved = {name: [] for name in carving.TABLES}
+    for content in audiences.at_once.database.values():
+        for name, found in carving.carve(content).items():
+            carved[name] += found
+    for name in ("registration", "session", "timer", "job"):
+        # A row with an update that waits is longer than SQLite keeps in one piece.
+        assert all(row in carved[name] for row in rows[name] if not row.get("waiting")), f"{name}: carving misses rows that SQL shows"
+
+
+def test_database_alone(audiences):
+    """Without a key guesses can't even be confirmed, and one phone of two users is two phones."""
+    of_one = set()
+    for user in audiences.users:
+        of_one |= {frozenset((one, other)) for one in user.refs for other in user.refs if one != other}
+    of_one |= {frozenset((bytes.fromhex(audiences.deleted.ref), ref)) for ref in audiences.alice.refs}
+    found = []
+    for image in images(audiences):
+        for files in (image, type("Backup", (), {"database": image.backup()})):
+            got = audiences.thief(files).work()
+            found.append(got)
+            assert nothing(got), f"{got.said()} by {got.how}"
+            assert got.links <= of_one, "registrations of two users have something in common"
+    # What the design lets it see, or it did not look.
+    assert found[0].links
+    table.record(table.DATABASE, "registrations, sessions, timers: opening rows, guessing users, tokens and names, comparing rows", "no token, user or session",
+                 ABSENT)
+
+
+def test_one_user_on_two_days_is_two_users(audiences):
+    """Registrations of one owner have the owner's index in common within a step of their place, and nothing beyond."""
+    rows = {row["ref"].hex(): row for row in carving.select(audiences.after_a_day.database)["registration"]}
+    for user, device in audiences.later:
+        one, other = rows[user.devices[0].ref], rows[device.ref]
+        same = {name for name in one if one[name] == other[name] and isinstance(one[name], bytes)}
+        assert not same, f"{same} of two days"
+        assert one["owner"][8:] != other["owner"][8:] and one["audience"][8:] != other["audience"][8:]
+    table.record(table.DATABASE, "two devices that one user registered on two days", "no column in common", ABSENT)
+
+
+def test_with_keys(audiences):
+    """Users whom it guesses, and those whom an update or an approval that waits names; of the others only what their details say."""
+    got = audiences.thief(audiences.at_once, audiences.at_once).work()
+    known = [audiences.alice, audiences.bob, audiences.waiting, audiences.asked]
+    fallen = set().union(*(user.tokens() for user in known)) | {bytes.fromhex(audiences.deleted.token)}
+    queued = audiences.queued.tokens(activities=False)
+    # A push that has just left may still lie in the write-ahead log.
+    assert fallen | queued <= got.tokens <= fallen | audiences.queued.tokens(), f"{len(got.tokens)} tokens, not {len(fallen | queued)}, by {got.how}"
+    assert got.users == {audiences.waiting.name.encode(), audiences.asked.name.encode(), audiences.back_end_name.encode()}
+    for user in audiences.users:
+        assert user.session.encode() in got.sessions
+        assert base64url_bytes(user.devices[0].answer["handleKey"]) in got.keys
+    guesses = {what[:2] for what in got.confirmed if what[0] == "user"}
+    assert guesses == {("user", user.name.encode()) for user in known}
+    # That a token is someone's can be confirmed with the user's name, and not without it.
+    shared, own = bytes.fromhex(audiences.stranger.devices[0].token), bytes.fromhex(audiences.alice.devices[0].token)
+    assert {what[1:] for what in got.confirmed if what[0] == "token"} == {(b"alice", own), (b"bob", shared), (audiences.asked.name.encode(), shared)}
+    assert not [what for what in got.confirmed if what[0] == "token alone"]
+    session = audiences.alice.session.encode()
+    assert {("session", b"alice", session), ("client", b"alice", session, b"iphone"), ("event", b"alice", session, b"event-1")} <= got.confirmed
+    table.record(table.AUDIENCES, "with keys, guessing users", got.said(), EVERYTHING)
+
+
+def test_with_keys_and_every_name(audiences):
+    """An app's own user list is what the broker needs, and what a thief needs: then all of them."""
+    got = audiences.thief(audiences.at_once, audiences.at_once, [user.name for user in audiences.users]).work()
+    assert got.tokens == audiences.all_tokens
+    table.record(table.AUDIENCES, "with keys, knowing all users", got.said(), EVERYTHING)
+
+
+def test_with_keys_and_no_name(audiences):
+    """Three minutes later nothing names anyone but the approval that still waits and the update."""
+    got = audiences.thief(audiences.after_minutes, audiences.after_minutes, ()).work()
+    assert got.tokens == audiences.asked.tokens() | audiences.waiting.tokens(), f"{len(got.tokens)} by {got.how}"
+    assert got.keys and got.sessions
+    table.record(table.AUDIENCES, "with keys, guessing nobody", got.said(), EVERYTHING)
+
+
+def test_a_queued_push_and_its_key(audiences):
+    """The image with the push under way, and the keys of two hours later."""
+    got = audiences.thief(audiences.at_once, audiences.after_activities, ()).work()
+    assert not got.tokens and not got.users, f"{got.said()} by {got.how}"
+
+
+def test_what_was_deleted_left_the_disk(audiences):
+    check_deleted(audiences)
+
+
+def check_deleted(audiences):
+    got = audiences.thief(audiences.after_minutes, audiences.at_once, [user.name for user in audiences.users]).work()
+    assert audiences.alice.tokens() <= got.tokens
+    assert bytes.fromhex(audiences.deleted.token) not in got.tokens, "a registration that was deleted is still on the disk"
+    table.record(table.AUDIENCES, "a registration that was deleted minutes ago", "not on the disk", EVERYTHING)
+
+
+def test_ten_minutes_after_expiry(audiences):
+    """Activities first, then devices: the image from when they lived, all names, and the keys of then."""
+    names = [user.name for user in audiences.users]
+    activities = set().union(*(user.tokens(devices=False) for user in audiences.users))
+    got = audiences.thief(audiences.at_once, audiences.after_activities, names).work()
+    assert not got.tokens & activities and got.tokens, f"{len(got.tokens & activities)} tokens of activities"
+    assert not got.sessions, f"{got.sessions} by {got.how}"
+    for image in images(audiences)[:-1]:
+        got = audiences.thief(image, audiences.at_the_end, names).work()
+        assert got.tokens == (audiences.later_tokens if image is audiences.after_a_day else set()), f"{got.said()} by {got.how}"
+        if image is not audiences.after_a_day:
+            assert nothing(got), f"{got.said()} by {got.how}"
+    check_swept(audiences)
+    table.record(table.AFTER_EXPIRY, "registrations, sessions and timers: images from when they lived, and every user's name", "nothing",
+                 "nothing: the key no longer exists")
+
+
+def check_swept(audiences):
+    got = audiences.thief(audiences.at_the_end, audiences.at_once, [user.name for user in audiences.users]).work()
+    assert nothing(got), f"rows that have expired are still on the disk: {got.said()}"
+
+
+@pytest.mark.parametrize("protection, check", [("secure_delete", check_swept), ("truncate", check_swept), ("truncate", check_deleted)])
+def test_without(stories, protection, check):
+    """The checks fail, and because the thief finds what the protection should have kept from it."""
+    with table.aside(), pytest.raises(AssertionError, match="still on the disk"):
+        check(stories[protection])
+
+
+def test_earlier_keys_and_a_later_database(audiences):
+    """What was sealed in the same generation is open to who kept the key file; what a new generation sealed is not."""
+    got = audiences.thief(audiences.after_a_day, audiences.at_once, [user.name for user in audiences.users]).work()
+    assert got.tokens == set().union(*(user.tokens(activities=False) for user in audiences.users))
+    table.record(table.EARLIER_KEYS, "registrations, a day later, knowing all users", got.said(),
+                 "what was live then and what was sealed in the same generation (a day)")
+
+
+def test_nothing_lies_about(audiences):
+    """No secret in any file of any image, in the log or in what was printed; nor any hash of one in the log."""
+    canaries = Canaries()
+    for token in audiences.all_tokens | audiences.later_tokens:
+        canaries.add("token", token)
+    for user in audiences.users:
+        canaries.add("JWT", user.phone.jwt[-40:])
+        canaries.add("session", user.session)
+        canaries.add("user", *[name for name in [user.name] if len(name) > 8])
+        for device in user.devices + user.activities:
+            canaries.add("handle key", base64url_bytes(device.answer["handleKey"]), device.answer["handleKey"])
+            canaries.add("token id", base64url_bytes(device.id[4:]))
+    # A registration's id stands in its row, and is nobody's secret there.
+    rows = {form for form, name in canaries.forms.items() if name == "token id"}
+    contents = set()
+    for image in images(audiences):
+        contents.update(*(folder.values() for folder in (image.keys, image.ledger)))
+    contents.add(audiences.stage.broker.printed().encode())
+    found = search(contents, canaries)
+    for form in rows:
+        del canaries.forms[form]
+    databases = set().union(*(image.database.values() for image in images(audiences)))
+    found += search(databases, canaries)
+    table.record(table.OUTPUT, "secrets of audiences in any file, raw, in hex or base64", ", ".join(found) or "nothing", "nothing")
+    assert not found
+
+
+def test_the_ledger_of_audiences(audiences):
+    """Each ref one life; nothing that two registrations of one user or phone have in common but their times."""
+    log = ledger.read(audiences.stage.state).check()
+    for user in audiences.users:
+        for device in [*user.devices, *user.activities]:
+            sealed, *rest = log.of(device.ref)
+            assert sealed["op"] == "token.sealed" and set(sealed) == {"at", "op", "kind", "ref", "until"}
+            assert json.dumps(rest).count(device.id) == 0
+    causes = {entry["cause"] for user in audiences.users for device in user.activities for entry in log.of(device.ref, "token.purged")}
+    assert causes == {"expired"}
+    assert [entry["cause"] for entry in log.of(audiences.deleted.ref, "token.purged")] == ["deleted"]
