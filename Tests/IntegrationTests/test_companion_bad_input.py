@@ -54,6 +54,7 @@ def back_end(world):
 @pytest.fixture
 def nothing_kept(world):
     """No row more, and no push, after the test."""
+    eventually(lambda: world.state.jobs() == 0, what="the end of earlier pushes")
     before, pushes = world.state.counts(), len(world.simulator.pushes())
     yield
     assert world.state.counts() == before, "a refused request left rows behind"
@@ -497,6 +498,48 @@ def register_very_often(world, kind):
     world.user().close()
 
 
+@pytest.mark.parametrize("kind", ["device", "activity"])
+def test_one_token_many_times_at_once(world, kind):
+    """An app that registers twice, or again because it heard nothing: one row, one name, one handle key, whoever came first."""
+    name, token, before, answers = "user-" + token_hex(6), new_token(), world.state.counts()["registration"], []
+    gate = threading.Barrier(8)
+
+    def register():
+        caller = world.phone(name)
+        caller.status()
+        gate.wait()
+        for _ in range(5):
+            answer = caller.register(token) if kind == "device" else caller.register_activity(token, "activity", "session")
+            answers.append(answer.expect(200).json)
+        caller.close()
+    threads = [threading.Thread(target=register) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 40 and len({(answer["tokenId"], answer["handleKey"]) for answer in answers}) == 1
+    assert world.state.counts()["registration"] == before + 1
+
+
+@pytest.mark.background
+def test_events_beyond_what_the_policy_lets():
+    """So many for one user in a time, whoever sends them and however; no other user is in the way of it."""
+    with CompanionWorld(eventsPerUser={"count": 20, "seconds": 60}) as world:
+        back_end, user, other = world.back_end(), world.user(), world.user()
+        for number in range(20):
+            (back_end if number % 2 else user).event(new_session(), "state_change", {"newState": "idle"}, user.name).expect(202)
+        for caller in (back_end, user, world.back_end("another back end")):
+            answer = caller.event(new_session(), "approval_request", {}, user.name).expect(429, "too_many_requests")
+            assert 1 <= int(answer.headers["retry-after"]) <= 60
+        with user.socket() as socket:
+            answer = socket.ask({"type": "task_complete", "sessionId": "s", "data": {}})
+            assert (answer["type"], answer["code"]) == ("error", "too_many_requests")
+        assert back_end.event(new_session(), "task_complete", {}, other.name).expect(202).json["pushes"] == 1
+        other.wait(1)
+        user.wait(0)
+        user.clear_session("s").expect(200)
+
+
 # Text.
 
 class Planted:
@@ -649,9 +692,12 @@ def test_random_bodies_and_messages(world, phone):
         statuses.add(user.call("POST", chance.choice(paths), body, checked=False).status)
     assert statuses <= {200, 202, 400, 403, 404, 409, 429}, f"seed {seed}: {statuses}"
     with user.socket() as socket:
-        for _ in range(300):
+        for number in range(150):
             body = {name: anything() for name in chance.sample(names, chance.randrange(2, 12))}
-            message = socket.ask(body)
-            assert message["type"] in ("error", "pong", "accepted", "approval_response", "approval_timeout"), message
-            assert message.get("code") not in ("storage_unavailable", "ledger_unavailable"), (body, message)
+            # What only says that a client is at work has no answer: hence one more, to know when it was read.
+            socket.send(body)
+            socket.send({"type": "state_change", "sessionId": f"marker-{number}", "data": {"newState": "idle"}})
+            while (message := socket.receive()).get("sessionId") != f"marker-{number}":
+                assert message["type"] in ("error", "pong", "accepted", "approval_response", "approval_timeout"), message
+                assert message.get("code") not in ("storage_unavailable", "ledger_unavailable"), (body, message)
     user.close()

@@ -214,6 +214,31 @@ def test_no_timeout_after_an_answer(world):
 
 
 @pytest.mark.background
+def test_answers_at_the_moment_of_the_timeout(world):
+    """Thirty approvals that are answered just then: each has one end, and everyone is told of the same one."""
+    with Desk(world) as desk, desk.back_end.socket() as back_end:
+        asked = [desk.back_end.event(new_session(), "approval_request", {}, desk.user).expect(202).json for _ in range(30)]
+        ends = {}
+        for number, answer in enumerate(asked):
+            time.sleep(max(0, seconds(answer["expiresAt"]) + (number % 7 - 5) * 0.004 - time.time()))
+            said = desk.first.respond(answer["requestId"], True, desk.first.device.token)
+            ends[answer["requestId"]] = {200: "approved", 404: "timed_out"}[said.status]
+        told = {}
+        for _ in asked:
+            message = back_end.receive(5)
+            assert message["requestId"] not in told, "told twice"
+            told[message["requestId"]] = {"approval_response": "approved", "approval_timeout": "timed_out"}[message["type"]]
+        assert told == ends, "the back end was told of another end"
+        print(f"{sum(end == 'approved' for end in ends.values())} of {len(ends)} answers came in time")
+        eventually(lambda: world.state.jobs() == 0, what="the end of all pushes")
+        for phone in (desk.first, desk.second):
+            reasons = {note.info["requestId"]: note.info["reason"] for note in phone.received() if note.type == "clear_approval"}
+            due = {request: "timed_out" if end == "timed_out" else "approved_on_other_device" for request, end in ends.items()
+                   if phone is desk.second or end == "timed_out"}
+            assert reasons == due
+
+
+@pytest.mark.background
 def test_sessions_cleared_and_done_at_the_desktop(world):
     with Desk(world) as desk:
         activity = desk.first.start_activity(desk.session)
@@ -250,6 +275,22 @@ def test_killed_between_the_approval_and_its_pushes():
             assert [Notification.decode(push["payload"]).type for push in pushes] == ["approval", "clear_approval"]
             check_clear_approval(pushes[1], phone.device, request, "timed_out")
         assert desk.status(request) == "timed_out"
+
+
+@pytest.mark.background
+def test_killed_before_the_back_end_heard_the_answer():
+    """It sends the event again by its name, to the next life: that does nothing again."""
+    with killed_in_the_middle() as desk:
+        slow(desk.world)
+        event = ("approval_request", {}, desk.user)
+        desk.back_end.event(desk.session, *event, eventId="event-1").expect(202)
+        crash(desk)
+        again = desk.back_end.event(desk.session, *event, eventId="event-1").expect(202).json
+        assert again["repeated"] is True and again["pushes"] == 0
+        request = once(desk.first, 1)[0]["payload"]["requestId"]
+        assert desk.status(request) == "pending"
+        eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
+        once(desk.first, 1)
 
 
 @pytest.mark.background

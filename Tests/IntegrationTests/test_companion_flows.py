@@ -12,7 +12,7 @@ from companion_pushes import (check_activity_approval, check_activity_question, 
                               check_end, check_handoff, check_question, check_task, check_update, content, seconds)
 from companion_world import CompanionWorld, new_session
 from mayfly import new_token
-from processes import eventually
+from processes import audit_verify, eventually
 
 DAY = 86_400
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
@@ -256,6 +256,30 @@ def test_whoever_has_registered_nothing_gets_nothing(back_end):
     assert back_end.approval(answer["requestId"]).expect(200).json["status"] == "pending"
 
 
+@pytest.mark.parametrize("reason", ["Unregistered", "BadDeviceToken"])
+@pytest.mark.parametrize("kind", ["device", "activity"])
+def test_a_token_that_apple_no_longer_knows(world, phone, back_end, kind, reason):
+    """It is destroyed with the first push to it; the user's others and the same token of another user are not."""
+    session, other = new_session(), world.user()
+    device = phone.device if kind == "device" else phone.start_activity(session)
+    theirs = other.register(device.token).expect(200).json
+    fault = {"token": device.token, "reason": reason} | ({"timestamp": int(time.time() * 1000) + 1000} if reason == "Unregistered" else {})
+    world.simulator.fault(next=[fault])
+    back_end.event(session, "question_asked", {}, phone.name).expect(202)
+    purged = eventually(lambda: ledger.read(world.state).of(device.ref, "token.purged"), what="the purge")
+    assert [entry["cause"] for entry in purged] == ["unregistered"]
+    assert phone.status().json == {"deviceTokenRegistered": kind != "device", "liveActivityTokens": []}
+    phone.delete_token(device.id).expect(404, "token_not_found")
+    assert back_end.event(session, "question_asked", {}, phone.name).expect(202).json["pushes"] == int(kind != "device")
+    assert ledger.read(world.state).of(theirs["ref"], "token.purged") == [] and other.status().json["deviceTokenRegistered"] is True
+    # A phone that gets its old token back is welcome.
+    if kind == "device":
+        phone.device.answer = phone.register(device.token).expect(200).json
+        back_end.event(session, "task_complete", {}, phone.name).expect(202)
+        phone.wait(1)
+    other.close()
+
+
 # The same over a socket.
 
 def test_events_over_a_socket(world, phone, back_end):
@@ -302,9 +326,18 @@ def test_handoff(world, phone):
         here.send(claim | {"deviceId": "iphone", "clientType": "ios", "pushToken": phone.device.token})
         there.send(claim | {"deviceId": "ipad", "pushToken": other.device.token})
         check_handoff(phone.wait(2)[1], phone.device, session, "ios")
-        here.send(claim | {"deviceId": "browser", "clientType": "web"})
+        # Any message claims, an event too.
+        here.send({"type": "state_change", "sessionId": session, "data": {"newState": "idle"}, "deviceId": "browser", "clientType": "web"})
         check_handoff(other.wait(1)[0], other.device, session, "web")
-    phone.wait(2)
+        here.send({"type": "ping", "sessionId": session, "deviceId": "iphone", "pushToken": phone.device.token})
+        # A session that is over is handed over by nobody.
+        here.send({"type": "task_complete", "sessionId": session, "data": {}})
+        phone.wait(3)
+        there.send(claim | {"deviceId": "ipad", "pushToken": other.device.token})
+        assert there.ask({"type": "ping"}) == {"type": "pong"}
+    time.sleep(0.2)
+    phone.wait(3)
+    other.wait(2)
     other.close()
 
 
@@ -313,4 +346,6 @@ def test_the_log_holds(world):
     eventually(lambda: world.state.jobs() == 0, 10, what="the end of all pushes")
     time.sleep(1.5)
     counts = ledger.read(world.state).check().counts()
-    assert counts["push.delivered"] == counts["token.opened"] > 30 and not counts["push.failed"], counts
+    assert counts["push.delivered"] + counts["push.failed"] == counts["token.opened"] > 30 and counts["push.failed"] == 4, counts
+    verified = audit_verify(world.state)
+    assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -15,7 +15,7 @@ from companion_client import Device, Notification, handle
 from companion_pushes import check_approval, check_clear_approval, seconds
 from companion_world import CompanionWorld, new_session
 from mayfly import new_token
-from processes import eventually
+from processes import audit_verify, eventually
 
 USERS, OPERATIONS, THREADS, LISTENERS = 200, 14, 16, 24
 # All have sessions of the same names, and some tokens are several users': those of a phone that changed hands.
@@ -148,6 +148,21 @@ def test_another_back_end_hears_nothing(world, pair, back_end):
         with pytest.raises(TimeoutError):
             silent.receive(0.3)
     other.close()
+
+
+def test_a_user_of_a_back_ends_name(world, pair, back_end):
+    """Names of users and of back ends are two lists."""
+    alice, _ = pair
+    user = world.phone("back-end").log_in()
+    with user.socket() as socket:
+        request = back_end.event(new_session(), "approval_request", {}, alice.name).expect(202).json["requestId"]
+        user.approval(request).expect(404, "request_not_found")
+        user.respond(request, True).expect(404, "request_not_found")
+        alice.respond(request, True).expect(200)
+        with pytest.raises(TimeoutError):
+            socket.receive(0.3)
+    user.wait(0)
+    user.close()
 
 
 def test_names_that_could_be_taken_for_others(world, back_end):
@@ -401,6 +416,8 @@ def test_two_hundred_users_at_once(world):
         caller.close()
     time.sleep(1.5)
     ledger.read(world.state).check()
+    verified = audit_verify(world.state)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def check_pushes(crowd, pushes):
