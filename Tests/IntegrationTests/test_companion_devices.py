@@ -180,6 +180,16 @@ def test_concurrent_claims_settle_to_one(desk, is_held):
         socket.connection.close()
 
 
+def test_an_approval_that_apple_did_not_take_yet_is_not_shown_after_its_answer(desk):
+    """Apple is busy for a moment: what the other phone hears of first is that there is nothing to be answered, and that is all."""
+    desk.world.simulator.fault(next=[{"token": desk.second.device.token, "reason": "ServiceUnavailable"}])
+    request = desk.back_end.event(desk.session, "approval_request", {}, desk.user).expect(202).json["requestId"]
+    desk.first.wait(1)
+    desk.first.respond(request, True, desk.first.device.token).expect(200)
+    eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
+    assert desk.second.screen() == [], f"an approval that was answered is on the screen: {[note.type for note in desk.second.received()]}"
+
+
 # Time-outs. They wait, and do so together.
 
 @pytest.mark.background
@@ -332,6 +342,19 @@ def test_killed_between_the_answer_and_its_pushes():
         assert desk.status(request) == "approved"
         once(desk.first, 1)
         once(desk.second, 2)
+
+
+@pytest.mark.background
+def test_killed_between_the_approval_and_its_answers_pushes():
+    """Asked and answered before Apple took either: after the next start no phone shows it."""
+    with killed_in_the_middle() as desk:
+        slow(desk.world, 3000)
+        request = desk.back_end.event(desk.session, "approval_request", {}, desk.user).expect(202).json["requestId"]
+        desk.first.respond(request, True).expect(200)
+        crash(desk)
+        eventually(lambda: desk.world.state.jobs() == 0, 15, what="the end of all pushes")
+        for phone in (desk.first, desk.second):
+            assert phone.screen() == [], f"an approval that was answered is on the screen: {[note.type for note in phone.received()]}"
 
 
 @pytest.mark.background

@@ -187,6 +187,22 @@ def test_from_many_sides_at_once(world):
 
 
 @pytest.mark.background
+def test_an_update_that_apple_did_not_take_yet_is_not_sent_after_a_newer_one(world):
+    """They replace each other at Apple, and the last that it took is the one that a phone gets which comes back."""
+    with Activity(world) as activity:
+        activity.progress(1)
+        activity.wait(1)
+        time.sleep(WINDOW)
+        world.simulator.fault(next=[{"token": activity.device.token, "reason": "ServiceUnavailable"}] * 3)
+        activity.progress(2)
+        time.sleep(WINDOW + 0.1)
+        activity.progress(3)
+        eventually(lambda: 3 in activity.completed(), 10, what="the newest")
+        time.sleep(4)
+        assert activity.completed()[-1] == 3, f"Apple has {activity.completed()}, in this order"
+
+
+@pytest.mark.background
 def test_elapsed_seconds_and_numbers_at_their_bounds(world):
     with Activity(world) as activity:
         data = {"elapsedSeconds": 86_400, "todoProgress": {"completed": 999, "total": 999}}
