@@ -39,7 +39,8 @@ def _path(path):
     """The template in the document that this path fits, or None."""
     path = path.split("?")[0]
     for template in document()["paths"]:
-        pattern = re.sub(r"\\\{[^/]*?\\\}", ".+", re.escape(template))
+        # A name is one segment; a `path` is as many as it likes.
+        pattern = re.sub(r"\\\{([^/]*?)\\\}", lambda name: ".+" if name[1] == "path" else "[^/]+", re.escape(template))
         if re.fullmatch(pattern, path):
             return template
     return None

@@ -23,11 +23,12 @@ def test_openapi_routes_exist(world):
         for method in item:
             if method not in ("get", "put", "post", "delete"):
                 continue
-            if "{" in path:
+            if "{" in path and path.startswith("/audit/"):
                 continue  # ledger files, read in test_rooms.py
             caller = operator if "servers" in item else public
-            answer = caller.send(method.upper(), path, checked=False)
-            assert answer.status not in (404, 405), f"{method} {path}: {answer}"
+            answer = caller.send(method.upper(), re.sub(r"\{\w+\}", "x", path), checked=False)
+            # This broker knows no users, and says so of routes for them.
+            assert answer.status not in (404, 405) or answer.code == "audiences_off", f"{method} {path}: {answer}"
 
 
 def test_openapi_error_codes_are_explained():
