@@ -8,8 +8,10 @@ import sys
 from openapi_spec_validator import validate
 
 import contract
+from companion_world import CompanionWorld
 from mayfly import Client
-from processes import REPOSITORY, mayfly
+from processes import BINARY, REPOSITORY, clean_environment, mayfly
+from test_readme import Shell, matches, transcript
 
 
 def test_openapi_is_valid():
@@ -95,3 +97,52 @@ def test_client_of_the_apps_guide(world):
         for side in started:
             side.kill()
             side.communicate()
+
+
+def test_commands_of_the_companions_guide():
+    """Each does what the guide says, in order, in one shell; and the guide's handle is the one in the push."""
+    guide = (REPOSITORY / "docs/companion.md").read_text()
+    steps = transcript(guide)
+    assert len(steps) > 8
+    program = {}
+    exec(re.search(r"^```python\n(.*?)^```", guide, re.M | re.S)[1], program)
+    with CompanionWorld() as world:
+        places = {
+            "http://127.0.0.1:8787/": f"http://127.0.0.1:{world.broker.port}/",
+            "http://127.0.0.1:8790/": f"http://127.0.0.1:{world.simulator.control_port}/",
+            ".build/release/mayfly ": f"{BINARY} ", "=var/keys/": f"={world.state / 'keys'}/"}
+        shell = Shell(clean_environment(), world.broker.operator_port)
+        try:
+            handle_keys = []
+            for command, expected in steps:
+                for place, moved in places.items():
+                    command = command.replace(place, moved)
+                actual = shell.run(command, expected)
+                assert "[exit status" not in actual and matches(expected, actual), f"$ {command}\n--- expected\n{expected}\n--- got\n{actual}"
+                handle_keys += re.findall(r'"handleKey":"([^"]*)"', actual)
+        finally:
+            shell.close()
+        assert len(handle_keys) == 3
+        told = {push["payload"].get("sessionId") for push in world.simulator.pushes("a1a1a1a1a1a1a1a1")}
+        assert told == {program["handle"](handle_keys[0], "session-1")}
+
+
+def test_the_companions_guide_leaves_nothing_out():
+    """Its calls, events, pushes, limits and errors are those of the OpenAPI document and of the policy."""
+    guide, document = (REPOSITORY / "docs/companion.md").read_text(), contract.document()
+    policy = json.loads((REPOSITORY / "policies/companion.json").read_text())
+    routes = [f"{method.upper()} {path}" for path, item in document["paths"].items() for method, call in item.items()
+              if method != "servers" and "companion" in call["tags"] and not path.startswith("/ws")]
+    words = routes + document["components"]["schemas"]["SessionEvent"]["properties"]["type"]["enum"]
+    for template in policy["templates"].values():
+        words += [template[key] for key in ("title", "category") if key in template]
+        words += [template["constants"]["type"]] if "type" in template["constants"] else []
+        words += [value for field in template["fields"].values() for value in field.get("values", ())]
+    words += ["no_jwt", "invalid_jwt", "jwt_expired", "another_user", "token_not_found", "request_not_found", "too_many_registrations"]
+    words += list(document["components"]["schemas"]["EventReceipt"]["properties"])
+    limits = policy["limits"]
+    words += [f"{limits['registrationsPerOwner']} devices and {limits['activitiesPerOwner']} Live Activities", f"{limits['approvalSeconds']} seconds",
+              f"{limits['activityUpdateSeconds']} seconds", f"{limits['eventsPerUser']['count']} events a minute", f"{limits['tokenPushes']['count']} pushes"]
+    assert len(words) > 40
+    missing = [word for word in words if word not in guide]
+    assert not missing, f"docs/companion.md does not name {missing}"
