@@ -85,7 +85,7 @@ extension API {
 
     private func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        guard let id = Self.id(id.dropFirst(4)), try await companion.delete(principal, registration: id) else {
+        guard id.hasPrefix("tok_") || id.hasPrefix("lat_"), let id = Self.id(id.dropFirst(4)), try await companion.delete(principal, registration: id) else {
             throw BrokerError.tokenNotFound
         }
         return .json(200) { $0.add("success", true) }

@@ -55,6 +55,7 @@ public struct API: Sendable {
             }
             return try audit.respond(path: path)
         }
+        if path == "/ws/sessions", companion == nil { throw BrokerError.audiencesOff }
         if path == "/ws" || path == "/ws/sessions" { throw BrokerError.upgradeRequired }
         guard let route = Self.routes[path] ?? Self.companionRoute(path) else { throw BrokerError.notFound }
         // HEAD asks for GET's answer without its body, which the engine leaves out.

@@ -61,9 +61,15 @@ extension Audiences {
     }
 
     private func add(_ activity: RegistrationRecord, to change: inout AudienceChange) throws(BrokerError) {
-        if let (audience, content) = waiting(of: activity), let opened = open(activity, of: audience),
-            var update = try update(content, of: opened)
-        {
+        if let (audience, content) = waiting(of: activity), let opened = open(activity, of: audience) {
+            guard try take(opened) else {
+                change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
+                return
+            }
+            guard var update = try update(content, of: opened) else {
+                change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
+                return
+            }
             update.update?.wasWaiting = activity.waiting
             change.jobs.append(update)
         } else {
@@ -79,6 +85,15 @@ extension Audiences {
             try keys.sealNote(
                 [UInt8(audience.count)] + audience + content.encoded, .update, activity.place, [activity.ref], block: 256)
         }
+    }
+
+    /// An update that waits in the place of any earlier one.
+    func wait(
+        _ content: PushContent, of audience: [UInt8], for activity: RegistrationRecord, until opens: UInt64
+    ) throws(BrokerError) -> WaitingUpdate {
+        WaitingUpdate(
+            row: activity.row, wasOpens: activity.opens, opens: max(opens, activity.opens),
+            waiting: try sealWaiting(content, of: audience, for: activity))
     }
 
     func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? {

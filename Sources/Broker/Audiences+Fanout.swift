@@ -79,13 +79,15 @@ extension Audiences {
         for activity in activities {
             guard let opened = open(activity, of: audience) else { continue }
             let content = content(event, opened, stampMs: time.now)
-            if time.now >= activity.opens, try take(opened) {
+            if time.now < activity.opens {
+                fanout.change.waits.append(try wait(content, of: audience, for: activity, until: activity.opens))
+            } else if try take(opened) {
                 guard let update = try update(content, of: opened) else { continue }
                 fanout.change.jobs.append(update)
             } else {
-                let waiting = try sealWaiting(content, of: audience, for: activity)
-                fanout.change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: waiting))
-                expectDue(max(activity.opens, time.now))
+                fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
+                fanout.throttled += 1
+                continue
             }
             fanout.pushes += 1
         }
@@ -146,6 +148,9 @@ extension Audiences {
             await sweeper.noteErasure()
         }
         await broker.take(jobs)
+        // Not before it is stored: who is woken finds it.
+        for wait in change.waits where wait.waiting != nil { expectDue(wait.opens) }
+        if case .begin(let timer) = change.timer { expectDue(timer.due) }
         return outcome
     }
 
@@ -171,8 +176,11 @@ extension Audiences {
         guard await broker.hasRoom(for: pushes) else { throw .tooManyPushes }
     }
 
+    /// When a token that has had its share has another.
+    var tokenPushesEnd: UInt64 { tokenPushes.end ?? time.now }
+
     /// Whether the token may be pushed to once more: who knows another's token could register it as his own.
-    private func take(_ registration: OpenedRegistration) throws(BrokerError) -> Bool {
+    func take(_ registration: OpenedRegistration) throws(BrokerError) -> Bool {
         let now = time.now
         let place = try available { () throws(SealingError) in
             try tokenPushes.take(registration.token.token, registration.context.environment, now: now)

@@ -9,10 +9,8 @@ extension Broker {
     /// Takes up the jobs that a previous run left.
     public func resumeJobs() async throws(BrokerError) {
         let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
-        for job in jobs {
-            hold(job)
-            schedule(Departures.Departure(job: job, place: nil, isFromBefore: true))
-        }
+        for job in jobs { hold(job) }
+        take(jobs, isFromBefore: true)
         if !jobs.isEmpty { log("courier: \(Metrics.rounded(jobs.count)) pushes taken up from before the start") }
     }
 
@@ -28,8 +26,18 @@ extension Broker {
     }
 
     /// Lets pushes to an audience leave, whose jobs are durable.
-    func take(_ jobs: [JobRecord]) {
-        for job in jobs { schedule(Departures.Departure(job: job, place: nil)) }
+    func take(_ jobs: [JobRecord], isFromBefore: Bool = false) {
+        let departures = jobs.map { job in
+            var departure = Departures.Departure(job: job, place: nil, isFromBefore: isFromBefore)
+            if let content = content(of: job) {
+                let place = NewestPushes.Place(ref: job.ref, collapse: content.collapse)
+                newest.add(job.job, at: place, stampMs: content.stampMs)
+                departure.replaces = place
+            }
+            return departure
+        }
+        // All are known before the first leaves, or an old one might.
+        for departure in departures { schedule(departure) }
     }
 
     func hold(_ jobs: [JobRecord]) { for job in jobs { hold(job) } }
@@ -81,6 +89,7 @@ extension Broker {
                 await withCheckedContinuation { turn in departures.waitToRecord { turn.resume() } }
             }
             await record(outcome, of: departure.job)
+            if let place = departure.replaces { newest.remove(at: place) }
             release(departure.job)
             departures.isRecorded()?()
         }
@@ -93,7 +102,7 @@ extension Broker {
         departures.isReady()
         startDue()
         return switch ready {
-        case .push(let push): await send(push)
+        case .push(let push): await send(push, of: departure.job)
         case .end(let outcome): outcome
         }
     }

@@ -113,7 +113,9 @@ extension Broker {
             // That it can't be read now does not say that it is gone: what was acknowledged is sent.
             if error == .closed { return .end(nil) }
         }
-        guard let push = push(for: job) else {
+        // Something came in its place while it waited.
+        guard isNewest(departure) else { return .end(JobOutcome(status: 0, reason: .other)) }
+        guard let push = push(for: departure) else {
             metrics.add(.alarms)
             return .end(JobOutcome(status: 0, reason: .other))
         }
@@ -126,7 +128,11 @@ extension Broker {
         return job.slot == 0 ? try await store.holds(job.row) : try await store.token(job.ref, expires: job.expires) != nil
     }
 
-    func send(_ push: Push) async -> JobOutcome? {
+    private func isNewest(_ departure: Departures.Departure) -> Bool {
+        departure.replaces.map { newest.isNewest(departure.job.job, at: $0) } ?? true
+    }
+
+    func send(_ push: Push, of job: JobRecord) async -> JobOutcome? {
         switch await courier.send(push) {
         case .delivered:
             metrics.add(.pushesDelivered)
@@ -134,7 +140,8 @@ extension Broker {
         case .failed(_, .stopped, _):
             return nil
         case .failed(let status, .revoked, _):
-            return JobOutcome(status: UInt16(clamping: status), reason: .roomClosed)
+            let isGone = revocations.contains(job.ref)
+            return JobOutcome(status: UInt16(clamping: status), reason: isGone ? .roomClosed : .other)
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)
             return JobOutcome(
@@ -153,7 +160,8 @@ extension Broker {
         }
     }
 
-    private func push(for job: JobRecord) -> Push? {
+    private func push(for departure: Departures.Departure) -> Push? {
+        let job = departure.job
         guard let template = policies.template(job.template), let context = job.context,
             let content = try? keys.openJob(job.sealed.span, context: context),
             let apnsID = try? keys.apnsID(context.job, deadlineMs: job.deadline, generation: job.generation),
@@ -169,16 +177,22 @@ extension Broker {
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: counted, tokenExpiryMs: job.expires),
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
-            deadlineMs: job.deadline, isWanted: { [revocations] in job.isLast || !revocations.contains(job.ref) })
+            deadlineMs: job.deadline, isWanted: { [revocations, newest] in
+                (job.isLast || !revocations.contains(job.ref))
+                    && (departure.replaces.map { newest.isNewest(job.job, at: $0) } ?? true)
+            })
     }
 
     /// What an audience's push is filled with, and when that was so; rooms have nothing but their handle.
     private func fields(of job: JobRecord) -> (fields: [String: FieldValue], stampMs: UInt64)? {
-        guard let sealed = job.fields else { return ([:], time.now) }
+        if job.fields == nil { return ([:], time.now) }
+        return content(of: job).map { ($0.fields, $0.stampMs) }
+    }
+
+    /// Nil in rooms, and for a row that does not open.
+    func content(of job: JobRecord) -> PushContent? {
+        guard let sealed = job.fields else { return nil }
         let place = Place(generation: job.generation, expiryMs: job.deadline)
-        guard let bytes = try? keys.openNote(sealed.span, .fields, place, [job.job], block: 64),
-            let content = PushContent(bytes)
-        else { return nil }
-        return (content.fields, content.stampMs)
+        return (try? keys.openNote(sealed.span, .fields, place, [job.job], block: 64)).flatMap(PushContent.init)
     }
 }

@@ -67,6 +67,7 @@ public actor Broker: LoopActor {
     var young: Set<[UInt8]> = []
     var departures: Departures
     let revocations = Revocations()
+    let newest = NewestPushes()
     let access: StoreAccess
 
     public init(

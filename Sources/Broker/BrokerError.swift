@@ -138,7 +138,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .bodyTooLarge(let limit): "The body is larger than \(limit) bytes. Send less."
         case .tooManyRequests: "Too many requests. Try again after the time in Retry-After."
         case .tooManyShortCodes: "Too many rooms wait with short join codes. Use a longer code, or try again later."
-        case .storageUnavailable: "The room could not be stored. Nothing was kept; try again later."
+        case .storageUnavailable: "It could not be stored. Nothing was kept; try again later."
         case .ledgerUnavailable: "The audit log can't be written. Nothing was kept; try again later."
         case .tooManyPushes: "Too many pushes wait for Apple. This one was not taken; try again later."
         case .shuttingDown: "The broker is stopping. Try again in a few seconds."

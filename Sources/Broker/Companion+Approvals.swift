@@ -31,9 +31,10 @@ extension Companion {
         }
     }
 
-    func timer(user: [UInt8], session: [UInt8], creator: [UInt8]) async throws(BrokerError) -> TimerRecord {
+    func timer(
+        _ id: [UInt8], user: [UInt8], session: [UInt8], creator: [UInt8]
+    ) throws(BrokerError) -> TimerRecord {
         let limits = audiences.limits
-        let id = JobID.random().bytes
         let due = time.now + limits.approvalMs
         let place = Place(generation: keys.currentGeneration, expiryMs: due + limits.answerKeptMs)
         let content = RequestContent(user: user, session: session, creator: creator)
@@ -66,6 +67,7 @@ extension Companion {
             else { return false }
             let answer: Approval.State = approved ? .approved : .denied
             var fanout = try await clearing(id, of: content.user, excluding: excluding, reason: "approved_on_other_device")
+            fanout += try await withdrawal(of: id, content)
             fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer.rawValue)
             switch try await audiences.apply(fanout.change) {
             case .done:
@@ -78,6 +80,22 @@ extension Companion {
             }
         }
         throw .storageUnavailable
+    }
+
+    /// An update that would say of the session's Live Activities that they wait for this answer says that the session goes on.
+    private func withdrawal(of id: [UInt8], _ content: RequestContent) async throws(BrokerError) -> Fanout {
+        var fanout = Fanout()
+        for activity in try await audiences.activities(of: content.user, session: content.session) {
+            guard var (_, waiting) = await audiences.waiting(of: activity), waiting.template == "activity_approval",
+                waiting.fields["requestId"] == .handle(id)
+            else { continue }
+            waiting.template = "activity_state"
+            waiting.fields["requestId"] = nil
+            waiting.fields["status"] = .choice("processing")
+            fanout.change.waits.append(
+                try await audiences.wait(waiting, of: content.user, for: activity, until: activity.opens))
+        }
+        return fanout
     }
 
     /// How an approval stands, for the user and for the back end that asked.
@@ -102,6 +120,7 @@ extension Companion {
             return
         }
         var fanout = try await clearing(timer.id, of: content.user, excluding: nil, reason: "timed_out")
+        fanout += try await withdrawal(of: timer.id, content)
         fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
         guard try await audiences.apply(fanout.change) == .done else { return }
         let message = CompanionMessage.approvalTimeout(request: timer.id, session: content.session)

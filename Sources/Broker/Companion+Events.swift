@@ -16,15 +16,17 @@ extension Companion {
         try await audiences.takeEvent(of: user)
         // Each loss means that something else happened in the session meanwhile.
         for _ in 0..<8 {
-            var (fanout, receipt) = try await fanout(of: event, user: user, session: session, creator: principal.user)
+            var (fanout, receipt) = try await fanout(
+                of: event, user: user, session: session, eventID: eventID, creator: principal.user)
             if let eventID { fanout.change.seen = try await seen(eventID, session, of: user) }
             switch try await audiences.apply(fanout.change) {
             case .done:
                 receipt.pushes = fanout.pushes
                 receipt.throttled = fanout.throttled
-                if let expires = receipt.expires { await audiences.expectDue(expires) }
                 return receipt
-            case .repeated: return EventReceipt(isRepeated: true)
+            case .repeated:
+                // Who lost the first answer asks again for it.
+                return try await self.receipt(of: eventID ?? [], session, of: user)
             case .changed, .settled: continue
             }
         }
@@ -41,7 +43,7 @@ extension Companion {
     }
 
     private func fanout(
-        of event: CompanionEvent, user: [UInt8], session: [UInt8], creator: [UInt8]
+        of event: CompanionEvent, user: [UInt8], session: [UInt8], eventID: [UInt8]?, creator: [UInt8]
     ) async throws(BrokerError) -> (Fanout, EventReceipt) {
         var receipt = EventReceipt()
         var fanout = Fanout()
@@ -53,7 +55,9 @@ extension Companion {
 
         switch event {
         case .approvalRequest:
-            let timer = try await timer(user: user, session: session, creator: creator)
+            var id = JobID.random().bytes
+            if let eventID { id = try await requestID(of: eventID, session, of: user, at: await audiences.place(.session)) }
+            let timer = try timer(id, user: user, session: session, creator: creator)
             (receipt.request, receipt.expires) = (timer.id, timer.due)
             let request = AudienceEvent.Value.plain(.handle(timer.id))
             fanout += try await alert("approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
@@ -105,6 +109,26 @@ extension Companion {
         let event = AudienceEvent(template: template, collapse: .handle(kind: "session", id: session), fields: fields)
         try await audiences.check(event, sent: Self.sent)
         return try await audiences.updates(event, to: audiences.activities(of: user, session: session), of: user)
+    }
+
+    /// The name of an approval that was asked for by a named event: as good as random to whoever has no key, and the same again for who has
+    /// lost the answer.
+    private func requestID(
+        of event: [UInt8], _ session: [UInt8], of user: [UInt8], at place: Place
+    ) async throws(BrokerError) -> [UInt8] {
+        let index = try await audiences.index(.seen, place, user, session, event, Array("request".utf8))
+        // Behind the expiry.
+        return Array(index[8..<24])
+    }
+
+    private func receipt(of event: [UInt8], _ session: [UInt8], of user: [UInt8]) async throws(BrokerError) -> EventReceipt {
+        for place in await audiences.places(.session) {
+            let id = try await requestID(of: event, session, of: user, at: place)
+            if let (timer, _) = try await request(id) {
+                return EventReceipt(request: id, expires: timer.due, isRepeated: true)
+            }
+        }
+        return EventReceipt(isRepeated: true)
     }
 
     /// Where a back end says what stands in a field.

@@ -32,7 +32,8 @@ extension Companion {
                 let handle = AudienceEvent.Value.handle(kind: "session", id: name)
                 fanout = try await audiences.pushes(
                     AudienceEvent(
-                        template: "session_handoff", collapse: handle,
+                        // Not the session's: it takes nothing from the screen.
+                        template: "session_handoff", collapse: .handle(kind: "handoff", id: name),
                         fields: ["sessionId": handle, "handedOffTo": .plain(.choice(type.name))]),
                     to: own.filter { $0.id == before && $0.kind == TokenKind.alert.rawValue }, of: user)
             }

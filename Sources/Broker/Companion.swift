@@ -76,9 +76,12 @@ public actor Companion: LoopActor {
     /// - Returns: how many are told; nil for a request that is not this user's, or not known any more.
     public func clearApproval(_ principal: Principal, request: [UInt8], excluding: Secret?) async throws(BrokerError) -> Int? {
         guard let known = try await self.request(request), known.content.user == principal.user else { return nil }
-        let fanout = try await clearing(request, of: principal.user, excluding: excluding, reason: "approved_on_other_device")
-        _ = try await audiences.apply(fanout.change)
-        return fanout.pushes
+        for _ in 0..<5 {
+            let fanout = try await clearing(
+                request, of: principal.user, excluding: excluding, reason: "approved_on_other_device")
+            if try await audiences.apply(fanout.change) == .done { return fanout.pushes }
+        }
+        throw .storageUnavailable
     }
 
     /// Takes a session's notifications from the user's devices, and ends its Live Activities.

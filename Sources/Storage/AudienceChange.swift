@@ -74,11 +74,15 @@ public struct WaitingUpdate: Sendable, Equatable {
     public var row: RowName
     /// `opens` as it was read.
     public var wasOpens: UInt64
+    /// From when on it may leave.
+    public var opens: UInt64
     public var waiting: [UInt8]?
 
-    public init(row: RowName, wasOpens: UInt64, waiting: [UInt8]?) {
+    /// - Parameter opens: nil for `wasOpens`.
+    public init(row: RowName, wasOpens: UInt64, opens: UInt64? = nil, waiting: [UInt8]?) {
         self.row = row
         self.wasOpens = wasOpens
+        self.opens = opens ?? wasOpens
         self.waiting = waiting
     }
 }

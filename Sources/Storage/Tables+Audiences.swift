@@ -67,8 +67,8 @@ extension Tables {
         for push in change.jobs { try insert(push, isLast: last.contains(push.job.row)) }
         for wait in change.waits {
             try run(
-                "UPDATE registration SET waiting = ? WHERE expires = ? AND ref = ?", .blob(wait.waiting), .time(wait.row.expires),
-                .blob(wait.row.ref))
+                "UPDATE registration SET waiting = ?, opens = ? WHERE expires = ? AND ref = ?", .blob(wait.waiting),
+                .time(wait.opens), .time(wait.row.expires), .blob(wait.row.ref))
         }
         // After all that was opened.
         for push in change.jobs { if let cause = push.purge { try purge(push.job.row, cause: cause) } }

@@ -2,6 +2,7 @@ import Broker
 import EventLoop
 import Ledger
 import Linux
+import Policy
 import Sealing
 import Storage
 
