@@ -222,10 +222,10 @@ class SessionSocket(Socket):
 
 # The phone.
 
-def handle(key, session):
+def handle(key, session, kind="session"):
     """What stands for a session in the pushes to one registration."""
     key = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))
-    code = hmac.new(key, b"mayfly/v1 handle" + b"session" + b"\0" + session.encode(), hashlib.sha256).digest()
+    code = hmac.new(key, b"mayfly/v1 handle" + kind.encode() + b"\0" + session.encode(), hashlib.sha256).digest()
     return base64.urlsafe_b64encode(code[:16]).decode().rstrip("=")
 
 
@@ -243,8 +243,8 @@ class Device:
     def ref(self):
         return self.answer["ref"]
 
-    def handle(self, session):
-        return handle(self.answer["handleKey"], session)
+    def handle(self, session, kind="session"):
+        return handle(self.answer["handleKey"], session, kind)
 
 
 class Phone(Caller):

@@ -77,7 +77,8 @@ def check_clear_session(push, device, session):
 
 
 def check_handoff(push, device, session, to):
-    return _device_push(push, device, "background", 5, 3600, device.handle(session), {
+    # Not the session's: it must not take the place of what is on the screen.
+    return _device_push(push, device, "background", 5, 3600, device.handle(session, "handoff"), {
         "aps": {"content-available": 1}, "type": "session_handoff", "sessionId": device.handle(session), "handedOffTo": to})
 
 
