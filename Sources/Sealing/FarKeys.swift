@@ -10,7 +10,7 @@ struct FarKeys: Sendable {
     private static let keys: UInt64 = 16
 
     // 0: a chain in passing. From 32 on: the keys, then a ring of chains, e at e / spacing % chains.
-    private let memory: LockedMemory
+    let memory: LockedMemory
     private let chains: UInt64
     /// The latest epoch whose chain is held, with all those between the base and it whose numbers are multiples of the spacing.
     private var latest: UInt64?

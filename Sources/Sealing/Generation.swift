@@ -15,13 +15,13 @@ struct Generation: Sendable {
     private(set) var base: Epoch
 
     // 0: the base's chain. 32: the frontier's.
-    private let memory: LockedMemory
+    let memory: LockedMemory
     /// A ring of epoch keys, e at e % nearest, for base..<frontier.
-    private var ring: LockedMemory?
+    private(set) var ring: LockedMemory?
     private let nearest: UInt64
     private var frontier: UInt64
     /// Nil where there is nothing beyond.
-    private var far: FarKeys?
+    private(set) var far: FarKeys?
     private let reach: UInt64
 
     /// `chain` fills the 32 bytes of the base's chain. `reach`: how many epochs from the base on have keys. `isOld`: whether hardly

@@ -166,6 +166,48 @@ import Testing
         #expect(throws: SealingError.outOfReach) { try ring.index(.owner, place, [[1]]) }
     }
 
+    /// Neither the chain of an epoch that is over, from which all later keys follow, nor its key.
+    @Test func whatHasPassedIsWipedFromMemory() throws {
+        let file = try folder.bytes()
+        let (base, born) = (Array(file[24..<32]).reduce(0) { $0 << 8 | UInt64($1) }, Array(file[76..<108]))
+        var chains = [born]
+        var chain = born
+        for _ in 0..<3_000 {
+            chain = Derivation(chain.span, Label("chain")).digest().bytes
+            chains.append(chain)
+        }
+        var generation = try Generation(id: 1, born: Epoch(base + 1), base: Epoch(base), reach: 9_000) { bytes in
+            for index in born.indices { bytes[index] = born[index] }
+        }
+        func held() -> [UInt8] {
+            [generation.memory, generation.ring, generation.far?.memory].compactMap(\.self).flatMap { memory in
+                memory.withBytes(0..<memory.count) { $0.copy() }
+            }
+        }
+        func count(_ epochs: Range<Int>) -> Int {
+            let held = held()
+            let places = Set(stride(from: 0, to: held.count, by: 32).map { Array(held[$0..<$0 + 32]) })
+            return epochs.count { epoch in
+                let chain = chains[epoch]
+                let key = Derivation(chain.span, Label("epoch")).digest().bytes
+                return places.contains(chain) || places.contains(key)
+            }
+        }
+        for ahead in [0, 100, 1_000, 2_305, 2_306, 2_320, 2_900, 2_999] as [UInt64] {
+            _ = generation.derivation(Epoch(base + ahead), .ownerIndex).digest()
+        }
+        #expect(count(0..<2_306) == 2_306 && count(2_306..<3_000) > 20)
+        for passed in [1, 32, 70, 1_000, 2_400, 2_990] as [UInt64] {
+            generation.advance(to: Epoch(base + passed))
+            #expect(count(0..<Int(passed)) == 0, "\(passed)")
+            _ = generation.derivation(Epoch(base + 2_995), .ownerIndex).digest()
+        }
+        generation.growOld()
+        #expect(generation.ring == nil)
+        generation.advance(to: Epoch(base + 3_000))
+        #expect(count(0..<3_000) == 0)
+    }
+
     /// Far ahead not every key is held: they are the same, and what has passed is gone.
     @Test func keysFarAheadAreThoseOfTheChain() throws {
         let file = try folder.bytes()
