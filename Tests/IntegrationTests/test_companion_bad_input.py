@@ -22,7 +22,7 @@ from companion_pushes import check_approval, check_end, check_task, check_update
 from companion_world import CompanionWorld, new_session
 from mayfly import new_token
 from peers import Peer
-from processes import eventually
+from processes import audit_verify, eventually
 
 ABSENT = type("Absent", (), {"__repr__": lambda self: "absent"})()
 REGISTRATIONS = 100
@@ -730,3 +730,15 @@ def test_random_bodies_and_messages(world, phone):
                 assert message["type"] in ("error", "pong", "accepted", "approval_response", "approval_timeout"), message
                 assert message.get("code") not in ("storage_unavailable", "ledger_unavailable"), (body, message)
     user.close()
+
+
+def test_the_log_holds(world):
+    """Runs last: refusals are in it, a few for all of them, with their causes and without a word of what was sent."""
+    eventually(lambda: world.state.jobs() == 0, what="the end of all pushes")
+    time.sleep(1.5)
+    log = ledger.read(world.state).check()
+    refused = [entry for entry in log.entries if entry["op"] == "request.refused"]
+    assert {"unauthorized", "forbidden"} <= {entry["cause"] for entry in refused}
+    assert len({(entry["at"], entry["cause"]) for entry in refused}) == len(refused), "more than one entry a window and cause"
+    verified = audit_verify(world.state)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
