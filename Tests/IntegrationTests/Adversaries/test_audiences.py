@@ -206,8 +206,9 @@ def test_database_alone(audiences):
             assert got.links <= of_one, "registrations of two users have something in common"
     # What the design lets it see, or it did not look.
     assert found[0].links
-    table.record(table.DATABASE, "registrations, sessions, timers: opening rows, guessing users, tokens and names, comparing rows", "no token, user or session",
-                 ABSENT)
+    table.record(
+        table.DATABASE, "registrations, sessions, timers: opening rows, guessing users, tokens and names, comparing rows",
+        "no token, user or session", ABSENT)
 
 
 def test_one_user_on_two_days_is_two_users(audiences):

@@ -1,0 +1,183 @@
+"""Whose call it is: JWTs that are none, or not good, at each of the companion's routes and on its socket."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from secrets import token_hex, token_urlsafe
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+import ledger
+from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
+from companion_client import Caller, SessionSocket
+from companion_pushes import seconds
+from companion_world import CompanionWorld, new_session
+from processes import audit_verify, eventually
+
+ABSENT = object()
+
+
+@pytest.fixture(scope="module")
+def world():
+    with CompanionWorld() as world:
+        yield world
+        assert world.broker.running, "the broker ended while the tests of this file ran"
+
+
+@pytest.fixture(scope="module")
+def back_end(world):
+    caller = world.back_end()
+    yield caller
+    caller.close()
+
+
+@pytest.fixture
+def nothing_kept(world):
+    with nothing_kept_by(world):
+        yield
+
+
+def part(value):
+    return base64.urlsafe_b64encode(value if isinstance(value, bytes) else json.dumps(value).encode()).decode().rstrip("=")
+
+
+def hand_made(secret, header, claims, signature=None):
+    text = f"{part(header)}.{part(claims)}"
+    return f"{text}.{part(hmac.new(secret.encode(), text.encode(), hashlib.sha256).digest() if signature is None else signature)}"
+
+
+def bad_tokens(users):
+    """Name: (code, JWT)."""
+    now = int(time.time())
+    secret, header, claims = users.secret, {"alg": "HS256", "typ": "JWT"}, {"sub": "mallory", "iat": now, "exp": now + 3600}
+    good = users.token("mallory")
+    private = ec.generate_private_key(ec.SECP256R1())
+    public = private.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+    def claimed(**changes):
+        return hand_made(secret, header, {k: v for k, v in (claims | changes).items() if v is not ABSENT})
+    head, body, signature = good.split(".")
+    bad = {
+        "foreign": jwt.encode(claims, "another secret of thirty-two bytes", "HS256"),
+        "signed by nothing": hand_made("", header, claims), "alg none": hand_made(secret, {"alg": "none"}, claims, b""),
+        "alg None": hand_made(secret, {"alg": "None"}, claims, b""), "alg none, signed": hand_made(secret, {"alg": "none"}, claims),
+        "no alg": hand_made(secret, {"typ": "JWT"}, claims), "alg null": hand_made(secret, {"alg": None}, claims),
+        "alg list": hand_made(secret, {"alg": ["HS256", "none"]}, claims), "alg hs256": hand_made(secret, {"alg": "hs256"}, claims),
+        "two algs": hand_made(secret, b'{"alg":"none","alg":"HS256"}', claims),
+        "HS512": jwt.encode(claims, secret.ljust(64), "HS512"), "HS384": jwt.encode(claims, secret.ljust(48), "HS384"),
+        "ES256": jwt.encode(claims, private, "ES256"),
+        "signed with a public key": hand_made(public.decode(), header, claims),
+        "crit": hand_made(secret, header | {"crit": ["b64"], "b64": False}, claims),
+        "its own key": hand_made("mine", header | {"jwk": {"kty": "oct", "k": part(b"mine")}}, claims),
+        "cut signature": f"{head}.{body}.{signature[:-2]}", "no signature": f"{head}.{body}.", "two parts": f"{head}.{body}",
+        "four parts": f"{good}.{signature}", "one part": head, "other claims": f"{head}.{part(claims | {'sub': 'alice'})}.{signature}",
+        "padding": f"{head}.{body}.{signature}=", "not base64url": f"{head}.{body[:-1]}!.{signature}", "not a JWT": "x", "dots": "..",
+        "a room id": token_urlsafe(32), "space before": f" {good}", "space after and more": f"{good} x",
+        "claims no object": hand_made(secret, header, [1]),
+        "claims no JSON": hand_made(secret, header, b"{"), "claims twice": hand_made(secret, header, b'{"sub":"a","sub":"b","exp":9999999999}'),
+        "header no JSON": hand_made(secret, b"x", claims), "oversized": claimed(padding="x" * 7000),
+        "no exp": claimed(exp=ABSENT), "exp null": claimed(exp=None), "exp text": claimed(exp=str(now + 60)), "exp half": claimed(exp=now + 60.5),
+        "exp huge": claimed(exp=10**30), "exp true": claimed(exp=True), "exp negative": claimed(exp=-1), "exp list": claimed(exp=[now + 60]),
+        "not yet": claimed(nbf=now + 600), "made tomorrow": claimed(iat=now + 86_400), "for another": claimed(aud="another"),
+        "for several": claimed(aud=["another", "mayfly"]), "no sub": claimed(sub=ABSENT), "sub empty": claimed(sub=""),
+        "sub long": claimed(sub="x" * 129), "sub number": claimed(sub=7), "sub null": claimed(sub=None), "sub list": claimed(sub=["mallory"]),
+        "scope number": claimed(scope=1), "scope object": claimed(scope={"broker.notify": True})}
+    bad = {name: ("invalid_jwt", token) for name, token in bad.items()}
+    bad["expired"] = ("jwt_expired", claimed(exp=now - 40))
+    bad["expired long ago"] = ("jwt_expired", claimed(exp=1))
+    return bad
+
+
+@pytest.mark.parametrize("method, path, body", ROUTES, ids=[f"{m} {p}".replace(UNKNOWN, "X") for m, p, _ in ROUTES])
+def test_calls_without_a_good_jwt(world, nothing_kept, method, path, body):
+    caller = Caller(world.broker, None)
+    for headers in ({}, {"Authorization": "Basic YTpi"}, {"Authorization": world.users.token("mallory")},
+                    {"Authorization": "Token " + world.users.token("mallory")}):
+        answer = caller.call(method, path, body, headers=headers).expect(401, "no_jwt")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    caller.call(method, f"{path}?access_token={world.users.token('mallory')}", body).expect(401, "no_jwt")
+    for name, (code, token) in bad_tokens(world.users).items():
+        answer = caller.call(method, path, body, bearer=token)
+        assert (answer.status, answer.code) == (401, code), f"{name}: {answer.status} {answer.body}"
+        assert answer.headers["www-authenticate"].startswith('Bearer error="invalid_token"'), name
+        assert "mallory" not in answer.body.decode() and token not in answer.body.decode()
+    caller.close()
+
+
+def test_a_jwt_over_eight_kib(world, nothing_kept):
+    """Whether the engine's limit for a header's length comes first or not, it is refused."""
+    caller = Caller(world.broker, None)
+    for size in (8_192, 20_000, 200_000):
+        caller.close()
+        try:
+            answer = caller.call("GET", "/api/push/status", bearer=world.users.token("mallory", padding="x" * size), checked=False)
+        except OSError:
+            continue
+        assert (answer.status, answer.code) in ((401, "invalid_jwt"), (431, answer.code)), answer
+    caller.close()
+
+
+def test_jwts_at_their_bounds(world):
+    """Clocks may differ by half a minute; a name may have 128 bytes; of the scope one word counts."""
+    now = int(time.time())
+    for token in (world.users.token("a", nbf=now + 20), world.users.token("a", exp=now - 20), world.users.token("x" * 128),
+                  world.users.token("é" * 64), world.users.token("a", scope=["read", "broker.notify"]),
+                  world.users.token("a", scope="broker.notifyall")):
+        caller = Caller(world.broker, token)
+        caller.status().expect(200)
+        caller.close()
+    nearly = Caller(world.broker, world.users.token("a", scope="broker.notifyall broker notify"))
+    nearly.event(new_session(), "question_asked", {}, "somebody").expect(403, "another_user")
+    nearly.close()
+
+
+def test_a_back_end_must_say_whom_it_means(back_end, nothing_kept):
+    back_end.event("s", "approval_request", {}).expect(400, "missing_field", "userId")
+    with back_end.socket() as socket:
+        answer = socket.ask({"type": "approval_request", "sessionId": "s", "data": {}})
+        assert (answer["type"], answer["code"]) == ("error", "missing_field")
+
+
+def test_sockets_without_a_good_jwt(world, nothing_kept):
+    firsts = [
+        ("hello", "malformed_json"), ("[]", "malformed_json"), ({"type": "ping"}, None), ({"type": "approval_request", "sessionId": "s"}, None),
+        ({}, None), ({"type": "auth"}, "no_jwt"), ({"type": "auth", "token": None}, "no_jwt"), ({"type": "auth", "token": 7}, "wrong_type"),
+        ({"type": "auth", "token": ""}, "invalid_jwt"), ({"type": "auth", "token": ["x"]}, "wrong_type")]
+    firsts += [({"type": "auth", "token": token}, code) for code, token in bad_tokens(world.users).values()]
+    for message, code in firsts:
+        with SessionSocket(world.broker) as socket:
+            socket.connection.send(message if isinstance(message, str) else json.dumps(message))
+            close, messages = socket.closed()
+            assert close == 1008 and [one["type"] for one in messages] == ["error"], (message, close, messages)
+            assert code is None or messages[0]["code"] == code, (message, messages)
+            assert set(messages[0]) == {"type", "code", "error"}
+
+
+def test_a_socket_ends_with_its_jwt(world):
+    phone = world.phone("user-" + token_hex(4))
+    phone.jwt = world.users.token(phone.name, life=1)
+    with SessionSocket(world.broker) as socket:
+        socket.send({"type": "auth", "token": phone.jwt})
+        expires = seconds(socket.expect("authenticated")["expiresAt"])
+        assert expires - time.time() <= 1 + 30
+        if expires - time.time() < 5:
+            close, messages = socket.closed()
+            assert close == 1008 and messages == [] and time.time() > expires - 0.1
+    phone.close()
+
+
+def test_the_log_holds(world):
+    """Runs last: refusals are in it, a few for all of them, with their causes and without a word of what was sent."""
+    eventually(lambda: world.state.jobs() == 0, what="the end of all pushes")
+    time.sleep(1.5)
+    log = ledger.read(world.state).check()
+    refused = [entry for entry in log.entries if entry["op"] == "request.refused"]
+    assert {"unauthorized", "forbidden"} <= {entry["cause"] for entry in refused}
+    assert len({(entry["at"], entry["cause"]) for entry in refused}) == len(refused), "more than one entry a window and cause"
+    verified = audit_verify(world.state)
+    assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -1,0 +1,153 @@
+"""Very many: registrations, events and pushes beyond what the policy lets, and one thing many times at once."""
+
+import json
+import random
+import threading
+import time
+from secrets import token_hex
+
+import pytest
+
+from companion_pushes import check_end
+from companion_world import CompanionWorld, new_session
+from mayfly import new_token
+from peers import Peer
+
+REGISTRATIONS = 100
+
+
+@pytest.fixture(scope="module")
+def world():
+    with CompanionWorld() as world:
+        yield world
+        assert world.broker.running, "the broker ended while the tests of this file ran"
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("kind", ["devices", "activities"])
+def test_ten_thousand_registrations_by_one_user(kind):
+    """A hundred, as the policy says, however many come at once; the same ones may come again, and others are not in the way."""
+    with CompanionWorld() as world:
+        register_very_often(world, kind)
+
+
+def register_very_often(world, kind):
+    name, total, taken, refused = "user-" + token_hex(6), 10_000 if kind == "devices" else 1_000, [], []
+    before = world.state.counts()["registration"]
+
+    path = "/api/push/register" if kind == "devices" else "/api/push/live-activity/register"
+
+    def body(token):
+        return {"deviceToken": token} if kind == "devices" else {"activityToken": token, "activityId": "activity", "sessionId": "session"}
+
+    def register(caller):
+        return caller.call("POST", path, body(new_token()))
+
+    def many(count):
+        """Twenty-five at a time on one connection, so that it is the broker who works."""
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.users.token(name)}\r\nContent-Length: "
+        with Peer(world.broker.port, timeout=30) as peer:
+            while count > 0:
+                tokens = [new_token() for _ in range(min(25, count))]
+                count -= len(tokens)
+                bodies = [json.dumps(body(token)) for token in tokens]
+                peer.send("".join(f"{head}{len(text)}\r\n\r\n{text}" for text in bodies).encode())
+                for token in tokens:
+                    answer = peer.answer()
+                    if answer.status == 200:
+                        taken.append((token, answer.json))
+                    else:
+                        assert (answer.status, answer.code) == (409, "too_many_registrations"), answer
+                        refused.append(token)
+    threads = [threading.Thread(target=many, args=(total // 8,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == REGISTRATIONS and len(refused) == total - REGISTRATIONS
+    assert world.state.counts()["registration"] == before + REGISTRATIONS
+    user = world.phone(name)
+    token, answer = taken[0]
+    if kind == "devices":
+        assert user.register(token).expect(200).json["tokenId"] == answer["tokenId"]
+        user.start_activity("session")
+    else:
+        assert len(user.status().json["liveActivityTokens"]) == REGISTRATIONS
+        user.register_activity(new_token(), "activity", "session", previous=token).expect(200)
+        user.log_in()
+    user.delete_token(taken[1][1]["tokenId"]).expect(200)
+    register(user).expect(200)
+    register(user).expect(409, "too_many_registrations")
+    user.close()
+    world.user().close()
+
+
+@pytest.mark.parametrize("kind", ["device", "activity"])
+def test_one_token_many_times_at_once(world, kind):
+    """An app that registers twice, or again because it heard nothing: one row, one name, one handle key, whoever came first."""
+    name, token, before, answers = "user-" + token_hex(6), new_token(), world.state.counts()["registration"], []
+    gate = threading.Barrier(8)
+
+    def register():
+        caller = world.phone(name)
+        caller.status()
+        gate.wait()
+        for _ in range(5):
+            answer = caller.register(token) if kind == "device" else caller.register_activity(token, "activity", "session")
+            answers.append(answer.expect(200).json)
+        caller.close()
+    threads = [threading.Thread(target=register) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 40 and len({(answer["tokenId"], answer["handleKey"]) for answer in answers}) == 1
+    assert world.state.counts()["registration"] == before + 1
+
+
+@pytest.mark.background
+def test_events_beyond_what_the_policy_lets():
+    """So many for one user in a time, whoever sends them and however; no other user is in the way of it."""
+    with CompanionWorld(eventsPerUser={"count": 20, "seconds": 60}) as world:
+        back_end, user, other = world.back_end(), world.user(), world.user()
+        for number in range(20):
+            (back_end if number % 2 else user).event(new_session(), "state_change", {"newState": "idle"}, user.name).expect(202)
+        for caller in (back_end, user, world.back_end("another back end")):
+            answer = caller.event(new_session(), "approval_request", {}, user.name).expect(429, "too_many_requests")
+            assert 1 <= int(answer.headers["retry-after"]) <= 60
+        with user.socket() as socket:
+            answer = socket.ask({"type": "task_complete", "sessionId": "s", "data": {}})
+            assert (answer["type"], answer["code"]) == ("error", "too_many_requests")
+        assert back_end.event(new_session(), "task_complete", {}, other.name).expect(202).json["pushes"] == 1
+        other.wait(1)
+        user.wait(0)
+        user.clear_session("s").expect(200)
+
+
+@pytest.mark.background
+def test_pushes_to_one_token_beyond_what_the_policy_lets():
+    """Who registers another's token shares it with its owner: the answer says what was not pushed. An end still passes."""
+    with CompanionWorld(tokenPushes={"count": 10, "seconds": 60}, activityUpdateSeconds=1) as world:
+        back_end, user, thief = world.back_end(), world.user(), world.phone("thief-" + token_hex(4))
+        thief.register(user.device.token).expect(200)
+        told = [back_end.event(new_session(), "question_asked", {}, thief.name).expect(202).json for _ in range(15)]
+        assert sum(answer["pushes"] for answer in told) == 10 and sum(answer.get("throttled", 0) for answer in told) == 5
+        answer = back_end.event(new_session(), "approval_request", {}, user.name).expect(202).json
+        assert (answer["pushes"], answer["throttled"]) == (0, 1)
+        other = world.user(user.name)
+        assert back_end.event(new_session(), "question_asked", {}, user.name).expect(202).json["pushes"] == 1
+        other.wait(1)
+        user.wait(10)
+        # Live Activities: as many updates, and the end.
+        session = new_session()
+        activity = user.start_activity(session)
+        sent = time.monotonic() + 14
+        while len(user.pushes(activity)) < 10 and time.monotonic() < sent:
+            back_end.event(session, "state_change", {"newState": random.choice(["idle", "processing"])}, user.name).expect(202)
+            time.sleep(0.2)
+        for _ in range(12):
+            back_end.event(session, "state_change", {"newState": "processing"}, user.name).expect(202)
+            time.sleep(0.2)
+        assert len(user.pushes(activity)) == 10, f"{len(user.pushes(activity))} updates, and the policy lets 10"
+        back_end.event(session, "task_failed", {}, user.name).expect(202)
+        check_end(user.wait(11, activity)[10], activity, session, success=False)

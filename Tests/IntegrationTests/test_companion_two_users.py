@@ -1,0 +1,174 @@
+"""Two users: what is the one's, the other can't see, change or end, and can't tell from what is not there."""
+
+import time
+from secrets import token_hex
+
+import pytest
+
+import ledger
+from companion_client import Device
+from companion_pushes import check_approval, check_clear_approval, seconds
+from companion_world import CompanionWorld, new_session
+from mayfly import new_token
+from processes import eventually
+
+
+@pytest.fixture(scope="module")
+def world():
+    with CompanionWorld() as world:
+        yield world
+        assert world.broker.running, "the broker ended while the tests of this file ran"
+
+
+@pytest.fixture
+def pair(world):
+    alice, bob = world.user("alice-" + token_hex(4)), world.user("bob-" + token_hex(4))
+    yield alice, bob
+    alice.close()
+    bob.close()
+
+
+@pytest.fixture
+def back_end(world):
+    caller = world.back_end()
+    yield caller
+    caller.close()
+
+
+def test_one_token_of_two_users_is_two_rows(world, pair, back_end):
+    """A phone that changed hands, or somebody who knows another's token: each has a row of its own and evicts nobody."""
+    alice, bob = pair
+    session = new_session()
+    taken = Device(alice.device.token, bob.register(alice.device.token).expect(200).json)
+    assert taken.id != alice.device.id and taken.ref != alice.device.ref
+    assert taken.answer["handleKey"] != alice.device.answer["handleKey"]
+    for user, theirs in ((alice, alice.device), (bob, taken)):
+        answer = back_end.event(session, "approval_request", {}, user.name).expect(202).json
+        assert answer["pushes"] == (1 if user is alice else 2)
+        push = eventually(lambda: [p for p in alice.pushes() if p["payload"].get("requestId") == answer["requestId"]], what="the push")[0]
+        check_approval(push, theirs, session, answer["requestId"], seconds(answer["expiresAt"]))
+    with world.state.database() as database:
+        rows = database.execute(
+            "SELECT audience, owner, device, sealed, details FROM registration WHERE ref IN (?, ?)",
+            (bytes.fromhex(alice.device.ref), bytes.fromhex(taken.ref))).fetchall()
+    assert len(rows) == 2 and all(one != other for one, other in zip(*rows)), "two rows of one token have something in common"
+    # The one's end is not the other's.
+    bob.delete_token(taken.id).expect(200)
+    assert back_end.event(session, "question_asked", {}, alice.name).expect(202).json["pushes"] == 1
+    assert alice.register(alice.device.token).expect(200).json["tokenId"] == alice.device.id
+
+
+def test_another_users_token_as_the_previous_one(world, pair, back_end):
+    alice, bob = pair
+    session = new_session()
+    activity = alice.start_activity(session)
+    for kind, previous in (("activity", activity.token), ("device", alice.device.token)):
+        bob.register_activity(new_token(), f"by-{kind}", session, previous=previous).expect(200)
+    assert [one["activityId"] for one in alice.status().json["liveActivityTokens"]] == [f"activity-of-{session}"]
+    assert back_end.event(session, "question_asked", {}, alice.name).expect(202).json["pushes"] == 2
+    alice.wait(1)
+    alice.wait(1, activity)
+    # Nor is one's own device's token a Live Activity's.
+    alice.register_activity(new_token(), "other", session, previous=alice.device.token).expect(200)
+    assert alice.status().json["deviceTokenRegistered"] is True
+    assert ledger.read(world.state).of(activity.ref, "token.purged") == []
+
+
+def test_what_is_anothers_is_as_what_is_not_there(world, pair, back_end):
+    """Status and body of the answers are the same, so that nobody learns what others have."""
+    alice, bob = pair
+    session = new_session()
+    activity = alice.start_activity(session)
+    request = back_end.event(session, "approval_request", {}, alice.name).expect(202).json["requestId"]
+    for theirs, nobodys in ((alice.device.id, "tok_" + "A" * 22), (activity.id, "lat_" + "A" * 22)):
+        assert bob.delete_token(theirs).expect(404, "token_not_found").body == bob.delete_token(nobodys).expect(404).body
+    for call in (
+            lambda request: bob.respond(request, True), lambda request: bob.approval(request),
+            lambda request: bob.clear_approval(request), lambda request: bob.clear_approval(request, bob.device.token)):
+        assert call(request).expect(404, "request_not_found").body == call("A" * 22).expect(404).body
+    with bob.socket() as socket:
+        answers = [socket.ask({"type": "approval_response", "requestId": one, "approved": True}) for one in (request, "A" * 22)]
+        assert answers[0] == answers[1] and answers[0]["code"] == "request_not_found"
+    bob.clear_session(session).expect(200)
+    bob.event(session, "task_complete", {"status": "success"}, alice.name).expect(403, "another_user")
+    bob.event(session, "task_complete", {"status": "success"}).expect(202)
+    assert bob.status().json["liveActivityTokens"] == []
+    assert alice.status().json["liveActivityTokens"][0]["sessionId"] == session
+    assert alice.approval(request).expect(200).json["status"] == "pending"
+    time.sleep(0.3)
+    assert [note.type for note in alice.received()] == ["approval"]
+    alice.respond(request, True, bob.device.token).expect(200)
+    check_clear_approval(alice.wait(2)[1], alice.device, request)
+    bob.wait(2)
+
+
+def test_a_session_of_the_same_name_is_another(world, pair):
+    """The claims of one user hand nothing over of the other's."""
+    alice, bob = pair
+    session = new_session()
+    with alice.socket() as hers, bob.socket() as his:
+        for socket, phone, name in ((hers, alice, "iphone"), (his, bob, "iphone"), (his, bob, "ipad")):
+            socket.send({"type": "activity", "sessionId": session, "deviceId": name, "pushToken": phone.device.token})
+            assert socket.ask({"type": "ping"}) == {"type": "pong"}
+        # With another's token: it is compared with one's own alone.
+        his.send({"type": "activity", "sessionId": session, "deviceId": "stolen", "pushToken": alice.device.token})
+        his.send({"type": "activity", "sessionId": session, "deviceId": "last", "clientType": "desktop"})
+        assert his.ask({"type": "ping"}) == {"type": "pong"}
+        refused = his.ask({"type": "activity", "sessionId": session, "deviceId": "x", "userId": alice.name})
+        assert (refused["type"], refused["code"]) == ("error", "another_user")
+        hers.send({"type": "activity", "sessionId": session, "deviceId": "iphone", "pushToken": alice.device.token})
+        assert hers.ask({"type": "ping"}) == {"type": "pong"}
+    time.sleep(0.3)
+    alice.wait(0)
+
+
+def test_another_back_end_hears_nothing(world, pair, back_end):
+    """What one asked is not told to the other; both may ask any user."""
+    alice, _ = pair
+    other = world.back_end("another back end")
+    with back_end.socket() as asked, other.socket() as silent:
+        request = back_end.event(new_session(), "approval_request", {}, alice.name).expect(202).json["requestId"]
+        other.approval(request).expect(404, "request_not_found")
+        other.respond(request, True).expect(404, "request_not_found")
+        back_end.respond(request, True).expect(404, "request_not_found")
+        alice.respond(request, False).expect(200)
+        assert asked.news("approval_response")["approved"] is False
+        with pytest.raises(TimeoutError):
+            silent.receive(0.3)
+    other.close()
+
+
+def test_a_user_of_a_back_ends_name(world, pair, back_end):
+    """Names of users and of back ends are two lists."""
+    alice, _ = pair
+    user = world.phone("back-end").log_in()
+    with user.socket() as socket:
+        request = back_end.event(new_session(), "approval_request", {}, alice.name).expect(202).json["requestId"]
+        user.approval(request).expect(404, "request_not_found")
+        user.respond(request, True).expect(404, "request_not_found")
+        alice.respond(request, True).expect(200)
+        with pytest.raises(TimeoutError):
+            socket.receive(0.3)
+    user.wait(0)
+    user.close()
+
+
+def test_names_that_could_be_taken_for_others(world, back_end):
+    """Users whose names put together with others, or cut, or normalized, would be another's."""
+    base = token_hex(4)
+    names = [
+        f"{base}u", f"{base}U", f"{base}u ", f" {base}u", f"{base}u\0", f"{base}u\0x", f"{base}\u00e9", f"{base}e\u0301", f"{base}/u",
+        f"{base}%2Fu", f"companion\0{base}u", f"{base}u" * 3]
+    phones = [world.phone(name).log_in() for name in names]
+    sessions = ["s", "u\0s", "\0s", "S"]
+    # As a length before it, or its own end, would mix user and session up.
+    activities = {(name, session): phone.start_activity(session) for phone, name in zip(phones, names) for session in sessions[:3]}
+    for number, name in enumerate(names):
+        assert back_end.event("s", "question_asked", {}, name).expect(202).json["pushes"] == 2
+        for other, phone in enumerate(phones):
+            phone.wait(int(other <= number))
+    for (name, session), device in activities.items():
+        phone = phones[names.index(name)]
+        phone.wait(int(session == "s"), device)
+    for phone in phones:
+        phone.close()
