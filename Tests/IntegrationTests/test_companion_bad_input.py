@@ -3,7 +3,6 @@
 import json
 import random
 import threading
-import time
 from secrets import token_hex
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
 from companion_pushes import check_approval, check_end, check_task, check_update, content, seconds
 from companion_world import CompanionWorld, new_session
-from processes import eventually
 
 ABSENT = type("Absent", (), {"__repr__": lambda self: "absent"})()
 
@@ -299,15 +297,15 @@ def test_random_bodies_and_messages(world, phone):
         "ab" * 32, UNKNOWN, "", "\0", "é" * 64, "\u202e", "a" * 129]
 
     def fields(count, depth=0):
-        return {name: anything(depth) for name in chance.sample(names, count)}
+        return {name: anything(depth + 1) for name in chance.sample(names, count)}
 
-    def anything(depth=1):
-        kind = chance.randrange(9 if depth < 4 else 6)
+    def anything(depth):
+        kind = chance.randrange(9 if depth < 3 else 6)
         if kind < 3:
             return chance.choice(words)
         if kind < 6:
             return chance.choice([0, -1, 1, 45, 2**63, 10**30, 1.5, -0.0, 1e300, True, False, None, chance.randrange(1000)])
-        return [anything(depth + 1) for _ in range(3)] if kind == 6 else fields(4 * (kind - 6), depth + 1)
+        return [anything(depth + 1) for _ in range(3)] if kind == 6 else fields(4 * (kind - 6), depth)
     paths = [path for method, path, _ in ROUTES if method == "POST"]
     statuses = set()
     for _ in range(400):
