@@ -289,7 +289,7 @@ def test_killed_between_the_approval_and_its_pushes():
 
 @pytest.mark.background
 def test_killed_before_the_back_end_heard_the_answer():
-    """It sends the event again by its name, to the next life: that does nothing again."""
+    """It sends the event again by its name, to the next life: that asks nobody again, and tells it what was asked."""
     with killed_in_the_middle() as desk:
         slow(desk.world)
         event = ("approval_request", {}, desk.user)
@@ -298,6 +298,7 @@ def test_killed_before_the_back_end_heard_the_answer():
         again = desk.back_end.event(desk.session, *event, eventId="event-1").expect(202).json
         assert again["repeated"] is True and again["pushes"] == 0
         request = once(desk.first, 1)[0]["payload"]["requestId"]
+        assert again["requestId"] == request
         assert desk.status(request) == "pending"
         eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
         once(desk.first, 1)
