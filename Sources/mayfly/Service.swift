@@ -151,6 +151,8 @@ final class Service: Sendable {
             let audiences = Audiences(
                 broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
                 settings: destinations, metrics: metrics, access: access)
+            // On a thread of its own: nobody waits for it.
+            Task.detached { audiences.prepare() }
             companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
         }
         let sequencer = Sequencer(
