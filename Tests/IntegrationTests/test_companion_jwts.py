@@ -11,13 +11,15 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from websockets.exceptions import InvalidStatus
 
 import ledger
 from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
 from companion_client import Caller, SessionSocket
 from companion_pushes import seconds
-from companion_world import CompanionWorld, new_session
+from companion_world import CompanionWorld, new_session, users
 from processes import audit_verify, eventually
+from world import World
 
 ABSENT = object()
 
@@ -169,6 +171,18 @@ def test_a_socket_ends_with_its_jwt(world):
             close, messages = socket.closed()
             assert close == 1008 and messages == [] and time.time() > expires - 0.1
     phone.close()
+
+
+def test_a_broker_for_rooms_only():
+    """Without an algorithm and a key nobody is known, however good a JWT."""
+    with World(apns=False) as world:
+        caller = Caller(world.broker, users(world.state).token("alice"))
+        for method, path, body in ROUTES:
+            caller.call(method, path, body).expect(404, "audiences_off")
+            caller.call(method, path, body, bearer="x").expect(404, "audiences_off")
+        with pytest.raises(InvalidStatus, match="404"):
+            SessionSocket(world.broker)
+        caller.close()
 
 
 def test_the_log_holds(world):

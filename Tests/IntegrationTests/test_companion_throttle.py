@@ -7,7 +7,7 @@ import time
 import pytest
 
 import ledger
-from companion_pushes import check_end, check_update, content
+from companion_pushes import check_activity_approval, check_end, check_update, content, seconds
 from companion_world import CompanionWorld, new_session
 from mayfly import new_token
 from processes import eventually
@@ -46,6 +46,12 @@ class Activity:
     def wait(self, count, seconds=2 * WINDOW + 4):
         return self.phone.wait(count, self.device, seconds)
 
+    def elapsed(self, push):
+        """Nothing says how long the session takes, and the broker counts in tens."""
+        elapsed = push["payload"]["aps"]["content-state"]["elapsedSeconds"]
+        assert elapsed in (0, 10)
+        return elapsed
+
     def completed(self):
         """What each push says is done."""
         return [(push["payload"]["aps"]["content-state"]["todoProgress"] or {}).get("completed") for push in self.pushes()]
@@ -61,7 +67,6 @@ def check_windows(pushes):
 
 
 def moment(push):
-    from companion_pushes import seconds
     return seconds(push["at"])
 
 
@@ -200,6 +205,23 @@ def test_an_update_that_apple_did_not_take_yet_is_not_sent_after_a_newer_one(wor
         eventually(lambda: 3 in activity.completed(), 10, what="the newest")
         time.sleep(4)
         assert activity.completed()[-1] == 3, f"Apple has {activity.completed()}, in this order"
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("is_asked_again", [False, True])
+def test_an_approval_that_was_answered_while_its_update_waited(world, is_asked_again):
+    """When the window opens the activity does not ask for what has its answer; it does for what has none."""
+    with Activity(world) as activity:
+        activity.progress(1)
+        activity.wait(1)
+        asked = [activity.back_end.event(activity.session, "approval_request", {}, activity.phone.name).expect(202).json["requestId"]
+                 for _ in range(1 + is_asked_again)]
+        activity.phone.respond(asked[0], True).expect(200)
+        after = activity.wait(2)[1]
+        if is_asked_again:
+            check_activity_approval(after, activity.device, activity.session, asked[1])
+        else:
+            check_update(after, activity.device, activity.session, content("processing", elapsed=activity.elapsed(after)))
 
 
 @pytest.mark.background
