@@ -25,9 +25,9 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
     public var description: String {
         switch self {
         case .unreadable(let why): "the key for JWTs can't be read: \(why)"
-        case .tooLarge(let path, let limit): "\(path) is larger than \(limit) bytes, too large for keys of JWTs"
+        case .tooLarge(let path, let limit): "\(ShownPath(path)) is larger than \(limit) bytes, too large for keys of JWTs"
         case .exposed(let path):
-            "others could read or change \(path), which holds a secret, or it is no file: make it one of this user or root, mode 0600 or less"
+            "others could read or change \(ShownPath(path)), which holds a secret, or it is no file: make it one of this user or root, mode 0600 or less"
         case .shortSecret:
             "the secret is shorter than \(JSONWebKey.shortestSecret) bytes, so that it could be guessed from one JWT: make one with `openssl rand -base64 48`"
         case .notASecret: "this is a key in PEM, and HS256 is done with a secret: everybody may know a public key"
@@ -44,7 +44,7 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
             "no key of the set is for \(algorithm.rawValue)"
                 + (passedOver.isEmpty ? ": it is empty" : ": " + passedOver.joined(separator: "; "))
         case .memory(let error): error.description
-        case .file(let path, let error): "\(path): \(error)"
+        case .file(let path, let error): "\(ShownPath(path)): \(error)"
         }
     }
 }

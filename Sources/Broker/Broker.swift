@@ -69,6 +69,9 @@ public actor Broker: LoopActor {
     let revocations = Revocations()
     let newest = NewestPushes()
     let access: StoreAccess
+    /// When outcomes that the store does not take are logged again, on the loop's clock, and whether it took none of late.
+    var outcomesLogAt: UInt64 = 0
+    var holdsOutcomes = false
 
     public init(
         loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,

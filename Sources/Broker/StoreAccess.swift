@@ -33,8 +33,10 @@ public final class StoreAccess: Sendable {
                 state.logAt = now + 60_000
                 return false
             }
-            if !isTold { log("store: \(error)") }
-            metrics.add(.alarms)
+            if !isTold {
+                log("store: \(error)")
+                metrics.add(.alarms)
+            }
             throw BrokerError(error)
         }
     }

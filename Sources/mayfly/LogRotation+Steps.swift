@@ -135,14 +135,14 @@ extension LogRotation {
         let wrapping = try wrapping?.get()
         do {
             return try KeyRing.load(path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(longest))
-        } catch { throw CheckFailed("mayfly: \(state.ratchetKey): \(error)") }
+        } catch { throw CheckFailed("mayfly: \(state.shown(state.ratchetKey)): \(error)") }
     }
 
     /// A policy that was in force, from the log's folder.
     private func policy(_ digest: Ledger.Digest) throws -> Policy {
         guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(digest)), Digest.sha256(bytes.span) == digest else {
             throw CheckFailed(
-                "mayfly: \(state.ledger)/\(TilePath.policy(digest)) is missing or damaged: restore the ledger's folder")
+                "mayfly: \(state.shown(state.ledger))/\(TilePath.policy(digest)) is missing or damaged: restore the ledger's folder")
         }
         return try Policy(bytes)
     }

@@ -9,7 +9,7 @@ enum PolicyCommand {
         switch (configuration.operands.first, Array(configuration.operands.dropFirst())) {
         case ("lint", let files) where !files.isEmpty: try lint(files)
         case ("show", let names) where names.count <= 1:
-            let shown = try names.first.map { [try load($0)] } ?? inForce(configuration).all
+            let shown = try names.first.map { [try load(GivenFile($0, "policy show"))] } ?? inForce(configuration).all
             Terminal.out(shown.map { $0.summary() }.joined(separator: "\n"))
         default: throw UsageError("policy takes lint FILE... or show [FILE|NAME]")
         }
@@ -19,11 +19,12 @@ enum PolicyCommand {
     /// served as soon as their users can be known.
     static func inForce(_ configuration: Configuration) throws -> Policies {
         var policies: [Policy] = []
-        for name in (configuration[.policy] ?? (configuration[.jwtAlgorithm] == nil ? "rooms" : "rooms,companion")).split(separator: ",", omittingEmptySubsequences: false) {
+        let names = configuration[.policy] ?? (configuration[.jwtAlgorithm] == nil ? "rooms" : "rooms,companion")
+        for name in names.split(separator: ",", omittingEmptySubsequences: false) {
             guard !name.isEmpty else { throw UsageError("--policy takes policy files and names with one comma between them") }
-            policies.append(try load(String(name)))
+            policies.append(try load(GivenFile(String(name), Key.policy.named)))
         }
-        if !policies.contains(where: { $0.kind == .rooms }) { policies.append(try load("rooms")) }
+        if !policies.contains(where: { $0.kind == .rooms }) { policies.append(try load(GivenFile("rooms", Key.policy.named))) }
         do {
             return try Policies(policies)
         } catch {

@@ -62,7 +62,8 @@ struct TrialPush {
         guard let template = policies.template(name) else {
             let names = policies.all.map(\.name).joined(separator: ", ")
             throw UsageError(
-                "no policy in force (\(names)) has a template \(AuditCommand.quoted(name)): `mayfly policy show` lists them")
+                "no policy in force (\(names)) has a template \(ShownWord(name)): `mayfly policy show` lists them, and a token is read from standard input"
+            )
         }
         var line = try Terminal.inputLine(limit: 8_192, "apns send reads a token from standard input") ?? []
         defer { wipe(&line) }
