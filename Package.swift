@@ -106,7 +106,9 @@ let package = Package(
         tests("Storage", ["SQLite", "Ledger", "Linux"]),
         tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator", "TestCertificates"]),
         tests("Broker", ["TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
-        tests("API", ["Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop", "Sodium", "TLS"]),
+        tests(
+            "API",
+            ["Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop", "Sodium", "TLS"]),
         tests("AuditPage", ["Linux"]),
         tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),
     ]
@@ -118,7 +120,8 @@ if Context.environment["FUZZ_TARGET"] != nil {
         .executableTarget(
             name: "Fuzz",
             dependencies: [
-                "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket", "HTTPServer", "Sealing", "Policy", "Ledger", "Courier", "Broker", "API",
+                "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket", "HTTPServer", "Sealing", "Policy", "Ledger", "Courier", "Broker",
+                "API",
                 "Sodium",
             ],
             path: "Tests/Fuzz", exclude: ["Seeds"], swiftSettings: strict))

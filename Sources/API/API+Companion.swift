@@ -37,7 +37,8 @@ extension API {
 
     /// A call of a path that names something.
     private static func named(
-        _ method: Method, _ name: Substring, _ call: @escaping @Sendable (API, HTTPRequest, Substring) async throws -> HTTPResponse
+        _ method: Method, _ name: Substring,
+        _ call: @escaping @Sendable (API, HTTPRequest, Substring) async throws -> HTTPResponse
     ) -> (method: Method, call: Call) {
         (method, { try await call($0, $1, name) })
     }
@@ -85,7 +86,9 @@ extension API {
 
     private func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        guard id.hasPrefix("tok_") || id.hasPrefix("lat_"), let id = Self.id(id.dropFirst(4)), try await companion.delete(principal, registration: id) else {
+        guard id.hasPrefix("tok_") || id.hasPrefix("lat_"), let id = Self.id(id.dropFirst(4)),
+            try await companion.delete(principal, registration: id)
+        else {
             throw BrokerError.tokenNotFound
         }
         return .json(200) { $0.add("success", true) }
@@ -170,7 +173,8 @@ extension API {
             let body = try RequestBody(bytes)
             let event = try body.event(bytes)
             return (
-                event.event, try body.name("userId", bytes), try body.name("eventId", bytes), (body.dropped + event.dropped).sorted()
+                event.event, try body.name("userId", bytes), try body.name("eventId", bytes),
+                (body.dropped + event.dropped).sorted()
             )
         }
         let receipt = try await companion.take(event, of: user, session: session, eventID: eventID, from: principal)

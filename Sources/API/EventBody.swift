@@ -9,7 +9,8 @@ struct EventBody {
     var dropped: [String]
 
     static let types = [
-        "approval_request", "question_asked", "task_complete", "task_failed", "claude-complete", "progress_update", "state_change",
+        "approval_request", "question_asked", "task_complete", "task_failed", "claude-complete", "progress_update",
+        "state_change",
     ]
 
     /// - Parameter data: the object under `data`; nil without one.
@@ -57,7 +58,8 @@ struct EventBody {
         object.names.compactMap { name in
             let name = String(decoding: name, as: UTF8.self)
             if known.contains(name) { return nil }
-            let isPlain = name.utf8.count <= 32 && name.utf8.allSatisfy { 0x61...0x7a ~= $0 | 0x20 || 0x30...0x39 ~= $0 || $0 == 0x5f }
+            let isPlain =
+                name.utf8.count <= 32 && name.utf8.allSatisfy { 0x61...0x7a ~= $0 | 0x20 || 0x30...0x39 ~= $0 || $0 == 0x5f }
             return path + (isPlain && !name.isEmpty ? name : "*")
         }
     }

@@ -98,7 +98,8 @@ extension Audiences {
 
     func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? {
         guard let waiting = activity.waiting,
-            let note = try? keys.openNote(waiting.span, .update, activity.place, [activity.ref], block: 256), let count = note.first,
+            let note = try? keys.openNote(waiting.span, .update, activity.place, [activity.ref], block: 256),
+            let count = note.first,
             note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))
         else { return nil }
         return (Array(note[1...Int(count)]), content)

@@ -101,7 +101,9 @@ extension Audiences {
         try await admit(activities.count)
         var fanout = Fanout()
         for activity in activities {
-            guard let opened = open(activity, of: audience), var update = try update(content(event, opened, stampMs: time.now), of: opened) else {
+            guard let opened = open(activity, of: audience),
+                var update = try update(content(event, opened, stampMs: time.now), of: opened)
+            else {
                 // A row that can't be told of its end ends all the same.
                 fanout.change.purges.append(RegistrationPurge(activity.row, .deleted))
                 continue
@@ -206,7 +208,8 @@ extension Audiences {
             let plan = JobTimes(template).plan(now: time.now, heldUntil: 0, tokenExpires: record.expires)
         else { return nil }
         let context = JobContext(
-            generation: keys.currentGeneration, job: JobID.random(), ref: registration.context.ref, kind: registration.context.kind,
+            generation: keys.currentGeneration, job: JobID.random(), ref: registration.context.ref,
+            kind: registration.context.kind,
             environment: registration.context.environment, topic: record.topic, template: content.template,
             deadlineMs: plan.deadline, expiryMs: record.expires)
         return try available { () throws(SealingError) in

@@ -44,7 +44,8 @@ extension Audiences {
     /// Seals a token for its audience, or renews it: the same token of the same owner keeps its id and its handle key. Nobody else's
     /// registration is touched, whatever token it holds.
     func register(_ asked: Registration) async throws(BrokerError) -> Registered {
-        guard let (topic, environment) = settings.destination(asked.kind, topic: asked.topic, environment: asked.environment) else {
+        guard let (topic, environment) = settings.destination(asked.kind, topic: asked.topic, environment: asked.environment)
+        else {
             throw .appNotServed
         }
         // Each loss means that another registration of the owner won.
@@ -108,7 +109,7 @@ extension Audiences {
             generation: place.generation, kind: asked.kind, environment: environment, slot: 0, expiryMs: place.expiryMs, ref: ref,
             topic: topic)
         let details = RegistrationDetails(
-            handleKey: try available { () throws(SealingError) in 
+            handleKey: try available { () throws(SealingError) in
                 if let kept { kept.details.handleKey } else { try HandleKey.random() }
             },
             activity: asked.activity?.id ?? [], session: asked.activity?.session ?? [])

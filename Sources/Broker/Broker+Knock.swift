@@ -177,7 +177,8 @@ extension Broker {
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: counted, tokenExpiryMs: job.expires),
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
-            deadlineMs: job.deadline, isWanted: { [revocations, newest] in
+            deadlineMs: job.deadline,
+            isWanted: { [revocations, newest] in
                 (job.isLast || !revocations.contains(job.ref))
                     && (departure.replaces.map { newest.isNewest(job.job, at: $0) } ?? true)
             })

@@ -284,7 +284,9 @@ extension Broker {
         now: UInt64
     ) throws(BrokerError) -> TokenRecord? {
         guard let token else { return nil }
-        guard let (topic, environment) = settings.destination(.alert, topic: topic, environment: environment) else { throw .appNotServed }
+        guard let (topic, environment) = settings.destination(.alert, topic: topic, environment: environment) else {
+            throw .appNotServed
+        }
         let ref = Ref.random()
         let context = TokenContext(
             generation: keys.currentGeneration, kind: .alert, environment: environment, slot: slot, expiryMs: expires,

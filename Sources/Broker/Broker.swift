@@ -204,7 +204,8 @@ public actor Broker: LoopActor {
     public func gauges() async -> [(name: String, value: Int)] {
         let counts = (try? await store.counts()) ?? StoreCounts()
         return [
-            ("mayfly_rooms", counts.rooms), ("mayfly_tokens", counts.tokens), ("mayfly_registrations", counts.registrations), ("mayfly_join_codes", counts.codes),
+            ("mayfly_rooms", counts.rooms), ("mayfly_tokens", counts.tokens), ("mayfly_registrations", counts.registrations),
+            ("mayfly_join_codes", counts.codes),
             ("mayfly_pushes_queued", counts.jobs), ("mayfly_ledger_entries_waiting", counts.waitingEntries),
             ("mayfly_sockets", sockets.count), ("mayfly_resident_bytes", ProcessControl.residentMemory),
         ]

@@ -82,10 +82,12 @@ extension Companion {
                 fields = ["status": .plain(.choice("processing"))]
             }
             fanout += try await update(
-                fields["total"] == nil ? "activity_state" : "activity_progress", fields, elapsed: progress.elapsedSeconds ?? elapsed,
+                fields["total"] == nil ? "activity_state" : "activity_progress", fields,
+                elapsed: progress.elapsedSeconds ?? elapsed,
                 isGiven: progress.elapsedSeconds != nil, session: session, user)
         case .state(let word):
-            fanout += try await update("activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
+            fanout += try await update(
+                "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
         }
         fanout.change.session = change
         return (fanout, receipt)

@@ -1,6 +1,6 @@
 public import EventLoop
-public import Sealing
 import Policy
+public import Sealing
 import Storage
 
 /// The companion of an assistant that works by itself: devices and Live Activities of a user, approvals, and which client has a session.
@@ -34,7 +34,8 @@ public actor Companion: LoopActor {
     ) async throws(BrokerError) -> Registered {
         try await audiences.register(
             Registration(
-                audience: principal.user, owner: principal.user, token: token, kind: .alert, environment: environment, topic: topic))
+                audience: principal.user, owner: principal.user, token: token, kind: .alert, environment: environment,
+                topic: topic))
     }
 
     /// - Parameters:
@@ -94,7 +95,9 @@ public actor Companion: LoopActor {
                     fields: ["sessionId": .handle(kind: "session", id: session)]),
                 to: audiences.devices(of: principal.user), of: principal.user)
             fanout += try await ending(session, of: principal.user, success: true)
-            fanout.change.session = try await self.session(session, of: principal.user).map { .delete(expires: $0.expires, session: $0.session) }
+            fanout.change.session = try await self.session(session, of: principal.user).map {
+                .delete(expires: $0.expires, session: $0.session)
+            }
             if try await audiences.apply(fanout.change) == .done { return fanout.pushes }
         }
         throw .storageUnavailable

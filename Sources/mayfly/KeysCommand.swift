@@ -150,7 +150,8 @@ enum KeysCommand {
             "init", ["[FLAGS]"], "make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything",
             keys: places + [.origin]),
         Subcommand(
-            "throwaway", ["[FLAGS]"], "what init makes, an APNs key and certificate for the simulator, and a secret for users' JWTs: for development only",
+            "throwaway", ["[FLAGS]"],
+            "what init makes, an APNs key and certificate for the simulator, and a secret for users' JWTs: for development only",
             keys: places + [.origin]),
         Subcommand(
             "renew", ["[FLAGS]"],

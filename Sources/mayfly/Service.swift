@@ -147,7 +147,8 @@ final class Service: Sendable {
             loop: main, store: store, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
             settings: destinations, metrics: metrics, access: access, log: log)
         var companion: Companion?
-        if let policy = settings.policies.all.first(where: { $0.kind == .companion }), case .audience(let limits) = policy.limits {
+        if let policy = settings.policies.all.first(where: { $0.kind == .companion }), case .audience(let limits) = policy.limits
+        {
             let audiences = Audiences(
                 broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
                 settings: destinations, metrics: metrics, access: access)
@@ -203,7 +204,8 @@ final class Service: Sendable {
                 "warning: the limit on descriptors, \(descriptors), leaves \(configuration.maximumConnections) connections to apps: raise it (LimitNOFILE, ulimit -n)"
             )
         }
-        let publicServer = HTTPServer(loop: main, configuration: configuration, handler: PublicHandler(api: api, edge: edge, sessions: sessions))
+        let publicServer = HTTPServer(
+            loop: main, configuration: configuration, handler: PublicHandler(api: api, edge: edge, sessions: sessions))
         operatorHandler.watch(publicServer)
         let operatorAddress = try await start(operatorServer, settings.operatorListen)
         let address: SocketAddress

@@ -69,7 +69,8 @@ struct ServiceSettings {
         let users = try JWTSettings(configuration)
         policies = try PolicyCommand.inForce(configuration)
         if users == nil, let policy = policies.all.first(where: { $0.kind != .rooms }) {
-            throw UsageError("--policy \(policy.name) is for apps with accounts, whose users are known by JWT: give --jwt-algorithm and a key")
+            throw UsageError(
+                "--policy \(policy.name) is for apps with accounts, whose users are known by JWT: give --jwt-algorithm and a key")
         }
         let slots = Set(policies.templates.values.map(\.timing.slotMs)).filter { $0 > 0 && seconds * 1_000 % $0 != 0 }
         for slot in slots.sorted() {
