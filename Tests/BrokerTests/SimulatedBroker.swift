@@ -22,6 +22,9 @@ actor SimulatedBroker: LoopActor {
         let keeper: KeyKeeper
         let sequencer: Sequencer
         let courier: ScriptedCourier
+        let metrics: Metrics
+        /// Where there is a policy for it.
+        let companion: Companion?
         var tasks: [Task<Void, Never>] = []
     }
 
@@ -31,6 +34,8 @@ actor SimulatedBroker: LoopActor {
     nonisolated let ledger: LedgerFolder
     nonisolated let key: SigningKey
     nonisolated let policy: Policy
+    /// For users and their devices; nil where only rooms are served.
+    nonisolated let companionPolicy: Policy?
     private var resolution: UInt64
     private(set) var run: Run?
     /// The store of the run, or of one that is starting.
@@ -48,11 +53,12 @@ actor SimulatedBroker: LoopActor {
     /// - Parameters:
     ///   - loop: with `machine` as its clock.
     ///   - policy: nil for the built-in one.
+    ///   - companion: nil for a broker that knows no users.
     ///   - fault: asked at each call of the store.
     ///   - folderFault: asked at each stage of a publication.
     ///   - script: how a push ends.
     init(
-        loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil,
+        loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil, companion: Policy? = nil,
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
         folderFault: @escaping @Sendable (LedgerFolder.Stage) throws(Errno) -> Void = { (_) throws(Errno) in },
         whenStoreAsksTheTime: @escaping @Sendable () -> Void = {},
@@ -62,6 +68,7 @@ actor SimulatedBroker: LoopActor {
         self.machine = machine
         self.resolution = resolution
         self.policy = try policy ?? Policy.builtIn("rooms")!
+        companionPolicy = companion
         self.fault = fault
         self.whenStoreAsksTheTime = whenStoreAsksTheTime
         self.script = script
@@ -86,15 +93,13 @@ actor SimulatedBroker: LoopActor {
     // MARK: Life
 
     private var starts: [Entry.Op] {
-        let (name, version) = (EntryText("rooms")!, EntryText("1.0")!)
-        let bytes = policy.bytes
-        let digest = Ledger.Digest.sha256(bytes.span)
-        return [
-            .brokerStarted(
-                node: EntryText("node-1")!, version: version, policy: digest, resolutionSeconds: UInt32(resolution)),
-            .policyLoaded(name: name, policy: digest),
-        ]
+        func digest(_ policy: Policy) -> Ledger.Digest { .sha256(policy.bytes.span) }
+        let started = Entry.Op.brokerStarted(
+            node: EntryText("node-1")!, version: EntryText("1.0")!, policy: digest(policy), resolutionSeconds: UInt32(resolution))
+        return [started] + policies.map { .policyLoaded(name: EntryText($0.name)!, policy: digest($0)) }
     }
+
+    private var policies: [Policy] { [policy] + [companionPolicy].compactMap(\.self) }
 
     /// Starts as `mayfly serve` does, with windows of `resolution` seconds if that is given. When this throws nothing runs.
     func start(resolution: UInt64? = nil) async throws {
@@ -122,6 +127,7 @@ actor SimulatedBroker: LoopActor {
             Task(executorPreference: loop) { [run] in await run.keeper.run() },
             Task(executorPreference: loop) { [run] in await run.sequencer.run() },
             Task(executorPreference: loop) { [run] in await run.sweeper.run() },
+            Task(executorPreference: loop) { [run] in await run.companion?.audiences.run() },
         ]
         self.run = run
     }
@@ -131,7 +137,10 @@ actor SimulatedBroker: LoopActor {
     }
 
     private func assemble() async throws -> Run {
-        let keys = try KeyRing.load(path: folder + "/ratchet.key", longestLifeSeconds: 86_400)
+        let policies = try Policies(policies)
+        let keys = try KeyRing.load(
+            path: folder + "/ratchet.key",
+            longestLifeSeconds: companionPolicy == nil ? 86_400 : UInt64(policies.longestLifeSeconds))
         let time = BrokerTime(
             persisted: keys.earliestNowMs, wall: { [machine] in machine.wall }, boot: { [machine] in machine.boot })
         let starts = starts
@@ -153,21 +162,29 @@ actor SimulatedBroker: LoopActor {
         let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: log)
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
         let courier = ScriptedCourier(loop: loop, script: script)
+        let settings = Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
+            topic == "com.example.app"
+        }
+        let access = StoreAccess(loop: loop, store: store, metrics: metrics, log: log)
         let broker = Broker(
-            loop: loop, store: store, keys: keys, time: time, policies: try Policies([policy]), courier: courier,
-            sweeper: sweeper,
-            settings: Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
-                topic == "com.example.app"
-            }, metrics: metrics, access: StoreAccess(loop: loop, store: store, metrics: metrics, log: log), log: log)
+            loop: loop, store: store, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
+            settings: settings, metrics: metrics, access: access, log: log)
+        var companion: Companion?
+        if let policy = companionPolicy, let limits = policies.companion {
+            let audiences = Audiences(
+                broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
+                settings: settings, metrics: metrics, access: access)
+            companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
+        }
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
             refusals: { await broker.takeRefusals() })
         try await startup.catchUp(
-            starts, policies: [policy.bytes], folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
+            starts, policies: policies.all.map(\.bytes), folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
         try await broker.resumeJobs()
         return Run(
             store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,
-            courier: courier)
+            courier: courier, metrics: metrics, companion: companion)
     }
 
     /// Stops in order, as `mayfly serve` does after SIGTERM.
@@ -193,6 +210,7 @@ actor SimulatedBroker: LoopActor {
         run.courier.stop()
         for task in run.tasks { task.cancel() }
         await run.sweeper.stop()
+        await run.companion?.audiences.stop()
         await settle()
         for task in run.tasks { await task.value }
         await last()

@@ -1,0 +1,155 @@
+import Broker
+import Testing
+
+@testable import API
+
+/// What is read of an event, and what is thrown away.
+@Suite struct EventBodyTests {
+    private func read(_ type: String?, _ data: String? = nil) throws(BrokerError) -> EventBody {
+        var text = "{"
+        if let type { text += "\"type\":\"\(type)\"" }
+        if let data { text += (type == nil ? "" : ",") + "\"data\":\(data)" }
+        let bytes = Array((text + "}").utf8)
+        return try RequestBody(bytes.span).event(bytes.span)
+    }
+
+    /// The error, or nil where there is none.
+    private func refusal(_ type: String?, _ data: String? = nil) -> BrokerError? {
+        do throws(BrokerError) {
+            _ = try read(type, data)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    // MARK: Types
+
+    @Test(arguments: [
+        ("approval_request", "{}", CompanionEvent.approvalRequest),
+        ("question_asked", "{}", .question),
+        ("task_failed", "{}", .complete(success: false)),
+        ("task_complete", "{}", .complete(success: true)),
+        ("task_complete", #"{"status":"success"}"#, .complete(success: true)),
+        ("task_complete", #"{"status":"error"}"#, .complete(success: false)),
+        ("task_complete", #"{"status":null}"#, .complete(success: true)),
+        ("task_complete", #"{"status":"completed"}"#, .complete(success: true)),
+        ("claude-complete", #"{"status":"error"}"#, .complete(success: false)),
+        ("claude-complete", #"{"status":"failed"}"#, .complete(success: false)),
+        ("progress_update", "{}", .progress(SessionProgress())),
+        ("progress_update", #"{"elapsedSeconds":0}"#, .progress(SessionProgress(elapsedSeconds: 0))),
+        (
+            "progress_update", #"{"todoProgress":{"total":9,"completed":-1},"elapsedSeconds":77}"#,
+            .progress(SessionProgress(elapsedSeconds: 77, completed: -1, total: 9))
+        ),
+        ("progress_update", #"{"todoProgress":null}"#, .progress(SessionProgress())),
+        ("progress_update", #"{"todoProgress":{}}"#, .progress(SessionProgress())),
+        ("state_change", #"{"newState":"idle"}"#, .state("idle")),
+        // Which words there are the policy says.
+        ("state_change", #"{"newState":"\u0061ny"}"#, .state("any")),
+    ])
+    func everyTypeIsRead(type: String, data: String, event: CompanionEvent) throws {
+        let body = try read(type, data)
+        #expect(body.event == event && body.dropped.isEmpty)
+    }
+
+    @Test func everyTypeThatIsNamedIsTaken() throws {
+        for type in EventBody.types {
+            #expect(refusal(type, #"{"newState":"idle"}"#) == nil, "\(type)")
+        }
+        for type in EventBody.types where type != "state_change" { #expect(refusal(type) == nil, "\(type) without data") }
+    }
+
+    @Test func otherTypesAreRefused() {
+        #expect(refusal(nil) == .missingField("type"))
+        #expect(refusal(nil, "{}") == .missingField("type"))
+        for type in ["", "approval", "Approval_request", "approval_request ", "approval_response", "claude_complete"] {
+            #expect(refusal(type)?.field == "type", "\(type)")
+        }
+    }
+
+    // MARK: Wrong types and ranges
+
+    @Test(arguments: ["[]", "1", "\"{}\"", "true"]) func dataIsAnObject(data: String) {
+        for type in EventBody.types { #expect(refusal(type, data) == .wrongType("data", expected: "an object"), "\(type)") }
+    }
+
+    @Test(arguments: [
+        ("task_complete", #"{"status":1}"#, "data.status"),
+        ("task_complete", #"{"status":{"success":true}}"#, "data.status"),
+        ("progress_update", #"{"elapsedSeconds":"1"}"#, "data.elapsedSeconds"),
+        ("progress_update", #"{"elapsedSeconds":1.5}"#, "data.elapsedSeconds"),
+        ("progress_update", #"{"elapsedSeconds":1e2}"#, "data.elapsedSeconds"),
+        ("progress_update", #"{"elapsedSeconds":true}"#, "data.elapsedSeconds"),
+        ("progress_update", #"{"todoProgress":[1,2]}"#, "data.todoProgress"),
+        ("progress_update", #"{"todoProgress":"1 of 2"}"#, "data.todoProgress"),
+        ("progress_update", #"{"todoProgress":{"completed":"1","total":2}}"#, "data.todoProgress.completed"),
+        ("progress_update", #"{"todoProgress":{"completed":1,"total":2.0}}"#, "data.todoProgress.total"),
+        ("state_change", #"{"newState":7}"#, "data.newState"),
+    ])
+    func wrongTypesAreRefused(type: String, data: String, field: String) {
+        guard case .wrongType(let named, _)? = refusal(type, data) else {
+            Issue.record("\(type) \(data): \(String(describing: refusal(type, data)))")
+            return
+        }
+        #expect(named == field)
+    }
+
+    @Test(arguments: [
+        ("task_complete", #"{"status":"Success"}"#, "data.status"),
+        ("task_complete", #"{"status":""}"#, "data.status"),
+        ("progress_update", #"{"elapsedSeconds":99999999999999999999}"#, "data.elapsedSeconds"),
+        ("progress_update", #"{"todoProgress":{"completed":1,"total":99999999999999999999}}"#, "data.todoProgress.total"),
+    ])
+    func whatIsOutOfRangeIsRefused(type: String, data: String, field: String) {
+        guard case .outOfRange(let named, _)? = refusal(type, data) else {
+            Issue.record("\(type) \(data): \(String(describing: refusal(type, data)))")
+            return
+        }
+        #expect(named == field)
+    }
+
+    @Test func whatBelongsTogetherIsMissed() {
+        #expect(refusal("state_change") == .missingField("data.newState"))
+        #expect(refusal("state_change", #"{"previousState":"idle"}"#) == .missingField("data.newState"))
+        #expect(refusal("progress_update", #"{"todoProgress":{"completed":1}}"#) == .missingField("data.todoProgress.total"))
+        #expect(refusal("progress_update", #"{"todoProgress":{"total":1}}"#) == .missingField("data.todoProgress.completed"))
+    }
+
+    /// What one type reads another does not: its value may be anything.
+    @Test func aFieldOfAnotherTypeIsDropped() throws {
+        #expect(
+            try read("approval_request", #"{"status":7,"newState":[],"elapsedSeconds":"x"}"#).dropped == [
+                "data.elapsedSeconds", "data.newState", "data.status",
+            ])
+        #expect(try read("task_failed", #"{"status":{"a":1}}"#).dropped == ["data.status"])
+    }
+
+    // MARK: Names that are dropped
+
+    @Test func namesOfWhatIsDroppedAreTold() throws {
+        let body = try read(
+            "progress_update",
+            #"{"zeta":"text","currentOperation":"text","todoProgress":{"total":1,"completed":0,"currentTask":"text"},"elapsedSeconds":1}"#
+        )
+        #expect(body.dropped == ["data.currentOperation", "data.todoProgress.currentTask", "data.zeta"])
+    }
+
+    /// A name is text as well.
+    @Test(arguments: [
+        "", " ", "two words", "ä", "a.b", "a-b", "a\\u0000b", "a\\nb", String(repeating: "a", count: 33), "😀", "a/b", "\\\"", "[",
+        "`", "{", "@",
+    ])
+    func aNameThatCouldBeTextIsNotSaidBack(name: String) throws {
+        #expect(try read("question_asked", "{\"\(name)\":1}").dropped == ["data.*"])
+        #expect(
+            try read("progress_update", "{\"todoProgress\":{\"completed\":1,\"total\":2,\"\(name)\":1}}").dropped
+                == ["data.todoProgress.*"])
+    }
+
+    @Test func aNameIsSaidBack() throws {
+        for name in ["a", "Z9_", "_", "0", String(repeating: "a", count: 32)] {
+            #expect(try read("question_asked", "{\"\(name)\":1}").dropped == ["data.\(name)"])
+        }
+    }
+}

@@ -1,0 +1,126 @@
+import Broker
+import Sealing
+import Testing
+
+@testable import API
+
+/// What a socket of the companion may say.
+@Suite struct SessionRequestTests {
+    private static let id = "AAECAwQFBgcICQoLDA0ODw"
+
+    private func read(_ text: String) throws(BrokerError) -> SessionRequest {
+        let bytes = Array(text.utf8)
+        return try SessionRequest(bytes.span)
+    }
+
+    private func refusal(_ text: String) -> BrokerError? {
+        do throws(BrokerError) {
+            _ = try read(text)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    @Test func anEvent() throws {
+        let request = try read(
+            #"{"type":"approval_request","sessionId":"s","userId":"u","eventId":"e","data":{"toolName":"x"},"summary":"y"}"#)
+        guard case .event(.approvalRequest, let session, let eventID, let dropped) = request.kind else {
+            Issue.record("\(request.kind)")
+            return
+        }
+        #expect(session == Array("s".utf8) && eventID == Array("e".utf8) && request.user == Array("u".utf8))
+        #expect(dropped == ["data.toolName", "summary"])
+        #expect(request.claim == nil)
+    }
+
+    @Test func everyTypeOfEventNeedsItsSession() {
+        for type in EventBody.types {
+            #expect(refusal("{\"type\":\"\(type)\",\"data\":{\"newState\":\"idle\"}}") == .missingField("sessionId"), "\(type)")
+            #expect(refusal("{\"type\":\"\(type)\",\"sessionId\":\"s\",\"data\":{\"newState\":\"idle\"}}") == nil, "\(type)")
+        }
+    }
+
+    @Test func anAnswer() throws {
+        let request = try read(
+            "{\"type\":\"approval_response\",\"requestId\":\"\(Self.id)\",\"approved\":false,\"pushToken\":\"0a0b\"}")
+        guard case .answer(let id, let approved, let token) = request.kind else {
+            Issue.record("\(request.kind)")
+            return
+        }
+        #expect(id == Array(0..<16) && !approved)
+        #expect(token?.withBytes { $0.count == 2 && $0[0] == 10 && $0[1] == 11 } == true)
+        #expect(refusal(#"{"type":"approval_response","approved":true}"#) == .missingField("requestId"))
+        #expect(refusal("{\"type\":\"approval_response\",\"requestId\":\"\(Self.id)\"}") == .missingField("approved"))
+        #expect(refusal("{\"type\":\"approval_response\",\"requestId\":\"\(Self.id)\",\"approved\":1}")?.field == "approved")
+        #expect(
+            refusal("{\"type\":\"approval_response\",\"requestId\":\"\(Self.id)\",\"approved\":true,\"pushToken\":\"x\"}")
+                == .invalidToken("pushToken"))
+    }
+
+    /// It is answered like one that is over, and not as bad input.
+    @Test(arguments: ["", "short", id + "A", "AAECAwQFBgcICQoLDA0OD!", "AAECAwQFBgcICQoLDA0ODx"])
+    func anIDThatIsNoneIsNobodys(id: String) throws {
+        guard
+            case .answer(nil, true, nil) = try read("{\"type\":\"approval_response\",\"requestId\":\"\(id)\",\"approved\":true}")
+                .kind
+        else {
+            Issue.record("\(id) is taken for an id")
+            return
+        }
+    }
+
+    @Test func aPing() throws {
+        guard case .ping = try read(#"{"type":"ping"}"#).kind else {
+            Issue.record("no ping")
+            return
+        }
+    }
+
+    // MARK: Claims
+
+    @Test func anyMessageClaims() throws {
+        for message in [
+            #"{"type":"ping","sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
+            #"{"type":"whatever they call it","sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
+            #"{"type":"question_asked","sessionId":"s","deviceId":"d","clientType":"web","pushToken":"0a"}"#,
+        ] {
+            let claim = try #require(try read(message).claim)
+            #expect(
+                claim.session == Array("s".utf8) && claim.device == Array("d".utf8) && claim.type == .web && claim.token != nil)
+        }
+        #expect(try read(#"{"type":"ping","sessionId":"s","deviceId":"d"}"#).claim?.type == .ios)
+        #expect(try read(#"{"type":"ping","sessionId":"s"}"#).claim == nil)
+    }
+
+    @Test func aClaimIsWholeOrRefused() {
+        #expect(refusal(#"{"type":"ping","deviceId":"d"}"#) == .missingField("sessionId"))
+        #expect(refusal(#"{"type":"ping","sessionId":"s","deviceId":""}"#)?.field == "deviceId")
+        #expect(refusal(#"{"type":"ping","sessionId":"s","deviceId":"d","clientType":"watch"}"#)?.field == "clientType")
+        #expect(refusal(#"{"type":"ping","sessionId":"s","deviceId":"d","pushToken":"0"}"#) == .invalidToken("pushToken"))
+        let long = String(repeating: "d", count: 129)
+        #expect(refusal("{\"type\":\"ping\",\"sessionId\":\"s\",\"deviceId\":\"\(long)\"}")?.field == "deviceId")
+    }
+
+    // MARK: Bad input
+
+    @Test func whatIsNoMessageIsRefused() {
+        #expect(refusal("") == .malformedJSON && refusal("[]") == .malformedJSON && refusal("{} {}") == .malformedJSON)
+        #expect(refusal("{}") == .missingField("type"))
+        #expect(refusal(#"{"type":7}"#) == .wrongType("type", expected: "a string"))
+        // Without a claim a word that nobody knows means nothing.
+        #expect(refusal(#"{"type":"auth","token":"x"}"#)?.field == "type")
+        #expect(refusal(#"{"type":"activity","sessionId":"s"}"#)?.field == "type")
+        #expect(refusal(#"{"type":"question_asked","sessionId":"s","data":[]}"#)?.field == "data")
+        #expect(refusal(#"{"type":"question_asked","sessionId":7}"#)?.field == "sessionId")
+        #expect(refusal(#"{"type":"question_asked","sessionId":"s","eventId":""}"#)?.field == "eventId")
+        #expect(refusal(#"{"type":"question_asked","sessionId":"s","userId":[]}"#)?.field == "userId")
+    }
+
+    /// What it said is not in what it is told.
+    @Test func aRefusalSaysNothingBack() {
+        let text = #"{"type":"hunter2","sessionId":"hunter2","deviceId":"hunter2","clientType":"hunter2","pushToken":"hunter2"}"#
+        let said = SocketMessage.refusal(refusal(text) ?? .notFound)
+        #expect(!String(decoding: said, as: UTF8.self).contains("hunter2"))
+    }
+}

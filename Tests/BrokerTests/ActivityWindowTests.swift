@@ -1,0 +1,206 @@
+import Broker
+import Courier
+import Storage
+import Synchronization
+import Testing
+
+/// One update of a Live Activity in 15 s: which leaves when, whatever happens meanwhile.
+@Suite struct ActivityWindowTests {
+    private typealias Stage = CompanionStage
+    private static let window: UInt64 = 15_000
+
+    @Test func aWindowOpensToTheMillisecond() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            let first = stage.now
+            #expect(try await stage.take(.state("processing")).pushes == 1)
+            await stage.advance(Self.window - 1)
+            #expect(try await stage.take(.state("idle")).pushes == 1)
+            #expect(stage.pushes(to: 1).map(\.at) == [first])
+            await stage.advance(1)
+            #expect(stage.pushes(to: 1).map(\.at) == [first, first + Self.window])
+            #expect(stage.pushes(to: 1)[1].says(#""status":"idle""#))
+            // And one that comes in the moment in which it opens leaves at once.
+            await stage.advance(Self.window)
+            try await stage.take(.state("error"))
+            await stage.advance(0)
+            #expect(stage.pushes(to: 1).map(\.at) == [first, first + Self.window, first + 2 * Self.window])
+        }
+    }
+
+    @Test func theNewestWaitsAndTheLastIsNeverDropped() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            let first = stage.now
+            for total in 0..<200 {
+                try await stage.take(.progress(SessionProgress(completed: 0, total: total)))
+                await stage.advance(200)
+            }
+            await stage.advance(2 * Self.window)
+            let pushes = stage.pushes(to: 1)
+            #expect(pushes.map(\.at) == [0, 1, 2, 3].map { first + $0 * Self.window })
+            #expect(pushes.map { $0.number("total") } == [0, 74, 149, 199])
+            let stamps = pushes.compactMap { $0.number("timestamp") }
+            #expect(stamps == stamps.sorted() && Set(stamps).count == 4, "\(stamps)")
+        }
+    }
+
+    @Test func windowsAreOfOneToken() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            try await stage.start(2, activity: "other")
+            try await stage.take(.state("processing"))
+            await stage.advance(1_000)
+            try await stage.start(3, activity: "third")
+            try await stage.take(.state("idle"))
+            await stage.advance(100)
+            #expect([1, 2, 3].map { stage.pushes(to: $0).count } == [1, 1, 1])
+        }
+    }
+
+    @Test func anEndPassesAndDestroysTheToken() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            try await stage.take(.state("processing"))
+            try await stage.take(.state("idle"))
+            #expect(try await stage.take(.complete(success: true)).pushes == 1)
+            #expect(try await stage.counts.registrations == 0)
+            await stage.advance(2 * Self.window)
+            let pushes = stage.pushes(to: 1)
+            #expect(pushes.count == 2 && pushes[1].says(#""event":"end""#), "what waited did not leave any more")
+            #expect(pushes[1].number("timestamp")! > pushes[0].number("timestamp")!, "a phone drops what is not later")
+            #expect(try await stage.take(.state("idle")).pushes == 0)
+        }
+    }
+
+    @Test func aNewTokenGoesOnWithWindowAndWhatWaits() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            let first = stage.now
+            try await stage.take(.state("processing"))
+            await stage.advance(5_000)
+            try await stage.take(.state("idle"))
+            try await stage.start(2, previous: 1)
+            await stage.advance(Self.window)
+            #expect(stage.pushes(to: 1).map(\.at) == [first])
+            #expect(stage.pushes(to: 2).map(\.at) == [first + Self.window])
+            #expect(stage.pushes(to: 2)[0].says(#""status":"idle""#))
+            #expect(stage.pushes(to: 2)[0].number("timestamp")! > stage.pushes(to: 1)[0].number("timestamp")!)
+        }
+    }
+
+    @Test func aWindowAndWhatWaitsOutliveTheBroker() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            let first = stage.now
+            try await stage.take(.state("processing"))
+            try await stage.take(.state("idle"))
+            try await stage.restart()
+            #expect(stage.now < first + Self.window)
+            await stage.advance(to: first + Self.window - 1)
+            #expect(stage.pushes(to: 1).count == 1)
+            await stage.advance(1)
+            #expect(stage.pushes(to: 1).map(\.at) == [first, first + Self.window])
+            // What fell due while none ran leaves with the start.
+            try await stage.take(.state("error"))
+            await stage.simulated.kill()
+            stage.machine.pass(60_000)
+            try await stage.start()
+            await stage.advance(1_000)
+            #expect(stage.pushes(to: 1).count == 3 && stage.pushes(to: 1)[2].says(#""status":"error""#))
+        }
+    }
+
+    /// What Apple has not taken yet is not sent after what came in its place.
+    @Test func whatIsNewerTakesThePlaceOfWhatAppleHasNotTaken() async throws {
+        let isBusy = Mutex(true)
+        let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in
+            isBusy.withLock { $0 } ? (30_000, .failed(status: 503, reason: .serviceUnavailable, verdict: .keep)) : (0, .delivered)
+        }
+        try await Stage.play(outcome: outcome) { stage in
+            try await stage.start(1)
+            try await stage.take(.state("processing"))
+            await stage.advance(Self.window)
+            isBusy.withLock { $0 = false }
+            try await stage.take(.state("idle"))
+            await stage.advance(20_000)
+            #expect(await stage.count(.pushesDelivered) == 1)
+            // The first was asked about once more and was not wanted: no failure of Apple's.
+            #expect(await stage.count(.pushesFailed) == 0)
+        }
+    }
+
+    // MARK: Who waits is woken
+
+    /// It sleeps until the window that it knows of: one that opens earlier wakes it.
+    @Test func anEarlierWindowWakesWhoSleepsUntilALaterOne() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            try await stage.start(2)
+            let asked = stage.now
+            // Two things due: in 60 s, and in 15.
+            let due = try await stage.ask().due
+            await stage.advance(500)
+            try await stage.take(.state("idle"))
+            await stage.advance(to: asked + Self.window)
+            #expect(stage.pushes(to: 2).map(\.at) == [asked, asked + Self.window])
+            await stage.advance(to: due - 1)
+            #expect(!stage.pushes(to: 1).contains { $0.says("timed_out") })
+            await stage.advance(1)
+            #expect(stage.pushes(to: 1).last?.at == due)
+        }
+    }
+
+    @Test func aStoreThatFailsIsAskedAgainEachSecond() async throws {
+        let failures = Mutex(0)
+        let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { call in
+            guard call == .due else { return .none }
+            return failures.withLock { left in
+                guard left > 0 else { return .none }
+                left -= 1
+                return .failed
+            }
+        }
+        try await Stage.play(fault: fault) { stage in
+            try await stage.start(1)
+            let first = stage.now
+            try await stage.take(.state("processing"))
+            try await stage.take(.state("idle"))
+            await stage.advance(1_000)
+            failures.withLock { $0 = 3 }
+            await stage.advance(to: first + Self.window + 2_999)
+            #expect(stage.pushes(to: 1).count == 1 && failures.withLock { $0 } == 0)
+            await stage.advance(1)
+            #expect(stage.pushes(to: 1).map(\.at) == [first, first + Self.window + 3_000])
+            // Each failure is an alarm, once, and the log has a line for it.
+            #expect(await stage.count(.alarms) == 3)
+            #expect(stage.simulated.prints.all.filter { $0.hasPrefix("store: ") }.count == 1)
+        }
+    }
+
+    /// Written and reported failed, or not written: it leaves once.
+    @Test(arguments: [FaultyStore.Fault.failed, .doneAndFailed]) func aWriteThatFailsIsTriedAgain(fault: FaultyStore.Fault)
+        async throws
+    {
+        let failures = Mutex(0)
+        let faults: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { call in
+            guard call == .apply else { return .none }
+            return failures.withLock { left in
+                guard left > 0 else { return .none }
+                left -= 1
+                return fault
+            }
+        }
+        try await Stage.play(fault: faults) { stage in
+            try await stage.start(1)
+            try await stage.take(.state("processing"))
+            try await stage.take(.state("idle"))
+            failures.withLock { $0 = 1 }
+            await stage.advance(Self.window + 2_000)
+            // A job that is stored and not known to be is sent by the next start.
+            try await stage.restart()
+            await stage.advance(2_000)
+            #expect(stage.pushes(to: 1).filter { $0.says("idle") }.count == 1)
+        }
+    }
+}

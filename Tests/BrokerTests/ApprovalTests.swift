@@ -1,0 +1,205 @@
+import Broker
+import Sealing
+import Storage
+import Synchronization
+import Testing
+
+/// An approval has one answer, or none in time; all others clear it.
+@Suite struct ApprovalTests {
+    private typealias Stage = CompanionStage
+
+    /// The clock that goes by is the one that tells when it is too late, not whoever comes round to say so.
+    @Test func itCanBeAnsweredUntilItsTimeIsOver() async throws {
+        let isBlind = Mutex(false)
+        let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { call in
+            call == .due && isBlind.withLock { $0 } ? .failed : .none
+        }
+        try await Stage.play(fault: fault) { stage in
+            isBlind.withLock { $0 = true }
+            let asked = stage.now
+            let (first, second) = (try await stage.ask(), try await stage.ask())
+            #expect(first.due == asked + 60_000)
+            await stage.advance(to: first.due - 1)
+            #expect(try await stage.state(first.request) == .pending)
+            #expect(try await stage.respond(first.request))
+            await stage.advance(1)
+            #expect(try await stage.state(second.request) == .timedOut, "nobody has come round to say so")
+            #expect(try await !stage.respond(second.request))
+            #expect(try await stage.state(first.request) == .approved)
+            isBlind.withLock { $0 = false }
+            await stage.advance(2_000)
+            #expect(stage.told(Stage.backEnd).count == 2)
+        }
+    }
+
+    @Test func itIsAnsweredOnce() async throws {
+        try await Stage.play { stage in
+            for byte: UInt8 in 1...3 { try await stage.register(byte) }
+            let request = try await stage.ask().request
+            let answers = [true, false, true, false].enumerated().map { number, approved in
+                Task(executorPreference: stage.simulated.loop) {
+                    try await stage.respond(request, approved: approved, from: UInt8(1 + number % 3)) ? approved : nil
+                }
+            }
+            var taken: [Bool] = []
+            for answer in answers { if let answer = try await answer.value { taken.append(answer) } }
+            #expect(taken.count == 1)
+            #expect(try await stage.state(request) == (taken == [true] ? .approved : .denied))
+            #expect(try await !stage.respond(request))
+            await stage.advance(120_000)
+            // Two that did not answer clear it, once, and no time-out comes behind.
+            #expect(stage.sightings.filter { $0.says("clear_approval") }.count == 2)
+            let message = CompanionMessage.approvalResponse(request: request, session: Stage.session, approved: taken[0])
+            #expect(stage.told(Stage.backEnd) == [message] && stage.told(Stage.alice) == [message])
+        }
+    }
+
+    @Test func theDeviceThatAnswersIsNotToldToClear() async throws {
+        try await Stage.play { stage in
+            for byte: UInt8 in 1...3 { try await stage.register(byte) }
+            try await stage.register(2, of: Stage.bob)
+            #expect(try await stage.respond(stage.ask().request, from: 2))
+            await stage.advance(100)
+            #expect((1...3).map { byte in stage.pushes(to: byte).filter { $0.says("clear_approval") }.count } == [1, 0, 1])
+            // A token that is none of the user's leaves nobody out.
+            #expect(try await stage.respond(stage.ask().request, from: 9))
+            await stage.advance(100)
+            #expect((1...3).map { byte in stage.pushes(to: byte).filter { $0.says("clear_approval") }.count } == [2, 1, 2])
+            let request = try await stage.ask().request
+            let told = try await stage.companion.clearApproval(Stage.alice, request: request, excluding: stage.token(1))
+            #expect(told == 2)
+            #expect(try await stage.state(request) == .pending, "clearing is no answer")
+        }
+    }
+
+    @Test func itIsTheUsersAndTheBackEndsThatAsked() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            let request = try await stage.ask().request
+            let otherBackEnd = Principal(user: Array("other back end".utf8), isBackEnd: true, expiresMs: .max)
+            // Its name without its scope.
+            let namesake = Principal(user: Stage.backEnd.user, isBackEnd: false, expiresMs: .max)
+            for stranger in [Stage.bob, otherBackEnd, namesake] {
+                #expect(try await stage.state(request, stranger) == nil)
+                #expect(try await !stage.respond(request, stranger))
+                #expect(try await stage.companion.clearApproval(stranger, request: request, excluding: nil) == nil)
+            }
+            // The back end that asked may hear the answer, and not give it.
+            #expect(try await stage.state(request) == .pending)
+            #expect(try await !stage.respond(request, Stage.backEnd))
+            #expect(try await stage.companion.clearApproval(Stage.backEnd, request: request, excluding: nil) == nil)
+            #expect(try await stage.state(request, Stage.alice) == .pending)
+            #expect(try await stage.respond(request, approved: false))
+            #expect(try await stage.state(request) == .denied)
+            #expect(stage.told(otherBackEnd).isEmpty && stage.told(Stage.bob).isEmpty)
+        }
+    }
+
+    @Test func aUserSpeaksForItselfAlone() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            for event in [CompanionEvent.approvalRequest, .question, .complete(success: true), .state("idle")] {
+                await #expect(throws: BrokerError.anotherUser) { try await stage.take(event, from: Stage.bob) }
+            }
+            await #expect(throws: BrokerError.anotherUser) {
+                try await stage.companion.claim(
+                    Stage.bob, of: Stage.alice.user, session: Stage.session, device: [1], type: .ios, token: nil)
+            }
+            await #expect(throws: BrokerError.missingField("userId")) {
+                try await stage.companion.take(.question, of: nil, session: Stage.session, eventID: nil, from: Stage.backEnd)
+            }
+            await stage.advance(100)
+            #expect(stage.sightings.isEmpty)
+            #expect(try await stage.take(.question, from: Stage.alice).pushes == 1)
+        }
+    }
+
+    @Test func itsAnswerIsKeptForTenMinutes() async throws {
+        try await Stage.play { stage in
+            let (request, due) = try await stage.ask()
+            #expect(try await stage.respond(request))
+            await stage.advance(to: due + 599_999)
+            #expect(try await stage.state(request) == .approved)
+            await stage.advance(1)
+            #expect(try await stage.state(request) == nil)
+        }
+    }
+
+    // MARK: Time-outs and restarts
+
+    @Test func aTimeOutIsToldOnceAcrossRestarts() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            try await stage.register(2)
+            let (request, due) = try await stage.ask()
+            await stage.advance(to: due - 1)
+            await stage.simulated.kill()
+            stage.machine.pass(30_000)
+            try await stage.start()
+            await stage.advance(2_000)
+            for byte: UInt8 in 1...2 { #expect(stage.pushes(to: byte).filter { $0.says("timed_out") }.count == 1) }
+            let message = CompanionMessage.approvalTimeout(request: request, session: Stage.session)
+            #expect(stage.told(Stage.backEnd) == [message] && stage.told(Stage.alice) == [message])
+            #expect(try await stage.state(request) == .timedOut)
+            #expect(try await !stage.respond(request))
+            try await stage.restart()
+            await stage.advance(60_000)
+            #expect(stage.sightings.filter { $0.says("timed_out") }.count == 2)
+            #expect(stage.told(Stage.backEnd).count == 1)
+        }
+    }
+
+    @Test func anAnswerOutlivesTheBroker() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            let (request, due) = try await stage.ask()
+            #expect(try await stage.respond(request))
+            try await stage.restart()
+            await stage.advance(to: due + 1_000)
+            #expect(try await stage.state(request) == .approved)
+            #expect(!stage.sightings.contains { $0.says("timed_out") })
+            #expect(stage.sightings.filter { $0.says("clear_approval") }.count == 1, "its push was durable")
+        }
+    }
+
+    /// A row that was edited says nothing to anyone, and holds up nobody else's.
+    @Test func manyRunOutAtOnce() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            for _ in 0..<100 { _ = try await stage.ask() }
+            await stage.advance(61_000)
+            #expect(stage.told(Stage.backEnd).count == 100)
+        }
+    }
+
+    // MARK: Live Activities
+
+    /// An update that waits for its window and asks for an answer that was given says that the work goes on.
+    @Test(arguments: [true, false]) func whatAsksForAnAnswerThatWasGivenIsWithdrawn(isAnswered: Bool) async throws {
+        try await Stage.play(limits: [(old: #""activityUpdateSeconds": 15"#, new: #""activityUpdateSeconds": 120"#)]) { stage in
+            try await stage.start(1)
+            let first = stage.now
+            try await stage.take(.state("idle"))
+            let (request, due) = try await stage.ask()
+            if isAnswered { #expect(try await stage.respond(request)) } else { await stage.advance(to: due) }
+            await stage.advance(to: first + 120_000)
+            let pushes = stage.pushes(to: 1)
+            #expect(pushes.map(\.at) == [first, first + 120_000])
+            #expect(
+                pushes[1].says(#""status":"processing""#) && pushes[1].says(#""approvalRequest":null"#), "\(pushes[1].payload)")
+        }
+    }
+
+    @Test func anotherApprovalThatWaitsIsLeftAlone() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            let first = stage.now
+            try await stage.take(.state("idle"))
+            let (answered, _) = try await stage.ask()
+            _ = try await stage.ask()
+            #expect(try await stage.respond(answered))
+            await stage.advance(to: first + 15_000)
+            #expect(stage.pushes(to: 1).last?.says(#""status":"awaitingApproval""#) == true)
+        }
+    }
+}

@@ -1,0 +1,280 @@
+import Broker
+import Courier
+import Sealing
+import Storage
+import Synchronization
+import Testing
+
+@testable import Broker
+
+/// Events, claims and limits of the companion.
+@Suite struct CompanionRulesTests {
+    private typealias Stage = CompanionStage
+
+    // MARK: Events that are named
+
+    @Test func anEventThatIsNamedHappensOnce() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            let first = try await stage.take(.approvalRequest, eventID: "event")
+            let again = try await stage.take(.approvalRequest, eventID: "event")
+            #expect(!first.isRepeated && again.isRepeated && again.pushes == 0)
+            #expect(again.request == first.request && again.expires == first.expires && first.request != nil)
+            // Another name, another session, another user: each is another event.
+            for other in [
+                try await stage.take(.approvalRequest, eventID: "other"),
+                try await stage.take(.approvalRequest, session: Array("other".utf8), eventID: "event"),
+                try await stage.take(.approvalRequest, of: Stage.bob, eventID: "event"),
+            ] { #expect(!other.isRepeated && other.request != first.request) }
+            await stage.advance(1_000)
+            #expect(stage.sightings.filter { $0.says("\"approval\"") }.count == 3)
+        }
+    }
+
+    /// Half a day on it is remembered under another key; a day and a half on it is not, any more.
+    @Test func anEventIsRememberedAcrossTheStepsOfItsPlace() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            let first = try await stage.take(.question, eventID: "event")
+            #expect(first.pushes == 1)
+            for hours in [6, 12] {
+                await stage.sleep(6 * 3_600_000)
+                let again = try await stage.take(.question, eventID: "event")
+                #expect(again.isRepeated && again.pushes == 0, "after \(hours) hours")
+            }
+            await stage.sleep(24 * 3_600_000)
+            let later = try await stage.take(.question, eventID: "event")
+            #expect(!later.isRepeated && later.pushes == 1)
+        }
+    }
+
+    @Test func anEventOutlivesTheBroker() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            let first = try await stage.take(.approvalRequest, eventID: "event")
+            try await stage.restart()
+            let again = try await stage.take(.approvalRequest, eventID: "event")
+            #expect(again.isRepeated && again.request == first.request)
+            await stage.advance(1_000)
+            #expect(stage.sightings.count == 1)
+        }
+    }
+
+    // MARK: Claims
+
+    private func claim(
+        _ stage: CompanionStage, _ device: String, _ type: ClientType = .ios, token: UInt8? = nil,
+        of principal: Principal = Stage.alice
+    ) async throws -> Bool {
+        try await stage.companion.claim(
+            principal, of: nil, session: Stage.session, device: Array(device.utf8), type: type,
+            token: token.map { try stage.token($0) })
+    }
+
+    @Test func aSessionIsHandedOver() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            try await stage.register(2)
+            #expect(try await !claim(stage, "phone", token: 1), "there was none before")
+            #expect(try await !claim(stage, "phone", token: 1), "it is the same")
+            #expect(try await claim(stage, "desktop", .desktop))
+            #expect(try await !claim(stage, "desktop", .desktop))
+            await stage.advance(1_000)
+            #expect(stage.pushes(to: 1).count == 1)
+            #expect(
+                stage.pushes(to: 1)[0].says(#""type":"session_handoff""#)
+                    && stage.pushes(to: 1)[0].says(#""handedOffTo":"desktop""#))
+            // The desktop has no token: nobody to tell.
+            #expect(try await claim(stage, "tablet", token: 2))
+            await stage.advance(1_000)
+            #expect(stage.sightings.count == 1)
+            // Of the same name, and another's.
+            #expect(try await !claim(stage, "phone", of: Stage.bob))
+            await stage.advance(1_000)
+            #expect(stage.sightings.count == 1)
+        }
+    }
+
+    @Test func aTokenOfAnothersIsNobodys() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1, of: Stage.bob)
+            #expect(try await !claim(stage, "phone", token: 1))
+            #expect(try await claim(stage, "desktop", .desktop))
+            await stage.advance(1_000)
+            #expect(stage.sightings.isEmpty)
+        }
+    }
+
+    @Test func claimsAtOnceSettleToOne() async throws {
+        try await Stage.play { stage in
+            for byte: UInt8 in 1...4 { try await stage.register(byte) }
+            #expect(try await !claim(stage, "client 0", token: 1))
+            let claims = (1...3).map { number in
+                Task(executorPreference: stage.simulated.loop) {
+                    try await self.claim(stage, "client \(number)", token: UInt8(1 + number))
+                }
+            }
+            for claim in claims { #expect(try await claim.value, "each took over, one after the other") }
+            await stage.advance(1_000)
+            // Each but the last was told, once.
+            #expect(stage.sightings.count == 3 && Set(stage.sightings.map(\.token)).count == 3)
+            #expect(stage.pushes(to: 1).count == 1)
+            let last = (1...3).filter { number in !stage.sightings.contains { $0.token == UInt8(1 + number) } }
+            #expect(try await !claim(stage, "client \(last[0])"), "it has the session")
+        }
+    }
+
+    @Test func aClaimOutlivesTheBroker() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            #expect(try await !claim(stage, "phone", token: 1))
+            try await stage.restart()
+            #expect(try await !claim(stage, "phone", token: 1))
+            #expect(try await claim(stage, "desktop", .desktop))
+            await stage.advance(1_000)
+            #expect(stage.sightings.count == 1)
+            // The session is over, and with it who had it.
+            try await stage.take(.complete(success: true))
+            #expect(try await !claim(stage, "phone"))
+        }
+    }
+
+    // MARK: Limits
+
+    @Test func aUserHasSoManyEventsInAWindow() async throws {
+        try await Stage.play(limits: [(old: #""count": 600, "seconds": 60"#, new: #""count": 3, "seconds": 60"#)]) { stage in
+            for _ in 0..<3 { try await stage.take(.state("idle")) }
+            await stage.advance(20_000)
+            await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 40)) { try await stage.take(.approvalRequest) }
+            #expect(try await stage.counts.timers == 0)
+            // Whoever asks, it is the user who is counted; and others have their own.
+            await #expect(throws: BrokerError.self) { try await stage.take(.state("idle"), from: Stage.alice) }
+            try await stage.take(.state("idle"), of: Stage.bob)
+            await stage.advance(39_999)
+            await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 1)) { try await stage.take(.state("idle")) }
+            await stage.advance(1)
+            try await stage.take(.state("idle"))
+        }
+    }
+
+    @Test func aTokenHasSoManyPushesInAWindow() async throws {
+        try await Stage.play(limits: [(old: #""count": 240, "seconds": 300"#, new: #""count": 3, "seconds": 300"#)]) { stage in
+            try await stage.register(1)
+            // One phone of two users: it is the token that is counted.
+            try await stage.register(1, of: Stage.bob)
+            for user in [Stage.alice, Stage.bob, Stage.alice] { #expect(try await stage.take(.question, of: user).pushes == 1) }
+            for user in [Stage.alice, Stage.bob] {
+                let receipt = try await stage.take(.question, of: user)
+                #expect(receipt.pushes == 0 && receipt.throttled == 1)
+            }
+            await stage.advance(300_000)
+            #expect(stage.sightings.count == 3)
+            #expect(try await stage.take(.question).pushes == 1)
+        }
+    }
+
+    /// An update beyond that waits for the window's end: the last is never dropped.
+    @Test func anUpdateBeyondATokensShareWaits() async throws {
+        let limits = [
+            (old: #""count": 240, "seconds": 300"#, new: #""count": 3, "seconds": 300"#),
+            (old: #""activityUpdateSeconds": 15"#, new: #""activityUpdateSeconds": 10"#),
+        ]
+        try await Stage.play(limits: limits) { stage in
+            try await stage.start(1)
+            let first = stage.now
+            var throttled = 0
+            for total in 0..<10 {
+                throttled += try await stage.take(.progress(SessionProgress(completed: 0, total: total))).throttled
+                await stage.advance(10_000)
+            }
+            #expect(throttled > 0)
+            #expect(stage.pushes(to: 1).map { $0.number("total") } == [0, 1, 2])
+            await stage.advance(to: first + 299_999)
+            #expect(stage.pushes(to: 1).count == 3)
+            await stage.advance(1)
+            #expect(stage.pushes(to: 1).map { $0.number("total") } == [0, 1, 2, 9])
+            #expect(stage.pushes(to: 1).last?.at == first + 300_000)
+            // Its end passes all the same.
+            for _ in 0..<3 {
+                try await stage.take(.state("idle"))
+                await stage.advance(10_000)
+            }
+            #expect(try await stage.take(.complete(success: true)).pushes == 1)
+        }
+    }
+
+    @Test func numbersThatThePolicyDoesNotListAreRefusedAndCountNothing() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            await #expect(throws: BrokerError.outOfRange("data.todoProgress.total", allowed: "0 to 999")) {
+                try await stage.take(.progress(SessionProgress(completed: 0, total: 1_000)))
+            }
+            await #expect(throws: BrokerError.outOfRange("data.elapsedSeconds", allowed: "0 to 86400")) {
+                try await stage.take(.progress(SessionProgress(elapsedSeconds: -1)))
+            }
+            await #expect(throws: BrokerError.self) { try await stage.take(.state("a secret")) }
+            #expect(try await stage.counts.sessions == 0)
+            #expect(try await stage.take(.progress(SessionProgress(elapsedSeconds: 86_400))).pushes == 1)
+            await stage.advance(100)
+            #expect(stage.pushes(to: 1).count == 1)
+        }
+    }
+
+    /// Not a part of it: a user's five devices are told, or nobody is and the caller hears it.
+    @Test func whenTheQueueIsFullNothingIsTaken() async throws {
+        try await Stage.play { stage in
+            for byte: UInt8 in 1...5 { try await stage.register(byte) }
+            try await stage.start(6)
+            let broker = try #require(await stage.simulated.run?.broker)
+            await broker.fill(leaving: 4)
+            for event in [CompanionEvent.approvalRequest, .question, .complete(success: true)] {
+                await #expect(throws: BrokerError.tooManyPushes) { try await stage.take(event, eventID: "event") }
+            }
+            await #expect(throws: BrokerError.tooManyPushes) {
+                try await stage.companion.clearSession(Stage.alice, session: Stage.session)
+            }
+            let counts = try await stage.counts
+            #expect(counts.jobs == 0 && counts.timers == 0 && counts.sessions == 0 && counts.registrations == 6)
+            // One Live Activity has room.
+            #expect(try await stage.take(.state("idle")).pushes == 1)
+            await stage.advance(100)
+            await broker.fill(leaving: 0)
+            await #expect(throws: BrokerError.tooManyPushes) { try await stage.take(.state("idle")) }
+            await broker.empty()
+            #expect(try await stage.take(.question, eventID: "event").pushes == 6, "nothing of the first was kept")
+        }
+    }
+
+    /// What waits for a window waits on while there is no room, and is no alarm.
+    @Test func whatIsDueWaitsForRoom() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            try await stage.take(.state("processing"))
+            try await stage.take(.state("idle"))
+            let broker = try #require(await stage.simulated.run?.broker)
+            await broker.fill(leaving: 0)
+            await stage.advance(20_000)
+            #expect(stage.pushes(to: 1).count == 1)
+            await broker.empty()
+            await stage.advance(1_000)
+            #expect(stage.pushes(to: 1).count == 2)
+            #expect(await stage.count(.alarms) == 0)
+        }
+    }
+}
+
+extension Broker {
+    private static let never: UInt64 = .max
+
+    /// Pushes that wait for ever, so many that there is room for no more than `places`.
+    fileprivate func fill(leaving places: Int) {
+        let job = JobRecord(
+            job: [], deadline: 0, notBefore: 0, ref: [], room: [], slot: 0, kind: 1, environment: 1, topic: "", template: "",
+            generation: 0, expires: 0, sealed: [], fields: nil)
+        while departures.queued < Departures.mostQueued - places {
+            _ = departures.wait(Departures.Departure(job: job, place: nil), until: Self.never)
+        }
+    }
+
+    fileprivate func empty() { departures = Departures(shuffles: false) }
+}

@@ -1,0 +1,147 @@
+import Broker
+import Sealing
+import Storage
+import Testing
+
+/// Tokens of an app with accounts: whose they are, and what stays when they are sealed anew.
+@Suite struct RegistrationTests {
+    private typealias Stage = CompanionStage
+
+    @Test func theSameTokenOnTheSameDayIsTheSameRow() async throws {
+        try await Stage.play { stage in
+            let first = try await stage.register(1)
+            let again = try await stage.register(1)
+            #expect(first.isNew && !again.isNew)
+            #expect(again.id == first.id && again.ref == first.ref && again.expires == first.expires)
+            #expect(again.handleKey.secret == first.handleKey.secret)
+            #expect(try await stage.counts.registrations == 1)
+            let other = try await stage.register(2)
+            #expect(other.id != first.id && other.handleKey.secret != first.handleKey.secret)
+        }
+    }
+
+    /// A step of a device's place is a day, and so is a generation of keys; a step of a Live Activity's is an hour.
+    @Test func aRenewalKeepsIDAndHandleKey() async throws {
+        try await Stage.play { stage in
+            let device = try await stage.register(1)
+            var activity = try await stage.start(2)
+            for _ in 0..<3 {
+                await stage.sleep(3_600_000)
+                let renewed = try await stage.start(2)
+                #expect(renewed.id == activity.id && renewed.handleKey.secret == activity.handleKey.secret && !renewed.isNew)
+                #expect(renewed.ref != activity.ref && renewed.expires == activity.expires + 3_600_000)
+                activity = renewed
+            }
+            var last = device
+            for day in 1...3 {
+                await stage.sleep(86_400_000)
+                let renewed = try await stage.register(1)
+                #expect(renewed.id == device.id && renewed.handleKey.secret == device.handleKey.secret, "after \(day) days")
+                #expect(renewed.ref != last.ref && renewed.expires > last.expires + 80_000_000)
+                last = renewed
+            }
+            // The Live Activity's three hours and its day are long over.
+            #expect(try await stage.counts.registrations == 1)
+            let status = try await stage.companion.status(Stage.alice)
+            #expect(status.hasDevice && status.activities.isEmpty)
+        }
+    }
+
+    @Test func aRegistrationEndsWhenItSaid() async throws {
+        try await Stage.play { stage in
+            let activity = try await stage.start(2)
+            await stage.sleep(activity.expires - stage.now - 1)
+            #expect(try await stage.companion.status(Stage.alice).activities.count == 1)
+            await stage.advance(to: activity.expires)
+            #expect(try await stage.companion.status(Stage.alice).activities.isEmpty)
+            #expect(try await stage.take(.state("idle")).pushes == 0)
+        }
+    }
+
+    @Test func oneTokenOfTwoOwnersIsTwoRegistrations() async throws {
+        try await Stage.play { stage in
+            let (own, others) = (try await stage.register(1), try await stage.register(1, of: Stage.bob))
+            #expect(own.id != others.id && own.handleKey.secret != others.handleKey.secret)
+            #expect(try await stage.counts.registrations == 2)
+            // Neither sees, renews or deletes the other's.
+            #expect(try await !stage.companion.delete(Stage.bob, registration: own.id))
+            #expect(try await stage.companion.delete(Stage.bob, registration: others.id))
+            #expect(try await !stage.companion.delete(Stage.bob, registration: others.id))
+            #expect(try await stage.register(1).id == own.id)
+            #expect(try await stage.take(.question).pushes == 1)
+            #expect(try await stage.take(.question, of: Stage.bob).pushes == 0)
+        }
+    }
+
+    /// A back end that registers something for itself is a user like others.
+    @Test func oneTokenAsADeviceAndAsAnActivityIsTwoRegistrations() async throws {
+        try await Stage.play { stage in
+            let (device, activity) = (try await stage.register(1), try await stage.start(1))
+            #expect(device.id != activity.id)
+            #expect(try await stage.counts.registrations == 2)
+            #expect(try await stage.register(1).id == device.id)
+            #expect(try await stage.start(1).id == activity.id)
+            // The device answers: it is left out of the devices, and by its kind alone.
+            let request = try await stage.ask().request
+            #expect(try await stage.respond(request, from: 1))
+            await stage.advance(20_000)
+            #expect(stage.pushes(to: 1).filter { $0.says("clear_approval") }.isEmpty)
+        }
+    }
+
+    @Test func aPreviousTokenCountsWithinItsOwner() async throws {
+        try await Stage.play { stage in
+            let others = try await stage.start(1, of: Stage.bob)
+            let own = try await stage.start(2, previous: 1)
+            #expect(own.id != others.id)
+            #expect(try await stage.counts.registrations == 2)
+            let next = try await stage.start(3, previous: 2)
+            #expect(next.id == own.id && next.handleKey.secret == own.handleKey.secret && next.ref != own.ref)
+            #expect(try await stage.counts.registrations == 2)
+            // Its token is gone: what names it again is new.
+            #expect(try await stage.start(4, previous: 2).id != own.id)
+            #expect(try await stage.start(1, of: Stage.bob).id == others.id)
+        }
+    }
+
+    @Test func aDevicesTokenIsNoActivitysPreviousOne() async throws {
+        try await Stage.play { stage in
+            let device = try await stage.register(1)
+            #expect(try await stage.start(2, previous: 1).id != device.id)
+            #expect(try await stage.companion.status(Stage.alice).hasDevice)
+        }
+    }
+
+    @Test func anOwnerHasSoManyOfAKindAndNoMore() async throws {
+        let limits = [
+            (old: #""registrationsPerOwner": 100"#, new: #""registrationsPerOwner": 3"#),
+            (old: #""activitiesPerOwner": 100"#, new: #""activitiesPerOwner": 2"#),
+        ]
+        try await Stage.play(limits: limits) { stage in
+            for byte: UInt8 in 1...3 { try await stage.register(byte) }
+            await #expect(throws: BrokerError.tooManyRegistrations(limit: 3)) { try await stage.register(4) }
+            for byte: UInt8 in 5...6 { try await stage.start(byte) }
+            await #expect(throws: BrokerError.tooManyRegistrations(limit: 2)) { try await stage.start(7) }
+            // What stands may be renewed and replaced, and others have their own.
+            try await stage.register(2)
+            try await stage.start(7, previous: 5)
+            try await stage.register(1, of: Stage.bob)
+            await stage.sleep(86_400_000)
+            try await stage.register(3)
+            await #expect(throws: BrokerError.tooManyRegistrations(limit: 3)) { try await stage.register(4) }
+            // Room again.
+            #expect(try await stage.companion.delete(Stage.alice, registration: stage.register(1).id))
+            try await stage.register(4)
+        }
+    }
+
+    @Test func oneTokenFromEightSidesAtOnceIsOneRegistration() async throws {
+        try await Stage.play { stage in
+            let calls = (0..<8).map { _ in Task(executorPreference: stage.simulated.loop) { try await stage.register(1) } }
+            var ids: Set<[UInt8]> = []
+            for call in calls { ids.insert(try await call.value.id) }
+            #expect(ids.count == 1)
+            #expect(try await stage.counts.registrations == 1)
+        }
+    }
+}
