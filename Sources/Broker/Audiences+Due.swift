@@ -10,7 +10,7 @@ extension Audiences {
     /// The longest sleep: bounds what a step of the wall clock can delay.
     private static let longestSleep: UInt64 = 30_000
 
-    /// Works until the task is cancelled.
+    /// Does what falls due, until the task is cancelled; after an error it tries again a second later.
     public func run() async {
         while !Task.isCancelled {
             do {
@@ -18,13 +18,14 @@ extension Audiences {
                 let next = try await work()
                 expectDue(next)
             } catch {
-                metrics.add(.alarms)
+                // What was wrong was told where it was met. That Apple is busy is nobody's to mend.
                 expectDue(time.now + 1_000)
             }
             await sleep()
         }
     }
 
+    /// Wakes `run`, so that it sees at once that its task was cancelled.
     public func stop() { wake() }
 
     /// Something falls due then: be there.

@@ -19,26 +19,31 @@ public final class StoreAccess: Sendable {
         self.log = log
     }
 
-    /// To be called on the loop.
+    /// Asks the store for something. To be called on the loop.
+    /// - Throws: `.storageUnavailable`, `.ledgerUnavailable` or `.shuttingDown`, after `tell`.
     func stored<Value: Sendable>(_ body: () async throws(StoreError) -> Value) async throws(BrokerError) -> Value {
         hold()
         do {
             // What the store's threads resume comes straight back here, and not by way of the global pool.
             return try await withTaskExecutorPreference(loop, operation: body)
         } catch {
-            let now = loop.now
-            // Once a minute, or anyone could fill the log of a broker whose disk is full.
-            let isTold = state.withLock { state in
-                guard error != .closed, now >= state.logAt else { return true }
-                state.logAt = now + 60_000
-                return false
-            }
-            if !isTold {
-                log("store: \(error)")
-                metrics.add(.alarms)
-            }
+            tell(error)
             throw BrokerError(error)
         }
+    }
+
+    /// Counts trouble with the store as an alarm, with a line in the log: one a minute, or anyone could fill the log of a broker whose disk
+    /// is full. That the store was closed is none.
+    func tell(_ error: StoreError) {
+        if error == .closed { return }
+        metrics.add(.alarms)
+        let now = loop.now
+        let isDue = state.withLock { state in
+            guard now >= state.logAt else { return false }
+            state.logAt = now + 60_000
+            return true
+        }
+        if isDue { log("store: \(error)") }
     }
 
     private func hold() {
