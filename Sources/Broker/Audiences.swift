@@ -20,8 +20,8 @@ public actor Audiences: LoopActor {
     let settings: Broker.Settings
     let metrics: Metrics
     let access: StoreAccess
-    var tokenPushes: TokenBudget
-    private var events: TokenBudget
+    var tokenPushes: KeyedBudget
+    private var events: KeyedBudget
     private var windowsEnd: UInt64?
     /// What an app does when one of its timers runs out.
     var timedOut: (@Sendable (TimerRecord) async throws(BrokerError) -> Void)?
@@ -44,8 +44,8 @@ public actor Audiences: LoopActor {
         self.settings = settings
         self.metrics = metrics
         self.access = access
-        tokenPushes = TokenBudget(limits.tokenPushes)
-        events = TokenBudget(limits.eventsPerUser)
+        tokenPushes = KeyedBudget(limits.tokenPushes)
+        events = KeyedBudget(limits.eventsPerUser)
     }
 
     /// Broker time, unix ms.

@@ -58,7 +58,7 @@ public actor Broker: LoopActor {
     private(set) var creations: AttemptBudget
     private var wrongCodes: AttemptBudget
     private var shortCreations: Allowance
-    var tokenKnocks: TokenBudget
+    var tokenKnocks: KeyedBudget
     /// The timer for the next end of a window of these, and when that is.
     private var windowsEnd: (at: UInt64, timer: TimerID)?
     private var refusals: [Entry.RefusalCause: Int] = [:]
@@ -93,7 +93,7 @@ public actor Broker: LoopActor {
         creations = AttemptBudget(limits.creations, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         shortCreations = Allowance(limits.shortCreations)
-        tokenKnocks = TokenBudget(limits.tokenKnocks)
+        tokenKnocks = KeyedBudget(limits.tokenKnocks)
         departures = Departures(shuffles: policies.templates.values.contains { !$0.timing.isAtOnce })
         startedAt = time.now
     }

@@ -8,7 +8,7 @@ struct Departures {
     struct Departure: Sendable {
         let job: JobRecord
         /// What the push took of its token's share among rooms; nil where that is not counted, or was counted by a previous run.
-        let place: TokenBudget.Place?
+        let place: KeyedBudget.Place?
         /// Where it replaces what is older, and is replaced; nil in rooms, where all pushes to a token are alike.
         var replaces: NewestPushes.Place?
         /// A previous run stored it, and may have sent it.

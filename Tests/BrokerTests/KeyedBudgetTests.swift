@@ -4,17 +4,17 @@ import Testing
 @testable import Broker
 @testable import Policy
 
-@Suite struct TokenBudgetTests {
+@Suite struct KeyedBudgetTests {
     private final class Share {
-        var budget: TokenBudget
+        var budget: KeyedBudget
 
         init(_ count: Int = 3, most: Int = 100) {
-            budget = TokenBudget(Budget(count: count, windowMs: 300_000), most: most)
+            budget = KeyedBudget(Budget(count: count, windowMs: 300_000), most: most)
         }
 
         func take(
             _ token: Int, _ environment: PushEnvironment = .production, at now: UInt64 = 0
-        ) throws -> TokenBudget.Place? {
+        ) throws -> KeyedBudget.Place? {
             let bytes = (0..<8).map { UInt8(truncatingIfNeeded: token >> ($0 * 8)) }
             return try budget.take(try Secret(copying: bytes.span), environment, now: now)
         }
@@ -56,7 +56,7 @@ import Testing
         share.budget.forget(300_000)
         #expect(share.budget.count == 0 && share.budget.end == nil)
         let second = try #require(try share.take(1, at: 300_000))
-        #expect(first.token != second.token, "one token, told by the same hash in two windows")
+        #expect(first.name != second.name, "one token, told by the same hash in two windows")
     }
 
     /// Tokens without end, each knocked at once, are forgotten; the one that is rung on and on is not.

@@ -2,14 +2,14 @@ import Policy
 import Sealing
 import Sodium
 
-/// How many pushes one token is taken for in a window of time, whichever rooms ask for them: who knows a token can put it into rooms
-/// of its own, as many as it likes.
+/// How much one token, or one user, is taken for in a window of time. Of a token: pushes, whichever rooms or users ask for them, since who
+/// knows a token can put it into rooms of its own or register it, as often as it likes.
 ///
-/// Tokens are kept only as keyed hashes, in memory, under a key in locked memory that goes with the window.
-struct TokenBudget {
-    /// What one push took.
+/// Whom it counts is kept only as keyed hashes, in memory, under a key in locked memory that goes with the window.
+struct KeyedBudget {
+    /// What one of them took, once.
     struct Place: Sendable {
-        let token: UInt64
+        let name: UInt64
         let end: UInt64
     }
 
@@ -18,7 +18,7 @@ struct TokenBudget {
     private(set) var end: UInt64?
     private var key: Secret?
     private var counts: [UInt64: Int] = [:]
-    /// Tokens at a time, so that memory stays bounded.
+    /// Names at a time, so that memory stays bounded.
     private let most: Int
 
     init(_ budget: Budget, most: Int = 65_536) {
@@ -33,6 +33,11 @@ struct TokenBudget {
         try take(now: now) { Self.name(token, environment, $0) }
     }
 
+    /// - Returns: nil when this user has had its share.
+    mutating func take(_ user: [UInt8], now: UInt64) throws(SealingError) -> Place? {
+        try take(now: now) { key in Self.name(key) { $0.update(user.span) } }
+    }
+
     private mutating func take(now: UInt64, name: (Secret) -> UInt64) throws(SealingError) -> Place? {
         forget(now)
         let key: Secret
@@ -44,18 +49,13 @@ struct TokenBudget {
         if taken >= budget.count { return nil }
         if taken == 0, counts.count >= most { forgetLeast() }
         counts[name] = taken + 1
-        return Place(token: name, end: end)
+        return Place(name: name, end: end)
     }
 
-    /// The same for somebody who is named in bytes.
-    mutating func take(_ user: [UInt8], now: UInt64) throws(SealingError) -> Place? {
-        try take(now: now) { key in Self.name(key) { $0.update(user.span) } }
-    }
-
-    /// Nothing was sent after all.
+    /// Nothing came of it after all.
     mutating func giveBack(_ place: Place) {
-        guard place.end == end, let taken = counts[place.token] else { return }
-        counts[place.token] = taken > 1 ? taken - 1 : nil
+        guard place.end == end, let taken = counts[place.name] else { return }
+        counts[place.name] = taken > 1 ? taken - 1 : nil
     }
 
     /// Forgets everything when the window is over.
@@ -64,8 +64,8 @@ struct TokenBudget {
         (self.end, key, counts) = (nil, nil, [:])
     }
 
-    /// Makes room: at least half, those that were knocked at least. Who wants one token forgotten must knock at half of `most` others as
-    /// often as at it.
+    /// Makes room: at least half, those that took least. Who wants one token forgotten must push to half of `most` others as often as to
+    /// it.
     private mutating func forgetLeast() {
         let median = counts.values.sorted()[counts.count / 2]
         counts = counts.filter { $0.value > median }
