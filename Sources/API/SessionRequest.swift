@@ -8,7 +8,7 @@ struct SessionRequest: Sendable {
         case answer(id: [UInt8]?, approved: Bool, token: Secret?)
         case ping
         /// It says no more than that its client is at work.
-        case none
+        case claimOnly
     }
 
     /// The client that a message names as being at work in a session.
@@ -19,15 +19,18 @@ struct SessionRequest: Sendable {
         let token: Secret?
     }
 
+    /// As it was sent: to be said back of a `kind` that has words of ours only.
     let type: String
     let kind: Kind
     let claim: Claim?
     /// Whom a back end speaks for.
     let user: [UInt8]?
 
+    /// - Throws: `.malformedJSON`, `.missingField`, `.wrongType`, `.outOfRange` and `.invalidToken`, with the field.
     init(_ bytes: Span<UInt8>) throws(BrokerError) {
         let body = try RequestBody(bytes)
         guard let type = try body.text("type", bytes) else { throw .missingField("type") }
+        self.type = type
         let session = try body.name("sessionId", bytes)
         user = try body.name("userId", bytes)
         if let device = try body.name("deviceId", bytes) {
@@ -49,11 +52,9 @@ struct SessionRequest: Sendable {
             kind = .event(
                 event.event, session: session, eventID: try body.name("eventId", bytes),
                 dropped: (body.dropped + event.dropped).sorted())
-        case _ where claim != nil: kind = .none
+        case _ where claim != nil: kind = .claimOnly
         default: throw .outOfRange("type", allowed: "\(EventBody.types.joined(separator: ", ")), approval_response or ping")
         }
-        // What was not a word of ours is not said back.
-        if case .none = kind { self.type = "activity" } else { self.type = type }
     }
 }
 

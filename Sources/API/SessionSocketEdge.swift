@@ -12,8 +12,13 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
     private let authenticator: Authenticator
     /// Every socket, with who it is once it has said so.
     private var members: [WebSocketHandle: Member] = [:]
-    private var users: [[UInt8]: Set<WebSocketHandle>] = [:]
-    private var backEnds: [[UInt8]: Set<WebSocketHandle>] = [:]
+    private var listeners: [Listener: Set<WebSocketHandle>] = [:]
+
+    /// Whom news is for: a user, or a back end, of that name.
+    private struct Listener: Hashable {
+        let name: [UInt8]
+        let isBackEnd: Bool
+    }
 
     private struct Member {
         /// Nil until it has shown a JWT.
@@ -75,11 +80,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         // A timer that long is as good as none: whoever stays for a day shows a JWT again.
         let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.nowMs), 86_400_000)
         members[socket] = Member(principal: principal, end: end(of: socket, in: left))
-        if principal.isBackEnd {
-            backEnds[principal.user, default: []].insert(socket)
-        } else {
-            users[principal.user, default: []].insert(socket)
-        }
+        listeners[Listener(name: principal.user, isBackEnd: principal.isBackEnd), default: []].insert(socket)
         await socket.send(SocketMessage.message("authenticated") { $0.add("expiresAt", timeMs: principal.expiresMs) })
     }
 
@@ -90,7 +91,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         }
         switch request.kind {
         case .ping: await socket.send(SocketMessage.message("pong"))
-        case .none: break
+        case .claimOnly: break
         case .event(let event, let session, let eventID, let dropped):
             let receipt = try await companion.take(
                 event, of: request.user, session: session, eventID: eventID, from: principal)
@@ -118,23 +119,23 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         guard let member = members.removeValue(forKey: socket) else { return }
         loop.cancel(member.end)
         guard let principal = member.principal else { return }
-        let user = principal.user
-        if principal.isBackEnd {
-            backEnds[user]?.remove(socket)
-            if backEnds[user]?.isEmpty == true { backEnds[user] = nil }
-        } else {
-            users[user]?.remove(socket)
-            if users[user]?.isEmpty == true { users[user] = nil }
-        }
+        let listener = Listener(name: principal.user, isBackEnd: principal.isBackEnd)
+        listeners[listener]?.remove(socket)
+        if listeners[listener]?.isEmpty == true { listeners[listener] = nil }
     }
 
     // MARK: To the socket
 
-    public func tell(user: [UInt8], _ message: CompanionMessage) async { await tell(users[user], message) }
-    public func tell(backEnd: [UInt8], _ message: CompanionMessage) async { await tell(backEnds[backEnd], message) }
+    public func tell(user: [UInt8], _ message: CompanionMessage) async {
+        await tell(Listener(name: user, isBackEnd: false), message)
+    }
 
-    private func tell(_ sockets: Set<WebSocketHandle>?, _ message: CompanionMessage) async {
-        guard let sockets else { return }
+    public func tell(backEnd: [UInt8], _ message: CompanionMessage) async {
+        await tell(Listener(name: backEnd, isBackEnd: true), message)
+    }
+
+    private func tell(_ listener: Listener, _ message: CompanionMessage) async {
+        guard let sockets = listeners[listener] else { return }
         let text = Self.text(message)
         for socket in sockets { await socket.send(text) }
     }
