@@ -29,8 +29,6 @@ public struct Registered: Sendable {
     public var expires: UInt64
     /// What the handles in this device's pushes are made with: 32 bytes.
     public var handleKey: HandleKey
-    /// Whether the token was not registered before.
-    public var isNew: Bool
 }
 
 /// What a registration keeps sealed beside its token.
@@ -43,6 +41,7 @@ struct RegistrationDetails: Sendable {
 extension Audiences {
     /// Seals a token for its audience, or renews it: the same token of the same owner keeps its id and its handle key. Nobody else's
     /// registration is touched, whatever token it holds.
+    /// - Throws: `.appNotServed` and `.tooManyRegistrations`; `.storageUnavailable`, also when others register the same token all the time.
     func register(_ asked: Registration) async throws(BrokerError) -> Registered {
         guard let (topic, environment) = settings.destination(asked.kind, topic: asked.topic, environment: asked.environment)
         else {
@@ -50,14 +49,14 @@ extension Audiences {
         }
         // Each loss means that another registration of the owner won.
         for _ in 0..<5 {
-            let place = place(asked.kind == .liveActivity ? .activity : .device)
+            let place = place(asked.kind.life)
             let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind.rawValue }
             let same = try registrations(standing, for: asked.token, owner: asked.owner)
             var replaced = same
             if let previous = asked.previous {
                 replaced += try registrations(standing, for: previous, owner: asked.owner).filter { !same.contains($0) }
             }
-            // The same token comes first: its id is the one to keep.
+            // The same token comes before the previous one: its id is the one to keep.
             let kept = replaced.first.flatMap { record in details(of: record).map { (record, $0) } }
             if replaced.count == 1, let (record, details) = kept, same.count == 1, record.place == place,
                 record.topic == topic, record.environment == environment.rawValue,
@@ -65,7 +64,7 @@ extension Audiences {
                 let ref = Ref(bytes: record.ref.span)
             {
                 // A new seal would live no longer.
-                return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
+                return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey)
             }
             var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
             if asked.kind == .liveActivity { try carry(replaced, over: &record.row) }
@@ -82,7 +81,7 @@ extension Audiences {
                 if record.row.waiting != nil { expectDue(record.row.opens) }
                 guard let ref = Ref(bytes: record.row.ref.span) else { throw .storageUnavailable }
                 return Registered(
-                    id: record.row.id, ref: ref, expires: record.row.expires, handleKey: record.handleKey, isNew: same.isEmpty)
+                    id: record.row.id, ref: ref, expires: record.row.expires, handleKey: record.handleKey)
             case .tooMany: throw .tooManyRegistrations(limit: limit)
             case .changed: continue
             }
@@ -94,7 +93,7 @@ extension Audiences {
     private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [[UInt8]] {
         let owner = ownerField(asked.owner)
         return try available { () throws(SealingError) in
-            try places(asked.kind == .liveActivity ? .activity : .device).map { place throws(SealingError) in
+            try places(asked.kind.life).map { place throws(SealingError) in
                 try keys.deviceIndex(place, owner: owner, kind: asked.kind, token: asked.token).bytes
             }
         }

@@ -56,7 +56,8 @@ public actor Audiences: LoopActor {
 
     func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws(BrokerError) -> Void) { timedOut = action }
 
-    /// One event more for this user, if the policy lets it.
+    /// One event more for this user.
+    /// - Throws: `.tooManyRequests` when the policy does not let it.
     func takeEvent(of user: [UInt8]) throws(BrokerError) {
         let now = time.now
         let place = try available { () throws(SealingError) in try events.take(user, now: now) }
@@ -178,6 +179,11 @@ public actor Audiences: LoopActor {
 
     /// An owner as the token's index names him: one app's owner is not another's.
     func ownerField(_ owner: [UInt8]) -> [UInt8] { Array(policy.kind.rawValue.utf8) + [0] + owner }
+}
+
+extension TokenKind {
+    /// Of what is registered for it.
+    var life: Audiences.Life { self == .liveActivity ? .activity : .device }
 }
 
 extension RegistrationRecord {
