@@ -13,7 +13,10 @@ struct EventBody {
         "state_change",
     ]
 
-    /// - Parameter data: the object under `data`; nil without one.
+    /// - Parameters:
+    ///   - data: the object under `data`; nil without one.
+    ///   - bytes: those that `data` counts in.
+    /// - Throws: `.missingField`, `.wrongType` and `.outOfRange`, with the field's path from `data` on.
     init(type: String?, data: JSONObject?, _ bytes: Span<UInt8>) throws(BrokerError) {
         var known: Set<String> = []
         var nested: [String] = []
@@ -43,6 +46,7 @@ struct EventBody {
             }
             event = .progress(progress)
         case "state_change":
+            // The one before says nothing that is needed, and is no text: it is passed over.
             known = ["previousState", "newState"]
             guard let state = try Self.word("newState", data, bytes) else { throw .missingField("data.newState") }
             event = .state(state)

@@ -12,16 +12,17 @@ struct AudienceEvent: Sendable {
     }
 
     var template: String
-    /// What later pushes replace this one.
+    /// A handle. Of two pushes to one token with the same the later replaces the earlier.
     var collapse: Value
     var fields: [String: Value] = [:]
 }
 
-/// What is to be stored so that an audience is fanout.
+/// What is to be stored so that all of an audience are told.
 struct Fanout: Sendable {
     var change = AudienceChange()
-    /// Pushes that leave or wait, and those that a token has had too many of.
+    /// Pushes that leave now, and updates that wait for their window.
     var pushes = 0
+    /// Those that a token has had too many of: alerts are left out, updates wait.
     var throttled = 0
 
     static func += (all: inout Fanout, more: Fanout) {
@@ -35,7 +36,9 @@ struct Fanout: Sendable {
 
 extension Audiences {
     /// What would be refused when the push is written is refused while somebody hears it.
+    ///
     /// - Parameter sent: what a field is called in the caller's own words.
+    /// - Throws: `.outOfRange`; `.storageUnavailable` for what the policy in force does not have.
     func check(_ event: AudienceEvent, sent: [String: String] = [:]) throws(BrokerError) {
         guard let template = policy.templates[event.template] else { throw .storageUnavailable }
         let zero = [UInt8](repeating: 0, count: 16)
@@ -51,6 +54,7 @@ extension Audiences {
     }
 
     /// A push to each of these registrations.
+    /// - Throws: `.tooManyPushes`, for all of them; `.storageUnavailable`.
     func pushes(
         _ event: AudienceEvent, to registrations: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
@@ -62,7 +66,7 @@ extension Audiences {
                 fanout.throttled += 1
                 continue
             }
-            guard let job = try job(content(event, opened, stampMs: time.now), to: opened) else { continue }
+            guard let job = try job(content(event, opened), to: opened) else { continue }
             fanout.change.jobs.append(AudienceJob(job))
             fanout.pushes += 1
         }
@@ -78,7 +82,7 @@ extension Audiences {
         var fanout = Fanout()
         for activity in activities {
             guard let opened = open(activity, of: audience) else { continue }
-            let content = content(event, opened, stampMs: time.now)
+            let content = content(event, opened)
             if time.now < activity.opens {
                 fanout.change.waits.append(try wait(content, of: audience, for: activity, until: activity.opens))
             } else if try take(opened) {
@@ -102,7 +106,7 @@ extension Audiences {
         var fanout = Fanout()
         for activity in activities {
             guard let opened = open(activity, of: audience),
-                var update = try update(content(event, opened, stampMs: time.now), of: opened)
+                var update = try update(content(event, opened), of: opened)
             else {
                 // A row that can't be told of its end ends all the same.
                 fanout.change.purges.append(RegistrationPurge(activity.row, .deleted))
@@ -126,7 +130,7 @@ extension Audiences {
         return AudienceJob(job, update: ActivityUpdate(wasOpens: activity.record.opens, opens: opens, stamp: stamp))
     }
 
-    /// Makes `change` durable and lets its pushes leave.
+    /// Makes `change` durable and lets its pushes leave. What was not `.done` left nothing.
     func apply(_ change: AudienceChange) async throws(BrokerError) -> ChangeOutcome {
         let now = time.now
         let jobs = change.jobs.map(\.job)
@@ -174,6 +178,7 @@ extension Audiences {
         return OpenedRegistration(record: record, context: context, token: token, details: details)
     }
 
+    /// All of an event's pushes or none: nobody could tell who was left out.
     private func admit(_ pushes: Int) async throws(BrokerError) {
         guard await broker.hasRoom(for: pushes) else { throw .tooManyPushes }
     }
@@ -192,14 +197,14 @@ extension Audiences {
         return place != nil
     }
 
-    private func content(_ event: AudienceEvent, _ registration: OpenedRegistration, stampMs: UInt64) -> PushContent {
+    private func content(_ event: AudienceEvent, _ registration: OpenedRegistration) -> PushContent {
         let handle = { [keys] (kind: String, id: [UInt8]) in
             keys.handle(key: registration.details.handleKey.secret, kind: kind, slot: 0, id: id.span)
         }
         var collapse = [UInt8](repeating: 0, count: 16)
         if case .handle(let bytes) = event.collapse.value(handle) { collapse = bytes }
         return PushContent(
-            template: event.template, stampMs: stampMs, collapse: collapse, fields: event.fields.mapValues { $0.value(handle) })
+            template: event.template, stampMs: time.now, collapse: collapse, fields: event.fields.mapValues { $0.value(handle) })
     }
 
     private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> JobRecord? {

@@ -31,6 +31,7 @@ extension Companion {
         }
     }
 
+    /// An approval that waits for its answer from now on.
     func timer(
         _ id: [UInt8], user: [UInt8], session: [UInt8], creator: [UInt8]
     ) throws(BrokerError) -> TimerRecord {
@@ -44,6 +45,7 @@ extension Companion {
         return TimerRecord(id: id, due: due, expires: place.expiryMs, generation: place.generation, answer: 0, sealed: sealed)
     }
 
+    /// Nil for one that was never there, is over, or does not open.
     func request(_ id: [UInt8]) async throws(BrokerError) -> (timer: TimerRecord, content: RequestContent)? {
         let found = try await access.stored { () throws(StoreError) in try await self.store.timer(id) }
         guard let found, found.expires > time.now, let content = content(of: found) else { return nil }
@@ -56,7 +58,8 @@ extension Companion {
     }
 
     /// Answers an approval, once: all other devices clear it, and the back end hears of it.
-    /// - Parameter excluding: the token of the device that answers.
+    /// - Parameters:
+    ///   - id: 16 bytes. - excluding: the token of the device that answers.
     /// - Returns: false when it is not this user's, or was answered, or timed out: a caller is told no more than that.
     public func respond(
         _ principal: Principal, request id: [UInt8], approved: Bool, excluding: Secret?
@@ -98,7 +101,7 @@ extension Companion {
         return fanout
     }
 
-    /// How an approval stands, for the user and for the back end that asked.
+    /// How an approval stands, for the user and for the back end that asked; nil for others, and when its answer is not kept any more.
     public func approval(_ principal: Principal, request id: [UInt8]) async throws(BrokerError) -> Approval? {
         guard let (timer, content) = try await request(id),
             content.user == principal.user || principal.isBackEnd && content.creator == principal.user,

@@ -9,6 +9,8 @@ extension Companion {
     /// - Parameters:
     ///   - user: whose session it is; nil for the caller's own. A back end may name anyone, a user himself alone.
     ///   - eventID: the caller's name for the event, at most 128 bytes: the same one again does nothing.
+    /// - Throws: `.missingField` and `.anotherUser` for a user whom the caller may not name, `.tooManyRequests`, `.outOfRange` for what the
+    ///   policy does not list, `.tooManyPushes`; nothing of the event was kept.
     public func take(
         _ event: CompanionEvent, of user: [UInt8]?, session: [UInt8], eventID: [UInt8]?, from principal: Principal
     ) async throws(BrokerError) -> EventReceipt {
@@ -33,6 +35,7 @@ extension Companion {
         throw .storageUnavailable
     }
 
+    /// Whom the caller speaks for: a back end for anyone whom it names, a user for itself alone.
     static func subject(_ user: [UInt8]?, _ principal: Principal) throws(BrokerError) -> [UInt8] {
         guard let user else {
             guard !principal.isBackEnd else { throw .missingField("userId") }

@@ -10,6 +10,7 @@ extension Companion {
     ///   - device: the client's own name for itself, at most 128 bytes; kept as a keyed hash.
     ///   - token: its push token, which is compared with the user's registrations and kept nowhere.
     /// - Returns: whether it took over from another.
+    /// - Throws: `.missingField` and `.anotherUser` as `take`; `.tooManyPushes`, and then the session is whose it was.
     public func claim(
         _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: Secret?
     ) async throws(BrokerError) -> Bool {

@@ -29,6 +29,11 @@ public actor Companion: LoopActor {
 
     // MARK: Registrations
 
+    /// Registers a device's token for the caller, or renews it.
+    ///
+    /// - Parameters:
+    ///   - environment: nil for the configured one; `topic`, the app's bundle id, likewise.
+    /// - Throws: `.appNotServed`, `.tooManyRegistrations`, and what the store throws.
     public func registerDevice(
         _ principal: Principal, token: Secret, environment: PushEnvironment?, topic: String?
     ) async throws(BrokerError) -> Registered {
@@ -38,9 +43,12 @@ public actor Companion: LoopActor {
                 topic: topic))
     }
 
+    /// Registers a Live Activity's token, or renews it; with another token its window goes on, and what waits for that.
+    ///
     /// - Parameters:
     ///   - activity: the app's name for it; `session`: likewise; at most 128 bytes each.
     ///   - previous: the activity's token until now, which is destroyed.
+    /// - Throws: as `registerDevice`.
     public func registerActivity(
         _ principal: Principal, token: Secret, activity: [UInt8], session: [UInt8], previous: Secret?,
         environment: PushEnvironment?, topic: String?
@@ -51,12 +59,15 @@ public actor Companion: LoopActor {
                 topic: topic, activity: (activity, session), previous: previous))
     }
 
+    /// Destroys a token.
+    /// - Parameter id: of a device or a Live Activity, 16 bytes.
     /// - Returns: whether there was such a registration of this user.
     public func delete(_ principal: Principal, registration id: [UInt8]) async throws(BrokerError) -> Bool {
         let found = try await audiences.registrations(of: principal.user).filter { $0.id == id }
         return try await audiences.unregister(found) > 0
     }
 
+    /// What the caller has registered; Live Activities by when they were sealed last, the first first.
     public func status(_ principal: Principal) async throws(BrokerError) -> CompanionStatus {
         let registrations = try await audiences.registrations(of: principal.user)
         var activities: [CompanionStatus.Activity] = []
@@ -68,13 +79,17 @@ public actor Companion: LoopActor {
         }
         return CompanionStatus(
             hasDevice: registrations.contains { $0.kind == TokenKind.alert.rawValue },
-            activities: activities.sorted { ($0.registered, $0.activity.hashValue) < ($1.registered, $1.activity.hashValue) })
+            activities: activities.sorted {
+                $0.registered == $1.registered
+                    ? $0.activity.lexicographicallyPrecedes($1.activity) : $0.registered < $1.registered
+            })
     }
 
     // MARK: Clearing
 
-    /// Takes an approval's notification from the user's devices but the one with this token.
+    /// Takes an approval's notification from the user's devices but the one with this token. It is no answer.
     /// - Returns: how many are told; nil for a request that is not this user's, or not known any more.
+    /// - Throws: `.tooManyPushes`, and then nobody is told.
     public func clearApproval(_ principal: Principal, request: [UInt8], excluding: Secret?) async throws(BrokerError) -> Int? {
         guard let known = try await self.request(request), known.content.user == principal.user else { return nil }
         for _ in 0..<5 {
@@ -85,8 +100,9 @@ public actor Companion: LoopActor {
         throw .storageUnavailable
     }
 
-    /// Takes a session's notifications from the user's devices, and ends its Live Activities.
-    /// - Returns: how many are told.
+    /// Takes a session's notifications from the caller's devices, and ends its Live Activities.
+    /// - Returns: how many devices and Live Activities are told.
+    /// - Throws: `.tooManyPushes`, and then nobody is told.
     public func clearSession(_ principal: Principal, session: [UInt8]) async throws(BrokerError) -> Int {
         for _ in 0..<5 {
             var fanout = try await audiences.pushes(

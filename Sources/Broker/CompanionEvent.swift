@@ -28,7 +28,9 @@ public struct EventReceipt: Sendable, Equatable {
     public var request: [UInt8]?
     /// When an approval times out, unix ms.
     public var expires: UInt64?
+    /// Pushes that leave now, and updates of Live Activities that wait for their window.
     public var pushes = 0
+    /// Those that a token has had too many of.
     public var throttled = 0
     /// The same event had been taken before, and nothing was done.
     public var isRepeated = false
