@@ -86,8 +86,17 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
 
     private func answer(_ request: SessionRequest, of principal: Principal, on socket: WebSocketHandle) async throws {
         if let claim = request.claim {
-            _ = try await companion.claim(
-                principal, of: request.user, session: claim.session, device: claim.device, type: claim.type, token: claim.token)
+            do throws(BrokerError) {
+                _ = try await companion.claim(
+                    principal, of: request.user, session: claim.session, device: claim.device, type: claim.type, token: claim.token)
+            } catch {
+                // A hand-over that could not be made now does not take an answer along.
+                switch error {
+                case .tooManyPushes, .storageUnavailable, .tooManyRequests:
+                    if case .claimOnly = request.kind { throw error }
+                default: throw error
+                }
+            }
         }
         switch request.kind {
         case .ping: await socket.send(SocketMessage.message("pong"))

@@ -50,31 +50,32 @@ extension Audiences {
     private func send(_ activities: [RegistrationRecord]) async throws(BrokerError) {
         guard !activities.isEmpty else { return }
         guard await broker.hasRoom(for: activities.count) else { throw .tooManyPushes }
-        var all = AudienceChange()
+        var all = Fanout()
         for activity in activities { try add(activity, to: &all) }
         guard try await apply(all) != .done else { return }
         // One that changed meanwhile holds up no other; it is looked at again.
         for activity in activities {
-            var one = AudienceChange()
+            var one = Fanout()
             try add(activity, to: &one)
             _ = try await apply(one)
         }
     }
 
-    private func add(_ activity: RegistrationRecord, to change: inout AudienceChange) throws(BrokerError) {
+    private func add(_ activity: RegistrationRecord, to fanout: inout Fanout) throws(BrokerError) {
         if let (audience, content) = waiting(of: activity), let opened = open(activity, of: audience) {
-            guard try take(opened) else {
-                change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
+            guard let place = try take(opened) else {
+                fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
                 return
             }
+            fanout.places.append(place)
             guard var update = try update(content, of: opened) else {
-                change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
+                fanout.change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
                 return
             }
             update.update?.wasWaiting = activity.waiting
-            change.jobs.append(update)
+            fanout.change.jobs.append(update)
         } else {
-            change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
+            fanout.change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
         }
     }
 

@@ -24,6 +24,8 @@ struct Fanout: Sendable {
     var pushes = 0
     /// Those that a token has had too many of: alerts are left out, updates wait.
     var throttled = 0
+    /// What these pushes took of their tokens' shares.
+    var places: [KeyedBudget.Place] = []
 
     static func += (all: inout Fanout, more: Fanout) {
         all.change.jobs += more.change.jobs
@@ -31,6 +33,7 @@ struct Fanout: Sendable {
         all.change.purges += more.change.purges
         all.pushes += more.pushes
         all.throttled += more.throttled
+        all.places += more.places
     }
 }
 
@@ -62,10 +65,11 @@ extension Audiences {
         var fanout = Fanout()
         for registration in registrations {
             guard let opened = open(registration, of: audience) else { continue }
-            guard try take(opened) else {
+            guard let place = try take(opened) else {
                 fanout.throttled += 1
                 continue
             }
+            fanout.places.append(place)
             guard let job = try job(content(event, opened), to: opened) else { continue }
             fanout.change.jobs.append(AudienceJob(job))
             fanout.pushes += 1
@@ -85,7 +89,8 @@ extension Audiences {
             let content = content(event, opened)
             if time.now < activity.opens {
                 fanout.change.waits.append(try wait(content, of: audience, for: activity, until: activity.opens))
-            } else if try take(opened) {
+            } else if let place = try take(opened) {
+                fanout.places.append(place)
                 guard let update = try update(content, of: opened) else { continue }
                 fanout.change.jobs.append(update)
             } else {
@@ -130,9 +135,10 @@ extension Audiences {
         return AudienceJob(job, update: ActivityUpdate(wasOpens: activity.record.opens, opens: opens, stamp: stamp))
     }
 
-    /// Makes `change` durable and lets its pushes leave. What was not `.done` left nothing.
-    func apply(_ change: AudienceChange) async throws(BrokerError) -> ChangeOutcome {
+    /// Makes a change durable and lets its pushes leave. What was not `.done` left nothing, and took nothing of any token's share.
+    func apply(_ fanout: Fanout) async throws(BrokerError) -> ChangeOutcome {
         let now = time.now
+        let change = fanout.change
         let jobs = change.jobs.map(\.job)
         await broker.hold(jobs)
         let outcome: ChangeOutcome
@@ -140,10 +146,12 @@ extension Audiences {
             outcome = try await access.stored { () throws(StoreError) in try await self.store.apply(change, now: now) }
         } catch {
             await broker.release(jobs)
+            for place in fanout.places { tokenPushes.giveBack(place) }
             throw error
         }
         guard outcome == .done else {
             await broker.release(jobs)
+            for place in fanout.places { tokenPushes.giveBack(place) }
             return outcome
         }
         metrics.add(.knocksQueued, jobs.count)
@@ -186,15 +194,15 @@ extension Audiences {
     /// When a token that has had its share has another.
     var tokenPushesEnd: UInt64 { tokenPushes.end ?? time.now }
 
-    /// Whether the token may be pushed to once more: who knows another's token could register it as his own.
-    func take(_ registration: OpenedRegistration) throws(BrokerError) -> Bool {
+    /// Nil when the token may not be pushed to once more: who knows another's token could register it as his own.
+    func take(_ registration: OpenedRegistration) throws(BrokerError) -> KeyedBudget.Place? {
         let now = time.now
         let place = try available { () throws(SealingError) in
             try tokenPushes.take(registration.token.token, registration.context.environment, now: now)
         }
         if place == nil { metrics.add(.knocksThrottled) }
         watchWindows()
-        return place != nil
+        return place
     }
 
     private func content(_ event: AudienceEvent, _ registration: OpenedRegistration) -> PushContent {

@@ -41,7 +41,7 @@ struct RegistrationDetails: Sendable {
 extension Audiences {
     /// Seals a token for its audience, or renews it: the same token of the same owner keeps its id and its handle key. Nobody else's
     /// registration is touched, whatever token it holds.
-    /// - Throws: `.appNotServed` and `.tooManyRegistrations`; `.storageUnavailable`, also when others register the same token all the time.
+    /// - Throws: `.appNotServed`, `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`, also when others register the same token all the time.
     func register(_ asked: Registration) async throws(BrokerError) -> Registered {
         guard let (topic, environment) = settings.destination(asked.kind, topic: asked.topic, environment: asked.environment)
         else {
@@ -67,23 +67,36 @@ extension Audiences {
                 return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey)
             }
             var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
-            if asked.kind == .liveActivity { try carry(replaced, over: &record.row) }
+            if let activity = asked.activity {
+                // What is of another activity stays behind with its token.
+                let sameActivity = replaced.filter { record in
+                    details(of: record).map { $0.activity == activity.id && $0.session == activity.session } ?? false
+                }
+                try carry(sameActivity, over: &record.row)
+            }
             let limit = asked.kind == .liveActivity ? limits.activitiesPerOwner : limits.registrationsPerOwner
+            let event = try takeEvent(of: asked.owner)
             let (old, owners, devices) = (replaced, try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await access.stored { () throws(StoreError) in
                 try await self.store.register(record.row, replacing: old, devices: devices, owners: owners, limit: limit)
             }
             switch outcome {
             case .registered:
-                await forget(replaced)
+                // The same token lives on under another seal: what is queued for it still leaves.
+                await broker.renew(same.map(\.ref))
+                await forget(replaced.filter { !same.contains($0) })
+                await sweeper.noteErasure()
                 await sweeper.expect(record.row.expires)
                 metrics.add(.tokensRegistered)
                 if record.row.waiting != nil { expectDue(record.row.opens) }
                 guard let ref = Ref(bytes: record.row.ref.span) else { throw .storageUnavailable }
                 return Registered(
                     id: record.row.id, ref: ref, expires: record.row.expires, handleKey: record.handleKey)
-            case .tooMany: throw .tooManyRegistrations(limit: limit)
-            case .changed: continue
+            case .tooMany:
+                giveBackEvent(event)
+                throw .tooManyRegistrations(limit: limit)
+            case .changed:
+                giveBackEvent(event)
             }
         }
         throw .storageUnavailable

@@ -56,14 +56,21 @@ public actor Audiences: LoopActor {
 
     func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws(BrokerError) -> Void) { timedOut = action }
 
-    /// One event more for this user.
+    /// One event more for this user; whatever else of his is written counts like one, so that nobody fills the disk or the queue.
     /// - Throws: `.tooManyRequests` when the policy does not let it.
-    func takeEvent(of user: [UInt8]) throws(BrokerError) {
+    @discardableResult
+    func takeEvent(of user: [UInt8]) throws(BrokerError) -> KeyedBudget.Place {
         let now = time.now
         let place = try available { () throws(SealingError) in try events.take(user, now: now) }
-        guard place == nil else { return watchWindows() }
+        if let place {
+            watchWindows()
+            return place
+        }
         throw .tooManyRequests(retryAfterSeconds: Int(((events.end ?? now) - now + 999) / 1_000))
     }
+
+    /// Nothing was written after all.
+    func giveBackEvent(_ place: KeyedBudget.Place) { events.giveBack(place) }
 
     /// Whom and what was counted in a window is forgotten when it ends, also if nobody asks then.
     func watchWindows() {

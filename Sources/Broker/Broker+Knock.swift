@@ -124,7 +124,7 @@ extension Broker {
 
     /// Whether the token of a job is there still, or went with the job's own request.
     private func stands(_ job: JobRecord) async throws(StoreError) -> Bool {
-        if job.isLast { return true }
+        if job.isLast || renewals.contains(job.ref) { return true }
         return job.slot == 0 ? try await store.holds(job.row) : try await store.token(job.ref, expires: job.expires) != nil
     }
 

@@ -68,6 +68,8 @@ public actor Broker: LoopActor {
     var departures: Departures
     let revocations = Revocations()
     let newest = NewestPushes()
+    /// Seals of tokens that were sealed anew while pushes to them may be under way: those still leave.
+    let renewals = Revocations()
     let access: StoreAccess
     /// When outcomes that the store does not take are logged again, on the loop's clock, and whether it took none of late.
     var outcomesLogAt: UInt64 = 0
@@ -163,6 +165,12 @@ public actor Broker: LoopActor {
         guard let ref else { return }
         let now = time.now
         revocations.add(ref, until: now + policies.jobDeadlineMs, now: now)
+    }
+
+    /// These tokens live on under other seals.
+    func renew(_ refs: [[UInt8]]) {
+        let now = time.now
+        for ref in refs { renewals.add(ref, until: now + policies.jobDeadlineMs, now: now) }
     }
 
     func revoke(_ refs: [[UInt8]]) { for ref in refs { revoke(ref) } }

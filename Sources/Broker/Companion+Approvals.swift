@@ -72,7 +72,7 @@ extension Companion {
             var fanout = try await clearing(id, of: content.user, excluding: excluding, reason: "approved_on_other_device")
             fanout += try await withdrawal(of: id, content)
             fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer.rawValue)
-            switch try await audiences.apply(fanout.change) {
+            switch try await audiences.apply(fanout) {
             case .done:
                 let message = CompanionMessage.approvalResponse(request: id, session: content.session, approved: approved)
                 await edge?.tell(backEnd: content.creator, message)
@@ -117,15 +117,15 @@ extension Companion {
         let answer = Approval.State.timedOut.rawValue
         guard let content = content(of: timer) else {
             // A row that was edited says nothing to anyone, and is done with.
-            var change = AudienceChange()
-            change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
-            _ = try await audiences.apply(change)
+            var fanout = Fanout()
+            fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
+            _ = try await audiences.apply(fanout)
             return
         }
         var fanout = try await clearing(timer.id, of: content.user, excluding: nil, reason: "timed_out")
         fanout += try await withdrawal(of: timer.id, content)
         fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
-        guard try await audiences.apply(fanout.change) == .done else { return }
+        guard try await audiences.apply(fanout) == .done else { return }
         let message = CompanionMessage.approvalTimeout(request: timer.id, session: content.session)
         await edge?.tell(backEnd: content.creator, message)
         await edge?.tell(user: content.user, message)

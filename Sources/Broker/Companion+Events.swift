@@ -19,16 +19,16 @@ extension Companion {
         // Each loss means that something else happened in the session meanwhile.
         for _ in 0..<8 {
             var (fanout, receipt) = try await fanout(
-                of: event, user: user, session: session, eventID: eventID, creator: principal.user)
-            if let eventID { fanout.change.seen = try await seen(eventID, session, of: user) }
-            switch try await audiences.apply(fanout.change) {
+                of: event, user: user, session: session, eventID: eventID, creator: principal)
+            if let eventID { fanout.change.seen = try await seen(eventID, session, of: user, by: principal) }
+            switch try await audiences.apply(fanout) {
             case .done:
                 receipt.pushes = fanout.pushes
                 receipt.throttled = fanout.throttled
                 return receipt
             case .repeated:
                 // Who lost the first answer asks again for it.
-                return try await self.receipt(of: eventID ?? [], session, of: user)
+                return try await self.receipt(of: eventID ?? [], session, of: user, by: principal)
             case .changed, .settled: continue
             }
         }
@@ -46,7 +46,7 @@ extension Companion {
     }
 
     private func fanout(
-        of event: CompanionEvent, user: [UInt8], session: [UInt8], eventID: [UInt8]?, creator: [UInt8]
+        of event: CompanionEvent, user: [UInt8], session: [UInt8], eventID: [UInt8]?, creator: Principal
     ) async throws(BrokerError) -> (Fanout, EventReceipt) {
         var receipt = EventReceipt()
         var fanout = Fanout()
@@ -59,8 +59,8 @@ extension Companion {
         switch event {
         case .approvalRequest:
             var id = JobID.random().bytes
-            if let eventID { id = try await requestID(of: eventID, session, of: user, at: await audiences.place(.session)) }
-            let timer = try timer(id, user: user, session: session, creator: creator)
+            if let eventID { id = try await requestID(of: eventID, session, of: user, by: creator, at: await audiences.place(.session)) }
+            let timer = try timer(id, user: user, session: session, creator: creator.user)
             (receipt.request, receipt.expires) = (timer.id, timer.due)
             let request = AudienceEvent.Value.plain(.handle(timer.id))
             fanout += try await alert("approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
@@ -119,16 +119,19 @@ extension Companion {
     /// The name of an approval that was asked for by a named event: as good as random to whoever has no key, and the same again for who has
     /// lost the answer.
     private func requestID(
-        of event: [UInt8], _ session: [UInt8], of user: [UInt8], at place: Place
+        of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at place: Place
     ) async throws(BrokerError) -> [UInt8] {
-        let index = try await audiences.index(.seen, place, user, session, event, Array("request".utf8))
+        let index = try await audiences.index(
+            .seen, place, user, session, event, creator.eventSpace, Array("request".utf8))
         // Behind the expiry.
         return Array(index[8..<24])
     }
 
-    private func receipt(of event: [UInt8], _ session: [UInt8], of user: [UInt8]) async throws(BrokerError) -> EventReceipt {
+    private func receipt(
+        of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal
+    ) async throws(BrokerError) -> EventReceipt {
         for place in await audiences.places(.session) {
-            let id = try await requestID(of: event, session, of: user, at: place)
+            let id = try await requestID(of: event, session, of: user, by: creator, at: place)
             if let (timer, _) = try await request(id) {
                 return EventReceipt(request: id, expires: timer.due, isRepeated: true)
             }
@@ -142,12 +145,19 @@ extension Companion {
         "total": "data.todoProgress.total",
     ]
 
-    private func seen(_ event: [UInt8], _ session: [UInt8], of user: [UInt8]) async throws(BrokerError) -> SeenRecord {
+    private func seen(
+        _ event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal
+    ) async throws(BrokerError) -> SeenRecord {
         let place = await audiences.place(.session)
-        let key = try await audiences.index(.seen, place, user, session, event)
-        let all = try await audiences.indexes(.seen, .session, user, session, event)
+        let key = try await audiences.index(.seen, place, user, session, event, creator.eventSpace)
+        let all = try await audiences.indexes(.seen, .session, user, session, event, creator.eventSpace)
         return SeenRecord(key: key, expires: place.expiryMs, others: all.filter { $0 != key })
     }
+}
+
+extension Principal {
+    /// Within which an event's name means one event: each caller's own.
+    fileprivate var eventSpace: [UInt8] { [isBackEnd ? 1 : 0] + user }
 }
 
 extension Policy {

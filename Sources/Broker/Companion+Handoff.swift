@@ -15,19 +15,21 @@ extension Companion {
         _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: Secret?
     ) async throws(BrokerError) -> Bool {
         let user = try Self.subject(user, principal)
-        for _ in 0..<8 {
+        // Each loss is a claim that won, and each claim wins once.
+        for _ in 0..<1_000 {
             let standing = try await session(name, of: user)
             var next: SessionRecord
             if let standing { next = standing } else { next = try await newSession(name, of: user) }
             let place = Place(generation: next.generation, expiryMs: next.expires)
             let client = try await audiences.index(.activeClient, place, user, name, device)
             let isSame = standing?.client.map { Broker.equal($0, client) } ?? false
-            // A client that says nothing new changes nothing; one may have registered its token since.
-            if isSame, token == nil || standing?.registration != nil { return false }
+            // A client that says nothing new changes nothing; one may have registered its token since, or another one.
+            if isSame, token == nil { return false }
             let own = try await audiences.registrations(of: user)
             var registration: [UInt8]?
             if let token { registration = try await audiences.registrations(own, for: token, owner: user).first?.id }
-            if isSame, registration == nil { return false }
+            if isSame, registration == nil || registration == standing?.registration { return false }
+            let event = try await audiences.takeEvent(of: user)
             var fanout = Fanout()
             if !isSame, let before = standing?.registration, before != registration {
                 let handle = AudienceEvent.Value.handle(kind: "session", id: name)
@@ -41,7 +43,8 @@ extension Companion {
             (next.client, next.clientType, next.registration) = (client, type.rawValue, registration)
             next.version += 1
             fanout.change.session = .set(next, after: standing?.version)
-            if try await audiences.apply(fanout.change) == .done { return standing?.client != nil && !isSame }
+            if try await audiences.apply(fanout) == .done { return standing?.client != nil && !isSame }
+            await audiences.giveBackEvent(event)
         }
         throw .storageUnavailable
     }

@@ -92,10 +92,11 @@ public actor Companion: LoopActor {
     /// - Throws: `.tooManyPushes`, and then nobody is told.
     public func clearApproval(_ principal: Principal, request: [UInt8], excluding: Secret?) async throws(BrokerError) -> Int? {
         guard let known = try await self.request(request), known.content.user == principal.user else { return nil }
+        try await audiences.takeEvent(of: principal.user)
         for _ in 0..<5 {
             let fanout = try await clearing(
                 request, of: principal.user, excluding: excluding, reason: "approved_on_other_device")
-            if try await audiences.apply(fanout.change) == .done { return fanout.pushes }
+            if try await audiences.apply(fanout) == .done { return fanout.pushes }
         }
         throw .storageUnavailable
     }
@@ -104,6 +105,7 @@ public actor Companion: LoopActor {
     /// - Returns: how many devices and Live Activities are told.
     /// - Throws: `.tooManyPushes`, and then nobody is told.
     public func clearSession(_ principal: Principal, session: [UInt8]) async throws(BrokerError) -> Int {
+        try await audiences.takeEvent(of: principal.user)
         for _ in 0..<5 {
             var fanout = try await audiences.pushes(
                 AudienceEvent(
@@ -114,7 +116,7 @@ public actor Companion: LoopActor {
             fanout.change.session = try await self.session(session, of: principal.user).map {
                 .delete(expires: $0.expires, session: $0.session)
             }
-            if try await audiences.apply(fanout.change) == .done { return fanout.pushes }
+            if try await audiences.apply(fanout) == .done { return fanout.pushes }
         }
         throw .storageUnavailable
     }

@@ -36,14 +36,15 @@ public final class StoreAccess: Sendable {
     /// is full. That the store was closed is none.
     func tell(_ error: StoreError) {
         if error == .closed { return }
-        metrics.add(.alarms)
         let now = loop.now
         let isDue = state.withLock { state in
             guard now >= state.logAt else { return false }
             state.logAt = now + 60_000
             return true
         }
-        if isDue { log("store: \(error)") }
+        guard isDue else { return }
+        metrics.add(.alarms)
+        log("store: \(error)")
     }
 
     private func hold() {
