@@ -1,3 +1,4 @@
+import Linux
 import Synchronization
 
 /// Counters of this process, for the operator. What they count is never who.
@@ -40,13 +41,28 @@ public final class Metrics: Sendable {
         }
     }
 
-    private let counts = Mutex([Int](repeating: 0, count: Counter.allCases.count))
-    private let purgeLag = Mutex(LagHistogram())
+    /// Of what alerts ask when it happened last: unix seconds, 0 for not since the start. Times, which say nothing of anyone and are not rounded.
+    private struct LastTimes {
+        var alarm: UInt64 = 0
+        var ratchetStep: UInt64 = 0
+    }
 
-    public init() {}
+    private let counts = Mutex([Int](repeating: 0, count: Counter.allCases.count))
+    private let lastTimes = Mutex(LastTimes())
+    private let purgeLag = Mutex(LagHistogram())
+    private let wallMs: @Sendable () -> UInt64
+
+    public convenience init() { self.init(wallMs: { Clock.wallMs }) }
+
+    init(wallMs: @escaping @Sendable () -> UInt64) { self.wallMs = wallMs }
 
     public func add(_ counter: Counter, _ count: Int = 1) {
         counts.withLock { $0[counter.rawValue] += count }
+        switch counter {
+        case .alarms: lastTimes.withLock { $0.alarm = wallMs() / 1_000 }
+        case .ratchetSteps: lastTimes.withLock { $0.ratchetStep = wallMs() / 1_000 }
+        default: break
+        }
     }
 
     /// Tokens that were to end at these times are gone, durably, at `now`; unix ms.
@@ -77,6 +93,11 @@ public final class Metrics: Sendable {
         }
         for gauge in gauges {
             text += "# TYPE \(gauge.name) gauge\n\(gauge.name) \(Self.rounded(gauge.value))\n"
+        }
+        let last = lastTimes.withLock(\.self)
+        for (name, seconds) in [("ratchet_step", last.ratchetStep), ("alarm", last.alarm)] {
+            let gauge = "mayfly_last_\(name)_timestamp_seconds"
+            text += "# TYPE \(gauge) gauge\n\(gauge) \(seconds)\n"
         }
         text += purgeLag.withLock { $0.exposition(named: "mayfly_purge_lag_seconds") }
         return text
