@@ -8,6 +8,8 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     case purgesStopped(Push.Environment, topic: String)
     /// Apple can't be reached or not be trusted; for some apps where others have another key or certificate.
     case unreachable(Push.Environment, topic: String?, String)
+    /// Apple turned a push away with this again and again, until its deadline.
+    case givenUp(Push.Environment, topic: String, status: Int, Reason)
     /// Something takes connections and answers no push.
     case unanswered(Push.Environment, topic: String?)
 
@@ -23,6 +25,9 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
             "APNs (\(environment)) refuses token after token for \(topic): none is purged. Check the topic and the environment"
         case .unreachable(let environment, let topic, let cause):
             "APNs (\(environment)) can't be reached\(Self.for(topic)): \(cause). Pushes wait until their deadlines. \(Self.whatToCheck)"
+        case .givenUp(let environment, let topic, let status, let reason):
+            "APNs (\(environment)) has answered pushes to \(topic) with \(status) \(reason.rawValue) until their deadlines: they fail. No token is purged. "
+                + reason.explanation.remedy
         case .unanswered(let environment, let topic):
             "APNs (\(environment)) can be reached and answers no push\(Self.for(topic)). They are tried until their deadlines. \(Self.whatToCheck)"
         }
@@ -40,6 +45,8 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
         case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
         // Few in a minute, whatever the peer makes up: each comes with a wait between two attempts to connect.
         case .unreachable(let environment, let topic, let cause): "unreachable \(environment) \(topic ?? "") \(cause)"
+        case .givenUp(let environment, let topic, let status, let reason):
+            "given up \(environment) \(topic) \(status) \(reason.rawValue)"
         case .unanswered(let environment, let topic): "unanswered \(environment) \(topic ?? "")"
         }
     }

@@ -169,6 +169,10 @@ final class Lane: DeliveryOwner {
     private func giveUp(_ delivery: Delivery) {
         let none: Reason = pool.isReady ? .late : .unreachable
         let standing = delivery.standing ?? (0, none)
+        // What was lost has an alarm of its own.
+        if standing.status != 0 {
+            raise(.givenUp(environment, topic: delivery.topic.name, status: standing.status, standing.reason))
+        }
         finish(delivery, .failed(status: standing.status, reason: standing.reason, verdict: .keep))
     }
 

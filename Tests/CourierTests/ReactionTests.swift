@@ -313,6 +313,22 @@ import Testing
         }
     }
 
+    /// Nothing else would tell an operator why pushes fail.
+    @Test(arguments: [
+        (429, "TooManyProviderTokenUpdates", "give each key to one broker"), (500, "InternalServerError", "system status page"),
+        (599, "New", "report it"),
+    ])
+    func whatIsTurnedAwayUntilTheDeadlineIsToldOnce(status: Int, reason: String, remedy: String) async throws {
+        let script: ScriptedServer.Script = { _ in [.answer(status, Self.reason(reason))] }
+        try await Stage.play(script: script) { stage in
+            let outcomes = await stage.send((1...5).map { Push.sample($0, deadlineInMs: 300) })
+            let name = FoundReason(rawValue: reason) ?? .other
+            #expect(outcomes.contains(.failed(status: status, reason: name, verdict: .keep)))
+            #expect(stage.alarms.all == [.givenUp(.production, topic: "example.app", status: status, name)])
+            #expect("\(stage.alarms.all)".contains(remedy))
+        }
+    }
+
     @Test func stoppingEndsWhatWaitsAndLetsTheRestBeAnswered() async throws {
         let script: ScriptedServer.Script = { $0.number == 1 ? [.answer(503)] : [.answer(200)] }
         var timing = Stage.timing
