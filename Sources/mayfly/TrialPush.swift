@@ -74,11 +74,17 @@ struct TrialPush {
         guard let kind = Push.Kind(rawValue: rendered.pushType.rawValue) else {
             throw CheckFailed("this push type can't be sent")
         }
+        let topic = settings.topic + kind.topicSuffix
+        // As a broker does, whose app did not say.
+        let served = Push.Environment.allCases.filter { accounts.account(for: topic, $0, kind) != nil }
+        guard let environment = served.contains(configured) ? configured : served.first else {
+            throw CheckFailed("there is no APNs key or certificate for \(kind.rawValue) pushes to \(topic): nothing was sent")
+        }
         let (apnsID, outcome) = try await deliver(
-            token, configured, topic: settings.topic + kind.topicSuffix, kind: kind,
+            token, environment, topic: topic, kind: kind,
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: Clock.wallMs, tokenExpiryMs: .max), payload: rendered.payload)
-        Terminal.out("apns-id \(apnsID), \(configured)")
+        Terminal.out("apns-id \(apnsID), \(environment)")
         guard case .failed(let status, let reason, _) = outcome else {
             return Terminal.out(
                 "delivered: Apple has it. Whether a phone shows it nobody is told: docs/why-no-push.md goes through what can stop it"

@@ -212,6 +212,35 @@ def test_a_bundle_id_that_is_none(state, processes):
     start_fails(broker, "is no bundle id", status=2)
 
 
+def test_send_takes_an_apps_only_environment(several):
+    """As serve does. No account at all: nothing was sent, and nothing says otherwise."""
+    apps = write(several.state, f"org.example.other sandbox {KEY}")
+    settings = clean_environment(
+        MAYFLY_APNS_APPS=apps, MAYFLY_APNS_ENDPOINT=f"127.0.0.1:{several.simulator.port}", MAYFLY_STATE=several.state.folder,
+        MAYFLY_APNS_CA=several.state / "keys/simulator-ca.pem")
+    token = new_token()
+    ran = told_no_token(subprocess.run(
+        [BINARY, "apns", "send"], input=token + "\n", capture_output=True, text=True, timeout=40, env=settings))
+    assert ran.returncode == 0 and ", sandbox\n" in ran.stdout, ran
+    assert len(several.simulator.pushes(token)) == 1
+
+
+def test_send_by_no_account(authority, several, tmp_path):
+    pem, _ = issued(authority, "unserved", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
+    policy = tmp_path / "policy.json"
+    policy.write_text((REPOSITORY / "policies/rooms.json").read_text().replace(
+        '"templates": {', '"templates": {"ring": {"pushType": "voip", "priority": 10, "ttlSeconds": 30, "handleKey": "id"},'))
+    settings = clean_environment(
+        MAYFLY_APNS_APPS=write(several.state, f"{BUNDLE_ID} production certificate {pem}"), MAYFLY_POLICY=policy,
+        MAYFLY_APNS_ENDPOINT=f"127.0.0.1:{several.simulator.port}", MAYFLY_STATE=several.state.folder,
+        MAYFLY_APNS_CA=several.state / "keys/simulator-ca.pem")
+    ran = told_no_token(subprocess.run(
+        [BINARY, "apns", "send", "ring"], input=new_token() + "\n", capture_output=True, text=True, timeout=40, env=settings))
+    said = ran.stdout + ran.stderr
+    assert ran.returncode == 1 and "no APNs key or certificate for voip pushes" in said and "nothing was sent" in said
+    assert "400" not in said and "apns-id" not in said and "one team" not in said
+
+
 def test_a_list_and_flags_for_one_app(state, processes):
     broker = Broker(state, apns_apps=write(state, f"{BUNDLE_ID} production {KEY}"))
     processes.append(broker)
