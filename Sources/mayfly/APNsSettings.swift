@@ -112,7 +112,11 @@ struct APNsSettings {
         let text = try file.read(limit: 65_536)
         do throws(TLSError) {
             return try ES256.PrivateKey(pem: text.span)
-        } catch { throw file.failure("is no APNs key: \(error)") }
+        } catch {
+            throw file.failure(
+                "is no APNs key: \(KeyFault(text.span)). It takes an unencrypted private key of EC P-256: Apple's .p8 as downloaded"
+            )
+        }
     }
 
     /// A `.p12` file, or PEM with certificates and key.

@@ -74,8 +74,16 @@ import Testing
             MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g
             -----END PRIVATE KEY-----
             """
-        for text in ["", "nonsense", encrypted, ed25519, Self.publicKey] {
-            #expect(throws: TLSError.badKey) { _ = try ES256.PrivateKey(pem: Array(text.utf8).span) }
+        let faults: [(String, KeyFault)] = [
+            ("", .noPEM), ("nonsense", .noPEM), (encrypted, .encrypted), (ed25519, .otherKind("ED25519")),
+            (Self.publicKey, .publicKey), (encrypted.replacing("ENCRYPTED ", with: ""), .damaged),
+            (Self.publicKey.replacing("PUBLIC KEY", with: "CERTIFICATE"), .noKey),
+        ]
+        for (text, fault) in faults {
+            let bytes = Array(text.utf8)
+            #expect(throws: TLSError.badKey) { _ = try ES256.PrivateKey(pem: bytes.span) }
+            let found = KeyFault(bytes.span)
+            #expect(found == fault)
         }
         let p384 = """
             -----BEGIN PUBLIC KEY-----
