@@ -34,7 +34,7 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
         return Errno(code: code, call, path: path)
     }
 
-    public var description: String { "\(call)\(note.map { ", which " + $0 } ?? ""): \(Self.text(code))" }
+    public var description: String { call + (note.map { ", which " + $0 } ?? ": " + Self.text(code)) }
 
     /// Why, without the call and what it was made for.
     public var reason: String { note.map { "it " + $0 } ?? Self.text(code) }

@@ -154,7 +154,7 @@ struct APNsSettings {
     }
 
     private static func warn(_ file: GivenFile, _ what: String) {
-        guard let mode = try? File.status(file.path)?.mode, mode & 0o077 != 0 else { return }
+        guard let status = try? File.status(file.path), status.kind == .file, status.mode & 0o077 != 0 else { return }
         Terminal.log("warning: others than this user can read \(file), \(what): make its mode 0600")
     }
 

@@ -31,7 +31,7 @@ struct CertificateFiles: Sendable {
         let authorities = try clientCA?.read(limit: Self.limit)
         var secret = try key.read(limit: Self.limit)
         defer { wipe(&secret) }
-        if let mode = try? File.status(key.path)?.mode, mode & 0o077 != 0 {
+        if let status = try? File.status(key.path), status.kind == .file, status.mode & 0o077 != 0 {
             Terminal.log("warning: others than this user can read \(key), the key of the TLS certificate: make its mode 0600")
         }
         let context = try make(chain, secret)
