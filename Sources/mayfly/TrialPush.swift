@@ -84,7 +84,7 @@ struct TrialPush {
             token, environment, topic: topic, kind: kind,
             priority: UInt8(clamping: rendered.priority),
             expirationS: template.expiration(nowMs: Clock.wallMs, tokenExpiryMs: .max), payload: rendered.payload)
-        Terminal.out("apns-id \(apnsID), \(environment)")
+        Terminal.out("apns-id \(apnsID), \(environment). It is not recorded: `mayfly apns find` does not know it")
         guard case .failed(let status, let reason, _) = outcome else {
             return Terminal.out(
                 "delivered: Apple has it. Whether a phone shows it nobody is told: docs/why-no-push.md goes through what can stop it"

@@ -103,6 +103,7 @@ def test_send(world):
     assert ran.returncode == 0, ran
     [push] = world.simulator.pushes(token)
     assert push["headers"]["apns-id"] in ran.stdout and push["headers"]["apns-topic"] == BUNDLE_ID
+    assert "`mayfly apns find` does not know it" in ran.stdout
     assert push["payload"]["aps"]["alert"]["body"] == "Your chat partner is waiting" and len(push["payload"]["roomId"]) == 22
     assert token not in ran.stdout + ran.stderr
 
