@@ -34,9 +34,8 @@ enum APNsCommand {
     }
 
     private static func jwt(_ configuration: Configuration) throws {
-        var token = try ProviderToken(
-            keyID: try configuration.required(.apnsKeyID), teamID: try configuration.required(.apnsTeamID),
-            key: try APNsSettings.signingKey(try configuration.requiredFile(.apnsKeyPath)))
+        let key = try APNsSettings.teamKey(configuration)
+        var token = try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key)
         Terminal.out(try token.current(nowMs: Clock.wallMs).jwt)
     }
 

@@ -16,6 +16,18 @@ struct APNsSettings {
         let key: ES256.PrivateKey
         let keyID: String
         let teamID: String
+
+        /// - Throws: `CourierError` for ids that are not Apple's ten letters and digits.
+        init(key: ES256.PrivateKey, keyID: String, teamID: String) throws(CourierError) {
+            guard Self.isIdentifier(keyID) else { throw .badKeyID }
+            guard Self.isIdentifier(teamID) else { throw .badTeamID }
+            (self.key, self.keyID, self.teamID) = (key, keyID, teamID)
+        }
+
+        private static func isIdentifier(_ text: String) -> Bool {
+            text.utf8.count == 10
+                && text.utf8.allSatisfy { (0x30...0x39).contains($0) || (0x61...0x7a).contains($0 | 0x20) }
+        }
     }
 
     enum Identity {
@@ -67,10 +79,7 @@ struct APNsSettings {
         let topic = try bundleID(try configuration.required(.apnsBundleID), Key.apnsBundleID.named)
         let environments = Set(Push.Environment.allCases)
         guard let file = configuration.file(.apnsCertificate) else {
-            let key = try TeamKey(
-                key: signingKey(try configuration.requiredFile(.apnsKeyPath)), keyID: try configuration.required(.apnsKeyID),
-                teamID: try configuration.required(.apnsTeamID))
-            return [App(topic: topic, environments: environments, identity: .key(key))]
+            return [App(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
         }
         if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
             throw UsageError("--apns-certificate takes the place of a key: leave out --\(other.rawValue) (\(other.environment))")
@@ -84,6 +93,15 @@ struct APNsSettings {
         return [App(topic: topic, environments: CertificateEnvironments.of(certificate), identity: .certificate(certificate))]
     }
 
+    /// The key of the flags for one.
+    static func teamKey(_ configuration: Configuration) throws -> TeamKey {
+        let key = try signingKey(try configuration.requiredFile(.apnsKeyPath))
+        let (keyID, teamID) = (try configuration.required(.apnsKeyID), try configuration.required(.apnsTeamID))
+        do throws(CourierError) {
+            return try TeamKey(key: key, keyID: keyID, teamID: teamID)
+        } catch { throw CheckFailed("mayfly: \(named(error))") }
+    }
+
     /// Goes to Apple in a header, and beside its pushes into the log. What looks like a token or a key is none.
     /// - Parameter source: what names it, for the error.
     static func bundleID(_ text: String, _ source: String) throws -> String {
@@ -91,7 +109,7 @@ struct APNsSettings {
             switch byte {
             case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
                 UInt8(ascii: "0")...UInt8(ascii: "9"),
-                UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"):
+                UInt8(ascii: "-"), UInt8(ascii: "."):
                 true
             default: false
             }

@@ -57,7 +57,11 @@ enum AppList {
                 identity = .key(known.key)
                 break
             }
-            let key = try APNsSettings.TeamKey(key: APNsSettings.signingKey(file), keyID: words[4], teamID: words[5])
+            let key: APNsSettings.TeamKey
+            let signing = try APNsSettings.signingKey(file)
+            do throws(CourierError) {
+                key = try APNsSettings.TeamKey(key: signing, keyID: words[4], teamID: words[5])
+            } catch { throw UsageError("\(error)") }
             if let known = keys[name], try known.key.key.publicKeyPEM() != key.key.publicKeyPEM() {
                 throw UsageError("the key of this id and team is another one here than in a line above")
             }

@@ -188,7 +188,9 @@ def test_a_long_list_is_read_in_linear_time(state):
     ([f"\ufeff{BUNDLE_ID} production {KEY}"], "line 1"), ([f"{BUNDLE_ID}\x1b[31m production {KEY}"], "is no bundle id"),
     ([f"{BUNDLE_ID}\0 production {KEY}"], "is no bundle id"), ([f"örg.example production {KEY}"], "is no bundle id"),
     ([f"# the apps\r\n{BUNDLE_ID} production {KEY}\r\norg.example.other everywhere {KEY}\r"], "line 3"),
-    ([f"{BUNDLE_ID} production key keys/apns.p8 K!Y {TEAM_ID}"], "key id"), ([f"{BUNDLE_ID} production certificate keys/apns.p8"], "apns.p8")])
+    ([f"{BUNDLE_ID} production key keys/apns.p8 K!Y {TEAM_ID}"], "key id"),
+    ([f"{BUNDLE_ID} production key keys/apns.p8 {KEY_ID}1 {TEAM_ID}"], "line 1: the APNs key id must be ten"),
+    ([f"{BUNDLE_ID} production key keys/apns.p8 {KEY_ID} {TEAM_ID[1:]}"], "line 1: the APNs team id must be ten"), ([f"{BUNDLE_ID} production certificate keys/apns.p8"], "apns.p8")])
 def test_bad_lists(listed, lines, said):
     start_fails(listed(*lines), said)
 
@@ -207,9 +209,17 @@ def test_two_keys_under_one_name(listed, tmp_path):
 
 
 def test_a_bundle_id_that_is_none(state, processes):
-    broker = Broker(state, apns_bundle_id="org.example.app\n")
+    for bundle_id in ("org.example.app\n", "org.example_app"):
+        broker = Broker(state, apns_bundle_id=bundle_id)
+        processes.append(broker)
+        start_fails(broker, "is no bundle id", status=2)
+
+
+@pytest.mark.parametrize("name, value", [("apns_key_id", KEY_ID[1:]), ("apns_key_id", KEY_ID + "1"), ("apns_team_id", TEAM_ID[1:])])
+def test_ids_of_another_length(state, processes, name, value):
+    broker = Broker(state, **{name: value})
     processes.append(broker)
-    start_fails(broker, "is no bundle id", status=2)
+    start_fails(broker, name.replace("_", "-"), "ten letters and digits")
 
 
 def test_send_takes_an_apps_only_environment(several):
