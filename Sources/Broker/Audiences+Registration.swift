@@ -173,14 +173,16 @@ extension Audiences {
         await sweeper.noteErasure()
     }
 
-    /// Nil for a row that does not open: one that was edited.
-    func details(of record: RegistrationRecord) -> RegistrationDetails? {
-        guard let ref = Ref(bytes: record.ref.span) else { return nil }
-        return try? keys.openDetails(record.details.span, record.place, ref: ref, isDevice: record.session == nil)
-    }
+    func details(of record: RegistrationRecord) -> RegistrationDetails? { keys.details(of: record) }
 }
 
 extension KeyRing {
+    /// Nil for a row that does not open: one that was edited.
+    func details(of record: RegistrationRecord) -> RegistrationDetails? {
+        guard let ref = Ref(bytes: record.ref.span) else { return nil }
+        return try? openDetails(record.details.span, record.place, ref: ref, isDevice: record.session == nil)
+    }
+
     /// Handle key, activity and session, in 64 bytes for a device and in 320 for an activity.
     fileprivate func sealDetails(_ details: RegistrationDetails, _ place: Place, ref: Ref) throws(SealingError) -> [UInt8] {
         precondition(details.activity.count < 256 && details.session.count < 256)
@@ -191,7 +193,7 @@ extension KeyRing {
 
     private static func detailsBlock(_ isDevice: Bool) -> Int { isDevice ? 64 : 320 }
 
-    fileprivate func openDetails(
+    private func openDetails(
         _ sealed: Span<UInt8>, _ place: Place, ref: Ref, isDevice: Bool
     ) throws(SealingError) -> RegistrationDetails {
         let (key, names) = try openSecretNote(sealed, .details, place, [ref.bytes], block: Self.detailsBlock(isDevice))

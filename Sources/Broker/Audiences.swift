@@ -114,20 +114,15 @@ public actor Audiences: LoopActor {
         return keys.places(lifeMs: life, stepMs: step, nowMs: time.now)
     }
 
-    /// What a row under this place is found by. The kind of app stands in front, so that no app reaches into another's rows.
+    /// What a row under this place is found by.
     func index(_ label: AudienceLabel, _ place: Place, _ fields: [UInt8]...) throws(BrokerError) -> [UInt8] {
-        try available { () throws(SealingError) in
-            try keys.index(label, place, [Array(policy.kind.rawValue.utf8)] + fields).bytes
-        }
+        try available { () throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
     }
 
     /// The same under every place where such a row may lie.
     func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [UInt8]...) throws(BrokerError) -> [[UInt8]] {
-        let kind = Array(policy.kind.rawValue.utf8)
-        return try available { () throws(SealingError) in
-            try places(life).map { place throws(SealingError) in
-                try keys.index(label, place, [kind] + fields).bytes
-            }
+        try available { () throws(SealingError) in
+            try places(life).map { place throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
         }
     }
 
@@ -184,8 +179,21 @@ public actor Audiences: LoopActor {
         return found
     }
 
-    /// An owner as the token's index names him: one app's owner is not another's.
-    func ownerField(_ owner: [UInt8]) -> [UInt8] { Array(policy.kind.rawValue.utf8) + [0] + owner }
+    func ownerField(_ owner: [UInt8]) -> [UInt8] { policy.kind.field(owner) }
+}
+
+extension Policy.Kind {
+    /// A name of an owner or an audience as seals and the token's index have it: one kind of app's is not another's.
+    func field(_ name: [UInt8]) -> [UInt8] { Array(rawValue.utf8) + [0] + name }
+}
+
+extension KeyRing {
+    /// What a row of one kind of app is found by. The kind stands in front, so that no app reaches into another's rows.
+    func index(
+        _ label: AudienceLabel, _ place: Place, _ kind: Policy.Kind, _ fields: [[UInt8]]
+    ) throws(SealingError) -> [UInt8] {
+        try index(label, place, [Array(kind.rawValue.utf8)] + fields).bytes
+    }
 }
 
 extension TokenKind {

@@ -29,6 +29,13 @@ extension Companion {
             guard parts.count == 3 else { return nil }
             (user, session, creator) = (parts[0], parts[1], parts[2])
         }
+
+        /// Nil for a row that does not open.
+        init?(_ timer: TimerRecord, _ keys: KeyRing) {
+            let place = Place(generation: timer.generation, expiryMs: timer.expires)
+            guard let note = try? keys.openNote(timer.sealed.span, .timer, place, [timer.id], block: 128) else { return nil }
+            self.init(note)
+        }
     }
 
     /// An approval that waits for its answer from now on.
@@ -48,13 +55,8 @@ extension Companion {
     /// Nil for one that was never there, is over, or does not open.
     func request(_ id: [UInt8]) async throws(BrokerError) -> (timer: TimerRecord, content: RequestContent)? {
         let found = try await access.stored { () throws(StoreError) in try await self.store.timer(id) }
-        guard let found, found.expires > time.now, let content = content(of: found) else { return nil }
+        guard let found, found.expires > time.now, let content = RequestContent(found, keys) else { return nil }
         return (found, content)
-    }
-
-    private func content(of timer: TimerRecord) -> RequestContent? {
-        let place = Place(generation: timer.generation, expiryMs: timer.expires)
-        return (try? keys.openNote(timer.sealed.span, .timer, place, [timer.id], block: 128)).flatMap(RequestContent.init)
     }
 
     /// Answers an approval, once: all other devices clear it, and the back end hears of it.
@@ -115,7 +117,7 @@ extension Companion {
     /// Nobody answered in time: every device clears it, and the back end hears of it.
     func timedOut(_ timer: TimerRecord) async throws(BrokerError) {
         let answer = Approval.State.timedOut.rawValue
-        guard let content = content(of: timer) else {
+        guard let content = RequestContent(timer, keys) else {
             // A row that was edited says nothing to anyone, and is done with.
             var fanout = Fanout()
             fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)

@@ -30,6 +30,9 @@ public struct Drill {
             case creatorToken = "creator_token"
             case joinerToken = "joiner_token"
             case refs
+            case devices
+            case activities = "live_activities"
+            case approvals
         }
 
         public let subject: Subject
@@ -112,6 +115,40 @@ public struct Drill {
                 matches.isEmpty ? "none is this one" : "its ref and row",
                 until: matches.map(\.deadline).max().map(Self.keysGone)),
         ]
+    }
+
+    /// What someone who names or guesses a user of an app with accounts lets the operator find.
+    public func user(_ user: [UInt8]) throws(StoreError) -> [Finding] {
+        let places = try store.registrationPlaces().map { Place(generation: $0.generation, expiryMs: $0.expires) }
+        var records: [(kind: Policy.Kind, record: RegistrationRecord)] = []
+        for kind in Policy.Kind.allCases where kind != .rooms {
+            let owners = places.compactMap { try? keys.index(.owner, $0, kind, [user]) }
+            records += try store.registrations(.owner, owners).map { (kind, $0) }
+        }
+        let asked = try store.timers().filter { Companion.RequestContent($0, keys)?.user == user }
+        guard !records.isEmpty || !asked.isEmpty else {
+            return [Finding(.users, held: 0, opens: 0, "none; one that ended looks the same")]
+        }
+        return [
+            registered(records, user, isActivity: false), registered(records, user, isActivity: true),
+            Finding(
+                .approvals, held: asked.count, opens: asked.count, "\(asked.count { $0.answer == 0 && $0.due > now }) pending",
+                until: asked.map(\.expires).max().map(Self.keysGone)),
+        ]
+    }
+
+    private func registered(
+        _ records: [(kind: Policy.Kind, record: RegistrationRecord)], _ user: [UInt8], isActivity: Bool
+    ) -> Finding {
+        let found = records.filter { ($0.record.kind == TokenKind.liveActivity.rawValue) == isActivity }
+        let opened = found.filter { kind, record in
+            guard let context = record.context, keys.details(of: record) != nil else { return false }
+            return (try? keys.openToken(record.sealed.span, context: context, audience: kind.field(user).span)) != nil
+        }
+        let (subject, because) = isActivity ? (Finding.Subject.activities, "with their names") : (.devices, "by the user's name")
+        return Finding(
+            subject, held: found.count, opens: opened.count, found.isEmpty ? "none is registered" : because,
+            until: opened.map(\.record.expires).max().map(Self.keysGone))
     }
 
     /// What someone who brings a room's id lets the operator find.

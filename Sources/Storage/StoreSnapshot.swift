@@ -56,6 +56,15 @@ public final class StoreSnapshot {
     ) throws(StoreError) -> [RegistrationRecord] {
         try read { try $0.registrations(lookup, indexes) }
     }
+    /// Where registrations lie: what their indexes can be made by.
+    public func registrationPlaces() throws(StoreError) -> [(generation: UInt32, expires: UInt64)] {
+        try read { tables in
+            try tables.rows("SELECT DISTINCT generation, expires FROM registration") {
+                (UInt32(clamping: $0.int(0)), $0.time(1))
+            }
+        }
+    }
+    public func timers() throws(StoreError) -> [TimerRecord] { try read { try $0.timers() } }
     public func jobs() throws(StoreError) -> [JobRecord] { try read { try $0.jobs() } }
     public func logHead() throws(StoreError) -> LogHead? { try read { try $0.logHead() } }
     public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try read { try $0.mark(name) } }

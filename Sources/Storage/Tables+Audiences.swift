@@ -25,6 +25,10 @@ extension Tables {
         try rows("SELECT expires, id, due, generation, answer, sealed FROM timer WHERE id = ?", .blob(id), read: Self.timer).first
     }
 
+    func timers() throws -> [TimerRecord] {
+        try rows("SELECT expires, id, due, generation, answer, sealed FROM timer", read: Self.timer)
+    }
+
     private static func timer(_ row: Statement) -> TimerRecord {
         TimerRecord(
             id: row.blob(1), due: row.time(2), expires: row.time(0), generation: UInt32(clamping: row.int(3)),

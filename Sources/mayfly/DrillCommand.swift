@@ -56,7 +56,8 @@ enum DrillCommand {
         let policies = try PolicyCommand.inForce(configuration)
         let keys = try KeyRing.load(
             path: state.ratchetKey, wrapping: try WrappingKeySource(configuration)?.get(),
-            longestLifeSeconds: UInt64(policies.longestLifeSeconds))
+            // Whatever policies are in force: what opens, opens.
+            longestLifeSeconds: KeyRing.largestLifeSeconds)
         guard File.exists(state.database) else {
             throw CheckFailed(
                 "mayfly: \(state.shown(state.database)) is missing: no broker has run on this state folder, and nothing is kept")
@@ -79,7 +80,7 @@ enum DrillCommand {
             drill.findings = [
                 Drill.Finding(.addresses, held: 0, opens: 0, "never stored, never logged")
             ]
-        case "user": drill.findings = [Drill.Finding(.users, held: 0, opens: 0, "rooms know no accounts")]
+        case "user": drill.findings = try look.user(value)
         default:
             drill.findings = try look.everything()
             drill.head = try look.head()
@@ -120,7 +121,7 @@ enum DrillCommand {
           --room     what a room's id lets you find, if someone brings it
           --code     what a join code lets you find
           --address  what is known of an address
-          --user     what is known of a user
+          --user     what a user's name lets you find, if someone names or guesses it
           --report   write everything, counts rounded, as a note signed with the log's key, to be published beside the log
         """
 }

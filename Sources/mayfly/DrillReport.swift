@@ -86,6 +86,9 @@ struct DrillReport {
         case .creatorToken: "creator's token"
         case .joinerToken: "joiner's token"
         case .refs: "refs in the log"
+        case .devices: "the user's devices"
+        case .activities: "Live Activities"
+        case .approvals: "approvals"
         }
     }
 

@@ -1,5 +1,6 @@
 """Each flow of the seed's document, by a client written from it; what reaches Apple is held against it field by field."""
 
+import json
 import re
 import time
 from secrets import token_hex
@@ -12,7 +13,7 @@ from companion_pushes import (check_activity_approval, check_activity_question, 
                               check_end, check_handoff, check_question, check_task, check_update, content, seconds)
 from companion_world import CompanionWorld, new_session
 from mayfly import new_token
-from processes import audit_verify, eventually
+from processes import audit_verify, eventually, mayfly
 
 DAY = 86_400
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
@@ -343,6 +344,26 @@ def test_handoff(world, phone):
     phone.wait(3)
     other.wait(2)
     other.close()
+
+
+def test_what_the_operator_finds_of_a_user(world, phone, back_end):
+    """`mayfly drill --user`, beside the running broker: how much a name opens, and not what."""
+    session = new_session()
+    activity = phone.start_activity(session)
+    request = back_end.event(session, "approval_request", {}, phone.name).expect(202).json["requestId"]
+
+    def drill(name, *form):
+        ran = mayfly("drill", "--state", world.state.folder, "--user", name, *form)
+        assert ran.returncode == 0, ran.stderr
+        for secret in (name, session, activity.token, phone.device.token, request, phone.device.answer["handleKey"]):
+            assert secret not in ran.stdout + ran.stderr
+        return ran.stdout
+    found = {each["subject"]: (each["held"], each["opens"], each["because"]) for each in json.loads(drill(phone.name, "--json"))["findings"]}
+    assert found == {
+        "devices": (1, 1, "by the user's name"), "live_activities": (1, 1, "with their names"), "approvals": (1, 1, "1 pending")}
+    lines = drill(phone.name).splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 79, lines
+    assert [each["subject"] for each in json.loads(drill("nobody-" + phone.name, "--json"))["findings"]] == ["users"]
 
 
 def test_the_log_holds(world):
