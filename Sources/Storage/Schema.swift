@@ -88,9 +88,9 @@ enum Schema {
         -- One row a token of an audience. Thief: topic and environment, when it was registered or renewed (to the step of its
         -- place: a day, an hour), which registrations of that step are for one audience, of one owner, of one session; when an
         -- activity was last updated and whether an update waits; what is asked for (a mask). `audience`, `owner`, `device` and
-        -- `session` are keyed by the epoch key of `expires`, and tell nothing across steps; `id` is random and stays, so that of
-        -- two images of the file the later one's renewals are known. With the key file as well: owners, audiences and tokens can
-        -- be tried against the indexes, and the token opens with the audience's name; `details` and `waiting` open by themselves.
+        -- `session` are keyed by the epoch key of `expires`, and tell nothing across steps. With the key file as well: owners,
+        -- audiences and tokens can be tried against them, and the token opens with the audience's name; `details` and `waiting`
+        -- open by themselves.
         CREATE TABLE registration (
             expires INTEGER NOT NULL,
             ref BLOB NOT NULL,
@@ -110,8 +110,10 @@ enum Schema {
             PRIMARY KEY (value, ref)
         ) WITHOUT ROWID;
 
-        -- One row a session that has an active device. Thief: how many, since when, how often that changed, which kind of device
-        -- it is and by which registration it is reached (`registration` is its id). `session` and `client` are keyed.
+        -- One row a session. Thief: how many, since when, how often the active device changed, its kind, and which registration
+        -- is its: `registration` is the `id` that stands in that table too. With that row's `owner`, which sessions are one user's,
+        -- across steps as well. `session` and `client` are keyed; with the key file both can be tried, and the registration opens
+        -- with its user's name.
         CREATE TABLE session (
             session BLOB PRIMARY KEY,
             generation INTEGER NOT NULL, started INTEGER NOT NULL, version INTEGER NOT NULL,
