@@ -130,6 +130,25 @@ import Testing
         }
     }
 
+    /// Neither was answered when the broker was killed: the older one is not sent again.
+    @Test func afterARestartOnlyTheNewestIsSent() async throws {
+        let isSilent = Mutex(true)
+        let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (isSilent.withLock { $0 } ? 600_000 : 0, .delivered)
+        }
+        try await Stage.play(outcome: outcome) { stage in
+            try await stage.start(1)
+            try await stage.take(.state("processing"))
+            await stage.advance(Self.window)
+            try await stage.take(.state("idle"))
+            await stage.advance(1_000)
+            #expect(stage.pushes(to: 1).count == 2)
+            isSilent.withLock { $0 = false }
+            try await stage.restart()
+            await stage.advance(1_000)
+            #expect(stage.pushes(to: 1).count == 3 && stage.pushes(to: 1)[2].says(#""status":"idle""#))
+        }
+    }
+
     // MARK: Who waits is woken
 
     /// It sleeps until the window that it knows of: one that opens earlier wakes it.

@@ -1,7 +1,9 @@
-import Broker
+import Policy
 import Sealing
 import Storage
 import Testing
+
+@testable import Broker
 
 /// Tokens of an app with accounts: whose they are, and what stays when they are sealed anew.
 @Suite struct RegistrationTests {
@@ -85,6 +87,19 @@ import Testing
             #expect(try await stage.respond(request, from: 1))
             await stage.advance(20_000)
             #expect(stage.pushes(to: 1).filter { $0.says("clear_approval") }.isEmpty)
+        }
+    }
+
+    /// Names of users say nothing across kinds of apps: neither what a row is found by, nor what a token is sealed to.
+    @Test func kindsOfAppsShareNoNames() async throws {
+        try await Stage.play { stage in
+            let keys = try #require(await stage.simulated.run?.keys)
+            let place = keys.place(lifeMs: 3_600_000, stepMs: 3_600_000, nowMs: stage.now)
+            for label in [AudienceLabel.owner, .audience, .session, .seen, .activeClient] {
+                let indexes = try Policy.Kind.allCases.map { try keys.index(label, place, $0, [Stage.alice.user]) }
+                #expect(Set(indexes).count == Policy.Kind.allCases.count, "\(label)")
+            }
+            #expect(Set(Policy.Kind.allCases.map { $0.field(Stage.alice.user) }).count == Policy.Kind.allCases.count)
         }
     }
 

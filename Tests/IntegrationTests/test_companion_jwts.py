@@ -38,6 +38,13 @@ def back_end(world):
     caller.close()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def silent(world):
+    """A socket that says nothing, from before the first of these tests on."""
+    with SessionSocket(world.broker) as socket:
+        yield socket
+
+
 @pytest.fixture
 def nothing_kept(world):
     with nothing_kept_by(world):
@@ -183,6 +190,11 @@ def test_a_broker_for_rooms_only():
         with pytest.raises(InvalidStatus, match="404"):
             SessionSocket(world.broker)
         caller.close()
+
+
+def test_a_socket_that_says_nothing_ends(silent):
+    close, messages = silent.closed(timeout=12)
+    assert close == 1008 and messages == []
 
 
 def test_the_log_holds(world):
