@@ -163,8 +163,10 @@ class AudienceThief:
                     for user in users:
                         for name in self.names:
                             for event in self.names:
-                                if index == audience_index(key, expires, "seen-index", APP, user, name, event):
-                                    confirmed.add(("event", user, name, event))
+                                # Each caller's own: the user's, or a back end's.
+                                for caller in [b"\0" + user, *(b"\1" + word for word in [*users, *self.names])]:
+                                    if index == audience_index(key, expires, "seen-index", APP, user, name, event, caller):
+                                        confirmed.add(("event", user, name, event))
 
     def _link(self):
         """Registrations that have a value or a nonce in common that isn't the same for all of one time. Of one user within one step the

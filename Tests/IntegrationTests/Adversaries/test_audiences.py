@@ -143,7 +143,7 @@ class Story:
         return {bytes.fromhex(device.token) for _, device in self.later}
 
     def thief(self, database, keys=None, words=GUESSED):
-        names = [name for user in self.users for name in (user.session,)] + ["iphone", "event-1"]
+        names = [name for user in self.users for name in (user.session,)] + ["iphone", "event-1", self.back_end_name]
         return AudienceThief(
             database.database, keys.keys if keys else None, words,
             [bytes.fromhex(self.stranger.devices[0].token), bytes.fromhex(self.alice.devices[0].token)], names)
