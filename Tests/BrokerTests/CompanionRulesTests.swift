@@ -262,16 +262,12 @@ import Testing
 }
 
 extension Broker {
-    private static let never: UInt64 = .max
-
     /// Pushes that wait for ever, so many that there is room for no more than `places`.
     fileprivate func fill(leaving places: Int) {
         let job = JobRecord(
             job: [], deadline: 0, notBefore: 0, ref: [], room: [], slot: 0, kind: 1, environment: 1, topic: "", template: "",
             generation: 0, expires: 0, sealed: [], fields: nil)
-        while departures.queued < Departures.mostQueued - places {
-            _ = departures.wait(Departures.Departure(job: job, place: nil), until: Self.never)
-        }
+        while departures.queued < Departures.mostQueued - places { departures.enter(job) }
     }
 
     fileprivate func empty() { departures = Departures(shuffles: false) }
