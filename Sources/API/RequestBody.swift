@@ -181,7 +181,7 @@ struct RequestBody {
     /// What a client of a session is; a phone unless it says otherwise.
     func clientType(_ body: Span<UInt8>) throws(BrokerError) -> ClientType {
         guard let text = try text("clientType", body) else { return .ios }
-        guard let type = ClientType.allCases.first(where: { $0.name == text }) else {
+        guard let type = ClientType(rawValue: text) else {
             throw .outOfRange("clientType", allowed: "ios, desktop or web")
         }
         return type

@@ -37,10 +37,10 @@ extension Companion {
                     AudienceEvent(
                         // Not the session's: it takes nothing from the screen.
                         template: "session_handoff", collapse: .handle(kind: "handoff", id: name),
-                        fields: ["sessionId": handle, "handedOffTo": .plain(.choice(type.name))]),
+                        fields: ["sessionId": handle, "handedOffTo": .plain(.choice(type.rawValue))]),
                     to: own.filter { $0.id == before && $0.kind == TokenKind.alert.rawValue }, of: user)
             }
-            (next.client, next.clientType, next.registration) = (client, type.rawValue, registration)
+            (next.client, next.registration) = (client, registration)
             next.version += 1
             fanout.change.session = .set(next, after: standing?.version)
             if try await audiences.apply(fanout) == .done { return standing?.client != nil && !isSame }

@@ -51,17 +51,8 @@ public struct Approval: Sendable, Equatable {
 }
 
 /// What a client of a session is.
-public enum ClientType: UInt8, Sendable, CaseIterable {
-    case ios = 1
-    case desktop, web
-
-    public var name: String {
-        switch self {
-        case .ios: "ios"
-        case .desktop: "desktop"
-        case .web: "web"
-        }
-    }
+public enum ClientType: String, Sendable, CaseIterable {
+    case ios, desktop, web
 }
 
 /// `GET /api/push/status`.

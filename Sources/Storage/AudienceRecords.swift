@@ -80,13 +80,12 @@ public struct SessionRecord: Sendable, Equatable {
     public var version: UInt64
     /// Index of the active device's id.
     public var client: [UInt8]?
-    public var clientType: UInt8
     /// The id of the active device's registration.
     public var registration: [UInt8]?
 
     public init(
         session: [UInt8], generation: UInt32, expires: UInt64, started: UInt64, version: UInt64, client: [UInt8]? = nil,
-        clientType: UInt8 = 0, registration: [UInt8]? = nil
+        registration: [UInt8]? = nil
     ) {
         self.session = session
         self.generation = generation
@@ -94,7 +93,6 @@ public struct SessionRecord: Sendable, Equatable {
         self.started = started
         self.version = version
         self.client = client
-        self.clientType = clientType
         self.registration = registration
     }
 }

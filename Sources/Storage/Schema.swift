@@ -110,14 +110,14 @@ enum Schema {
             PRIMARY KEY (value, ref)
         ) WITHOUT ROWID;
 
-        -- One row a session. Thief: how many, since when, how often the active device changed, its kind, and which registration
-        -- is its: `registration` is the `id` that stands in that table too. With that row's `owner`, which sessions are one user's,
-        -- across steps as well. `session` and `client` are keyed; with the key file both can be tried, and the registration opens
+        -- One row a session. Thief: how many, since when, how often the active device changed, and which registration is its:
+        -- `registration` is the `id` that stands in that table too. With that row's `owner`, which sessions are one user's, across
+        -- steps as well. `session` and `client` are keyed; with the key file both can be tried, and the registration opens
         -- with its user's name.
         CREATE TABLE session (
             session BLOB PRIMARY KEY,
             generation INTEGER NOT NULL, started INTEGER NOT NULL, version INTEGER NOT NULL,
-            client BLOB, client_type INTEGER NOT NULL, registration BLOB
+            client BLOB, registration BLOB
         ) WITHOUT ROWID;
 
         -- One row a question to an audience, ten minutes or so. Thief: when it was asked, and how it was answered. With the key

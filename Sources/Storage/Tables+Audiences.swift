@@ -12,12 +12,11 @@ extension Tables {
 
     private func session(_ index: [UInt8]) throws -> SessionRecord? {
         try rows(
-            "SELECT generation, started, version, client, client_type, registration FROM session WHERE session = ?", .blob(index)
+            "SELECT generation, started, version, client, registration FROM session WHERE session = ?", .blob(index)
         ) { row in
             SessionRecord(
                 session: index, generation: UInt32(clamping: row.int(0)), expires: index.indexExpiry, started: row.time(1),
-                version: row.time(2), client: row.blobOrNil(3), clientType: UInt8(clamping: row.int(4)),
-                registration: row.blobOrNil(5))
+                version: row.time(2), client: row.blobOrNil(3), registration: row.blobOrNil(4))
         }.first
     }
 
@@ -137,10 +136,10 @@ extension Tables {
             if let replaced { try run("DELETE FROM session WHERE session = ?", .blob(replaced)) }
             try run(
                 """
-                INSERT OR REPLACE INTO session (session, generation, started, version, client, client_type, registration)
-                VALUES (?, ?, ?, ?, ?, ?, ?)
+                INSERT OR REPLACE INTO session (session, generation, started, version, client, registration)
+                VALUES (?, ?, ?, ?, ?, ?)
                 """, .blob(session.session), .number(session.generation), .time(session.started), .time(session.version),
-                .blob(session.client), .number(session.clientType), .blob(session.registration))
+                .blob(session.client), .blob(session.registration))
         case .delete(_, let session): try run("DELETE FROM session WHERE session = ?", .blob(session))
         }
     }

@@ -14,7 +14,7 @@ import Testing
         let expires = fixture.clock.now + life
         return SessionRecord(
             session: Fixture.index(4, name, expires: expires), generation: 1, expires: expires, started: 1, version: version,
-            client: client.map { Fixture.blob($0) }, clientType: 2, registration: client.map { Fixture.blob($0, 16) })
+            client: client.map { Fixture.blob($0) }, registration: client.map { Fixture.blob($0, 16) })
     }
 
     private func timer(_ fixture: Fixture, _ number: Int = 1, due: UInt64 = 60_000) -> TimerRecord {
@@ -308,7 +308,7 @@ import Testing
         #expect(outcomes.count { $0 == .done } == 1 && outcomes.count { $0 == .changed } == 7)
         let index = session(fixture, version: 1).session
         let first = try #require(try await fixture.store.session([Fixture.index(4, 9, expires: 1), index]))
-        #expect(first.version == 1 && first.client?.count == 32 && first.registration?.count == 16 && first.clientType == 2)
+        #expect(first.version == 1 && first.client?.count == 32 && first.registration?.count == 16)
         // After the version that was read, and no other.
         let second = session(fixture, version: 2, client: 77)
         #expect(try await fixture.apply(AudienceChange(session: .set(second, after: 3))) == .changed)
