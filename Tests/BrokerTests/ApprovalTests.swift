@@ -184,7 +184,7 @@ import Testing
             if isAnswered { #expect(try await stage.respond(request)) } else { await stage.advance(to: due) }
             await stage.advance(to: first + 120_000)
             let pushes = stage.pushes(to: 1)
-            #expect(pushes.map(\.at) == [first, first + 120_000])
+            try #require(pushes.map(\.at) == [first, first + 120_000])
             #expect(
                 pushes[1].says(#""status":"processing""#) && pushes[1].says(#""approvalRequest":null"#), "\(pushes[1].payload)")
         }

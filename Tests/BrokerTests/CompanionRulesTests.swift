@@ -80,7 +80,7 @@ import Testing
             #expect(try await claim(stage, "desktop", .desktop))
             #expect(try await !claim(stage, "desktop", .desktop))
             await stage.advance(1_000)
-            #expect(stage.pushes(to: 1).count == 1)
+            try #require(stage.pushes(to: 1).count == 1)
             #expect(
                 stage.pushes(to: 1)[0].says(#""type":"session_handoff""#)
                     && stage.pushes(to: 1)[0].says(#""handedOffTo":"desktop""#))

@@ -26,6 +26,9 @@ struct CompanionStage: Sendable {
             guard let place = payload.firstRange(of: "\"\(key)\":") else { return nil }
             return UInt64(payload[place.upperBound...].prefix { $0.isNumber })
         }
+
+        /// The time by which a phone tells an older state of a Live Activity from a newer one, unix seconds; 0 without one.
+        var stamp: UInt64 { number("timestamp") ?? 0 }
     }
 
     private final class Record: CompanionSockets {

@@ -74,7 +74,6 @@ import Testing
         }
     }
 
-    /// A back end that registers something for itself is a user like others.
     @Test func oneTokenAsADeviceAndAsAnActivityIsTwoRegistrations() async throws {
         try await Stage.play { stage in
             let (device, activity) = (try await stage.register(1), try await stage.start(1))
@@ -82,7 +81,7 @@ import Testing
             #expect(try await stage.counts.registrations == 2)
             #expect(try await stage.register(1).id == device.id)
             #expect(try await stage.start(1).id == activity.id)
-            // The device answers: it is left out of the devices, and by its kind alone.
+            // The device that answers is left out; what has the same token and is none is not looked at.
             let request = try await stage.ask().request
             #expect(try await stage.respond(request, from: 1))
             await stage.advance(20_000)
