@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|courier|sweep|idle ROUNDS=3 SECONDS=5`."""
+"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|courier|companion|sweep|idle ROUNDS=3 SECONDS=5`."""
 
 import argparse
 import shutil
@@ -9,6 +9,7 @@ import time
 
 sys.dont_write_bytecode = True
 
+import companion  # noqa: E402
 import courier  # noqa: E402
 import engine  # noqa: E402
 import idle  # noqa: E402
@@ -20,7 +21,7 @@ import page  # noqa: E402
 import processes  # noqa: E402
 import sweep  # noqa: E402
 
-PARTS = ("engine", "pairs", "ledger", "courier", "sweep", "idle")
+PARTS = ("engine", "pairs", "ledger", "courier", "companion", "sweep", "idle")
 PAGE = machine.REPOSITORY / "docs/benchmarks.md"
 
 
@@ -51,6 +52,8 @@ def main():
             sections.append(ledger.run(asked.rounds, note))
         if asked.only in ("", "courier"):
             sections.append(courier.run(asked.rounds, asked.seconds, note))
+        if asked.only in ("", "companion"):
+            sections.append(companion.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "sweep"):
             # A round takes minutes, and has a million lags in it.
             sections.append(sweep.run((asked.rounds + 2) // 3, note))

@@ -37,7 +37,7 @@ class Knocks:
         self.process.stop()
 
 
-def _made(connections, count):
+def made(connections, count):
     """Room ids, of rooms whose creator left a token and is away."""
     prefix, rooms = f"knocks-{time.time_ns()}", [None] * count
     creates = ((number, post("/api/rooms", {
@@ -60,7 +60,7 @@ def _came(body):
 
 def main(port, count):
     connections = Connections(port)
-    knocks = [post("/api/room/presence", {"client": "ben"}, room) for room in _made(connections, count)]
+    knocks = [post("/api/room/presence", {"client": "ben"}, room) for room in made(connections, count)]
     print("rooms", flush=True)
     turn = 0
     for line in sys.stdin:

@@ -1,0 +1,375 @@
+"""Apps with accounts: registrations and events a second, the throttle of Live Activities with 10,000 of them, and what 100,000 registrations cost."""
+
+import contextlib
+import json
+import math
+import sqlite3
+import threading
+import time
+from datetime import datetime
+
+import load
+from knocks import made
+from machine import LOAD_CPU
+from page import Aim, Section, Series, number
+from processes import Broker, Invalid, Simulator, folder, throwaway_keys
+from steady import Connections
+from users import Users, back_end, jwt, read, user
+
+# So many have what the events are for; rooms as many as those who knock at them.
+USERS, ROOMS, BEHIND = 10_000, 40_000, 150
+# Of policies/companion.json.
+WINDOW = 15
+# What an update may take from its due time to the simulator's clock, and so what two may come nearer than they left.
+TOLERANCE = 0.25
+ACTIVITIES, EACH, UPDATES, LISTED = 10_000, 20, 1_000, 5
+FEW, MANY, RATE = 1_000, 100_000, 1_000
+KIB, MIB = 1024, 1024 * 1024
+
+
+def run(rounds, seconds, note):
+    section = Section("Companions")
+    _rates(section, rounds, seconds, note)
+    _throttle(section, max(60, seconds), note)
+    _many(section, rounds, seconds, note)
+    return section
+
+
+@contextlib.contextmanager
+def _world(name):
+    """A simulator beside the load, and a broker that knows users on the other core."""
+    state = folder(name)
+    throwaway_keys(state)
+    simulator = Simulator(f"{name}-apns", state, {LOAD_CPU})
+    broker = users = None
+    try:
+        broker = Broker(name, state=state, apns_port=simulator.port, users=True)
+        users = Users(broker.port, broker.secret)
+        yield simulator, broker, users
+    finally:
+        for process in (users, broker, simulator):
+            if process:
+                process.stop()
+
+
+def _database(broker):
+    return contextlib.closing(sqlite3.connect(f"file:{broker.state}/mayfly.sqlite?mode=ro", uri=True, timeout=10))
+
+
+def _settled(broker, within=60):
+    """Waits until no push is under way and no update waits; how many did."""
+    with _database(broker) as database:
+        end, first = time.monotonic() + within, None
+        while True:
+            jobs, waits = database.execute(
+                "SELECT (SELECT count(*) FROM job), (SELECT count(*) FROM registration WHERE waiting IS NOT NULL)").fetchone()
+            first = waits if first is None else first
+            if not jobs and not waits:
+                return first
+            if time.monotonic() > end:
+                raise Invalid(f"pushes of {broker.name} have no end")
+            time.sleep(0.02)
+
+
+def _share(times, share):
+    times = sorted(times)
+    return times[min(len(times) - 1, int(len(times) * share))]
+
+
+# MARK: Registrations and events a second
+
+TOLD = {
+    "rooms": "a room created, or accepted",
+    "register": "a device registered, of a new user",
+    "again": "the same once more",
+    "knock": "a knock at a room: one push",
+    "complete": "`task_complete`, one device: one push",
+    "progress": "`progress_update`, one Live Activity, which waits",
+    "approval": "an approval, asked for and answered, one device",
+}
+AGAINST = {"register": "rooms", "again": "rooms", "complete": "knock", "progress": "knock", "approval": "knock"}
+
+
+class _Figures:
+    def __init__(self):
+        self.rate, self.cpu, self.core = Series(), Series(), Series()
+
+    def add(self, count, seconds, during, whole):
+        """CPU seconds: of the broker while it was asked, and until nothing was left to do."""
+        self.rate.add(count / seconds)
+        self.cpu.add(whole / count * 1e6)
+        self.core.add(during / seconds)
+
+
+def _rates(section, rounds, seconds, note):
+    figures, others, each = {kind: _Figures() for kind in TOLD}, [], Series()
+    with _world("companion-events") as (_, broker, users):
+        note(f"companion: {USERS:,} users with a device and a Live Activity each, {ROOMS:,} rooms")
+        users.devices(0, USERS)
+        users.activities(USERS)
+        secret = read(broker.secret)
+        lines = {
+            "again": [jwt(secret, user(number)) for number in range(USERS)], "complete": [], "progress": [],
+            "knock": made(Connections(broker.port), ROOMS)}
+        files = {}
+        for kind, content in lines.items():
+            files[kind] = broker.state / f"{kind}.lines"
+            files[kind].write_text("".join(f"{line}\n" for line in content))
+        back = back_end(secret)
+        for turn in range(rounds):
+            def told(kind):
+                note(f"companion: round {turn + 1}, {TOLD[kind].replace('`', '')}")
+
+            told("rooms")
+            figures["rooms"].add(*load.valid(_rooms, seconds, others))
+            told("register")
+            figures["register"].add(*load.valid(_register, seconds, others, each))
+            for kind in ("again", "knock", "complete", "progress"):
+                told(kind)
+                count = ROOMS if kind == "knock" else USERS
+                figures[kind].add(*load.valid(_events, broker, seconds, others, (kind, count, 0, files[kind], back)))
+            told("approval")
+            figures["approval"].add(*load.valid(_approvals, broker, users, seconds, others))
+
+    section.text(f"""
+        What an app with accounts asks for, over HTTP/1.1 with keep-alive and the JWTs of HS256 made beforehand: `wrk -t1 -c{load.CONNECTIONS}` with `Benchmarks/users.lua`, and for approvals, whose answers need the ids that the
+        requests for them brought, `Benchmarks/users.py` with as many connections. The broker is as in operation (ledger window 60 s, built-in policy `companion`), on one core, the load and the simulator on the other. All calls are durable before they are answered.
+        Rooms and registrations begin with an empty database and a second of load; the others have {USERS:,} users in turn, each with one device and one Live Activity. CPU is the broker's, user and kernel, until the
+        simulator has the last push; of the updates that wait, while they are asked for: the next part has them whole. "Of its core" is while it was asked: where that is much less than 1, the load was the limit.
+
+        - Held against **rooms**: each `POST /api/rooms` and `/api/rooms/accept` seals one token and makes one entry of the log, as a registration does; but a room has one place where it is looked for, and a user's
+        registrations lie under as many indexes as there are days (devices, 30) and hours (Live Activities, 12) on which they may have been made.
+        - Held against **a knock**: `POST /api/room/presence` at one of {ROOMS:,} rooms whose other side is away: one token opened, one push that is durable, sent and settled.
+        """)
+    rows = []
+    for kind, told in TOLD.items():
+        mine, other = figures[kind], figures.get(AGAINST.get(kind))
+        ratios = [mine.rate.over(other.rate), other.cpu.over(mine.cpu)] if other else ["", ""]
+        rows.append([told, mine.rate, mine.cpu, mine.core, *ratios])
+    section.table(["", "a second", "CPU µs each", "of its core", "rate, of rooms' or knocks'", "a CPU second, of rooms' or knocks'"], rows)
+    section.text("""
+        The same once more: on the same day, so that nothing changes; on a later day it is sealed anew, as a new one. An approval is two requests: an event with a push, and the user's answer.
+        """)
+    section.disturbance(others)
+
+
+def _rooms(seconds, others):
+    broker = Broker("companion-rooms", users=True)
+    try:
+        load.wrk(broker, 1, "rooms.lua", ("pairs", "warm-up", BEHIND))
+        result = load.wrk(broker, seconds, "rooms.lua", ("pairs", "measured", BEHIND))
+    finally:
+        broker.stop()
+    others.append(result.others)
+    return result.requests, result.seconds, result.cpu, result.cpu
+
+
+def _register(seconds, others, each):
+    broker = Broker("companion-registrations", users=True)
+    try:
+        secret, file, first = read(broker.secret), broker.state / "jwts", 0
+
+        def flood(seconds, count):
+            nonlocal first
+            file.write_text("".join(f"{jwt(secret, user(number))}\n" for number in range(first, first + count)))
+            first += count
+            return load.wrk(broker, seconds, "users.lua", ("register", count, first - count, file, ""))
+
+        result = flood(1, 20_000)
+        before = _registered(broker)
+        result = flood(seconds, math.ceil(result.rate * seconds * 2))
+        if (made := _registered(broker) - before) < result.requests:
+            raise Invalid(f"{result.requests} answers, and {made} registrations")
+    finally:
+        broker.stop()
+    others.append(result.others)
+    return result.requests, result.seconds, result.cpu, result.cpu
+
+
+def _registered(broker):
+    with _database(broker) as database:
+        return database.execute("SELECT count(*) FROM registration").fetchone()[0]
+
+
+def _events(broker, seconds, others, arguments):
+    load.wrk(broker, 1, "users.lua", arguments)
+    _settled(broker)
+    # A room is knocked at once in a second.
+    time.sleep(1)
+    before = broker.cpu()
+    result = load.wrk(broker, seconds, "users.lua", arguments)
+    waits = _settled(broker)
+    whole = broker.cpu() - before
+    others.append(result.others)
+    return result.requests, result.seconds, result.cpu, whole if not waits else result.cpu
+
+
+def _approvals(broker, users, seconds, others):
+    users.approvals(USERS, 1)
+    _settled(broker)
+    watch = load.Watch(broker, users.process)
+    count, took, bad = users.approvals(USERS, seconds)
+    during, disturbed = watch.end()
+    _settled(broker)
+    whole = broker.cpu() - watch.before
+    if bad > load.HANDFUL:
+        raise Invalid(f"{bad} approvals failed or were refused")
+    others.append(disturbed)
+    return count, took, during, whole
+
+
+# MARK: The throttle
+
+def _throttle(section, seconds, note):
+    with _world("companion-activities") as (simulator, broker, users):
+        memory = {"at rest": broker.memory()[0]}
+        note(f"companion: {ACTIVITIES:,} Live Activities")
+        users.activities(ACTIVITIES, EACH)
+        time.sleep(2)
+        memory["registered"] = broker.memory()[0]
+        note(f"companion: {UPDATES:,} updates a second for {seconds} s, and the last windows")
+        listed, most, ended = [], [0], threading.Event()
+
+        def look():
+            # The list is of the latest 10,000: often enough that none is missed, and read afterwards.
+            due = time.monotonic()
+            while not ended.wait(0.5):
+                most[0] = max(most[0], broker.memory()[0])
+                if time.monotonic() >= due:
+                    listed.append(simulator.listed())
+                    due += LISTED
+
+        looker = threading.Thread(target=look)
+        watch = load.Watch(broker, simulator, users.process)
+        looker.start()
+        try:
+            sent = users.progress(ACTIVITIES, EACH, UPDATES * seconds, UPDATES, 1)
+            spent, others = watch.end()
+            memory["at the end"] = broker.memory()[0]
+            _settled(broker)
+        finally:
+            ended.set()
+            looker.join()
+        time.sleep(1)
+        listed.append(simulator.listed())
+
+    pushes = {}
+    for some in map(json.loads, listed):
+        some = {push["headers"]["apns-id"]: push for push in some}
+        if pushes and pushes.keys().isdisjoint(some):
+            raise Invalid("pushes came faster than they were listed")
+        pushes |= some
+    if bad := sum(status != 202 for *_, status in sent):
+        raise Invalid(f"{bad} updates failed or were refused")
+    gaps, backwards, late, missing = _check(sent, pushes.values())
+
+    section.parts.append("### The throttle of Live Activities")
+    section.text(f"""
+        {ACTIVITIES:,} Live Activities, each of a session of its own, {EACH} to a user. `Benchmarks/users.py` sends `progress_update`, {UPDATES:,} a second for {seconds} seconds, each for an activity that is chosen at random (not twice within a
+        second), over 64 kept connections; the policy is the built-in one: one update in {WINDOW} seconds for each. What the simulator took is read from its list: which update each push is by its `todoProgress`, and when it came by `at`,
+        in whole milliseconds. A push is some time under way, and the one behind it may be less: so two may come nearer than {WINDOW} s by {TOLERANCE * 1000:.0f} ms at most. Late is an activity's last update that
+        comes more than {WINDOW} s and those {TOLERANCE * 1000:.0f} ms after it was answered.
+        """)
+    answers = [ms for *_, ms, _ in sent]
+    section.table(["", "once"], [
+        ["updates sent and answered", f"{len(sent):,}"],
+        ["Live Activities that had any", f"{len({one[0] for one in sent}):,}"],
+        ["pushes that came of them", f"{len(pushes):,}"],
+        ["shortest time between two of one activity", f"{min(gaps):.3f} s"],
+        [f"pairs that came nearer than {WINDOW - TOLERANCE:g} s", sum(gap < WINDOW - TOLERANCE for gap in gaps)],
+        ["pushes whose `timestamp` was not later than the one before", backwards],
+        ["activities whose last update did not come", missing],
+        ["activities whose last update was late", sum(one > WINDOW + TOLERANCE for one in late)],
+        ["longest time from the answer to a last update to its push", f"{max(late):.3f} s"],
+        ["p50 of the answers", f"{number(_share(answers, 0.5))} ms"],
+        ["p99 of the answers", f"{number(_share(answers, 0.99))} ms"],
+        ["slowest answer", f"{number(max(answers))} ms"],
+        ["CPU an update, its pushes and the log's entries of them", f"{number(spent / len(sent) * 1e6)} µs"],
+        ["of its core", number(spent / seconds)],
+        ["memory before (RSS)", f"{number(memory['at rest'] / MIB)} MiB"],
+        [f"with {ACTIVITIES:,} registrations", f"{number(memory['registered'] / MIB)} MiB"],
+        ["at the end of the updates", f"{number(memory['at the end'] / MIB)} MiB"],
+        ["at most", f"{number(max(most[0], *memory.values()) / MIB)} MiB"],
+    ])
+    section.disturbance([others])
+    section.aims += [
+        Aim("shortest time between two updates of a Live Activity, by arrival", WINDOW - TOLERANCE, Series([min(gaps)]), unit="s"),
+        Aim("share of the activities whose last update came within its window", 1, Series([1 - (missing + sum(one > WINDOW + TOLERANCE for one in late)) / ACTIVITIES])),
+    ]
+
+
+def _check(sent, pushes):
+    """(seconds between two of one activity; how often `timestamp` did not grow; seconds from an activity's last answer to its last push; how many
+    last updates never came)"""
+    came = {}
+    for push in pushes:
+        aps = push["payload"]["aps"]
+        came.setdefault(int(push["token"], 16) - 1, []).append((
+            datetime.fromisoformat(push["at"]).timestamp(), aps["timestamp"], aps["content-state"]["todoProgress"]["completed"]))
+    gaps, backwards = [], 0
+    for mine in came.values():
+        mine.sort()
+        for (before, stamp, _), (after, later, _) in zip(mine, mine[1:]):
+            gaps.append(after - before)
+            backwards += later <= stamp
+    late, missing = [], 0
+    last = {one[0]: one for one in sent}
+    for activity, turn, _, answered, *_ in last.values():
+        at = next((at for at, _, which in came.get(activity, []) if which == turn), None)
+        if at is None or came[activity][-1][2] != turn:
+            missing += 1
+        else:
+            late.append(at - answered)
+    return gaps, backwards, late, missing
+
+
+# MARK: Many registrations
+
+def _many(section, rounds, seconds, note):
+    delays, cpu, others = {FEW: {}, MANY: {}}, {FEW: Series(), MANY: Series()}, []
+    with _world("companion-few") as few, _world("companion-many") as many:
+        note(f"companion: {FEW:,} and {MANY:,} registrations")
+        _, broker, users = many
+        before, empty = broker.memory()[0], _pages(broker)
+        few[2].devices(0, FEW)
+        start = time.monotonic()
+        users.devices(0, MANY)
+        note(f"companion: registered in {time.monotonic() - start:.0f} s")
+        time.sleep(2)
+        grown, tables = broker.memory()[0] - before, {name: size - empty.get(name, 0) for name, size in _pages(broker).items()}
+        for turn in range(rounds):
+            for count, (simulator, broker, users) in ((FEW, few), (MANY, many)):
+                note(f"companion: round {turn + 1}, {RATE:,} events a second with {count:,} registrations")
+                others.append(load.valid(_steady, simulator, broker, users, count, seconds, turn, delays[count], cpu[count]))
+
+    section.parts.append("### Many registrations")
+    rows = {name: tables[name] / MANY for name in ("registration", "registration_index")}
+    section.text(f"""
+        A broker with {FEW:,} registrations and one with {MANY:,}, one device each of as many users; both as above, in turn. {RATE:,} `task_complete` a second for {seconds} seconds, each for a user chosen at random, by `Benchmarks/users.py`; a
+        request's time runs from when it was due. In the database (pages, by `dbstat`) each registration takes {number(rows['registration'])} bytes in its table and {number(rows['registration_index'])} in that of its indexes. The broker's memory
+        grew by {number(grown / MIB)} MiB (RSS) from before the first to two seconds after the last of the {MANY:,}, SQLite's cache and the log's entries of a minute in it.
+        """)
+    section.table(["registrations", "p50 of an event, ms", "p99, ms", "CPU µs an event"], [
+        *([f"{count:,}", delays[count][0.5], delays[count][0.99], cpu[count]] for count in (FEW, MANY)),
+        ["ratio", *(delays[MANY][share].over(delays[FEW][share]) for share in (0.5, 0.99)), cpu[MANY].over(cpu[FEW])]])
+    section.disturbance(others)
+
+
+def _pages(broker):
+    with _database(broker) as database:
+        return dict(database.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"))
+
+
+def _steady(simulator, broker, users, count, seconds, turn, delays, cpu):
+    users.complete(count, RATE, RATE, f"warm-up {turn}")
+    _settled(broker)
+    watch = load.Watch(broker, simulator, users.process)
+    seen = users.complete(count, RATE * seconds, RATE, turn)
+    _settled(broker)
+    spent, others = watch.end()
+    if bad := sum(status != 202 for *_, status in seen):
+        raise Invalid(f"{bad} events failed or were refused")
+    for share in (0.5, 0.99):
+        delays.setdefault(share, Series()).add(_share([ms for _, ms, _ in seen], share))
+    cpu.add(spent / len(seen) * 1e6)
+    return others

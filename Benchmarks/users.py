@@ -1,0 +1,180 @@
+"""Users of an app with accounts: `Users` starts this file as a process of its own, which makes what each line of its standard input says, a JSON
+array of a name and what it takes, and answers with a line. The users' JWTs are made here, by the broker's secret."""
+
+import base64
+import hashlib
+import hmac
+import json
+import random
+import sys
+import time
+from pathlib import Path
+
+from steady import Connections, post
+
+LIFE = 6 * 3600
+
+
+def _base64url(content):
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def read(file):
+    """The secret in a file, which ends in a newline."""
+    return Path(file).read_bytes().rstrip(b"\n")
+
+
+def jwt(secret, sub, **more):
+    now = int(time.time())
+    claims = {"sub": sub, "iat": now, "exp": now + LIFE, **more}
+    signed = ".".join(_base64url(json.dumps(part, separators=(",", ":")).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims))
+    return f"{signed}.{_base64url(hmac.new(secret, signed.encode(), hashlib.sha256).digest())}"
+
+
+def back_end(secret):
+    return jwt(secret, "back-end", scope="broker.notify")
+
+
+def user(number):
+    return f"user-{number}"
+
+
+def device(number):
+    return f"{number:064x}"
+
+
+def activity(number):
+    """A Live Activity's token is longer than a device's."""
+    return f"{number + 1:0160x}"
+
+
+class Users:
+    """`secret`: the file that the broker verifies JWTs by."""
+
+    def __init__(self, port, secret):
+        from machine import LOAD_CPU
+        from processes import Process
+
+        self.process = Process(f"users-{port}", [sys.executable, __file__, port, secret], {LOAD_CPU}, pipes=True)
+
+    def _do(self, *command):
+        from processes import Invalid
+
+        self.process.child.stdin.write(json.dumps(command) + "\n")
+        self.process.child.stdin.flush()
+        told = self.process.child.stdout.readline()
+        if not told:
+            raise Invalid(f"{command[0]} ended: {self.process.log()}")
+        return json.loads(told)
+
+    def devices(self, first, end):
+        """Registers a device for each of these users."""
+        return self._do("devices", first, end)
+
+    def activities(self, count, each=1):
+        """Registers Live Activities, each of a session of its own, `each` for a user."""
+        return self._do("activities", count, each)
+
+    def complete(self, users, count, rate, seed):
+        """`task_complete` for so many of these users. [(when due, unix seconds; milliseconds from there to the answer; its status)]"""
+        return self._do("complete", users, count, rate, seed)
+
+    def progress(self, activities, each, count, rate, seed):
+        """Updates of these Live Activities, so many in all. [(activity; how many it has had; when sent, when answered, unix seconds; milliseconds from
+        when it was due; status)]"""
+        return self._do("progress", activities, each, count, rate, seed)
+
+    def approvals(self, users, seconds):
+        """Approvals asked for, as fast as they are answered, and each answered at once, by the device that was told. (how many were; seconds;
+        refused or failed requests)"""
+        return self._do("approvals", users, seconds)
+
+    def stop(self):
+        self.process.stop()
+
+
+class _Work:
+    def __init__(self, port, secret):
+        self.secret = read(secret)
+        self.connections, self.back_end = Connections(port), back_end(self.secret)
+
+    def _register(self, requests):
+        for asked in self.connections.ask(requests):
+            if asked.status != 200:
+                raise SystemExit(f"{asked.status} {asked.body!r}")
+
+    def devices(self, first, end):
+        self._register((
+            (number, post("/api/push/register", {"deviceToken": device(number), "platform": "ios"}, jwt(self.secret, user(number))))
+            for number in range(first, end)))
+        return end - first
+
+    def activities(self, count, each):
+        self._register((
+            (number, post("/api/push/live-activity/register", {
+                "activityToken": activity(number), "activityId": f"activity-{number}", "sessionId": f"session-{number}"},
+                jwt(self.secret, user(number // each))))
+            for number in range(count)))
+        return count
+
+    def complete(self, users, count, rate, seed):
+        chosen = random.Random(seed)
+        requests = (
+            (None, post("/api/sessions/task/events", {"userId": user(chosen.randrange(users)), "type": "task_complete"}, self.back_end))
+            for _ in range(count))
+        return [
+            (round(asked.due, 4), round((asked.answered - asked.due) * 1000, 3), asked.status)
+            for asked in self.connections.ask(requests, rate)]
+
+    def progress(self, activities, each, count, rate, seed):
+        chosen, had, at = random.Random(seed), [0] * activities, [-rate] * activities
+
+        def requests():
+            for turn in range(count):
+                number = chosen.randrange(activities)
+                # Two at once might be taken in either order.
+                while turn - at[number] < rate:
+                    number = chosen.randrange(activities)
+                at[number] = turn
+                had[number] += 1
+                yield (number, had[number]), post(f"/api/sessions/session-{number}/events", {
+                    "userId": user(number // each), "type": "progress_update",
+                    "data": {"elapsedSeconds": 10 * had[number], "todoProgress": {"completed": had[number], "total": 999}}}, self.back_end)
+
+        return [
+            (*asked.key, round(asked.sent, 4), round(asked.answered, 4), round((asked.answered - asked.due) * 1000, 3), asked.status)
+            for asked in self.connections.ask(requests(), rate)]
+
+    def approvals(self, users, seconds):
+        jwts, answers = [jwt(self.secret, user(number)) for number in range(users)], []
+        start, bad, answered = time.monotonic(), 0, 0
+
+        def requests():
+            number = 0
+            while time.monotonic() < start + seconds:
+                if answers:
+                    told, request = answers.pop()
+                    yield None, post(f"/api/approval/{request}/respond", {"approved": True, "deviceToken": device(told)}, jwts[told])
+                else:
+                    number = (number + 1) % users
+                    yield number, post(f"/api/sessions/approval-{number}/events", {"userId": user(number), "type": "approval_request"}, self.back_end)
+
+        for asked in self.connections.ask(requests()):
+            if asked.status >= 300:
+                bad += 1
+            elif asked.key is None:
+                answered += 1
+            else:
+                answers.append((asked.key, json.loads(asked.body)["requestId"]))
+        return answered, time.monotonic() - start, bad
+
+
+def main(port, secret):
+    work = _Work(port, secret)
+    for line in sys.stdin:
+        name, *taken = json.loads(line)
+        print(json.dumps(getattr(work, name)(*taken)), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
