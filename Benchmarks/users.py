@@ -95,8 +95,13 @@ class Users:
 
 class _Work:
     def __init__(self, port, secret):
-        self.secret = read(secret)
-        self.connections, self.back_end = Connections(port), back_end(self.secret)
+        self.port, self.secret = port, read(secret)
+        self.back_end = back_end(self.secret)
+
+    def do(self, name, *taken):
+        # Fresh ones: those that were idle for a minute are closed.
+        self.connections = Connections(self.port)
+        return getattr(self, name)(*taken)
 
     def _register(self, requests):
         for asked in self.connections.ask(requests):
@@ -172,8 +177,7 @@ class _Work:
 def main(port, secret):
     work = _Work(port, secret)
     for line in sys.stdin:
-        name, *taken = json.loads(line)
-        print(json.dumps(getattr(work, name)(*taken)), flush=True)
+        print(json.dumps(work.do(*json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":
