@@ -34,6 +34,8 @@ let auditPage: [Resource] =
         "steps", "story", "tiles", "timeline", "tree", "trust", "verdict", "vocabulary", "worker",
     ].map { .embedInCode("page/\($0).js") }
 
+let policies: [Resource] = ["rooms", "companion", "monitor", "calls"].map { .embedInCode("BuiltIn/\($0).json") }
+
 let package = Package(
     name: "mayfly",
     targets: [
@@ -64,7 +66,7 @@ let package = Package(
 
         // The domain.
         room("Sealing", ["Sodium", "Linux"]),
-        room("Policy", ["Sodium"], resources: [.embedInCode("BuiltIn/rooms.json"), .embedInCode("BuiltIn/companion.json")]),
+        room("Policy", ["Sodium"], resources: policies),
         room("Ledger", ["Sodium", "Linux"]),
         room("Storage", ["SQLite", "Ledger", "Linux"]),
         room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium"]),

@@ -11,17 +11,22 @@ public struct API: Sendable {
     /// Nil where only rooms are served.
     let authenticator: Authenticator?
 
-    /// Nil where no policy for companions is in force.
+    /// Each nil where no policy of its kind is in force.
     let companion: Companion?
+    let monitor: Monitor?
+    let calls: Calls?
 
     public init(
-        broker: Broker, audit: AuditFiles, proxies: TrustedProxies, authenticator: Authenticator?, companion: Companion?
+        broker: Broker, audit: AuditFiles, proxies: TrustedProxies, authenticator: Authenticator?, companion: Companion? = nil,
+        monitor: Monitor? = nil, calls: Calls? = nil
     ) {
         self.broker = broker
         self.audit = audit
         self.proxies = proxies
         self.authenticator = authenticator
         self.companion = companion
+        self.monitor = monitor
+        self.calls = calls
     }
 
     typealias Call = @Sendable (API, HTTPRequest) async throws -> HTTPResponse
@@ -57,7 +62,9 @@ public struct API: Sendable {
         }
         if path == "/ws/sessions", companion == nil { throw BrokerError.audiencesOff }
         if path == "/ws" || path == "/ws/sessions" { throw BrokerError.upgradeRequired }
-        guard let route = Self.routes[path] ?? Self.companionRoute(path) else { throw BrokerError.notFound }
+        guard
+            let route = Self.routes[path] ?? Self.companionRoute(path) ?? Self.monitorRoute(path) ?? Self.callsRoute(path)
+        else { throw BrokerError.notFound }
         // HEAD asks for GET's answer without its body, which the engine leaves out.
         let method = request.method == .head ? .get : request.method
         guard let call = route.first(where: { $0.method == method })?.call else {

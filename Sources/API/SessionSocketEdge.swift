@@ -88,7 +88,8 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         if let claim = request.claim {
             do throws(BrokerError) {
                 _ = try await companion.claim(
-                    principal, of: request.user, session: claim.session, device: claim.device, type: claim.type, token: claim.token)
+                    principal, of: request.user, session: claim.session, device: claim.device, type: claim.type,
+                    token: claim.token)
             } catch {
                 // A hand-over that could not be made now does not take an answer along.
                 switch error {

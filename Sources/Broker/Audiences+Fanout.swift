@@ -131,7 +131,7 @@ extension Audiences {
         let stamp = max(content.stampMs / 1_000, activity.record.stamp + 1)
         content.stampMs = max(content.stampMs, stamp * 1_000)
         guard let job = try job(content, to: activity) else { return nil }
-        let opens = time.now + limits.activityUpdateMs
+        let opens = time.now + (limits.activities?.updateMs ?? 0)
         return AudienceJob(job, update: ActivityUpdate(wasOpens: activity.record.opens, opens: opens, stamp: stamp))
     }
 

@@ -29,6 +29,8 @@ public struct Registered: Sendable {
     public var expires: UInt64
     /// What the handles in this device's pushes are made with: 32 bytes.
     public var handleKey: HandleKey
+    /// Whether its owner had not registered the token before.
+    public var isNew: Bool
 }
 
 /// What a registration keeps sealed beside its token.
@@ -60,11 +62,12 @@ extension Audiences {
             let kept = replaced.first.flatMap { record in details(of: record).map { (record, $0) } }
             if replaced.count == 1, let (record, details) = kept, same.count == 1, record.place == place,
                 record.topic == topic, record.environment == environment.rawValue,
+                record.audience == (try index(.audience, place, asked.audience)),
                 details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
                 let ref = Ref(bytes: record.ref.span)
             {
                 // A new seal would live no longer.
-                return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey)
+                return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
             }
             var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
             if let activity = asked.activity {
@@ -74,7 +77,7 @@ extension Audiences {
                 }
                 try carry(sameActivity, over: &record.row)
             }
-            let limit = asked.kind == .liveActivity ? limits.activitiesPerOwner : limits.registrationsPerOwner
+            let limit = asked.kind == .liveActivity ? limits.activities?.perOwner ?? 0 : limits.registrationsPerOwner
             let event = try takeEvent(of: asked.owner)
             let (old, owners, devices) = (replaced, try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await access.stored { () throws(StoreError) in
@@ -91,7 +94,7 @@ extension Audiences {
                 if record.row.waiting != nil { expectDue(record.row.opens) }
                 guard let ref = Ref(bytes: record.row.ref.span) else { throw .storageUnavailable }
                 return Registered(
-                    id: record.row.id, ref: ref, expires: record.row.expires, handleKey: record.handleKey)
+                    id: record.row.id, ref: ref, expires: record.row.expires, handleKey: record.handleKey, isNew: same.isEmpty)
             case .tooMany:
                 giveBackEvent(event)
                 throw .tooManyRegistrations(limit: limit)

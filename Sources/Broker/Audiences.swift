@@ -94,10 +94,11 @@ public actor Audiences: LoopActor {
         case device, activity, session
     }
 
+    /// A life of 0 is of what this kind of app does not have.
     private nonisolated func span(_ life: Life) -> (life: UInt64, step: UInt64) {
         switch life {
         case .device: (limits.deviceLifeMs, 86_400_000)
-        case .activity: (limits.activityLifeMs, 3_600_000)
+        case .activity: (limits.activities?.lifeMs ?? 0, 3_600_000)
         case .session: (limits.sessionLifeMs, 43_200_000)
         }
     }
@@ -111,7 +112,7 @@ public actor Audiences: LoopActor {
     /// Wherever a row of this life may lie.
     func places(_ life: Life) -> [Place] {
         let (life, step) = span(life)
-        return keys.places(lifeMs: life, stepMs: step, nowMs: time.now)
+        return life > 0 ? keys.places(lifeMs: life, stepMs: step, nowMs: time.now) : []
     }
 
     /// What a row under this place is found by.
@@ -126,9 +127,21 @@ public actor Audiences: LoopActor {
         }
     }
 
+    /// What is written with a change that is to happen once: the same fields again give `.repeated`, for as long as a session's row lives.
+    func seen(_ fields: [UInt8]...) throws(BrokerError) -> SeenRecord {
+        let place = place(.session)
+        return try available { () throws(SealingError) in
+            let key = try keys.index(.seen, place, policy.kind, fields)
+            let others = try places(.session).filter { $0 != place }.map { place throws(SealingError) in
+                try keys.index(.seen, place, policy.kind, fields)
+            }
+            return SeenRecord(key: key, expires: place.expiryMs, others: others)
+        }
+    }
+
     /// Makes the keys of all places, once: with a month of them the first look-up would hold every request up for a tenth of a second.
     public nonisolated func prepare() {
-        for span in [span(.device), span(.activity), span(.session)] {
+        for span in [span(.device), span(.activity), span(.session)] where span.life > 0 {
             for place in keys.places(lifeMs: span.life, stepMs: span.step, nowMs: time.now) {
                 _ = try? keys.index(.audience, place, [])
             }

@@ -18,13 +18,20 @@ public enum BrokerError: Error, Sendable, Equatable {
     case notAMember
     /// A user's own JWT speaks for this user alone.
     case anotherUser
+    /// What no user's own JWT is good for.
+    case backEndOnly
+    /// A webhook without a signature by a secret that it shares with the broker.
+    case invalidSignature
     case memberRequired
     case roomNotFound
     case tokenNotFound
     case requestNotFound
+    case deviceNotFound
+    /// A call to more than one.
+    case groupCall
     case tooManyRegistrations(limit: Int)
     case notFound
-    /// Calls for apps with accounts, and nothing is configured to know users by.
+    /// Calls of a kind of app for which no policy is in force, or nothing to know users by.
     case audiencesOff
     case methodNotAllowed(allowed: String)
     case upgradeRequired
@@ -41,10 +48,10 @@ public enum BrokerError: Error, Sendable, Equatable {
     /// The HTTP status (RFC 9110).
     public var status: Int {
         switch self {
-        case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed: 400
-        case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired: 401
-        case .notAMember, .memberRequired, .anotherUser: 403
-        case .roomNotFound, .notFound, .audiencesOff, .tokenNotFound, .requestNotFound: 404
+        case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed, .groupCall: 400
+        case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired, .invalidSignature: 401
+        case .notAMember, .memberRequired, .anotherUser, .backEndOnly: 403
+        case .roomNotFound, .notFound, .audiencesOff, .tokenNotFound, .requestNotFound, .deviceNotFound: 404
         case .methodNotAllowed: 405
         case .joinCodeInUse, .roomAlreadyAccepted, .tooManyRegistrations: 409
         case .bodyTooLarge: 413
@@ -71,8 +78,12 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .notAMember: "not_a_member"
         case .memberRequired: "member_required"
         case .anotherUser: "another_user"
+        case .backEndOnly: "back_end_only"
+        case .invalidSignature: "invalid_signature"
         case .tokenNotFound: "token_not_found"
         case .requestNotFound: "request_not_found"
+        case .deviceNotFound: "device_not_found"
+        case .groupCall: "group_call"
         case .tooManyRegistrations: "too_many_registrations"
         case .roomNotFound: "room_not_found"
         case .notFound: "not_found"
@@ -123,14 +134,19 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .notAMember: "This client is no member of the room, or its member secret is not this side's."
         case .memberRequired: "This side has used its member secret before. Send member with client."
         case .anotherUser: "A user's JWT speaks for that user alone. Leave userId out, or call with a back end's JWT."
+        case .backEndOnly: "This call is for back ends. Send a JWT with the scope broker.notify."
+        case .invalidSignature:
+            "The body is not signed by a secret of this broker. Send X-CometChat-Signature: its HMAC-SHA256 in lower-case hexadecimal."
         case .tokenNotFound: "There is no such token among this user's. It may have expired, been replaced or deleted."
         case .requestNotFound: "Request expired or not found"
+        case .deviceNotFound: "Device not found"
+        case .groupCall: "A call rings one user's phones, and this one is to a group. Send a webhook for each user."
         case .tooManyRegistrations(let limit):
             "This user has \(limit) registrations of that kind already, as many as the policy lets. Delete one."
         case .roomNotFound: "There is no such room. It may have ended, or the code is unknown or expired."
         case .notFound: "There is nothing here. See the documentation for the calls."
         case .audiencesOff:
-            "This broker serves rooms only. Its operator must set --jwt-algorithm and a key to serve apps with accounts."
+            "This broker does not serve this kind of app. Its operator must set --jwt-algorithm and a key, and put a policy for it in force."
         case .methodNotAllowed(let allowed): "This path takes \(allowed)."
         case .upgradeRequired: "This path speaks WebSocket only. Use a WebSocket client (RFC 6455)."
         case .joinCodeInUse: "The join code is in use. Make the room with another."
@@ -169,8 +185,8 @@ public enum BrokerError: Error, Sendable, Equatable {
     public var ledgerCause: Entry.RefusalCause? {
         switch self {
         case .tooManyRequests, .tooManyShortCodes: .throttled
-        case .notAMember, .memberRequired, .anotherUser: .forbidden
-        case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired: .unauthorized
+        case .notAMember, .memberRequired, .anotherUser, .backEndOnly: .forbidden
+        case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired, .invalidSignature: .unauthorized
         case .storageUnavailable, .ledgerUnavailable, .tooManyPushes: .unavailable
         default: nil
         }

@@ -42,9 +42,10 @@ extension Companion {
     func timer(
         _ id: [UInt8], user: [UInt8], session: [UInt8], creator: [UInt8]
     ) throws(BrokerError) -> TimerRecord {
-        let limits = audiences.limits
-        let due = time.now + limits.approvalMs
-        let place = Place(generation: keys.currentGeneration, expiryMs: due + limits.answerKeptMs)
+        guard let limits = audiences.limits.approvals else { throw .storageUnavailable }
+        let now = time.now
+        let due = now + limits.answerableMs
+        let place = Place(generation: keys.currentGeneration, expiryMs: now + limits.keptMs)
         let content = RequestContent(user: user, session: session, creator: creator)
         let sealed = try available { () throws(SealingError) in
             try keys.sealNote(content.encoded, .timer, place, [id], block: 128)

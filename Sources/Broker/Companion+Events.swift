@@ -20,7 +20,9 @@ extension Companion {
         for _ in 0..<8 {
             var (fanout, receipt) = try await fanout(
                 of: event, user: user, session: session, eventID: eventID, creator: principal)
-            if let eventID { fanout.change.seen = try await seen(eventID, session, of: user, by: principal) }
+            if let eventID {
+                fanout.change.seen = try await audiences.seen(user, session, eventID, principal.eventSpace)
+            }
             switch try await audiences.apply(fanout) {
             case .done:
                 receipt.pushes = fanout.pushes
@@ -59,7 +61,9 @@ extension Companion {
         switch event {
         case .approvalRequest:
             var id = JobID.random().bytes
-            if let eventID { id = try await requestID(of: eventID, session, of: user, by: creator, at: await audiences.place(.session)) }
+            if let eventID {
+                id = try await requestID(of: eventID, session, of: user, by: creator, at: await audiences.place(.session))
+            }
             let timer = try timer(id, user: user, session: session, creator: creator.user)
             (receipt.request, receipt.expires) = (timer.id, timer.due)
             let request = AudienceEvent.Value.plain(.handle(timer.id))
@@ -145,19 +149,11 @@ extension Companion {
         "total": "data.todoProgress.total",
     ]
 
-    private func seen(
-        _ event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal
-    ) async throws(BrokerError) -> SeenRecord {
-        let place = await audiences.place(.session)
-        let key = try await audiences.index(.seen, place, user, session, event, creator.eventSpace)
-        let all = try await audiences.indexes(.seen, .session, user, session, event, creator.eventSpace)
-        return SeenRecord(key: key, expires: place.expiryMs, others: all.filter { $0 != key })
-    }
 }
 
 extension Principal {
     /// Within which an event's name means one event: each caller's own.
-    fileprivate var eventSpace: [UInt8] { [isBackEnd ? 1 : 0] + user }
+    var eventSpace: [UInt8] { [isBackEnd ? 1 : 0] + user }
 }
 
 extension Policy {

@@ -1,6 +1,6 @@
 extension Policy {
     /// The policies inside the binary, byte for byte the files in `policies/`.
-    public static let builtInNames = ["rooms", "companion"]
+    public static let builtInNames = ["rooms", "companion", "monitor", "calls"]
 
     /// - Returns: nil when no built-in policy has that name.
     /// - Throws: `PolicyError` when a built-in policy would be refused; a test sees to it that none is.
@@ -14,6 +14,8 @@ extension Policy {
         switch name {
         case "rooms": PackageResources.rooms_json
         case "companion": PackageResources.companion_json
+        case "monitor": PackageResources.monitor_json
+        case "calls": PackageResources.calls_json
         default: nil
         }
     }

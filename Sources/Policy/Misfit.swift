@@ -9,10 +9,10 @@ extension Policy {
         where templates[wanted.name]?.serves(as: wanted) != true {
             return .misfit(name, kind, "template \(wanted.name) \(wanted.shape)")
         }
-        if case .audience(let limits) = limits, let request = templates["approval_request"],
-            request.times.contains(where: { $0.seconds.secondsInMs != limits.approvalMs })
+        if case .audience(let limits) = limits, let answerable = limits.approvals?.answerableMs,
+            templates["approval_request"]?.times.contains(where: { $0.seconds.secondsInMs != answerable }) == true
         {
-            return .misfit(name, kind, "template approval_request whose times are approvalSeconds, \(limits.approvalMs / 1_000)")
+            return .misfit(name, kind, "template approval_request whose times are approvalSeconds, \(answerable / 1_000)")
         }
         return nil
     }

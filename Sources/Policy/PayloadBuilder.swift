@@ -58,6 +58,18 @@ struct PayloadBuilder {
         }
     }
 
+    /// A place of Apple's that holds a handle: anything else there would say the same in every push, or too much.
+    mutating func handle(_ name: String, at path: JSONPath) -> PayloadTree? {
+        guard let index = fields.firstIndex(where: { $0.name == name && $0.kind == .handle }) else {
+            findings.add(
+                path, "is not the name of a handle field of this template",
+                why: "notifications are grouped by it, and whatever names the group is a handle", do: "name a handle field")
+            return nil
+        }
+        used.insert(index)
+        return .field(index)
+    }
+
     mutating func addTimes(_ times: [(name: String, key: [String], seconds: Int)]) {
         for time in times where !tree.insert(.time(afterSeconds: time.seconds), at: time.key[...]) {
             clash(path.member("times").member(time.name))

@@ -5,9 +5,6 @@ public struct Policies: Sendable {
     /// By kind, that for rooms first.
     public let all: [Policy]
     public let rooms: Limits
-    public let companion: AudienceLimits?
-    public let monitor: AudienceLimits?
-    public let calls: AudienceLimits?
     /// Of all of them, by name.
     public let templates: [String: Template]
 
@@ -33,16 +30,15 @@ public struct Policies: Sendable {
             if let misfit = policy.misfit() { throw misfit }
         }
         guard let rooms = ofKind[.rooms], case .rooms(let limits) = rooms.limits else { throw .noRooms }
-        func audience(_ kind: Policy.Kind) -> AudienceLimits? {
-            guard case .audience(let limits)? = ofKind[kind]?.limits else { return nil }
-            return limits
-        }
         self.all = all
         self.rooms = limits
-        companion = audience(.companion)
-        monitor = audience(.monitor)
-        calls = audience(.calls)
         self.templates = templates
+    }
+
+    /// The policy for one kind of app with accounts, with its limits; nil where none is in force.
+    public func audience(_ kind: Policy.Kind) -> (policy: Policy, limits: AudienceLimits)? {
+        guard let policy = all.first(where: { $0.kind == kind }), case .audience(let limits) = policy.limits else { return nil }
+        return (policy, limits)
     }
 
     /// The one template of that name, nil if no policy in force has it.

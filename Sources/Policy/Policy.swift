@@ -112,7 +112,8 @@ struct PolicyReader {
     private func limits(of kind: Policy.Kind, _ value: JSONValue?, at path: JSONPath) -> PolicyLimits? {
         switch kind {
         case .rooms: LimitsReader(findings: findings).read(value, at: path).map { .rooms($0) }
-        case .companion, .monitor, .calls: AudienceLimitsReader(findings: findings).read(value, at: path).map { .audience($0) }
+        case .companion, .monitor, .calls:
+            AudienceLimitsReader(findings: findings).read(value, of: kind, at: path).map { .audience($0) }
         }
     }
 

@@ -59,15 +59,25 @@ extension Limits {
 
 extension AudienceLimits {
     fileprivate var rows: [(String, String)] {
-        [
+        var rows = [
             ("a device stays registered for", "at most \(seconds(deviceLifeMs))"),
-            ("a Live Activity likewise", "at most \(seconds(activityLifeMs))"),
             ("a session is known for", "at most \(seconds(sessionLifeMs))"),
             ("devices of one owner", "at most \(registrationsPerOwner.grouped)"),
-            ("Live Activities of one owner", "at most \(activitiesPerOwner.grouped)"),
-            ("between updates of an activity", seconds(activityUpdateMs)),
-            ("an approval can be answered for", seconds(approvalMs)),
-            ("its answer can be asked for", "\(seconds(answerKeptMs)) more"),
+        ]
+        if let activities {
+            rows += [
+                ("a Live Activity stays registered for", "at most \(seconds(activities.lifeMs))"),
+                ("Live Activities of one owner", "at most \(activities.perOwner.grouped)"),
+                ("between updates of an activity", seconds(activities.updateMs)),
+            ]
+        }
+        if let approvals {
+            rows += [
+                ("an approval can be answered for", seconds(approvals.answerableMs)),
+                ("its answer can be asked for", "\(seconds(approvals.answerKeptMs)) more"),
+            ]
+        }
+        return rows + [
             ("events for one user", budget(eventsPerUser)), ("pushes to one token", budget(tokenPushes)),
             ("a job may try for", seconds(jobDeadlineMs)),
         ]

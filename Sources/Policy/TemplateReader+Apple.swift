@@ -100,6 +100,9 @@ extension TemplateReader {
             }
             aps["interruption-level"] = .constant(.string(level))
         }
+        if object.has("thread-id"), let name = object.string("thread-id") {
+            aps["thread-id"] = payload.handle(name, at: object.path.member("thread-id"))
+        }
         if object.has("badge") {
             let badge = object.int(
                 "badge", in: 0...999,

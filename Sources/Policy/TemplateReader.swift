@@ -12,7 +12,7 @@ struct TemplateReader {
     static let localizedKeys = ["title-loc-key", "loc-key"]
     /// Written into `aps`, under the same keys.
     static let wordKeys = ["sound", "category"]
-    static let alertKeys = textKeys + localizedKeys + wordKeys + ["interruption-level", "mutable-content", "badge"]
+    static let alertKeys = textKeys + localizedKeys + wordKeys + ["interruption-level", "mutable-content", "badge", "thread-id"]
     static let liveActivityKeys = ["event", "staleSeconds", "dismissSeconds"]
     static let interruptionLevels = ["passive", "active", "time-sensitive", "critical"]
 

@@ -69,7 +69,7 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var row: RowName { RowName(expires: expires, ref: ref) }
 }
 
-/// A session of an audience, and which device is the active one in it.
+/// Something of an audience that begins, goes on and ends: a session, with the device that is the active one in it, or a printer's run.
 public struct SessionRecord: Sendable, Equatable {
     /// Its index.
     public var session: [UInt8]
@@ -82,10 +82,12 @@ public struct SessionRecord: Sendable, Equatable {
     public var client: [UInt8]?
     /// The id of the active device's registration.
     public var registration: [UInt8]?
+    /// How far it is: the highest milestone that was reached; 0 for none.
+    public var reached: UInt8
 
     public init(
         session: [UInt8], generation: UInt32, expires: UInt64, started: UInt64, version: UInt64, client: [UInt8]? = nil,
-        registration: [UInt8]? = nil
+        registration: [UInt8]? = nil, reached: UInt8 = 0
     ) {
         self.session = session
         self.generation = generation
@@ -94,6 +96,7 @@ public struct SessionRecord: Sendable, Equatable {
         self.version = version
         self.client = client
         self.registration = registration
+        self.reached = reached
     }
 }
 

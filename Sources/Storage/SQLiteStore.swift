@@ -159,8 +159,8 @@ public final class SQLiteStore: Store {
         try await write { try $0.unregister(rows, cause: cause) }
     }
 
-    public func setPreferences(_ row: RowName, _ preferences: UInt32) async throws(StoreError) -> Bool {
-        try await write { try $0.setPreferences(row, preferences) }
+    public func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) async throws(StoreError) -> Bool {
+        try await write { try $0.setPreferences(row, removing: removing, adding: adding) }
     }
 
     public func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord? {

@@ -3,7 +3,7 @@
 /// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
 /// expiry, so that rows which expire together lie together and go in one sweep.
 enum Schema {
-    static let version: Int64 = 4
+    static let version: Int64 = 5
 
     static let statements = rooms + audiences
 
@@ -110,14 +110,14 @@ enum Schema {
             PRIMARY KEY (value, ref)
         ) WITHOUT ROWID;
 
-        -- One row a session. Thief: how many, since when, how often the active device changed, and which registration is its:
+        -- One row a session, or a printer's run. Thief: how many, since when, how far a run is (25, 50, 75), how often the active device changed, and which registration is its:
         -- `registration` is the `id` that stands in that table too. With that row's `owner`, which sessions are one user's, across
         -- steps as well. `session` and `client` are keyed; with the key file both can be tried, and the registration opens
         -- with its user's name.
         CREATE TABLE session (
             session BLOB PRIMARY KEY,
             generation INTEGER NOT NULL, started INTEGER NOT NULL, version INTEGER NOT NULL,
-            client BLOB, registration BLOB
+            client BLOB, registration BLOB, reached INTEGER NOT NULL DEFAULT 0
         ) WITHOUT ROWID;
 
         -- One row a question to an audience, ten minutes or so. Thief: when it was asked, and how it was answered. With the key
@@ -135,7 +135,9 @@ enum Schema {
         CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID;
         """
 
-    /// What makes a database of version 3 one of this version.
-    static let fromVersion3 =
-        audiences + "ALTER TABLE job ADD COLUMN fields BLOB; ALTER TABLE job ADD COLUMN is_last INTEGER NOT NULL DEFAULT 0;"
+    /// What makes a database of an earlier version one of this version.
+    static let migrations: [Int64: String] = [
+        3: audiences + "ALTER TABLE job ADD COLUMN fields BLOB; ALTER TABLE job ADD COLUMN is_last INTEGER NOT NULL DEFAULT 0;",
+        4: "ALTER TABLE session ADD COLUMN reached INTEGER NOT NULL DEFAULT 0;",
+    ]
 }

@@ -101,8 +101,9 @@ public protocol Store: Sendable {
     ) async throws(StoreError) -> RegisterOutcome
     /// - Returns: how many were purged.
     func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int
+    /// Takes some bits out of the mask of what a registration asks for, and puts others in.
     /// - Returns: false when the registration is gone.
-    func setPreferences(_ row: RowName, _ preferences: UInt32) async throws(StoreError) -> Bool
+    func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) async throws(StoreError) -> Bool
     /// The session that stands under the first of the indexes that has one.
     func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord?
     func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord?

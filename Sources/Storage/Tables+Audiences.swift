@@ -12,11 +12,12 @@ extension Tables {
 
     private func session(_ index: [UInt8]) throws -> SessionRecord? {
         try rows(
-            "SELECT generation, started, version, client, registration FROM session WHERE session = ?", .blob(index)
+            "SELECT generation, started, version, client, registration, reached FROM session WHERE session = ?", .blob(index)
         ) { row in
             SessionRecord(
                 session: index, generation: UInt32(clamping: row.int(0)), expires: index.indexExpiry, started: row.time(1),
-                version: row.time(2), client: row.blobOrNil(3), registration: row.blobOrNil(4))
+                version: row.time(2), client: row.blobOrNil(3), registration: row.blobOrNil(4),
+                reached: UInt8(clamping: row.int(5)))
         }.first
     }
 
@@ -103,20 +104,24 @@ extension Tables {
         return try self.session(replaced)?.version == version && self.session(session.session) == nil
     }
 
-    /// When a registration's throttle opens, and what waits for that.
+    /// What of a registration changes while it stands: when its throttle opens, what waits for that, and what it asks for.
     struct Throttle {
         let opens: UInt64
         let waiting: [UInt8]?
+        let preferences: UInt32
 
         func isSame(as registration: RegistrationRecord) -> Bool {
-            opens == registration.opens && waiting == registration.waiting
+            opens == registration.opens && waiting == registration.waiting && preferences == registration.preferences
         }
     }
 
     /// Nil when the registration is gone.
     func throttle(_ row: RowName) throws -> Throttle? {
-        try rows("SELECT opens, waiting FROM registration WHERE expires = ? AND ref = ?", .time(row.expires), .blob(row.ref)) {
-            Throttle(opens: $0.time(0), waiting: $0.blobOrNil(1))
+        try rows(
+            "SELECT opens, waiting, preferences FROM registration WHERE expires = ? AND ref = ?", .time(row.expires),
+            .blob(row.ref)
+        ) {
+            Throttle(opens: $0.time(0), waiting: $0.blobOrNil(1), preferences: UInt32(clamping: $0.int(2)))
         }.first
     }
 
@@ -136,10 +141,10 @@ extension Tables {
             if let replaced { try run("DELETE FROM session WHERE session = ?", .blob(replaced)) }
             try run(
                 """
-                INSERT OR REPLACE INTO session (session, generation, started, version, client, registration)
-                VALUES (?, ?, ?, ?, ?, ?)
+                INSERT OR REPLACE INTO session (session, generation, started, version, client, registration, reached)
+                VALUES (?, ?, ?, ?, ?, ?, ?)
                 """, .blob(session.session), .number(session.generation), .time(session.started), .time(session.version),
-                .blob(session.client), .blob(session.registration))
+                .blob(session.client), .blob(session.registration), .number(session.reached))
         case .delete(_, let session): try run("DELETE FROM session WHERE session = ?", .blob(session))
         }
     }

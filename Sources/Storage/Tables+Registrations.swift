@@ -104,10 +104,10 @@ extension Tables {
         return true
     }
 
-    func setPreferences(_ row: RowName, _ preferences: UInt32) throws -> Bool {
+    func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) throws -> Bool {
         try run(
-            "UPDATE registration SET preferences = ? WHERE expires = ? AND ref = ?", .number(preferences), .time(row.expires),
-            .blob(row.ref)) == 1
+            "UPDATE registration SET preferences = (preferences & ~?) | ? WHERE expires = ? AND ref = ?", .number(removing),
+            .number(adding), .time(row.expires), .blob(row.ref)) == 1
     }
 }
 

@@ -46,8 +46,8 @@ final class Tables {
         let found = version.int(0)
         version.reset()
         if found == Schema.version { return }
-        if found == 3 {
-            return try database.execute("BEGIN IMMEDIATE; \(Schema.fromVersion3) PRAGMA user_version = \(Schema.version); COMMIT")
+        if let migration = Schema.migrations[found] {
+            return try database.execute("BEGIN IMMEDIATE; \(migration) PRAGMA user_version = \(Schema.version); COMMIT")
         }
         let tables = try database.prepare("SELECT count(*) FROM sqlite_master")
         guard try tables.step(), found == 0, tables.int(0) == 0 else {

@@ -142,7 +142,8 @@ extension LogRotation {
     private func policy(_ digest: Ledger.Digest) throws -> Policy {
         guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(digest)), Digest.sha256(bytes.span) == digest else {
             throw CheckFailed(
-                "mayfly: \(state.shown(state.ledger))/\(TilePath.policy(digest)) is missing or damaged: restore the ledger's folder")
+                "mayfly: \(state.shown(state.ledger))/\(TilePath.policy(digest)) is missing or damaged: restore the ledger's folder"
+            )
         }
         return try Policy(bytes)
     }

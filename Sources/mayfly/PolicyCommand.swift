@@ -19,7 +19,7 @@ enum PolicyCommand {
     /// served as soon as their users can be known.
     static func inForce(_ configuration: Configuration) throws -> Policies {
         var policies: [Policy] = []
-        let names = configuration[.policy] ?? (configuration[.jwtAlgorithm] == nil ? "rooms" : "rooms,companion")
+        let names = configuration[.policy] ?? (configuration[.jwtAlgorithm] == nil ? "rooms" : "rooms,companion,monitor")
         for name in names.split(separator: ",", omittingEmptySubsequences: false) {
             guard !name.isEmpty else { throw UsageError("--policy takes policy files and names with one comma between them") }
             policies.append(try load(GivenFile(String(name), Key.policy.named)))
@@ -70,6 +70,7 @@ enum PolicyCommand {
         Subcommand("lint", ["FILE..."], "every reason why a policy would be refused; exit 1 if there is one"),
         Subcommand(
             "show", ["[FILE|NAME]"],
-            "limits, pushes, what their time tells, and the probability of guessing a join code; default: those that --policy puts in force", keys: [.policy]),
+            "limits, pushes, what their time tells, and the probability of guessing a join code; default: those that --policy puts in force",
+            keys: [.policy]),
     ]
 }

@@ -33,6 +33,8 @@ final class Service: Sendable {
         let courier: Courier
         let broker: Broker
         let companion: Companion?
+        let monitor: Monitor?
+        let calls: Calls?
         let node: EntryText
         let verifierKey: VerifierKey
     }
@@ -146,14 +148,17 @@ final class Service: Sendable {
         let broker = Broker(
             loop: main, store: store, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
             settings: destinations, metrics: metrics, access: access, log: log)
-        var companion: Companion?
-        if let policy = settings.policies.all.first(where: { $0.kind == .companion }), case .audience(let limits) = policy.limits
-        {
+        func audiences(_ kind: Policy.Kind) -> Audiences? {
+            guard let (policy, limits) = settings.policies.audience(kind) else { return nil }
             let audiences = Audiences(
                 broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
                 settings: destinations, metrics: metrics, access: access)
             // On a thread of its own: nobody waits for it.
             Task.detached { audiences.prepare() }
+            return audiences
+        }
+        var companion: Companion?
+        if let audiences = audiences(.companion) {
             companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
         }
         let sequencer = Sequencer(
@@ -162,7 +167,8 @@ final class Service: Sendable {
             witnessFailure: settings.witnesses?.failureMode ?? .closed, refusals: { await broker.takeRefusals() })
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
-            broker: broker, companion: companion, node: node, verifierKey: ledgerKey.verifierKey)
+            broker: broker, companion: companion, monitor: audiences(.monitor).map { Monitor(audiences: $0) },
+            calls: audiences(.calls).map { Calls(audiences: $0) }, node: node, verifierKey: ledgerKey.verifierKey)
         try await Startup(store: store, keys: keys, time: time).catchUp(
             starts, marks: RotationMark.marks(of: starts), policies: settings.policies.all.map(\.bytes), folder: folder,
             sequencer: sequencer, keeper: keeper, sweeper: sweeper)
@@ -186,7 +192,8 @@ final class Service: Sendable {
         await broker.setEdge(edge)
         let api = API(
             broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.verifierKey),
-            proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion)
+            proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
+            monitor: parts.monitor, calls: parts.calls)
         var sessions: SessionSocketEdge?
         if let companion = parts.companion, let authenticator = settings.authenticator {
             let edge = SessionSocketEdge(loop: main, companion: companion, authenticator: authenticator)

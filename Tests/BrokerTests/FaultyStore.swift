@@ -232,8 +232,10 @@ extension FaultyStore {
     func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int {
         try await perform(.unregister) { () throws(StoreError) in try await inner.unregister(rows, cause: cause) }
     }
-    func setPreferences(_ row: RowName, _ preferences: UInt32) async throws(StoreError) -> Bool {
-        try await perform(.setPreferences) { () throws(StoreError) in try await inner.setPreferences(row, preferences) }
+    func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) async throws(StoreError) -> Bool {
+        try await perform(.setPreferences) { () throws(StoreError) in
+            try await inner.setPreferences(row, removing: removing, adding: adding)
+        }
     }
     func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord? {
         try await perform(.session) { () throws(StoreError) in try await inner.session(indexes) }

@@ -170,7 +170,7 @@ actor SimulatedBroker: LoopActor {
             loop: loop, store: store, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
             settings: settings, metrics: metrics, access: access, log: log)
         var companion: Companion?
-        if let policy = companionPolicy, let limits = policies.companion {
+        if let (policy, limits) = policies.audience(.companion) {
             let audiences = Audiences(
                 broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
                 settings: settings, metrics: metrics, access: access)

@@ -90,6 +90,8 @@ import Testing
         Edit("\"deviceLifeSeconds\": 2592000,", "", "$.limits.deviceLifeSeconds"),
         Edit("\"deviceLifeSeconds\": 2592000", "\"deviceLifeSeconds\": \"30 d\"", "$.limits.deviceLifeSeconds"),
         Edit("\"approvalSeconds\": 60", "\"approvalSeconds\": 60, \"presenceSeconds\": 45", "$.limits.presenceSeconds"),
+        Edit("\"approvalSeconds\": 60,", "", "$.limits.approvalSeconds"),
+        Edit("\"activitiesPerOwner\": 100,", "", "$.limits.activitiesPerOwner"),
         Edit("{ \"count\": 600, \"seconds\": 60 }", "600", "$.limits.eventsPerUser"),
         Edit("{ \"count\": 600, \"seconds\": 60 }", "{ \"count\": 600 }", "$.limits.eventsPerUser.seconds"),
     ]

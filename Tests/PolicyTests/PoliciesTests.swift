@@ -24,14 +24,14 @@ import Testing
         let both = try Policies([builtIn("companion"), builtIn("rooms")])
         #expect(both.all.map(\.name) == ["rooms", "companion"])
         #expect(try both.rooms == builtIn("rooms").rooms)
-        #expect(both.companion?.approvalMs == 60_000)
-        #expect(both.monitor == nil && both.calls == nil)
+        #expect(both.audience(.companion)?.limits.approvals?.answerableMs == 60_000)
+        #expect(both.audience(.monitor) == nil && both.audience(.calls) == nil && both.audience(.rooms) == nil)
         #expect(both.longestLifeSeconds == 2_592_000)
         #expect(both.template("peer_waiting")?.pushType == .alert)
         #expect(both.template("activity_end")?.pushType == .liveactivity)
         #expect(both.template("other") == nil)
         let alone = try Policies([builtIn("rooms")])
-        #expect(alone.companion == nil && alone.template("activity_end") == nil && alone.longestLifeSeconds == 604_800)
+        #expect(alone.audience(.companion) == nil && alone.template("activity_end") == nil && alone.longestLifeSeconds == 604_800)
     }
 
     /// A job is tried as long as the policy says whose template it sends.

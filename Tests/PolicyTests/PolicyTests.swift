@@ -46,11 +46,10 @@ import Testing
         #expect(policy.kind == .companion)
         guard case .audience(let limits) = policy.limits else { return #expect(Bool(false), "no limits of an audience") }
         #expect(limits.deviceLifeMs == 30 * 86_400_000)
-        #expect(limits.activityLifeMs == 12 * 3_600_000)
+        #expect(limits.activities == ActivityLimits(lifeMs: 12 * 3_600_000, perOwner: 100, updateMs: 15_000))
+        #expect(limits.approvals == ApprovalLimits(answerableMs: 60_000, answerKeptMs: 600_000))
         #expect(limits.sessionLifeMs == 86_400_000)
-        #expect(limits.registrationsPerOwner == 100 && limits.activitiesPerOwner == 100)
-        #expect(limits.activityUpdateMs == 15_000)
-        #expect(limits.approvalMs == 60_000 && limits.answerKeptMs == 600_000)
+        #expect(limits.registrationsPerOwner == 100)
         #expect(limits.eventsPerUser == Budget(count: 600, windowMs: 60_000))
         #expect(limits.jobDeadlineMs == 120_000)
         #expect(policy.limits.longestLifeSeconds == 2_592_000)
@@ -59,8 +58,17 @@ import Testing
     @Test func kindsAreRead() throws {
         #expect(try Policy(rooms("\"name\"", "\"kind\": \"rooms\", \"name\"")).kind == .rooms)
         #expect(try builtIn("rooms").kind == .rooms)
-        for kind in ["monitor", "calls"] {
-            #expect(try Policy(edited("companion", ("\"kind\": \"companion\"", "\"kind\": \"\(kind)\""))).kind.rawValue == kind)
+        for kind in ["companion", "monitor", "calls"] { #expect(try builtIn(kind).kind.rawValue == kind) }
+    }
+
+    /// What an app does not have, its policy does not speak of.
+    @Test func limitsOfMonitorAndCalls() throws {
+        for kind in [Policy.Kind.monitor, .calls] {
+            let limits = try #require(try Policies([builtIn("rooms"), builtIn(kind.rawValue)]).audience(kind)?.limits)
+            #expect(limits.activities == nil && limits.approvals == nil)
+            #expect(limits.deviceLifeMs == 30 * 86_400_000 && limits.registrationsPerOwner == 100)
+            // Less the step of a place: a call rings once within a day.
+            #expect(limits.sessionLifeMs - 43_200_000 >= 86_400_000)
         }
     }
 

@@ -13,7 +13,10 @@ import Testing
     }
 
     /// A built-in policy of each kind of limits, what the schema calls them, and how many numbers it bounds.
-    private static let limits = [("rooms", "roomsLimits", 27), ("companion", "audienceLimits", 13)]
+    private static let limits = [
+        ("rooms", "roomsLimits", 27), ("companion", "companionLimits", 13), ("monitor", "monitorLimits", 8),
+        ("calls", "callsLimits", 8),
+    ]
 
     @Test(arguments: limits) func limitsHaveTheBoundsOfTheSchema(_ name: String, _ definition: String, _ count: Int) throws {
         let base = try JSONReader.read(try #require(Policy.builtInBytes(name)))
@@ -52,7 +55,10 @@ import Testing
         #expect(template["pushType"]?["enum"] == .array(PushType.allCases.map { .string($0.rawValue) }))
         #expect(template["interruption-level"]?["enum"] == .array(TemplateReader.interruptionLevels.map { .string($0) }))
         #expect(schema["properties"]?["kind"]?["enum"] == .array(Policy.Kind.allCases.map { .string($0.rawValue) }))
-        #expect(Set(try #require(schema["$defs"]?["audienceLimits"]?["properties"]).keys) == Set(AudienceLimitsReader.keys))
+        for kind in Policy.Kind.allCases where kind != .rooms {
+            let limits = try #require(schema["$defs"]?["\(kind.rawValue)Limits"]?["properties"])
+            #expect(Set(limits.keys) == Set(AudienceLimitsReader.keys(kind)))
+        }
     }
 
     /// The numbers of templates' own keys, each in a template that may have it.

@@ -169,8 +169,17 @@ import Testing
 
     // MARK: Versions
 
-    /// A state folder of version 3 is taken over as it stands.
-    @Test func aDatabaseOfVersion3IsBroughtUp() async throws {
+    /// What takes away all that came after a version.
+    private static let earlier = [
+        4: "ALTER TABLE session DROP COLUMN reached; PRAGMA user_version = 4",
+        3: """
+        DROP TABLE registration; DROP TABLE registration_index; DROP TABLE session; DROP TABLE timer; DROP TABLE seen;
+        ALTER TABLE job DROP COLUMN fields; ALTER TABLE job DROP COLUMN is_last; PRAGMA user_version = 3
+        """,
+    ]
+
+    /// A state folder of an earlier version is taken over as it stands.
+    @Test(arguments: earlier) func aDatabaseOfAnEarlierVersionIsBroughtUp(_ version: Int, _ downgrade: String) async throws {
         let fixture = try Fixture()
         let (room, _, token) = try await fixture.create(1)
         let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
@@ -179,11 +188,7 @@ import Testing
         await fixture.store.shutDown()
         do {
             let database = try Database(path: fixture.path)
-            try database.execute(
-                """
-                DROP TABLE registration; DROP TABLE registration_index; DROP TABLE session; DROP TABLE timer; DROP TABLE seen;
-                ALTER TABLE job DROP COLUMN fields; ALTER TABLE job DROP COLUMN is_last; PRAGMA user_version = 3
-                """)
+            try database.execute(downgrade)
         }
         #expect(throws: StoreError.self) { try StoreSnapshot(path: fixture.path) }
         let again = try fixture.reopen()
@@ -203,7 +208,7 @@ import Testing
     }
 
     @Test func otherVersionsAreRefused() async throws {
-        for version in [1, 2, 5, 99] {
+        for version in [1, 2, 6, 99] {
             let fixture = try Fixture()
             await fixture.store.shutDown()
             try Database(path: fixture.path).execute("PRAGMA user_version = \(version)")

@@ -129,10 +129,15 @@ import Testing
     @Test func preferencesAreSetWhileItStands() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1))
-        #expect(try await fixture.store.setPreferences(record.row, 5))
-        #expect(try await fixture.store.registrations(.owner, [record.owner]).map(\.preferences) == [5])
+        #expect(try await fixture.store.setPreferences(record.row, removing: .max, adding: 5))
+        #expect(try await fixture.store.setPreferences(record.row, removing: 3, adding: 8))
+        #expect(try await fixture.store.registrations(.owner, [record.owner]).map(\.preferences) == [12])
+        // Who renews it goes by what it asked for: nothing that was set meanwhile is lost.
+        var renewed = record
+        renewed.ref = Fixture.ref(9)
+        #expect(try await fixture.register(renewed, replacing: [record]) == .changed)
         #expect(try await fixture.store.unregister([record.row], cause: .deleted) == 1)
-        #expect(try await !fixture.store.setPreferences(record.row, 5))
+        #expect(try await !fixture.store.setPreferences(record.row, removing: 0, adding: 1))
         #expect(try await fixture.ops() == ["token.sealed", "token.purged"])
         try await fixture.close()
     }

@@ -50,7 +50,7 @@ TABLES = {
         "details": _NOTE[64] + _NOTE[320], "opens": _ZERO + _TIME, "stamp": _NUMBER, "waiting": _NULL + _NOTE[256]},
     "session": {
         "session": _HASH, "generation": _SMALL, "started": _TIME, "version": _SMALL, "client": _NULL + _HASH,
-        "registration": _NULL + _REF},
+        "registration": _NULL + _REF, "reached": _SMALL},
     "timer": {
         "expires": _TIME, "id": _REF, "due": _TIME, "generation": _SMALL, "answer": _SMALL, "sealed": _NOTE[128]},
 }
