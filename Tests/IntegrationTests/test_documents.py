@@ -12,6 +12,7 @@ from companion_world import CompanionWorld
 from mayfly import Client
 from processes import BINARY, REPOSITORY, clean_environment, mayfly
 from test_readme import Shell, matches, transcript
+from world import World
 
 
 def test_openapi_is_valid():
@@ -72,10 +73,9 @@ def test_links_lead_somewhere():
                 assert (document.parent / target).exists(), f"{document.relative_to(REPOSITORY)} links to {target}"
 
 
-def test_client_of_the_apps_guide(world):
+def test_client_of_the_rooms_guide(world):
     """Two of the guide's clients meet in a room and hear what the guide says."""
-    program = re.search(r"^```python\n(.*?)^```", (REPOSITORY / "docs/apps.md").read_text(), re.M | re.S)[1]
-    assert "127.0.0.1:8787" in program
+    program, = (block for block in python_of("rooms") if "127.0.0.1:8787" in block)
     program = program.replace("127.0.0.1:8787", f"127.0.0.1:{world.broker.port}")
     started = []
 
@@ -99,29 +99,48 @@ def test_client_of_the_apps_guide(world):
             side.communicate()
 
 
-def test_commands_of_the_companions_guide():
-    """Each does what the guide says, in order, in one shell; and the guide's handle is the one in the push."""
-    guide = (REPOSITORY / "docs/companion.md").read_text()
-    steps = transcript(guide)
-    assert len(steps) > 8
+def python_of(guide):
+    """The programs in a guide."""
+    return re.findall(r"^```python\n(.*?)^```", (REPOSITORY / f"docs/{guide}.md").read_text(), re.M | re.S)
+
+
+def play(guide, world):
+    """Runs each command of a guide in order, in one shell: each does what the guide says. Returns what they printed."""
+    steps = transcript((REPOSITORY / f"docs/{guide}.md").read_text())
+    assert len(steps) > 6
+    places = {
+        "http://127.0.0.1:8787/": f"http://127.0.0.1:{world.broker.port}/",
+        "http://127.0.0.1:8790/": f"http://127.0.0.1:{world.simulator.control_port}/",
+        ".build/release/mayfly ": f"{BINARY} ", "=var/keys/": f"={world.state / 'keys'}/"}
+    shell, printed = Shell(clean_environment(), world.broker.operator_port), []
+    try:
+        for command, expected in steps:
+            for place, moved in places.items():
+                command = command.replace(place, moved)
+            actual = shell.run(command, expected)
+            assert "[exit status" not in actual and matches(expected, actual), f"$ {command}\n--- expected\n{expected}\n--- got\n{actual}"
+            printed.append(actual)
+    finally:
+        shell.close()
+    return "".join(printed)
+
+
+def test_commands_of_the_rooms_guide():
+    """And the guide's handle is the one in the push."""
     program = {}
-    exec(re.search(r"^```python\n(.*?)^```", guide, re.M | re.S)[1], program)
+    exec(next(block for block in python_of("rooms") if "def handle" in block), program)
+    with World() as world:
+        room = re.search(r'"roomid":"([^"]*)"', play("rooms", world))[1]
+        push, = world.simulator.pushes("a1a1a1a1a1a1a1a1")
+        assert push["payload"]["roomId"] == program["handle"](room, 1)
+
+
+def test_commands_of_the_companions_guide():
+    """And the guide's handle is the one in the push."""
+    program = {}
+    exec(python_of("companion")[0], program)
     with CompanionWorld() as world:
-        places = {
-            "http://127.0.0.1:8787/": f"http://127.0.0.1:{world.broker.port}/",
-            "http://127.0.0.1:8790/": f"http://127.0.0.1:{world.simulator.control_port}/",
-            ".build/release/mayfly ": f"{BINARY} ", "=var/keys/": f"={world.state / 'keys'}/"}
-        shell = Shell(clean_environment(), world.broker.operator_port)
-        try:
-            handle_keys = []
-            for command, expected in steps:
-                for place, moved in places.items():
-                    command = command.replace(place, moved)
-                actual = shell.run(command, expected)
-                assert "[exit status" not in actual and matches(expected, actual), f"$ {command}\n--- expected\n{expected}\n--- got\n{actual}"
-                handle_keys += re.findall(r'"handleKey":"([^"]*)"', actual)
-        finally:
-            shell.close()
+        handle_keys = re.findall(r'"handleKey":"([^"]*)"', play("companion", world))
         assert len(handle_keys) == 3
         told = {push["payload"].get("sessionId") for push in world.simulator.pushes("a1a1a1a1a1a1a1a1")}
         assert told == {program["handle"](handle_keys[0], "session-1")}
