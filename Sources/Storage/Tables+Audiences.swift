@@ -62,7 +62,7 @@ extension Tables {
         // All is looked at before anything is done, since what is done stays.
         if let seen = change.seen, try isSeen(seen, now: now) { return .repeated }
         if case .settle(let id, let expires, _) = change.timer {
-            guard let timer = try timer(id), timer.expires == expires, expires > now else { return .changed }
+            guard let timer = try timer(id), timer.expires == expires else { return .changed }
             guard timer.answer == 0 else { return .settled }
         }
         guard try isAsRead(change) else { return .changed }

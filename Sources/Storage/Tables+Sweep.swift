@@ -110,13 +110,17 @@ extension Tables {
             try run(
                 """
                 DELETE FROM timer WHERE (expires, id) IN
-                (SELECT expires, id FROM timer WHERE expires <= ? ORDER BY expires, id LIMIT ?)
-                """, .time(now), .number(limit)),
+                (SELECT expires, id FROM timer WHERE expires <= ? AND (answer <> 0 OR expires <= ?) ORDER BY expires, id LIMIT ?)
+                """, .time(now), .time(now - min(now, Self.timerSlack)), .number(limit)),
         ]
         return (
             others.reduce(indexes, +), indexes == limit * Self.indexesOfOne || others.contains(limit)
         )
     }
+
+    /// A timer that ran out while no broker ran is kept until it was told of, or its note surely does not open any more: the key of an
+    /// epoch is destroyed when the next one is over.
+    private static let timerSlack: UInt64 = 600_000
 
     /// Neighbours go together.
     private func deleteIndexes(before end: [UInt8], limit: Int) throws -> Int {
@@ -173,7 +177,8 @@ extension Tables {
             try earliest("SELECT min(due) FROM room WHERE due IS NOT NULL"),
             try earliest("SELECT min(deadline) FROM job").map { $0 + jobSlack },
             try earliest("SELECT min(expires) FROM registration"),
-            try earliest("SELECT min(expires) FROM timer"),
+            try earliest("SELECT min(expires) FROM timer WHERE answer <> 0"),
+            try earliest("SELECT min(expires) FROM timer WHERE answer = 0").map { $0 + Self.timerSlack },
             try earliestIndex("SELECT min(value) FROM registration_index"),
             try earliestIndex("SELECT min(session) FROM session"),
             try earliestIndex("SELECT min(key) FROM seen"),

@@ -149,6 +149,27 @@ import Testing
         }
     }
 
+    /// Also when its state can't be asked for any more: devices would show it for ever.
+    @Test func aTimeOutIsToldAsLongAsItsNoteOpens() async throws {
+        // Keys of the time at which the note expires, eleven minutes from now, live until 19 min 50 s from now.
+        for (absence, isTold) in [(UInt64(1_150_000), true), (1_250_000, false)] {
+            try await Stage.play { stage in
+                try await stage.register(1)
+                let request = try await stage.ask().request
+                await stage.simulated.kill()
+                stage.machine.pass(absence)
+                try await stage.start()
+                await stage.advance(2_000)
+                #expect(stage.pushes(to: 1).filter { $0.says("timed_out") }.count == (isTold ? 1 : 0), "after \(absence) ms")
+                let message = CompanionMessage.approvalTimeout(request: request, session: Stage.session)
+                #expect(stage.told(Stage.backEnd) == (isTold ? [message] : []))
+                #expect(try await stage.state(request) == nil)
+                await stage.advance(60_000)
+                #expect(try await stage.counts.timers == 0)
+            }
+        }
+    }
+
     @Test func anAnswerOutlivesTheBroker() async throws {
         try await Stage.play { stage in
             try await stage.register(1)

@@ -267,11 +267,32 @@ import Testing
         #expect(try await settle(timer.expires, 2) == .done)
         #expect(try await settle(timer.expires, 3) == .settled)
         fixture.clock.advance(600_000)
-        #expect(try await settle(timer.expires, 4) == .changed)
+        #expect(try await settle(timer.expires, 4) == .settled)
         _ = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
         #expect(try await fixture.store.timer(timer.id) == nil)
         #expect(try await settle(timer.expires, 5) == .changed)
         #expect(try await fixture.store.counts().jobs == 0)
+        try await fixture.close()
+    }
+
+    /// Nobody came round to say that its time was over.
+    @Test func whatHasNoAnswerIsKeptUntilItIsTold() async throws {
+        let fixture = try Fixture()
+        let (told, untold) = (timer(fixture, 1), timer(fixture, 2))
+        for timer in [told, untold] { #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done) }
+        func sweep() async throws -> Int { try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).others }
+        fixture.clock.advance(600_000)
+        #expect(try await sweep() == 0)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == told.expires + 600_000)
+        #expect(try await fixture.store.due(now: fixture.clock.now, limit: 10).timers.count == 2)
+        let settle = AudienceChange(timer: .settle(id: told.id, expires: told.expires, answer: 3))
+        #expect(try await fixture.apply(settle) == .done)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == told.expires)
+        #expect(try await sweep() == 1)
+        // Its note does not open any more.
+        fixture.clock.advance(600_000)
+        #expect(try await sweep() == 1)
+        #expect(try await fixture.store.counts().timers == 0)
         try await fixture.close()
     }
 
@@ -374,7 +395,7 @@ import Testing
                         session: .set(session(fixture, number, version: 1, life: 10_000), after: nil),
                         timer: .begin(
                             TimerRecord(
-                                id: Fixture.ref(number), due: expires - 1, expires: expires, generation: 1,
+                                id: Fixture.ref(number), due: expires - 1, expires: expires, generation: 1, answer: 1,
                                 sealed: Fixture.blob(4, 104))),
                         seen: SeenRecord(key: Fixture.index(6, number, expires: expires), expires: expires))) == .done)
         }
