@@ -65,7 +65,7 @@ extension Tables {
             guard let timer = try timer(id), timer.expires == expires else { return .changed }
             guard timer.answer == 0 else { return .settled }
         }
-        guard try isAsRead(change) else { return .changed }
+        guard try isAsRead(change, now: now) else { return .changed }
 
         let last = Set(change.purges.map(\.row) + change.jobs.compactMap { $0.purge == nil ? nil : $0.job.row })
         for push in change.jobs { try insert(push, isLast: last.contains(push.job.row)) }
@@ -91,7 +91,7 @@ extension Tables {
     }
 
     /// Whether everything that the change goes by is still so.
-    private func isAsRead(_ change: AudienceChange) throws -> Bool {
+    private func isAsRead(_ change: AudienceChange, now: UInt64) throws -> Bool {
         for push in change.jobs {
             // The log will date the opening at its window, which must lie before the end of the token's epoch.
             guard journal.upcoming * 1_000 < Entry.Op.epochEnd(push.job.expires), let throttle = try throttle(push.job.row),
@@ -100,8 +100,13 @@ extension Tables {
         }
         for wait in change.waits { guard try throttle(wait.row)?.opens == wait.wasOpens else { return false } }
         guard case .set(let session, let version, let replaced) = change.session else { return true }
-        guard let replaced, replaced != session.session else { return try self.session(session.session)?.version == version }
-        return try self.session(replaced)?.version == version && self.session(session.session) == nil
+        guard let replaced, replaced != session.session else { return try live(session.session, now)?.version == version }
+        return try live(replaced, now)?.version == version && live(session.session, now) == nil
+    }
+
+    /// While the ratchet waits out a leap of the clock, one that has expired lies where its successor will: it is replaced.
+    private func live(_ index: [UInt8], _ now: UInt64) throws -> SessionRecord? {
+        try session(index).flatMap { $0.expires > now ? $0 : nil }
     }
 
     /// What of a registration changes while it stands: when its throttle opens, what waits for that, and what it asks for.

@@ -139,6 +139,19 @@ import Testing
         }
     }
 
+    /// While the ratchet waits out the leap, sessions are written where those lie that have expired by the leap.
+    @Test func aLeapOfTheClockStopsNoSession() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            try await stage.take(.state("idle"))
+            stage.machine.step(25 * ClockTests.hour)
+            for _ in 0..<2 { #expect(try await stage.take(.question).pushes == 1) }
+            #expect(try await !claim(stage, "phone"))
+            await stage.advance(120_000)
+            #expect(try await stage.take(.question).pushes == 1)
+        }
+    }
+
     // MARK: Limits
 
     @Test func aUserHasSoManyEventsInAWindow() async throws {

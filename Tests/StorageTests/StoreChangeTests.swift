@@ -383,6 +383,22 @@ import Testing
         try await fixture.close()
     }
 
+    /// As long as the sweep has not come, and the ratchet waits out a leap of the clock, another is written to its place.
+    @Test func aSessionThatHasExpiredIsNone() async throws {
+        let fixture = try Fixture()
+        let first = session(fixture, version: 5)
+        #expect(try await fixture.apply(AudienceChange(session: .set(first, after: nil))) == .done)
+        var next = first
+        next.version = 0
+        fixture.clock.advance(59_999)
+        #expect(try await fixture.apply(AudienceChange(session: .set(next, after: nil))) == .changed)
+        fixture.clock.advance(1)
+        #expect(try await fixture.apply(AudienceChange(session: .set(next, after: 5))) == .changed)
+        #expect(try await fixture.apply(AudienceChange(session: .set(next, after: nil))) == .done)
+        #expect(try await fixture.store.counts().sessions == 1)
+        try await fixture.close()
+    }
+
     // MARK: Forgetting
 
     @Test func theSweepTakesWhatHasExpired() async throws {
