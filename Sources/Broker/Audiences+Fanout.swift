@@ -12,7 +12,7 @@ struct AudienceEvent: Sendable {
     }
 
     var template: String
-    /// A handle. Of two pushes to one token with the same the later replaces the earlier.
+    /// A handle. Of two pushes to one token with the same the later replaces the earlier. Of a Live Activity's updates it is its session.
     var collapse: Value
     var fields: [String: Value] = [:]
 }
@@ -206,13 +206,19 @@ extension Audiences {
     }
 
     private func content(_ event: AudienceEvent, _ registration: OpenedRegistration) -> PushContent {
-        let handle = { [keys] (kind: String, id: [UInt8]) in
-            keys.handle(key: registration.details.handleKey.secret, kind: kind, slot: 0, id: id.span)
-        }
-        var collapse = [UInt8](repeating: 0, count: 16)
-        if case .handle(let bytes) = event.collapse.value(handle) { collapse = bytes }
+        let handle = handles(registration.details)
         return PushContent(
-            template: event.template, stampMs: time.now, collapse: collapse, fields: event.fields.mapValues { $0.value(handle) })
+            template: event.template, stampMs: time.now, collapse: collapse(event.collapse, registration.details),
+            fields: event.fields.mapValues { $0.value(handle) })
+    }
+
+    private func handles(_ details: RegistrationDetails) -> (_ kind: String, _ id: [UInt8]) -> [UInt8] {
+        { [keys] kind, id in keys.handle(key: details.handleKey.secret, kind: kind, slot: 0, id: id.span) }
+    }
+
+    func collapse(_ value: AudienceEvent.Value, _ details: RegistrationDetails) -> [UInt8] {
+        if case .handle(let bytes) = value.value(handles(details)) { return bytes }
+        return [UInt8](repeating: 0, count: 16)
     }
 
     private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> JobRecord? {
@@ -241,6 +247,8 @@ extension Audiences {
 }
 
 extension AudienceEvent.Value {
+    static func session(_ session: [UInt8]) -> Self { .handle(kind: "session", id: session) }
+
     func value(_ handle: (_ kind: String, _ id: [UInt8]) -> [UInt8]) -> FieldValue {
         switch self {
         case .plain(let value): value

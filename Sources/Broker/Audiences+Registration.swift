@@ -70,13 +70,12 @@ extension Audiences {
                 return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
             }
             var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
-            if let activity = asked.activity {
-                // What is of another activity stays behind with its token.
-                let sameActivity = replaced.filter { record in
-                    details(of: record).map { $0.activity == activity.id && $0.session == activity.session } ?? false
-                }
-                try carry(sameActivity, over: &record.row)
+            // What is of another activity stays behind with its token.
+            let sameActivity = replaced.filter { record in
+                guard let activity = asked.activity, let details = details(of: record) else { return false }
+                return details.activity == activity.id && details.session == activity.session
             }
+            try await carry(sameActivity, of: asked.audience, over: &record.row)
             let limit = asked.kind == .liveActivity ? limits.activities?.perOwner ?? 0 : limits.registrationsPerOwner
             let event = try takeEvent(of: asked.owner)
             let (old, owners, devices) = (replaced, try ownerIndexes(asked.owner), try deviceIndexes(asked))
@@ -85,9 +84,10 @@ extension Audiences {
             }
             switch outcome {
             case .registered:
-                // The same token lives on under another seal: what is queued for it still leaves.
-                await broker.renew(same.map(\.ref))
-                await forget(replaced.filter { !same.contains($0) })
+                // The same token lives on under another seal: what is queued for it still leaves, unless it was carried over.
+                let renewed = same.filter { !sameActivity.contains($0) }
+                await broker.renew(renewed.map(\.ref))
+                await forget(replaced.filter { !renewed.contains($0) })
                 await sweeper.noteErasure()
                 await sweeper.expect(record.row.expires)
                 metrics.add(.tokensRegistered)
@@ -147,16 +147,27 @@ extension Audiences {
         return (row, details.handleKey)
     }
 
-    /// An activity goes on with another token or another seal: its window does, and what waits for that.
-    private func carry(_ replaced: [RegistrationRecord], over row: inout RegistrationRecord) throws(BrokerError) {
+    /// An activity goes on with another token or another seal: its window does, and what waits for that, or was sent and has no answer
+    /// yet: the newest state arrives, if need be twice.
+    private func carry(
+        _ replaced: [RegistrationRecord], of owner: [UInt8], over row: inout RegistrationRecord
+    ) async throws(BrokerError) {
         row.opens = replaced.map(\.opens).max() ?? 0
         row.stamp = replaced.map(\.stamp).max() ?? 0
         var newest: UInt64 = 0
         for record in replaced {
-            guard let (audience, content) = waiting(of: record), content.stampMs >= newest else { continue }
+            var next = waiting(of: record)
+            if next == nil { next = await underWay(to: record).map { (owner, $0) } }
+            guard let (audience, content) = next, content.stampMs >= newest else { continue }
             newest = content.stampMs
             row.waiting = try sealWaiting(content, of: audience, for: row)
         }
+    }
+
+    private func underWay(to activity: RegistrationRecord) async -> PushContent? {
+        guard let details = details(of: activity) else { return nil }
+        return await broker.underWay(
+            at: NewestPushes.Place(ref: activity.ref, collapse: collapse(.session(details.session), details)))
     }
 
     /// - Returns: how many tokens were destroyed.

@@ -31,7 +31,7 @@ extension Broker {
             var departure = Departures.Departure(job: job, place: nil, isFromBefore: isFromBefore)
             if let content = content(of: job) {
                 let place = NewestPushes.Place(ref: job.ref, collapse: content.collapse)
-                newest.add(job.job, at: place, stampMs: content.stampMs)
+                newest.add(job, at: place, stampMs: content.stampMs)
                 departure.replaces = place
             }
             return departure
@@ -39,6 +39,9 @@ extension Broker {
         // All are known before the first leaves, or an old one might.
         for departure in departures { schedule(departure) }
     }
+
+    /// What the newest of the pushes on their way there says: Apple may not have taken it.
+    func underWay(at place: NewestPushes.Place) -> PushContent? { newest.newest(at: place).flatMap { content(of: $0) } }
 
     func hold(_ jobs: [JobRecord]) { for job in jobs { hold(job) } }
 

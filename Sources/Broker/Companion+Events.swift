@@ -53,7 +53,7 @@ extension Companion {
         var receipt = EventReceipt()
         var fanout = Fanout()
         let standing = try await self.session(session, of: user)
-        let named = AudienceEvent.Value.handle(kind: "session", id: session)
+        let named = AudienceEvent.Value.session(session)
         let elapsed = standing.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
         var change: SessionChange?
         if standing == nil { change = .set(try await newSession(session, of: user), after: nil) }
@@ -115,7 +115,7 @@ extension Companion {
         var fields = fields
         let elapsed = isGiven ? elapsed : audiences.policy.clamped(elapsed, to: "elapsedSeconds", of: template)
         fields["elapsedSeconds"] = .plain(.number(audiences.policy.stepped(elapsed, in: "elapsedSeconds", of: template)))
-        let event = AudienceEvent(template: template, collapse: .handle(kind: "session", id: session), fields: fields)
+        let event = AudienceEvent(template: template, collapse: .session(session), fields: fields)
         try await audiences.check(event, sent: Self.sent)
         return try await audiences.updates(event, to: audiences.activities(of: user, session: session), of: user)
     }

@@ -32,7 +32,7 @@ extension Companion {
             let event = try await audiences.takeEvent(of: user)
             var fanout = Fanout()
             if !isSame, let before = standing?.registration, before != registration {
-                let handle = AudienceEvent.Value.handle(kind: "session", id: name)
+                let handle = AudienceEvent.Value.session(name)
                 fanout = try await audiences.pushes(
                     AudienceEvent(
                         // Not the session's: it takes nothing from the screen.

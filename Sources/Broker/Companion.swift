@@ -109,8 +109,8 @@ public actor Companion: LoopActor {
         for _ in 0..<5 {
             var fanout = try await audiences.pushes(
                 AudienceEvent(
-                    template: "clear_session", collapse: .handle(kind: "session", id: session),
-                    fields: ["sessionId": .handle(kind: "session", id: session)]),
+                    template: "clear_session", collapse: .session(session),
+                    fields: ["sessionId": .session(session)]),
                 to: audiences.devices(of: principal.user), of: principal.user)
             fanout += try await ending(session, of: principal.user, success: true)
             fanout.change.session = try await self.session(session, of: principal.user).map {
@@ -141,7 +141,7 @@ public actor Companion: LoopActor {
     func ending(_ session: [UInt8], of user: [UInt8], success: Bool) async throws(BrokerError) -> Fanout {
         try await audiences.ends(
             AudienceEvent(
-                template: "activity_end", collapse: .handle(kind: "session", id: session),
+                template: "activity_end", collapse: .session(session),
                 fields: ["status": .plain(.choice(success ? "completed" : "error"))]),
             to: audiences.activities(of: user, session: session), of: user)
     }

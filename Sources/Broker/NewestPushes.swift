@@ -1,3 +1,4 @@
+import Storage
 import Synchronization
 
 /// Of the pushes to one token that replace each other (one collapse id), the newest: what Apple has not taken yet is not sent after what came
@@ -11,7 +12,7 @@ final class NewestPushes: Sendable {
 
     private struct Newest {
         var stampMs: UInt64
-        var job: [UInt8]
+        var job: JobRecord
         /// Pushes there without an outcome, this one among them: as long as there are any, it is told from them.
         var count: Int
     }
@@ -19,7 +20,7 @@ final class NewestPushes: Sendable {
     private let newest = Mutex<[Place: Newest]>([:])
 
     /// A push that may leave, unless there is a newer one.
-    func add(_ job: [UInt8], at place: Place, stampMs: UInt64) {
+    func add(_ job: JobRecord, at place: Place, stampMs: UInt64) {
         newest.withLock { newest in
             var standing = newest[place] ?? Newest(stampMs: stampMs, job: job, count: 0)
             standing.count += 1
@@ -29,7 +30,10 @@ final class NewestPushes: Sendable {
     }
 
     /// Whether nothing has come in its place.
-    func isNewest(_ job: [UInt8], at place: Place) -> Bool { newest.withLock { $0[place].map { $0.job == job } ?? true } }
+    func isNewest(_ job: [UInt8], at place: Place) -> Bool { newest.withLock { $0[place].map { $0.job.job == job } ?? true } }
+
+    /// The newest there, as long as any has no outcome.
+    func newest(at place: Place) -> JobRecord? { newest.withLock { $0[place]?.job } }
 
     /// A push has its outcome.
     func remove(at place: Place) {

@@ -89,6 +89,34 @@ import Testing
         }
     }
 
+    /// Apple has not answered when the token changes, or is sealed anew: the state arrives all the same, over a restart too.
+    @Test(arguments: [true, false], [true, false]) func whatIsUnderWayGoesOn(isAnotherToken: Bool, isRestarted: Bool) async throws
+    {
+        let isSilent = Mutex(true)
+        let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in
+            (isSilent.withLock { $0 } ? 60_000 : 0, .failed(status: 503, reason: .serviceUnavailable, verdict: .keep))
+        }
+        try await Stage.play(outcome: outcome) { stage in
+            let before = try await stage.start(1)
+            // Ten seconds before a step of its place, so that the same token is sealed anew.
+            await stage.sleep(3_580_000)
+            let first = stage.now
+            try await stage.take(.state("processing"))
+            await stage.advance(12_000)
+            isSilent.withLock { $0 = false }
+            let after = try await isAnotherToken ? stage.start(2, previous: 1) : stage.start(1)
+            #expect(after.ref != before.ref && after.id == before.id)
+            if isRestarted { try await stage.restart() }
+            await stage.advance(to: first + Self.window)
+            #expect(stage.pushes(to: 1).count == (isAnotherToken ? 1 : 2))
+            let last = try #require(stage.pushes(to: isAnotherToken ? 2 : 1).last)
+            #expect(last.at == first + Self.window && last.says(#""status":"processing""#))
+            #expect(last.stamp > stage.pushes(to: 1)[0].stamp)
+            await stage.advance(120_000)
+            #expect(stage.sightings.count == 2)
+        }
+    }
+
     @Test func aWindowAndWhatWaitsOutliveTheBroker() async throws {
         try await Stage.play { stage in
             try await stage.start(1)

@@ -1,3 +1,4 @@
+import Storage
 import Testing
 
 @testable import Broker
@@ -6,33 +7,39 @@ import Testing
     private let pushes = NewestPushes()
     private let place = NewestPushes.Place(ref: [1], collapse: [2])
 
+    private func job(_ number: UInt8) -> JobRecord {
+        JobRecord(
+            job: [number], deadline: 0, notBefore: 0, ref: [1], room: [], slot: 0, kind: 3, environment: 1, topic: "",
+            template: "", generation: 0, expires: 0, sealed: [], fields: nil)
+    }
+
     @Test func theNewestStandsWhateverTheOrder() {
-        pushes.add([1], at: place, stampMs: 5)
+        pushes.add(job(1), at: place, stampMs: 5)
         #expect(pushes.isNewest([1], at: place))
-        pushes.add([2], at: place, stampMs: 7)
+        pushes.add(job(2), at: place, stampMs: 7)
         #expect(!pushes.isNewest([1], at: place) && pushes.isNewest([2], at: place))
         // An older one comes later, as after a restart.
-        pushes.add([3], at: place, stampMs: 6)
+        pushes.add(job(3), at: place, stampMs: 6)
         #expect(!pushes.isNewest([3], at: place) && pushes.isNewest([2], at: place))
     }
 
     @Test func ofOneMomentTheLaterStands() {
-        pushes.add([1], at: place, stampMs: 5)
-        pushes.add([2], at: place, stampMs: 5)
+        pushes.add(job(1), at: place, stampMs: 5)
+        pushes.add(job(2), at: place, stampMs: 5)
         #expect(!pushes.isNewest([1], at: place) && pushes.isNewest([2], at: place))
     }
 
     @Test func otherTokensAndOtherHandlesAreOtherPlaces() {
-        pushes.add([1], at: place, stampMs: 5)
-        pushes.add([2], at: NewestPushes.Place(ref: [3], collapse: [2]), stampMs: 9)
-        pushes.add([3], at: NewestPushes.Place(ref: [1], collapse: [3]), stampMs: 9)
+        pushes.add(job(1), at: place, stampMs: 5)
+        pushes.add(job(2), at: NewestPushes.Place(ref: [3], collapse: [2]), stampMs: 9)
+        pushes.add(job(3), at: NewestPushes.Place(ref: [1], collapse: [3]), stampMs: 9)
         #expect(pushes.isNewest([1], at: place))
     }
 
     /// Also when the newest has its outcome first: what it replaced is no newer for that.
     @Test func whatWasReplacedStaysSoUntilItHasItsOutcome() {
-        pushes.add([1], at: place, stampMs: 5)
-        pushes.add([2], at: place, stampMs: 7)
+        pushes.add(job(1), at: place, stampMs: 5)
+        pushes.add(job(2), at: place, stampMs: 7)
         pushes.remove(at: place)
         #expect(!pushes.isNewest([1], at: place))
         pushes.remove(at: place)
@@ -41,7 +48,7 @@ import Testing
 
     @Test func nothingStaysOfWhatIsDone() {
         for number in 0..<100 {
-            pushes.add([UInt8(number)], at: NewestPushes.Place(ref: [UInt8(number)], collapse: []), stampMs: 1)
+            pushes.add(job(UInt8(number)), at: NewestPushes.Place(ref: [UInt8(number)], collapse: []), stampMs: 1)
         }
         #expect(pushes.count == 100)
         for number in 0..<100 { pushes.remove(at: NewestPushes.Place(ref: [UInt8(number)], collapse: [])) }
