@@ -1,4 +1,5 @@
 import EventLoop
+import Policy
 import Sealing
 import Storage
 
@@ -9,6 +10,8 @@ extension Audiences {
     private static let batch = 256
     /// The longest sleep: bounds what a step of the wall clock can delay.
     private static let longestSleep: UInt64 = 30_000
+    /// When a time-out for whose pushes there was no room is looked at again.
+    private static let pause: UInt64 = 5_000
 
     /// Does what falls due, until the task is cancelled; after an error it tries again a second later.
     public func run() async {
@@ -37,11 +40,21 @@ extension Audiences {
     /// Does what is due.
     /// - Returns: when to come again.
     func work() async throws(BrokerError) -> UInt64 {
+        // Time-outs of an app whose pushes hang hold up no other's.
+        var held: Set<[UInt8]> = []
         while true {
-            let now = time.now
-            let due = try await access.stored { () throws(StoreError) in try await self.store.due(now: now, limit: Self.batch) }
-            if due.timers.isEmpty, due.updates.isEmpty { return due.next ?? .max }
-            for timer in due.timers { try await timedOut?(timer) }
+            let (now, limit) = (time.now, Self.batch + held.count)
+            let due = try await access.stored { () throws(StoreError) in try await self.store.due(now: now, limit: limit) }
+            let timers = due.timers.filter { !held.contains($0.id) }
+            if timers.isEmpty, due.updates.isEmpty { return min(due.next ?? .max, held.isEmpty ? .max : now + Self.pause) }
+            for timer in timers {
+                do throws(BrokerError) {
+                    try await timedOut?(timer)
+                } catch {
+                    guard error == .tooManyPushes, await !broker.isFull else { throw error }
+                    held.insert(timer.id)
+                }
+            }
             try await send(due.updates)
         }
     }
@@ -49,16 +62,27 @@ extension Audiences {
     /// Sends what waited for windows that are open now; what can't be sent any more waits no longer.
     private func send(_ activities: [RegistrationRecord]) async throws(BrokerError) {
         guard !activities.isEmpty else { return }
-        guard await broker.hasRoom(for: activities.count) else { throw .tooManyPushes }
-        var all = Fanout()
-        for activity in activities { try add(activity, to: &all) }
-        guard try await apply(all) != .done else { return }
+        guard await !broker.isFull else { throw .tooManyPushes }
+        let fitting = Set(await broker.fitting(activities).map(\.ref))
         // One that changed meanwhile holds up no other; it is looked at again.
+        if try await send(activities, fitting) != .done { for activity in activities { _ = try await send([activity], fitting) } }
+    }
+
+    private func send(_ activities: [RegistrationRecord], _ fitting: Set<[UInt8]>) async throws(BrokerError) -> ChangeOutcome {
+        var fanout = Fanout()
         for activity in activities {
-            var one = Fanout()
-            try add(activity, to: &one)
-            _ = try await apply(one)
+            if fitting.contains(activity.ref) {
+                try add(activity, to: &fanout)
+            } else {
+                // Another window on there may be room.
+                fanout.change.waits.append(
+                    WaitingUpdate(
+                        row: activity.row, wasOpens: activity.opens,
+                        opens: time.now + (limits.activities?.updateMs ?? Self.pause),
+                        waiting: activity.waiting))
+            }
         }
+        return try await apply(fanout)
     }
 
     private func add(_ activity: RegistrationRecord, to fanout: inout Fanout) throws(BrokerError) {

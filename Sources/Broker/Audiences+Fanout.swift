@@ -61,7 +61,7 @@ extension Audiences {
     func pushes(
         _ event: AudienceEvent, to registrations: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
-        try await admit(registrations.count)
+        try await admit(registrations)
         var fanout = Fanout()
         for registration in registrations {
             guard let opened = open(registration, of: audience) else { continue }
@@ -82,7 +82,7 @@ extension Audiences {
     func updates(
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
-        try await admit(activities.count)
+        try await admit(activities)
         var fanout = Fanout()
         for activity in activities {
             guard let opened = open(activity, of: audience) else { continue }
@@ -107,7 +107,7 @@ extension Audiences {
     func ends(
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
-        try await admit(activities.count)
+        try await admit(activities)
         var fanout = Fanout()
         for activity in activities {
             guard let opened = open(activity, of: audience),
@@ -187,8 +187,8 @@ extension Audiences {
     }
 
     /// All of an event's pushes or none: nobody could tell who was left out.
-    private func admit(_ pushes: Int) async throws(BrokerError) {
-        guard await broker.hasRoom(for: pushes) else { throw .tooManyPushes }
+    private func admit(_ registrations: [RegistrationRecord]) async throws(BrokerError) {
+        guard await broker.fitting(registrations).count == registrations.count else { throw .tooManyPushes }
     }
 
     /// When a token that has had its share has another.

@@ -47,8 +47,10 @@ extension Broker {
 
     func release(_ jobs: [JobRecord]) { for job in jobs { release(job) } }
 
-    /// Whether so many more may wait for Apple.
-    func hasRoom(for pushes: Int) -> Bool { departures.queued + pushes <= Departures.mostQueued }
+    /// Those of these registrations a push to which may wait for Apple.
+    func fitting(_ registrations: [RegistrationRecord]) -> [RegistrationRecord] { departures.fitting(registrations) }
+
+    var isFull: Bool { departures.isFull }
 
     /// Lets a push leave at its time. One that was stored too late for it, or slept through it with the broker, takes a later slot.
     func schedule(_ departure: Departures.Departure) {

@@ -54,10 +54,27 @@ struct Departures {
     /// Whose time has come, and who is under way: a stop waits for them and for no others.
     var open: Int { due.count + heldCount + underWay }
 
+    /// Whether no more pushes are taken, to whatever app.
+    var isFull: Bool { queued >= Self.mostQueued }
+
     /// Whether no more pushes to this app are taken. Others' may still be: one whose pushes hang does not fill the queue for all.
     func isFull(topic: String, environment: UInt8) -> Bool {
-        queuedOf[App(topic: topic, environment: environment), default: 0] >= Self.mostTimesFree * (Self.mostQueued - queued)
+        Self.isFull(queuedOf[App(topic: topic, environment: environment), default: 0], of: queued)
     }
+
+    /// Those of these, in their order, that are taken when one push to each comes after the other.
+    func fitting(_ registrations: [RegistrationRecord]) -> [RegistrationRecord] {
+        var (queued, queuedOf) = (queued, queuedOf)
+        return registrations.filter { registration in
+            let app = App(topic: registration.topic, environment: registration.environment)
+            guard !Self.isFull(queuedOf[app, default: 0], of: queued) else { return false }
+            queued += 1
+            queuedOf[app, default: 0] += 1
+            return true
+        }
+    }
+
+    private static func isFull(_ own: Int, of all: Int) -> Bool { own >= mostTimesFree * (mostQueued - all) }
 
     mutating func enter(_ job: JobRecord) {
         queued += 1

@@ -256,6 +256,34 @@ import Testing
         }
     }
 
+    /// Pushes to an app that hangs, here one of two environments, wait for Apple by the ten thousand: the other's are taken and leave in time.
+    @Test func anAppWhosePushesHangLeavesRoomForOthers() async throws {
+        try await Stage.play { stage in
+            for (user, byte, environment) in [(Stage.alice, UInt8(1), PushEnvironment.production), (Stage.bob, 3, .sandbox)] {
+                _ = try await stage.companion.registerDevice(
+                    user, token: stage.token(byte), environment: environment, topic: nil)
+                _ = try await stage.companion.registerActivity(
+                    user, token: stage.token(byte + 1), activity: [1], session: Stage.session, previous: nil,
+                    environment: environment, topic: nil)
+                try await stage.take(.state("processing"), of: user)
+                _ = try await stage.ask(of: user)
+            }
+            await stage.advance(1_000)
+            let broker = try #require(await stage.simulated.run?.broker)
+            await broker.fillItsShare(environment: .production)
+            await #expect(throws: BrokerError.tooManyPushes) { try await stage.take(.question) }
+            await stage.advance(60_000)
+            func texts(_ byte: UInt8, _ text: String) -> Int { stage.pushes(to: byte).count { $0.says(text) } }
+            #expect(texts(4, "awaitingApproval") == 1 && texts(3, "timed_out") == 1)
+            #expect(try await stage.take(.question, of: Stage.bob).pushes == 2)
+            #expect(texts(2, "awaitingApproval") == 0 && texts(1, "timed_out") == 0)
+            await broker.empty()
+            await stage.advance(20_000)
+            #expect(stage.pushes(to: 2).count == 2 && texts(1, "timed_out") == 1)
+            #expect(await stage.count(.alarms) == 0)
+        }
+    }
+
     /// What waits for a window waits on while there is no room, and is no alarm.
     @Test func whatIsDueWaitsForRoom() async throws {
         try await Stage.play { stage in
@@ -281,6 +309,14 @@ extension Broker {
             job: [], deadline: 0, notBefore: 0, ref: [], room: [], slot: 0, kind: 1, environment: 1, topic: "", template: "",
             generation: 0, expires: 0, sealed: [], fields: nil)
         while departures.queued < Departures.mostQueued - places { departures.enter(job) }
+    }
+
+    /// As many as one app may have.
+    fileprivate func fillItsShare(environment: PushEnvironment) {
+        let job = JobRecord(
+            job: [], deadline: 0, notBefore: 0, ref: [], room: [], slot: 0, kind: 1, environment: environment.rawValue,
+            topic: "com.example.app", template: "", generation: 0, expires: 0, sealed: [], fields: nil)
+        while !departures.isFull(topic: job.topic, environment: job.environment) { departures.enter(job) }
     }
 
     fileprivate func empty() { departures = Departures(shuffles: false) }
