@@ -69,17 +69,18 @@ extension Audiences {
     }
 
     private func send(_ activities: [RegistrationRecord], _ fitting: Set<[UInt8]>) async throws(BrokerError) -> ChangeOutcome {
-        var fanout = Fanout()
-        for activity in activities {
-            if fitting.contains(activity.ref) {
-                try add(activity, to: &fanout)
-            } else {
-                // Another window on there may be room.
-                fanout.change.waits.append(
-                    WaitingUpdate(
-                        row: activity.row, wasOpens: activity.opens,
-                        opens: time.now + (limits.activities?.updateMs ?? Self.pause),
-                        waiting: activity.waiting))
+        let fanout = try build { fanout throws(BrokerError) in
+            for activity in activities {
+                if fitting.contains(activity.ref) {
+                    try add(activity, to: &fanout)
+                } else {
+                    // Another window on there may be room.
+                    fanout.change.waits.append(
+                        WaitingUpdate(
+                            row: activity.row, wasOpens: activity.opens,
+                            opens: time.now + (limits.activities?.updateMs ?? Self.pause),
+                            waiting: activity.waiting))
+                }
             }
         }
         return try await apply(fanout)

@@ -62,19 +62,19 @@ extension Audiences {
         _ event: AudienceEvent, to registrations: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
         try await admit(registrations)
-        var fanout = Fanout()
-        for registration in registrations {
-            guard let opened = open(registration, of: audience) else { continue }
-            guard let place = try take(opened) else {
-                fanout.throttled += 1
-                continue
+        return try build { fanout throws(BrokerError) in
+            for registration in registrations {
+                guard let opened = open(registration, of: audience) else { continue }
+                guard let place = try take(opened) else {
+                    fanout.throttled += 1
+                    continue
+                }
+                fanout.places.append(place)
+                guard let job = try job(content(event, opened), to: opened) else { continue }
+                fanout.change.jobs.append(AudienceJob(job))
+                fanout.pushes += 1
             }
-            fanout.places.append(place)
-            guard let job = try job(content(event, opened), to: opened) else { continue }
-            fanout.change.jobs.append(AudienceJob(job))
-            fanout.pushes += 1
         }
-        return fanout
     }
 
     /// An update of each of these Live Activities: a push if its window is open, or else what is pushed when it opens, in
@@ -83,25 +83,40 @@ extension Audiences {
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
         try await admit(activities)
-        var fanout = Fanout()
-        for activity in activities {
-            guard let opened = open(activity, of: audience) else { continue }
-            let content = content(event, opened)
-            if time.now < activity.opens {
-                fanout.change.waits.append(try wait(content, of: audience, for: activity, until: activity.opens))
-            } else if let place = try take(opened) {
-                fanout.places.append(place)
-                guard let update = try update(content, of: opened) else { continue }
-                fanout.change.jobs.append(update)
-            } else {
-                fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
-                fanout.throttled += 1
-                continue
+        return try build { fanout throws(BrokerError) in
+            for activity in activities {
+                guard let opened = open(activity, of: audience) else { continue }
+                let content = content(event, opened)
+                if time.now < activity.opens {
+                    fanout.change.waits.append(try wait(content, of: audience, for: activity, until: activity.opens))
+                } else if let place = try take(opened) {
+                    fanout.places.append(place)
+                    guard let update = try update(content, of: opened) else { continue }
+                    fanout.change.jobs.append(update)
+                } else {
+                    fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
+                    fanout.throttled += 1
+                    continue
+                }
+                fanout.pushes += 1
             }
-            fanout.pushes += 1
+        }
+    }
+
+    /// What was taken for a fan-out that comes to nothing is given back.
+    func build(_ body: (inout Fanout) throws(BrokerError) -> Void) throws(BrokerError) -> Fanout {
+        var fanout = Fanout()
+        do throws(BrokerError) {
+            try body(&fanout)
+        } catch {
+            giveBack(fanout)
+            throw error
         }
         return fanout
     }
+
+    /// Nothing of it was stored, or will be.
+    func giveBack(_ fanout: Fanout) { for place in fanout.places { tokenPushes.giveBack(place) } }
 
     /// The end of each of these Live Activities: it passes whatever was sent when, and destroys the token.
     func ends(
@@ -146,12 +161,12 @@ extension Audiences {
             outcome = try await access.stored { () throws(StoreError) in try await self.store.apply(change, now: now) }
         } catch {
             await broker.release(jobs)
-            for place in fanout.places { tokenPushes.giveBack(place) }
+            giveBack(fanout)
             throw error
         }
         guard outcome == .done else {
             await broker.release(jobs)
-            for place in fanout.places { tokenPushes.giveBack(place) }
+            giveBack(fanout)
             return outcome
         }
         metrics.add(.knocksQueued, jobs.count)

@@ -72,8 +72,8 @@ extension Companion {
                 timer.due > time.now
             else { return false }
             let answer: Approval.State = approved ? .approved : .denied
-            var fanout = try await clearing(id, of: content.user, excluding: excluding, reason: "approved_on_other_device")
-            fanout += try await withdrawal(of: id, content)
+            var fanout = try await withdrawal(of: id, content)
+            fanout += try await clearing(id, of: content.user, excluding: excluding, reason: "approved_on_other_device")
             fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer.rawValue)
             switch try await audiences.apply(fanout) {
             case .done:
@@ -125,8 +125,8 @@ extension Companion {
             _ = try await audiences.apply(fanout)
             return
         }
-        var fanout = try await clearing(timer.id, of: content.user, excluding: nil, reason: "timed_out")
-        fanout += try await withdrawal(of: timer.id, content)
+        var fanout = try await withdrawal(of: timer.id, content)
+        fanout += try await clearing(timer.id, of: content.user, excluding: nil, reason: "timed_out")
         fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
         guard try await audiences.apply(fanout) == .done else { return }
         let message = CompanionMessage.approvalTimeout(request: timer.id, session: content.session)

@@ -18,11 +18,11 @@ extension Companion {
         try await audiences.takeEvent(of: user)
         // Each loss means that something else happened in the session meanwhile.
         for _ in 0..<8 {
+            var seen: SeenRecord?
+            if let eventID { seen = try await audiences.seen(user, session, eventID, principal.eventSpace) }
             var (fanout, receipt) = try await fanout(
                 of: event, user: user, session: session, eventID: eventID, creator: principal)
-            if let eventID {
-                fanout.change.seen = try await audiences.seen(user, session, eventID, principal.eventSpace)
-            }
+            fanout.change.seen = seen
             switch try await audiences.apply(fanout) {
             case .done:
                 receipt.pushes = fanout.pushes
@@ -58,43 +58,50 @@ extension Companion {
         var change: SessionChange?
         if standing == nil { change = .set(try await newSession(session, of: user), after: nil) }
 
-        switch event {
-        case .approvalRequest:
-            var id = JobID.random().bytes
-            if let eventID {
-                id = try await requestID(of: eventID, session, of: user, by: creator, at: await audiences.place(.session))
+        do throws(BrokerError) {
+            switch event {
+            case .approvalRequest:
+                var id = JobID.random().bytes
+                if let eventID {
+                    id = try await requestID(of: eventID, session, of: user, by: creator, at: await audiences.place(.session))
+                }
+                let timer = try timer(id, user: user, session: session, creator: creator.user)
+                (receipt.request, receipt.expires) = (timer.id, timer.due)
+                let request = AudienceEvent.Value.plain(.handle(timer.id))
+                fanout += try await alert(
+                    "approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
+                fanout += try await update(
+                    "activity_approval", ["requestId": request], elapsed: elapsed, session: session, user)
+                fanout.change.timer = .begin(timer)
+            case .question:
+                let id = JobID.random().bytes
+                receipt.request = id
+                let question = AudienceEvent.Value.plain(.handle(id))
+                fanout += try await alert(
+                    "question_asked", ["questionId": question, "sessionId": named], collapse: question, user)
+                fanout += try await update("activity_question", [:], elapsed: elapsed, session: session, user)
+            case .complete(let success):
+                fanout += try await alert(success ? "task_complete" : "task_failed", ["sessionId": named], collapse: named, user)
+                fanout += try await ending(session, of: user, success: success)
+                change = standing.map { .delete(expires: $0.expires, session: $0.session) }
+            case .progress(let progress):
+                var fields: [String: AudienceEvent.Value] = [:]
+                if let completed = progress.completed, let total = progress.total {
+                    fields = ["completed": .plain(.number(completed)), "total": .plain(.number(total))]
+                } else {
+                    fields = ["status": .plain(.choice("processing"))]
+                }
+                fanout += try await update(
+                    fields["total"] == nil ? "activity_state" : "activity_progress", fields,
+                    elapsed: progress.elapsedSeconds ?? elapsed,
+                    isGiven: progress.elapsedSeconds != nil, session: session, user)
+            case .state(let word):
+                fanout += try await update(
+                    "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
             }
-            let timer = try timer(id, user: user, session: session, creator: creator.user)
-            (receipt.request, receipt.expires) = (timer.id, timer.due)
-            let request = AudienceEvent.Value.plain(.handle(timer.id))
-            fanout += try await alert("approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
-            fanout += try await update(
-                "activity_approval", ["requestId": request], elapsed: elapsed, session: session, user)
-            fanout.change.timer = .begin(timer)
-        case .question:
-            let id = JobID.random().bytes
-            receipt.request = id
-            let question = AudienceEvent.Value.plain(.handle(id))
-            fanout += try await alert("question_asked", ["questionId": question, "sessionId": named], collapse: question, user)
-            fanout += try await update("activity_question", [:], elapsed: elapsed, session: session, user)
-        case .complete(let success):
-            fanout += try await alert(success ? "task_complete" : "task_failed", ["sessionId": named], collapse: named, user)
-            fanout += try await ending(session, of: user, success: success)
-            change = standing.map { .delete(expires: $0.expires, session: $0.session) }
-        case .progress(let progress):
-            var fields: [String: AudienceEvent.Value] = [:]
-            if let completed = progress.completed, let total = progress.total {
-                fields = ["completed": .plain(.number(completed)), "total": .plain(.number(total))]
-            } else {
-                fields = ["status": .plain(.choice("processing"))]
-            }
-            fanout += try await update(
-                fields["total"] == nil ? "activity_state" : "activity_progress", fields,
-                elapsed: progress.elapsedSeconds ?? elapsed,
-                isGiven: progress.elapsedSeconds != nil, session: session, user)
-        case .state(let word):
-            fanout += try await update(
-                "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
+        } catch {
+            await audiences.giveBack(fanout)
+            throw error
         }
         fanout.change.session = change
         return (fanout, receipt)

@@ -107,15 +107,15 @@ public actor Companion: LoopActor {
     public func clearSession(_ principal: Principal, session: [UInt8]) async throws(BrokerError) -> Int {
         try await audiences.takeEvent(of: principal.user)
         for _ in 0..<5 {
-            var fanout = try await audiences.pushes(
+            var fanout = try await ending(session, of: principal.user, success: true)
+            fanout.change.session = try await self.session(session, of: principal.user).map {
+                .delete(expires: $0.expires, session: $0.session)
+            }
+            fanout += try await audiences.pushes(
                 AudienceEvent(
                     template: "clear_session", collapse: .session(session),
                     fields: ["sessionId": .session(session)]),
                 to: audiences.devices(of: principal.user), of: principal.user)
-            fanout += try await ending(session, of: principal.user, success: true)
-            fanout.change.session = try await self.session(session, of: principal.user).map {
-                .delete(expires: $0.expires, session: $0.session)
-            }
             if try await audiences.apply(fanout) == .done { return fanout.pushes }
         }
         throw .storageUnavailable

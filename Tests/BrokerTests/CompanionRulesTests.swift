@@ -214,6 +214,49 @@ import Testing
         }
     }
 
+    private static let threePushes = (old: #""count": 240, "seconds": 300"#, new: #""count": 3, "seconds": 300"#)
+
+    /// Its alerts had been counted when its updates could not be made.
+    @Test func whatCameToNothingTookNoShare() async throws {
+        let isFailing = Mutex(false)
+        let lookups = Mutex(0)
+        let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { call in
+            guard call == .registrations, isFailing.withLock({ $0 }) else { return .none }
+            return lookups.withLock { count in
+                count += 1
+                return count % 2 == 0 ? .failed : .none
+            }
+        }
+        try await Stage.play(limits: [Self.threePushes], fault: fault) { stage in
+            try await stage.register(1)
+            isFailing.withLock { $0 = true }
+            for event in [CompanionEvent.approvalRequest, .question, .complete(success: true), .question] {
+                await #expect(throws: BrokerError.storageUnavailable) { try await stage.take(event) }
+            }
+            #expect(lookups.withLock { $0 } == 8)
+            isFailing.withLock { $0 = false }
+            for _ in 0..<3 { #expect(try await stage.take(.question).pushes == 1) }
+            #expect(try await stage.take(.question).throttled == 1)
+        }
+    }
+
+    /// Each finds the window open and takes a place; one is stored, and the other waits for the next.
+    @Test func ofTwoUpdatesAtOneMomentOneIsCounted() async throws {
+        try await Stage.play(limits: [Self.threePushes]) { stage in
+            try await stage.start(1)
+            let first = stage.now
+            for round in 0..<2 {
+                let events = (0..<2).map { _ in
+                    Task(executorPreference: stage.simulated.loop) { try await stage.take(.state("idle")) }
+                }
+                for event in events { #expect(try await event.value.throttled == 0, "round \(round)") }
+                await stage.advance(15_000)
+            }
+            await stage.advance(15_000)
+            #expect(stage.pushes(to: 1).map(\.at) == [0, 15_000, 30_000].map { first + $0 })
+        }
+    }
+
     @Test func numbersThatThePolicyDoesNotListAreRefusedAndCountNothing() async throws {
         try await Stage.play { stage in
             try await stage.start(1)
