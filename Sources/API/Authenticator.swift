@@ -6,7 +6,7 @@ public final class Authenticator: Sendable {
     public let algorithm: JSONWebAlgorithm
     private let claims: JSONWebClaims
     private let source: JSONWebKeySource
-    private let keys: Mutex<JSONWebKeySet>
+    private let state: Mutex<(keys: JSONWebKeySet, withdrawals: Int)>
 
     /// - Parameters:
     ///   - source: the file with the keys, read now and again by `reload`.
@@ -17,18 +17,28 @@ public final class Authenticator: Sendable {
         self.algorithm = algorithm
         self.source = source
         claims = JSONWebClaims(issuer: issuer.map { Array($0.utf8) }, audience: audience.map { Array($0.utf8) })
-        keys = Mutex(try source.load(for: algorithm))
+        state = Mutex((try source.load(for: algorithm), 0))
     }
 
     /// Reads the file again. If it is no good the keys stay as they are.
-    public func reload() throws(JSONWebKeyError) {
+    /// - Returns: whether a key is gone that was in use: whom it vouched for must show another JWT.
+    @discardableResult public func reload() throws(JSONWebKeyError) -> Bool {
         let new = try source.load(for: algorithm)
-        keys.withLock { $0 = new }
+        return state.withLock { state in
+            let isWithdrawal = !state.keys.keys.allSatisfy(new.keys.contains)
+            state = (new, state.withdrawals + (isWithdrawal ? 1 : 0))
+            return isWithdrawal
+        }
     }
+
+    /// How often a reload took away a key that was in use. Whoever keeps a principal reads it before the JWT is verified.
+    var withdrawals: Int { state.withLock { $0.withdrawals } }
+
+    private var keys: JSONWebKeySet { state.withLock { $0.keys } }
 
     /// How many keys are in use, for people, and which of a set are not.
     public var keysText: String {
-        let keys = keys.withLock { $0 }
+        let keys = keys
         let count = keys.keys.count == 1 ? "one key" : "\(keys.keys.count) keys"
         let rest = keys.passedOver.isEmpty ? "" : "; not used: " + keys.passedOver.joined(separator: ", ")
         return "\(count) for \(algorithm.rawValue) from \(source.path)\(rest)"
@@ -38,7 +48,7 @@ public final class Authenticator: Sendable {
     /// - Throws: `.invalidJWT` and `.jwtExpired`.
     public func principal(of token: Span<UInt8>, nowMs: UInt64) throws(BrokerError) -> Principal {
         let parts = try JSONWebToken(token)
-        try parts.verify(token, algorithm: algorithm, keys: keys.withLock { $0 })
+        try parts.verify(token, algorithm: algorithm, keys: keys)
         return try parts.withClaims(token) { bytes throws(BrokerError) in try claims.principal(bytes, nowMs: nowMs) }
     }
 }

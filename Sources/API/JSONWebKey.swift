@@ -3,8 +3,8 @@ import Sodium
 import TLS
 
 /// One key by which JWTs are verified.
-struct JSONWebKey: Sendable {
-    enum Material: Sendable {
+struct JSONWebKey: Sendable, Equatable {
+    enum Material: Sendable, Equatable {
         case secret(Secret)
         case p256(ES256.PublicKey)
         case ed25519([UInt8])

@@ -54,7 +54,9 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                 let request = try message.withText { bytes throws(BrokerError) in try SessionRequest(bytes) }
                 try await answer(request, of: principal, on: socket)
             } else {
-                try await authenticate(try message.withText { bytes throws(BrokerError) in try principal(bytes) }, socket)
+                let withdrawals = authenticator.withdrawals
+                let principal = try message.withText { bytes throws(BrokerError) in try self.principal(bytes) }
+                try await authenticate(principal, socket, withdrawals)
             }
         } catch let error as BrokerError {
             await companion.audiences.noteRefusal(error)
@@ -74,8 +76,11 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         return try body.principal("token", bytes, authenticator, nowMs: companion.audiences.nowMs)
     }
 
-    private func authenticate(_ principal: Principal, _ socket: WebSocketHandle) async throws {
+    /// - Parameter withdrawals: the authenticator's, from before it verified the JWT.
+    private func authenticate(_ principal: Principal, _ socket: WebSocketHandle, _ withdrawals: Int) async throws {
         guard let waiting = members[socket] else { return }
+        // The key went meanwhile.
+        guard authenticator.withdrawals == withdrawals else { return await socket.close(.goingAway) }
         loop.cancel(waiting.end)
         // A timer that long is as good as none: whoever stays for a day shows a JWT again.
         let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.nowMs), 86_400_000)
@@ -123,6 +128,11 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                     json.add("success", true)
                 })
         }
+    }
+
+    /// Ends every socket that has shown a JWT: its key may be gone. Clients come back with one that is good.
+    public func endAll() async {
+        for (socket, member) in members where member.principal != nil { await socket.close(.goingAway) }
     }
 
     func closed(_ socket: WebSocketHandle) {

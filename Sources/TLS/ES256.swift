@@ -47,7 +47,7 @@ public enum ES256 {
     }
 
     /// A P-256 public key.
-    @safe public final class PublicKey: @unchecked Sendable {  // EVP_PKEY is only read after init
+    @safe public final class PublicKey: @unchecked Sendable, Equatable {  // EVP_PKEY is only read after init
         private let pointer: OpaquePointer
 
         /// From PEM (SubjectPublicKeyInfo).
@@ -80,6 +80,10 @@ public enum ES256 {
         ]
 
         deinit { unsafe EVP_PKEY_free(pointer) }
+
+        public static func == (left: PublicKey, right: PublicKey) -> Bool {
+            unsafe EVP_PKEY_eq(left.pointer, right.pointer) == 1
+        }
 
         /// Whether `signature` (R || S) is one of this key over `message`; false for one of another length.
         public func isValid(_ signature: Span<UInt8>, for message: Span<UInt8>) -> Bool {

@@ -25,7 +25,7 @@ enum ServeCommand {
                 Terminal.log("SIGHUP: there is neither a certificate nor a key for JWTs to read again")
             }
             if let files = settings.certificate { await service.renewCertificate(files) }
-            if let authenticator = settings.authenticator { service.renewKeys(authenticator) }
+            if let authenticator = settings.authenticator { await service.renewKeys(authenticator) }
         }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")
         await StopSignal.wait(on: service.loop)

@@ -20,6 +20,7 @@ final class Service: Sendable {
     private let publicServer: HTTPServer
     private let operatorServer: HTTPServer
     private let operatorHandler: OperatorHandler
+    private let sessions: SessionSocketEdge?
     private let tasks: [Task<Void, Never>]
 
     /// What exists before anyone can connect.
@@ -232,7 +233,7 @@ final class Service: Sendable {
         operatorHandler.setReady(true)
         return Service(
             address: address, operatorAddress: operatorAddress, parts: parts, publicServer: publicServer,
-            operatorServer: operatorServer, operatorHandler: operatorHandler, tasks: tasks)
+            operatorServer: operatorServer, operatorHandler: operatorHandler, sessions: sessions, tasks: tasks)
     }
 
     private static func start(_ server: HTTPServer, _ address: SocketAddress) async throws -> SocketAddress {
@@ -250,7 +251,7 @@ final class Service: Sendable {
     private init(
         address: SocketAddress, operatorAddress: SocketAddress, parts: Parts, publicServer: HTTPServer,
         operatorServer: HTTPServer,
-        operatorHandler: OperatorHandler, tasks: [Task<Void, Never>]
+        operatorHandler: OperatorHandler, sessions: SessionSocketEdge?, tasks: [Task<Void, Never>]
     ) {
         loop = parts.broker.loop
         self.address = address
@@ -259,6 +260,7 @@ final class Service: Sendable {
         self.publicServer = publicServer
         self.operatorServer = operatorServer
         self.operatorHandler = operatorHandler
+        self.sessions = sessions
         self.tasks = tasks
     }
 
@@ -275,10 +277,11 @@ final class Service: Sendable {
     }
 
     /// From now on JWTs are verified by what the file says now. One that is no good changes nothing.
-    func renewKeys(_ authenticator: Authenticator) {
+    func renewKeys(_ authenticator: Authenticator) async {
         do {
-            try authenticator.reload()
-            Terminal.log("jwt: \(authenticator.keysText)")
+            let isWithdrawal = try authenticator.reload()
+            Terminal.log("jwt: \(authenticator.keysText)\(isWithdrawal ? "; one is gone: every /ws/sessions is closed" : "")")
+            if isWithdrawal { await sessions?.endAll() }
         } catch {
             parts.broker.metrics.add(.alarms)
             Terminal.log("jwt: the keys in use stay. \(error)")

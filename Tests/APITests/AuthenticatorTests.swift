@@ -100,6 +100,23 @@ import Testing
     }
 
     /// A key that is in every set is known at every moment.
+    /// Sockets that were let in by a key end with it, and with no other change.
+    @Test(arguments: JSONWebAlgorithm.allCases) func aKeyThatIsGoneIsTold(_ algorithm: JSONWebAlgorithm) throws {
+        let other = try TokenMint()
+        let (first, second) = (try mint.jwk(algorithm, #","kid":"1""#), try other.jwk(algorithm, #","kid":"2""#))
+        let path = try mint.write("set", #"{"keys":[\#(first)]}"#)
+        let authenticator = try mint.authenticator(algorithm, .keySet(path: path))
+        func reload(_ keys: String...) throws -> Bool {
+            try mint.write("set", #"{"keys":[\#(keys.joined(separator: ","))]}"#)
+            return try authenticator.reload()
+        }
+        #expect(try !reload(first) && !reload(second, first) && authenticator.withdrawals == 0)
+        #expect(try reload(second))
+        // Of the same name, and another.
+        #expect(try reload(other.jwk(algorithm, #","kid":"1""#)) && reload(first) && !reload(first))
+        #expect(authenticator.withdrawals == 3)
+    }
+
     @Test func rotationUnderLoad() async throws {
         let others = [try TokenMint(), try TokenMint()]
         let stays = try mint.jwk(.hs256, #","kid":"stays""#)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import signal
 import time
 from secrets import token_hex, token_urlsafe
 
@@ -178,6 +179,33 @@ def test_a_socket_ends_with_its_jwt(world):
             close, messages = socket.closed()
             assert close == 1008 and messages == [] and time.time() > expires - 0.1
     phone.close()
+
+
+def test_sockets_end_with_their_key(world):
+    """SIGHUP ends those that have shown a JWT when a key is gone by which they may have done so, and else none."""
+    path, read = world.state / "keys/jwt.secret", "jwt: one key for HS256 from "
+
+    def install(secret):
+        new, times = path.with_suffix(".new"), world.broker.printed().count(read)
+        new.touch(0o600)
+        new.write_text(secret)
+        new.rename(path)
+        world.broker.child.send_signal(signal.SIGHUP)
+        eventually(lambda: world.broker.printed().count(read) == times + 1, what="the keys' being read")
+
+    user, back_end, silent = world.phone("user-" + token_hex(4)), world.back_end(), SessionSocket(world.broker)
+    with user.socket() as socket, back_end.socket() as other, silent:
+        install(path.read_text())
+        socket.send({"type": "ping"})
+        socket.expect("pong")
+        install(token_urlsafe(32))
+        assert socket.closed() == other.closed() == (1001, [])
+        silent.send({"type": "auth", "token": user.jwt})
+        assert silent.expect("error")["code"] == "invalid_jwt"
+    install(world.users.secret)
+    user.socket().connection.close()
+    user.close()
+    back_end.close()
 
 
 def test_a_broker_for_rooms_only():
