@@ -29,6 +29,8 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
 
     /// How long a socket may take to say who it is.
     private static let patienceMs: UInt64 = 10_000
+    /// Of one user: each is told everything that the user is. Back ends are the operator's own, and may be many.
+    private static let mostSockets = 64
 
     public init(loop: EventLoop, companion: Companion, authenticator: Authenticator) {
         self.loop = loop
@@ -81,11 +83,16 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         guard let waiting = members[socket] else { return }
         // The key went meanwhile.
         guard authenticator.withdrawals == withdrawals else { return await socket.close(.goingAway) }
+        let listener = Listener(name: principal.user, isBackEnd: principal.isBackEnd)
+        // The new one is refused: closing the oldest, clients that come back by themselves would drive each other out for ever.
+        guard principal.isBackEnd || listeners[listener, default: []].count < Self.mostSockets else {
+            throw BrokerError.tooManySockets(limit: Self.mostSockets)
+        }
         loop.cancel(waiting.end)
         // A timer that long is as good as none: whoever stays for a day shows a JWT again.
         let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.nowMs), 86_400_000)
         members[socket] = Member(principal: principal, end: end(of: socket, in: left))
-        listeners[Listener(name: principal.user, isBackEnd: principal.isBackEnd), default: []].insert(socket)
+        listeners[listener, default: []].insert(socket)
         await socket.send(SocketMessage.message("authenticated") { $0.add("expiresAt", timeMs: principal.expiresMs) })
     }
 

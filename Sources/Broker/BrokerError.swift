@@ -30,6 +30,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     /// A call to more than one.
     case groupCall
     case tooManyRegistrations(limit: Int)
+    case tooManySockets(limit: Int)
     case notFound
     /// Calls of a kind of app for which no policy is in force, or nothing to know users by.
     case audiencesOff
@@ -53,7 +54,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .notAMember, .memberRequired, .anotherUser, .backEndOnly: 403
         case .roomNotFound, .notFound, .audiencesOff, .tokenNotFound, .requestNotFound, .deviceNotFound: 404
         case .methodNotAllowed: 405
-        case .joinCodeInUse, .roomAlreadyAccepted, .tooManyRegistrations: 409
+        case .joinCodeInUse, .roomAlreadyAccepted, .tooManyRegistrations, .tooManySockets: 409
         case .bodyTooLarge: 413
         case .upgradeRequired: 426
         case .tooManyRequests, .tooManyShortCodes: 429
@@ -85,6 +86,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .deviceNotFound: "device_not_found"
         case .groupCall: "group_call"
         case .tooManyRegistrations: "too_many_registrations"
+        case .tooManySockets: "too_many_sockets"
         case .roomNotFound: "room_not_found"
         case .notFound: "not_found"
         case .audiencesOff: "audiences_off"
@@ -143,6 +145,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .groupCall: "A call rings one user's phones, and this one is to a group. Send a webhook for each user."
         case .tooManyRegistrations(let limit):
             "This user has \(limit) registrations of that kind already, as many as the policy lets. Delete one."
+        case .tooManySockets(let limit): "This user has \(limit) sockets open, as many as may be. Close one."
         case .roomNotFound: "There is no such room. It may have ended, or the code is unknown or expired."
         case .notFound: "There is nothing here. See the documentation for the calls."
         case .audiencesOff:

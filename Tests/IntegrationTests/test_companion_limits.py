@@ -4,14 +4,17 @@ import json
 import random
 import threading
 import time
+from contextlib import ExitStack
 from secrets import token_hex
 
 import pytest
 
+from companion_client import SessionSocket
 from companion_pushes import check_end
 from companion_world import CompanionWorld, new_session
 from mayfly import new_token
 from peers import Peer
+from processes import eventually
 
 REGISTRATIONS = 100
 
@@ -103,6 +106,36 @@ def test_one_token_many_times_at_once(world, kind):
         thread.join()
     assert len(answers) == 40 and len({(answer["tokenId"], answer["handleKey"]) for answer in answers}) == 1
     assert world.state.counts()["registration"] == before + 1
+
+
+def test_sixty_four_sockets_of_one_user(world):
+    """One more is refused, and those that are open hear what there is to hear. A back end has as many as it likes."""
+    user, back_end, other = world.user(), world.back_end(), world.user()
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(user.socket()) for _ in range(64)]
+        refused = stack.enter_context(SessionSocket(world.broker))
+        refused.send({"type": "auth", "token": user.jwt})
+        answer = refused.expect("error")
+        assert answer["code"] == "too_many_sockets" and "64" in answer["error"]
+        assert refused.closed() == (1008, [])
+        for caller in [other] + [back_end] * 70:
+            stack.enter_context(caller.socket())
+        request = back_end.event(new_session(), "approval_request", {}, user.name).expect(202).json["requestId"]
+        user.respond(request, True).expect(200)
+        for socket in sockets:
+            assert socket.expect("approval_response")["requestId"] == request
+        sockets[0].connection.close()
+        eventually(lambda: comes_in(user), what="room for another socket")
+    for caller in (user, back_end, other):
+        caller.close()
+
+
+def comes_in(user):
+    try:
+        user.socket().connection.close()
+    except AssertionError:
+        return False
+    return True
 
 
 @pytest.mark.background
