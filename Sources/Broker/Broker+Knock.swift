@@ -144,10 +144,19 @@ extension Broker {
             return JobOutcome(status: UInt16(clamping: status), reason: isGone ? .roomClosed : .other)
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)
+            if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
             return JobOutcome(
-                status: UInt16(clamping: status),
-                reason: reason == .late ? .expired : Entry.PushFailureReason(apns: reason.rawValue),
+                status: UInt16(clamping: status), reason: Self.recorded(reason),
                 purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
+        }
+    }
+
+    /// The courier's own reasons have names of the log's.
+    private static func recorded(_ reason: Reason) -> Entry.PushFailureReason {
+        switch reason {
+        case .late: .expired
+        case .notConfigured: .unreachable
+        default: Entry.PushFailureReason(apns: reason.rawValue)
         }
     }
 

@@ -8,6 +8,8 @@ public final class Metrics: Sendable {
         case roomsCreated, roomsAccepted, roomsClosed
         case knocksQueued, knocksThrottled, knocksUnneeded
         case pushesDelivered, pushesFailed, tokensRegistered, tokensPurged
+        /// Of those that failed: there is neither key nor certificate for APNs.
+        case pushesNotConfigured
         /// More than a second after they were to end.
         case purgesLate
         case refused, ratchetSteps, entriesPublished
@@ -27,6 +29,7 @@ public final class Metrics: Sendable {
             case .knocksUnneeded: "mayfly_knocks_peer_present_total"
             case .pushesDelivered: "mayfly_pushes_delivered_total"
             case .pushesFailed: "mayfly_pushes_failed_total"
+            case .pushesNotConfigured: "mayfly_pushes_not_configured_total"
             case .tokensRegistered: "mayfly_tokens_registered_total"
             case .tokensPurged: "mayfly_tokens_purged_total"
             case .purgesLate: "mayfly_purges_late_total"

@@ -34,7 +34,7 @@ public actor Courier: LoopActor, PushSender {
         public var production = Endpoint.production
         public var sandbox = Endpoint.sandbox
         public var trust = TLSContext.Trust.system
-        /// A push goes by the first that serves its topic, environment and kind.
+        /// A push goes by the first that serves its topic, environment and kind. Without any each ends at once, as `notConfigured`.
         public var accounts: [Account]
         /// Told at most once a minute of each kind; called on the loop's thread, must not block.
         public var onAlarm: @Sendable (Alarm) -> Void
@@ -123,7 +123,8 @@ public actor Courier: LoopActor, PushSender {
         }
         guard let account = accounts.index(push.topic, push.environment, push.kind) else {
             shared.raise(.noAccount(push.environment, topic: push.topic, push.kind))
-            return continuation.resume(returning: .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
+            let reason: Reason = accounts.all.isEmpty ? .notConfigured : .topicDisallowed
+            return continuation.resume(returning: .failed(status: 0, reason: reason, verdict: .configuration))
         }
         let lane = lanes[LaneID(account: account, environment: push.environment).index]
         lane.enqueue(Delivery(push, lane.topic(push.topic), deadline: loop.now + (push.deadlineMs - now), continuation))

@@ -43,6 +43,7 @@ extension Reason {
         case .late: "records `expired`; the token is kept"
         case .stopped: "keeps the job; the next start takes it up, with what is left of its time"
         case .revoked: "sends nothing more and records `room_closed`"
+        case .notConfigured: "tries nothing, raises an alarm and records `unreachable`; the token is kept"
         case .other:
             "goes by the status: 403 is a setting, 410 ends a token as Unregistered does, 429 waits, 5xx tries again, all else is dropped"
         default: reaction.words
@@ -147,6 +148,10 @@ extension Reason {
         case .stopped: Explanation("the broker was stopped first", .nobody, "start it within two minutes")
         case .revoked:
             Explanation("the room was closed, or the token replaced or withdrawn, before the push left", .nobody, "nothing")
+        case .notConfigured:
+            Explanation(
+                "this broker was started without a key or certificate for APNs", .settings,
+                "start it with `--apns-key-path`, `--apns-key-id` and `--apns-team-id`; phones need not register again")
         case .other:
             Explanation(
                 "an answer that Apple's documentation does not list", .apple,

@@ -45,6 +45,8 @@ public enum Reason: String, Sendable, CaseIterable {
     case stopped
     /// The token was destroyed before an attempt succeeded.
     case revoked
+    /// There is no account at all: no key, no certificate.
+    case notConfigured = "not_configured"
     /// An answer that is not in this list.
     case other
 }
@@ -87,7 +89,7 @@ extension Reason {
         case .unrelatedKeyIDInToken: .reconnectOnce
         case .tooManyRequests: .holdToken
         case .internalServerError, .serviceUnavailable: .retry
-        case .unreachable, .unknown, .late, .stopped, .revoked, .other: .drop
+        case .unreachable, .unknown, .late, .stopped, .revoked, .notConfigured, .other: .drop
         }
     }
 
@@ -108,7 +110,7 @@ extension Reason {
         case .tooManyProviderTokenUpdates, .tooManyRequests: 429
         case .internalServerError: 500
         case .serviceUnavailable, .shutdown: 503
-        case .unreachable, .unknown, .late, .stopped, .revoked, .other: nil
+        case .unreachable, .unknown, .late, .stopped, .revoked, .notConfigured, .other: nil
         }
     }
 }

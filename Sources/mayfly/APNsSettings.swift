@@ -11,6 +11,8 @@ struct APNsSettings {
         .apnsProduction, .apnsEndpoint, .apnsPort, .apnsCA,
     ]
 
+    static let whatToSet = "APNS_TEAM_ID, APNS_KEY_ID and APNS_KEY_PATH, or a certificate or list of apps"
+
     /// A team's signing key, good for all its apps.
     struct TeamKey {
         let key: ES256.PrivateKey
@@ -42,7 +44,7 @@ struct APNsSettings {
         let identity: Identity
     }
 
-    /// At least one.
+    /// None where there are no credentials.
     let apps: [App]
     /// The bundle id of the app that is meant where nobody names another: of a list the first, unless the settings name one of it.
     let topic: String
@@ -54,18 +56,37 @@ struct APNsSettings {
     let port: UInt16
     let trust: TLSContext.Trust
 
-    init(_ configuration: Configuration) throws {
+    /// - Parameter mayLackCredentials: none at all are taken, too; half of them never.
+    init(_ configuration: Configuration, mayLackCredentials: Bool = false) throws {
         environment = try Self.environment(configuration)
-        let apps = try Self.apps(configuration)
-        let topic = configuration[.apnsBundleID] ?? apps[0].topic
-        guard apps.contains(where: { $0.topic == topic }) else {
-            throw CheckFailed("mayfly: \(Key.apnsBundleID.named) names an app for which the list of apps has no line")
+        if mayLackCredentials, Self.credentials.allSatisfy({ configuration[$0] == nil }) {
+            apps = []
+            topic = try Self.topicAlone(configuration)
+        } else {
+            let apps = try Self.apps(configuration)
+            let topic = configuration[.apnsBundleID] ?? apps[0].topic
+            guard apps.contains(where: { $0.topic == topic }) else {
+                throw CheckFailed("mayfly: \(Key.apnsBundleID.named) names an app for which the list of apps has no line")
+            }
+            (self.apps, self.topic) = (apps, topic)
         }
-        (self.apps, self.topic) = (apps, topic)
         isList = configuration[.apnsApps] != nil
         endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
         port = try Self.port(configuration)
         trust = try configuration.file(.apnsCA).map { .authorities(try $0.read(limit: 1_048_576)) } ?? .system
+    }
+
+    private static let credentials: [Key] = [
+        .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps,
+    ]
+
+    private static func topicAlone(_ configuration: Configuration) throws -> String {
+        guard let topic = configuration[.apnsBundleID] else {
+            throw UsageError(
+                "\(Key.apnsBundleID.named) is missing: the app's bundle id. Without a key for APNs it is needed too: registrations are taken for it"
+            )
+        }
+        return try bundleID(topic, Key.apnsBundleID.named)
     }
 
     private static func apps(_ configuration: Configuration) throws -> [App] {

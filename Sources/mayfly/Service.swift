@@ -141,9 +141,11 @@ final class Service: Sendable {
         // Deadlines are in broker time, which is ahead of a wall clock that was set back.
         sending.deadlineClock = { time.now }
         let courier = try Courier(loop: courierLoop, sending)
-        let destinations = Broker.Settings(topic: settings.apns.topic, environment: settings.apns.environment) {
-            kind, topic, environment in
-            accounts.account(for: topic, environment == .sandbox ? .sandbox : .production, kind.push) != nil
+        let meant = settings.apns.topic
+        let destinations = Broker.Settings(topic: meant, environment: settings.apns.environment) { kind, topic, environment in
+            // Without credentials phones may register all the same: they need not do so again when there are some.
+            if accounts.all.isEmpty { return topic == meant }
+            return accounts.account(for: topic, environment == .sandbox ? .sandbox : .production, kind.push) != nil
         }
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
         let broker = Broker(

@@ -80,11 +80,17 @@ struct ServiceSettings {
         }
         witnesses = try WitnessSettings(configuration)
         authenticator = try users?.authenticator()
-        apns = try APNsSettings(configuration)
+        apns = try APNsSettings(configuration, mayLackCredentials: true)
+        if apns.apps.isEmpty {
+            Terminal.log(
+                "warning: no APNs credentials: registrations are taken, and every push fails until mayfly is started with \(APNsSettings.whatToSet)"
+            )
+        }
     }
 
-    /// Refuses policies with pushes of a kind that Apple takes from none of the accounts.
+    /// Refuses policies with pushes of a kind that Apple takes from none of the accounts. Without any they fail anyway.
     func checkTemplates(_ accounts: Accounts) throws {
+        if accounts.all.isEmpty { return }
         for policy in policies.all { try check(policy, accounts) }
     }
 

@@ -166,6 +166,17 @@ import Testing
         }
     }
 
+    /// A broker may run before its operator has a key: a push then ends at once, and no token is purged for it.
+    @Test func withoutAnyAccountPushesEndAtOnce() async throws {
+        try await Stage.play(accounts: [], script: ScriptedServer.accepting) { stage in
+            let outcomes = await stage.send((1...5).map { Push.sample($0) })
+            #expect(outcomes.allSatisfy { $0 == .failed(status: 0, reason: .notConfigured, verdict: .configuration) })
+            #expect(outcomes.count == 5)
+            #expect(await stage.server.connections == 0)
+            #expect(stage.alarms.all == [.noAccount(.production, topic: "example.app", .alert)])
+        }
+    }
+
     @Test func alarmsNameTopicAndEnvironmentAndNoKey() async throws {
         let accounts = [try Account(.token(Self.token("SECRETKEY1")), topics: ["com.one"])]
         let script: ScriptedServer.Script = { _ in [.answer(403, #"{"reason":"InvalidProviderToken"}"#)] }

@@ -35,7 +35,7 @@ import Testing
             #expect(answer.reason == reason)
             #expect(answer.reaction == reaction, "\(reason.rawValue)")
         }
-        let own: Set<Reason> = [.unreachable, .unknown, .late, .stopped, .revoked, .other]
+        let own: Set<Reason> = [.unreachable, .unknown, .late, .stopped, .revoked, .notConfigured, .other]
         #expect(Set(Self.table.map(\.1)).union(own) == Set(Reason.allCases))
     }
 
