@@ -3,13 +3,17 @@ import HTTP1
 public import HTTPServer
 import Synchronization
 
-/// The operator's listener, on loopback: is it alive, is it ready, what did it do.
+/// The operator's listener, on loopback: is it alive, is it ready, what did it do; and by what it pushes.
 public final class OperatorHandler: HTTPHandler {
     private let broker: Broker
+    private let apns: APNsControl
     private let ready = Mutex(false)
     private let publicServer = Mutex<HTTPServer?>(nil)
 
-    public init(broker: Broker) { self.broker = broker }
+    public init(broker: Broker, apns: APNsControl) {
+        self.broker = broker
+        self.apns = apns
+    }
 
     /// Ready from when the public listener takes requests until it drains.
     public func setReady(_ value: Bool) { ready.withLock { $0 = value } }
@@ -19,12 +23,14 @@ public final class OperatorHandler: HTTPHandler {
 
     public func respond(to request: HTTPRequest) async -> HTTPResponse {
         let path = request.path
-        guard ["/healthz", "/readyz", "/metrics"].contains(path) else { return HTTPResponse(.notFound) }
+        if path == APNsControl.renewalPath { return await apns.renewal(request) }
+        guard ["/healthz", "/readyz", "/metrics", APNsControl.statusPath].contains(path) else { return HTTPResponse(.notFound) }
         guard request.method == .get || request.method == .head else {
             return HTTPResponse(.methodNotAllowed(allowed: "GET, HEAD"))
         }
         switch path {
         case "/healthz": return Self.text(200, "ok\n")
+        case APNsControl.statusPath: return apns.status
         case "/readyz": return ready.withLock(\.self) ? Self.text(200, "ready\n") : Self.text(503, "not ready\n")
         default:
             let engine = await publicServer.withLock(\.self)?.statistics

@@ -55,6 +55,8 @@ struct APNsSettings {
     /// Of Apple's own hosts.
     let port: UInt16
     let trust: TLSContext.Trust
+    /// Reads the same files as they are then. The app that is meant stays that of the start. Holds no key.
+    let readAgain: @Sendable () throws -> APNsSettings
 
     /// - Parameter mayLackCredentials: none at all are taken, too; half of them never.
     init(_ configuration: Configuration, mayLackCredentials: Bool = false) throws {
@@ -66,7 +68,9 @@ struct APNsSettings {
             let apps = try Self.apps(configuration)
             let topic = configuration[.apnsBundleID] ?? apps[0].topic
             guard apps.contains(where: { $0.topic == topic }) else {
-                throw CheckFailed("mayfly: \(Key.apnsBundleID.named) names an app for which the list of apps has no line")
+                throw CheckFailed(
+                    "mayfly: the list of apps has no line for the app that is meant where nobody names one: \(Key.apnsBundleID.named), or its first at the start"
+                )
             }
             (self.apps, self.topic) = (apps, topic)
         }
@@ -74,6 +78,9 @@ struct APNsSettings {
         endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
         port = try Self.port(configuration)
         trust = try configuration.file(.apnsCA).map { .authorities(try $0.read(limit: 1_048_576)) } ?? .system
+        var same = configuration
+        same.setDefault(.apnsBundleID, topic)
+        readAgain = { [same] in try APNsSettings(same) }
     }
 
     private static let credentials: [Key] = [
@@ -205,7 +212,7 @@ struct APNsSettings {
     }
 
     /// The courier's accounts. Apps that one key is for, in the same environments, share one, and so its connections.
-    func accounts(_ marks: ProviderTokenMark) async throws -> [Account] {
+    func accounts(_ marks: ProviderTokenMark) throws -> [Account] {
         var groups: [(identity: Identity, environments: Set<Push.Environment>, topics: Set<String>)] = []
         var known: [Group: Int] = [:]
         for app in apps {
@@ -224,7 +231,7 @@ struct APNsSettings {
             do throws(CourierError) {
                 let credential: Credential =
                     switch group.identity {
-                    case .key(let key): .token(try await marks.token(key))
+                    case .key(let key): .token(try marks.token(key))
                     case .certificate(let certificate): .certificate(certificate)
                     }
                 accounts.append(try Account(credential, topics: group.topics, environments: group.environments))

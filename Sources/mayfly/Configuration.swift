@@ -86,7 +86,7 @@ enum Key: String, CaseIterable {
         case .tlsClientCA:
             "PEM file with authorities: only clients with a certificate from one of them are served, e.g. an app's own back end."
         case .operatorListen:
-            "Where /healthz, /readyz and /metrics are served, ADDRESS:PORT. Default: 127.0.0.1:8788. Loopback only."
+            "Where /healthz, /readyz, /metrics and two calls for APNs are served, ADDRESS:PORT. Default: 127.0.0.1:8788. Loopback only."
         case .allowCleartext:
             "An address (without port) beyond loopback on which cleartext is served all the same, e.g. 10.0.0.5 behind a proxy that ends TLS."
         case .trustedProxies:

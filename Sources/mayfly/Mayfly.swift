@@ -94,4 +94,10 @@ struct Mayfly {
 struct CheckFailed: Error, CustomStringConvertible {
     let description: String
     init(_ description: String) { self.description = description }
+
+    /// What an error says, for a line that begins otherwise than with the program's name.
+    static func text(_ error: any Error) -> String {
+        let text = "\(error)"
+        return text.hasPrefix("mayfly: ") ? String(text.dropFirst(8)) : text
+    }
 }

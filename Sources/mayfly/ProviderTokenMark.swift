@@ -2,6 +2,7 @@ import Broker
 import Courier
 import Linux
 import Storage
+import Synchronization
 
 /// When each key's last provider token was made, kept across restarts so that Apple does not see more than one in twenty minutes. Only the
 /// times are stored: a token itself would let a thief of the database push.
@@ -11,35 +12,39 @@ actor ProviderTokenMark {
     /// Nil: what is noted is forgotten with the process.
     private let store: SQLiteStore?
     /// Unix seconds, by team and key.
-    private var births: [String: UInt64]
+    private nonisolated let births: Mutex<[String: UInt64]>
 
     init(_ store: SQLiteStore) async throws {
         self.store = store
-        births = try await store.mark(Self.name).map { Self.decode($0) } ?? [:]
+        births = Mutex(try await store.mark(Self.name).map { Self.decode($0) } ?? [:])
     }
 
     /// What a broker on this state folder has noted, if there is one. A command that pushes takes the same births, and so uses the same tokens.
     init(reading state: StateFolder) {
         store = nil
         guard File.exists(state.database), let snapshot = try? StoreSnapshot(path: state.database) else {
-            births = [:]
+            births = Mutex([:])
             return
         }
-        births = ((try? snapshot.mark(Self.name)) ?? nil).map { Self.decode($0) } ?? [:]
+        births = Mutex(((try? snapshot.mark(Self.name)) ?? nil).map { Self.decode($0) } ?? [:])
     }
 
     /// The token of a key, with what is known of its last one, and whose next ones are noted.
-    func token(_ key: APNsSettings.TeamKey) throws(CourierError) -> ProviderToken {
+    nonisolated func token(_ key: APNsSettings.TeamKey) throws(CourierError) -> ProviderToken {
         let name = key.teamID + "." + key.keyID
-        return try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key, issuedAtS: births[name]) { [self] issuedAt in
+        let birth = births.withLock { $0[name] }
+        return try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key, issuedAtS: birth) { [self] issuedAt in
             await note(name, issuedAt)
         }
     }
 
     /// All in one row, which is replaced whole; two notes reach the store in the order in which they were taken here.
     private func note(_ name: String, _ issuedAt: UInt64) async {
-        births[name] = issuedAt
-        try? await store?.setMark(Self.name, Self.encode(births))
+        let all = births.withLock { births in
+            births[name] = issuedAt
+            return births
+        }
+        try? await store?.setMark(Self.name, Self.encode(all))
     }
 
     /// `TEAM.KEY SECONDS` a line.

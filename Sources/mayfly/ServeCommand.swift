@@ -20,12 +20,14 @@ enum ServeCommand {
         guard configuration.operands.isEmpty else { throw UsageError("serve takes flags only") }
         let settings = try ServiceSettings(configuration)
         let service = try await Service.start(settings)
+        let (certificate, authenticator) = (settings.certificate, settings.authenticator)
         try await HangUpSignal(loop: service.loop).listen {
-            if settings.certificate == nil, settings.authenticator == nil {
-                Terminal.log("SIGHUP: there is neither a certificate nor a key for JWTs to read again")
+            if certificate == nil, authenticator == nil, !service.hasAPNsCredentials {
+                Terminal.log("SIGHUP: there is neither a certificate nor a key for JWTs or APNs to read again")
             }
-            if let files = settings.certificate { await service.renewCertificate(files) }
-            if let authenticator = settings.authenticator { await service.renewKeys(authenticator) }
+            await service.renewAPNs()
+            if let certificate { await service.renewCertificate(certificate) }
+            if let authenticator { await service.renewKeys(authenticator) }
         }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")
         await StopSignal.wait(on: service.loop)

@@ -31,7 +31,9 @@ final class Service: Sendable {
         let keeper: KeyKeeper
         let sweeper: Sweeper
         let sequencer: Sequencer
-        let courier: Courier
+        let courier: RenewableCourier
+        /// Nil where there are no credentials.
+        let renewal: APNsRenewal?
         let broker: Broker
         let companion: Companion?
         let monitor: Monitor?
@@ -132,17 +134,24 @@ final class Service: Sendable {
         let folder = LedgerFolder(settings.state.ledger)
         let sweeper = Sweeper(loop: main, store: store, time: time, metrics: metrics, log: log)
         let keeper = KeyKeeper(loop: keysLoop, keys: keys, store: store, time: time, metrics: metrics, log: log)
-        let accounts = Accounts(try await settings.apns.accounts(try await ProviderTokenMark(store)))
-        try settings.checkTemplates(accounts)
-        var sending = settings.apns.courier(accounts.all) { alarm in
-            metrics.add(.alarms)
-            Terminal.log("courier: \(alarm)")
+        let (policies, marks) = (settings.policies, try await ProviderTokenMark(store))
+        let makeCourier: @Sendable (APNsSettings) throws -> Courier = { apns in
+            let accounts = try apns.accounts(marks)
+            try ServiceSettings.checkTemplates(policies, Accounts(accounts))
+            var sending = apns.courier(accounts) { alarm in
+                metrics.add(.alarms)
+                Terminal.log("courier: \(alarm)")
+            }
+            // Deadlines are in broker time, which is ahead of a wall clock that was set back.
+            sending.deadlineClock = { time.now }
+            return try Courier(loop: courierLoop, sending)
         }
-        // Deadlines are in broker time, which is ahead of a wall clock that was set back.
-        sending.deadlineClock = { time.now }
-        let courier = try Courier(loop: courierLoop, sending)
+        let courier = RenewableCourier(try makeCourier(settings.apns))
+        let readAgain = settings.apns.readAgain
+        let renewal = settings.apns.apps.isEmpty ? nil : APNsRenewal(courier, metrics) { try makeCourier(try readAgain()) }
         let meant = settings.apns.topic
         let destinations = Broker.Settings(topic: meant, environment: settings.apns.environment) { kind, topic, environment in
+            let accounts = courier.accounts
             // Without credentials phones may register all the same: they need not do so again when there are some.
             if accounts.all.isEmpty { return topic == meant }
             return accounts.account(for: topic, environment == .sandbox ? .sandbox : .production, kind.push) != nil
@@ -170,7 +179,7 @@ final class Service: Sendable {
             witnessFailure: settings.witnesses?.failureMode ?? .closed, refusals: { await broker.takeRefusals() })
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
-            broker: broker, companion: companion, monitor: audiences(.monitor).map { Monitor(audiences: $0) },
+            renewal: renewal, broker: broker, companion: companion, monitor: audiences(.monitor).map { Monitor(audiences: $0) },
             calls: audiences(.calls).map { Calls(audiences: $0) }, node: node, verifierKey: ledgerKey.verifierKey)
         try await Startup(store: store, keys: keys, time: time).catchUp(
             starts, marks: RotationMark.marks(of: starts), policies: settings.policies.all.map(\.bytes), folder: folder,
@@ -187,7 +196,12 @@ final class Service: Sendable {
     private static func listen(_ settings: ServiceSettings, _ parts: Parts) async throws -> Service {
         let broker = parts.broker
         let main = broker.loop
-        let operatorHandler = OperatorHandler(broker: broker)
+        var renew: (@Sendable () async -> String?)?
+        if let renewal = parts.renewal { renew = { await renewal.renew() } }
+        let apns = APNsControl(
+            bundleID: settings.apns.topic, isProduction: settings.apns.environment == .production,
+            whatToSet: APNsSettings.whatToSet, renew: renew)
+        let operatorHandler = OperatorHandler(broker: broker, apns: apns)
         var operatorConfiguration = ServerConfiguration(address: settings.operatorListen)
         operatorConfiguration.maximumConnections = Self.operatorConnections
         let operatorServer = HTTPServer(loop: main, configuration: operatorConfiguration, handler: operatorHandler)
@@ -273,8 +287,7 @@ final class Service: Sendable {
             Terminal.log("certificate: new connections use \(files.certificate) as it is now")
         } catch {
             parts.broker.metrics.add(.alarms)
-            let text = "\(error)"
-            Terminal.log("certificate: the one in use stays. \(text.hasPrefix("mayfly: ") ? String(text.dropFirst(8)) : text)")
+            Terminal.log("certificate: the one in use stays. \(CheckFailed.text(error))")
         }
     }
 
@@ -289,6 +302,11 @@ final class Service: Sendable {
             Terminal.log("jwt: the keys in use stay. \(error)")
         }
     }
+
+    var hasAPNsCredentials: Bool { parts.renewal != nil }
+
+    /// From now on pushes go by keys and certificates as they are in their files now. Those that are no good change nothing.
+    func renewAPNs() async { _ = await parts.renewal?.renew() }
 
     // MARK: Ending
 

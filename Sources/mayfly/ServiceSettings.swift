@@ -89,12 +89,12 @@ struct ServiceSettings {
     }
 
     /// Refuses policies with pushes of a kind that Apple takes from none of the accounts. Without any they fail anyway.
-    func checkTemplates(_ accounts: Accounts) throws {
+    static func checkTemplates(_ policies: Policies, _ accounts: Accounts) throws {
         if accounts.all.isEmpty { return }
         for policy in policies.all { try check(policy, accounts) }
     }
 
-    private func check(_ policy: Policy, _ accounts: Accounts) throws {
+    private static func check(_ policy: Policy, _ accounts: Accounts) throws {
         for template in policy.templates.values.sorted(by: { $0.name < $1.name }) {
             guard let kind = Push.Kind(rawValue: template.pushType.rawValue), !accounts.all.contains(where: { $0.takes(kind) })
             else {

@@ -13,7 +13,7 @@ struct TrialPush {
 
     init(_ configuration: Configuration) async throws {
         settings = try APNsSettings(configuration)
-        accounts = Accounts(try await settings.accounts(ProviderTokenMark(reading: configuration.state)))
+        accounts = Accounts(try settings.accounts(ProviderTokenMark(reading: configuration.state)))
     }
 
     // MARK: check

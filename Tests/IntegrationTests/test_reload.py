@@ -139,10 +139,10 @@ def test_an_expired_certificate_replaces_none(world, made, tmp_path):
 
 
 def test_without_tls(made):
-    """The signal that ends most programs ends no broker."""
-    with World(apns=False) as world:
+    """The signal that ends most programs ends no broker, not even one that has nothing to read again."""
+    with World(apns=False, apns_key_path=None, apns_key_id=None, apns_team_id=None) as world:
         world.broker.child.send_signal(signal.SIGHUP)
-        told(world, "SIGHUP", 1)
+        told(world, "SIGHUP: there is neither", 1)
         with Peer(world.broker.port) as peer:
             peer.send(ASK)
             assert peer.answer().status == 404
