@@ -8,7 +8,7 @@ import pytest
 
 import ledger
 from certificates import Authority, openssl
-from mayfly import new_client, new_code, new_token
+from mayfly import Client, new_client, new_code, new_token
 from processes import BINARY, BUNDLE_ID, KEY_ID, REPOSITORY, TEAM_ID, Broker, clean_environment, eventually, mayfly, told_no_token
 from test_startup_errors import start_fails
 from world import World
@@ -334,6 +334,25 @@ def test_a_policy_that_needs_a_key(authority, listed, tmp_path):
     start_fails(listed(f"{BUNDLE_ID} production certificate {pem}", policy="rooms,companion"), "policy companion", "liveactivity", "a key")
     broker = listed(f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}", policy=f"{policy},companion")
     broker.start()
+    broker.stop()
+
+
+def test_calls_need_a_key(authority, listed, state):
+    """Phones ring by VoIP pushes: with certificates alone neither a start nor a renewal is for them."""
+    pem, _ = issued(authority, "rings", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
+    certificate, key = f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}"
+    calls = {"policy": "calls", "jwt_algorithm": "HS256", "jwt_key": state / "keys/jwt.secret"}
+    said = ("the policy calls has the push incoming_call of type voip, which Apple takes by a token signing key only",
+            "there are only certificates: give a key, or another policy")
+    start_fails(listed(certificate, **calls), *said)
+    broker = listed(apns_certificate=pem, **calls | {"apns_bundle_id": BUNDLE_ID})
+    del broker.options["apns-apps"]
+    start_fails(broker, *said)
+    broker = listed(certificate, key, **calls)
+    broker.start()
+    write(state, certificate)
+    answer = Client(broker.operator_port).send("POST", "/api/config/apns/init").expect(400)
+    assert all(text in answer.json["error"] for text in said), answer
     broker.stop()
 
 
