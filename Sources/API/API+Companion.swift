@@ -73,15 +73,20 @@ extension API {
         return Self.registered(registered, "lat_", asked.dropped)
     }
 
-    private static func registered(_ registered: Registered, _ prefix: String, _ dropped: [String]) -> HTTPResponse {
+    static func registered(_ registered: Registered, _ prefix: String, _ dropped: [String]) -> HTTPResponse {
         .json(200) { json in
             json.add("success", true)
             json.add("tokenId", prefix + Base64.url.encode(registered.id.span))
-            json.add("ref", plain: registered.ref.hex.span)
-            json.add("expiresAt", timeMs: registered.expires)
-            _ = try? registered.handleKey.withBase64URL { json.add("handleKey", plain: $0) }
-            if !dropped.isEmpty { json.add("dropped", dropped) }
+            write(registered, dropped, to: &json)
         }
+    }
+
+    /// What every registration is told, behind its name.
+    static func write(_ registered: Registered, _ dropped: [String], to json: inout JSONWriter) {
+        json.add("ref", plain: registered.ref.hex.span)
+        json.add("expiresAt", timeMs: registered.expires)
+        _ = try? registered.handleKey.withBase64URL { json.add("handleKey", plain: $0) }
+        if !dropped.isEmpty { json.add("dropped", dropped) }
     }
 
     private func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {

@@ -15,10 +15,12 @@ public struct API: Sendable {
     let companion: Companion?
     let monitor: Monitor?
     let calls: Calls?
+    /// What calls are signed by; not nil where they are served.
+    let webhookSecrets: WebhookSecrets?
 
     public init(
         broker: Broker, audit: AuditFiles, proxies: TrustedProxies, authenticator: Authenticator?, companion: Companion? = nil,
-        monitor: Monitor? = nil, calls: Calls? = nil
+        monitor: Monitor? = nil, calls: Calls? = nil, webhookSecrets: WebhookSecrets? = nil
     ) {
         self.broker = broker
         self.audit = audit
@@ -27,6 +29,7 @@ public struct API: Sendable {
         self.companion = companion
         self.monitor = monitor
         self.calls = calls
+        self.webhookSecrets = webhookSecrets
     }
 
     typealias Call = @Sendable (API, HTTPRequest) async throws -> HTTPResponse

@@ -57,7 +57,7 @@ struct EventBody {
         dropped.sort()
     }
 
-    private static func names(of object: JSONObject, but known: Set<String>, under path: String) -> [String] {
+    static func names(of object: JSONObject, but known: Set<String>, under path: String) -> [String] {
         // A name is text as well: one that could be anything is not repeated.
         object.names.compactMap { name in
             let name = String(decoding: name, as: UTF8.self)

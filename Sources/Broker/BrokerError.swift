@@ -135,7 +135,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .jwtExpired: "The JWT has expired. Get a new one and try again."
         case .notAMember: "This client is no member of the room, or its member secret is not this side's."
         case .memberRequired: "This side has used its member secret before. Send member with client."
-        case .anotherUser: "A user's JWT speaks for that user alone. Leave userId out, or call with a back end's JWT."
+        case .anotherUser: "A user's JWT speaks for that user alone. Name no other, or call with a back end's JWT."
         case .backEndOnly: "This call is for back ends. Send a JWT with the scope broker.notify."
         case .invalidSignature:
             "The body is not signed by a secret of this broker. Send X-CometChat-Signature: its HMAC-SHA256 in lower-case hexadecimal."

@@ -1,4 +1,7 @@
 public import EventLoop
+import Policy
+public import Sealing
+import Storage
 
 /// Phones that ring: a call is told once, to all phones of whom it is for.
 public actor Calls: LoopActor {
@@ -8,5 +11,62 @@ public actor Calls: LoopActor {
     public init(audiences: Audiences) {
         loop = audiences.loop
         self.audiences = audiences
+    }
+
+    // MARK: Registrations
+
+    /// Registers a phone's PushKit token for a user, or renews it.
+    ///
+    /// - Parameters:
+    ///   - user: 1 to 128 bytes. A user names itself, a back end anyone.
+    ///   - environment: nil for the configured one; `topic`, the app's bundle id, likewise.
+    /// - Throws: `.anotherUser`, and what `Audiences.register` throws.
+    public func register(
+        _ principal: Principal, user: [UInt8], token: Secret, environment: PushEnvironment?, topic: String?
+    ) async throws(BrokerError) -> Registered {
+        try Self.check(user, principal)
+        return try await audiences.register(
+            Registration(audience: user, owner: user, token: token, kind: .voip, environment: environment, topic: topic))
+    }
+
+    /// Destroys a user's PushKit token, or all of them.
+    /// - Returns: how many there were.
+    /// - Throws: `.anotherUser`.
+    public func delete(_ principal: Principal, user: [UInt8], token: Secret?) async throws(BrokerError) -> Int {
+        try Self.check(user, principal)
+        var found = try await audiences.registrations(of: user)
+        if let token { found = try await audiences.registrations(found, for: token, owner: user) }
+        return try await audiences.unregister(found)
+    }
+
+    private static func check(_ user: [UInt8], _ principal: Principal) throws(BrokerError) {
+        guard principal.isBackEnd || user == principal.user else { throw .anotherUser }
+    }
+
+    // MARK: Calls
+
+    /// Lets all phones of the receiver ring, once for each session. Nothing is kept of a call that rings no phone.
+    /// - Throws: `.tooManyPushes` and what the store throws: then no phone rings, and the call may come again.
+    public func ring(_ call: CallInvitation) async throws(BrokerError) -> CallReceipt {
+        let session = AudienceEvent.Value.handle(kind: "session", id: call.session)
+        let event = AudienceEvent(
+            template: "incoming_call", collapse: session,
+            fields: [
+                "sessionId": session, "callerUid": .handle(kind: "uid", id: call.caller),
+                "callType": .plain(.choice(call.media.rawValue)),
+            ])
+        try await audiences.check(event)
+        // Each loss means that something of the receiver's changed meanwhile.
+        for _ in 0..<5 {
+            var fanout = try await audiences.pushes(event, to: audiences.devices(of: call.receiver), of: call.receiver)
+            guard fanout.pushes > 0 else { return CallReceipt(throttled: fanout.throttled) }
+            fanout.change.seen = try await audiences.seen(call.receiver, call.session)
+            switch try await audiences.apply(fanout) {
+            case .done: return CallReceipt(rang: fanout.pushes, throttled: fanout.throttled)
+            case .repeated: return CallReceipt(isRepeated: true)
+            case .changed, .settled: continue
+            }
+        }
+        throw .storageUnavailable
     }
 }

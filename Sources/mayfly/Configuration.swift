@@ -22,6 +22,7 @@ enum Key: String, CaseIterable {
     case jwtJWKS = "jwt-jwks"
     case jwtIssuer = "jwt-issuer"
     case jwtAudience = "jwt-audience"
+    case webhookSecrets = "webhook-secrets"
     case witnessPolicy = "witness-policy"
     case witnessFailure = "witness-failure"
     case apnsKeyPath = "apns-key-path"
@@ -69,7 +70,7 @@ enum Key: String, CaseIterable {
     }
 
     /// Beside a secret's file, people give the secret.
-    var isSecret: Bool { self == .apnsCertificatePassphrase || self == .wrappingKey }
+    var isSecret: Bool { self == .apnsCertificatePassphrase || self == .wrappingKey || self == .webhookSecrets }
 
     var manual: String {
         switch self {
@@ -96,7 +97,7 @@ enum Key: String, CaseIterable {
         case .node: "This broker's name in the log. Default: node-1."
         case .resolution: "Length of a ledger window in seconds, 1 to 3600. Default: 60."
         case .policy:
-            "Policy files and names of built-in policies (rooms, companion, monitor, calls), separated by commas, at most one of a kind. Default: rooms, which is also in force if none of them is for rooms; with users known, companion and monitor too."
+            "Policy files and names of built-in policies (rooms, companion, monitor, calls), separated by commas, at most one of a kind. Default: rooms, which is also in force if none of them is for rooms; with users known, companion and monitor too, and calls with a webhook secret."
         case .jwtAlgorithm:
             "How the JWTs of users are signed: HS256, ES256 or EdDSA (Ed25519); no other is taken. Default: none, and only rooms are served."
         case .jwtKey:
@@ -105,6 +106,8 @@ enum Key: String, CaseIterable {
             "Instead of one key: a JWK set (RFC 7517), from which a JWT names its key by kid. SIGHUP reads it again."
         case .jwtIssuer: "What iss must be. Default: anything."
         case .jwtAudience: "What aud must name. Default: there must be no aud."
+        case .webhookSecrets:
+            "File with the secrets that webhooks of calls are signed by, one a line, 16 to 128 bytes each, mode 0600. SIGHUP reads it again. One may also stand in \(WebhookSettings.variable) itself. Default: none, and calls are not served."
         case .witnessPolicy:
             "A C2SP tlog-policy file: the witnesses that are asked to cosign each checkpoint, with their URLs, and the quorum. Default: none are asked."
         case .witnessFailure:

@@ -41,6 +41,8 @@ enum DemoCommand {
             configuration.setDefault(.jwtAlgorithm, JSONWebAlgorithm.hs256.rawValue)
             configuration.setDefault(.jwtKey, state.jwtSecret)
         }
+        let hasOwnWebhooks = WebhookSettings.areGiven(configuration)
+        if !hasOwnWebhooks { configuration.setDefault(.webhookSecrets, state.webhookSecret) }
         let settings = try ServiceSettings(configuration)
         let signer = hasOwnUsers ? nil : try JSONWebSigner(algorithm: .hs256, path: state.jwtSecret)
 
@@ -61,7 +63,7 @@ enum DemoCommand {
             let service = try await Service.start(settings)
             do {
                 if configuration.switches.contains("stay") {
-                    try await stay(service, state, control, signer)
+                    try await stay(service, state, control, signer, showsWebhooks: !hasOwnWebhooks)
                 } else {
                     try await Story(service: service, state: state, control: "http://\(control)", client: client, loop: loop)
                         .play()
@@ -79,7 +81,7 @@ enum DemoCommand {
     }
 
     private static func stay(
-        _ service: Service, _ state: StateFolder, _ control: String, _ signer: JSONWebSigner?
+        _ service: Service, _ state: StateFolder, _ control: String, _ signer: JSONWebSigner?, showsWebhooks: Bool
     ) async throws {
         Terminal.out(
             """
@@ -99,6 +101,14 @@ enum DemoCommand {
                 JWTs by the throw-away secret \(state.jwtSecret), good for a day. More by mayfly jwt --sub USER --algorithm HS256 --key \(state.jwtSecret)
                   user-1     \(user)
                   back end   \(try signer.token(claims))
+                """)
+        }
+        if showsWebhooks {
+            let secret = String(decoding: try File.read(state.webhookSecret, limit: 256), as: UTF8.self)
+            Terminal.out(
+                """
+                Webhooks of calls, at http://\(service.address)/webhooks/call, by the throw-away secret \(state.webhookSecret)
+                  secret     \(secret.prefix { $0 != "\n" })
                 """)
         }
         Terminal.out("Ctrl-C ends it.")

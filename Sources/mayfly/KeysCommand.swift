@@ -115,9 +115,9 @@ enum KeysCommand {
             let key = try ES256.PrivateKey().pem()
             try File.replaceDurably(state.apnsKey, key.span, mode: 0o600)
         }
-        if !File.exists(state.jwtSecret) {
+        for path in [state.jwtSecret, state.webhookSecret] where !File.exists(path) {
             let secret = Array("\(Base64.url.encode(Sodium.randomBytes(32).span))\n".utf8)
-            try File.replaceDurably(state.jwtSecret, secret.span, mode: 0o600)
+            try File.replaceDurably(path, secret.span, mode: 0o600)
         }
         if !File.exists(state.simulatorCertificate) || !File.exists(state.simulatorCA) {
             let made = try SelfSignedCertificate.make(names: ["localhost", "127.0.0.1", "::1"], days: 365)
@@ -151,7 +151,7 @@ enum KeysCommand {
             keys: places + [.origin]),
         Subcommand(
             "throwaway", ["[FLAGS]"],
-            "what init makes, an APNs key and certificate for the simulator, and a secret for users' JWTs: for development only",
+            "what init makes, an APNs key and certificate for the simulator, and secrets for users' JWTs and for webhooks: for development only",
             keys: places + [.origin]),
         Subcommand(
             "renew", ["[FLAGS]"],

@@ -19,7 +19,7 @@ enum PolicyCommand {
     /// served as soon as their users can be known.
     static func inForce(_ configuration: Configuration) throws -> Policies {
         var policies: [Policy] = []
-        let names = configuration[.policy] ?? (configuration[.jwtAlgorithm] == nil ? "rooms" : "rooms,companion,monitor")
+        let names = configuration[.policy] ?? byDefault(configuration)
         for name in names.split(separator: ",", omittingEmptySubsequences: false) {
             guard !name.isEmpty else { throw UsageError("--policy takes policy files and names with one comma between them") }
             policies.append(try load(GivenFile(String(name), Key.policy.named)))
@@ -30,6 +30,11 @@ enum PolicyCommand {
         } catch {
             throw CheckFailed("mayfly: \(error)")
         }
+    }
+
+    private static func byDefault(_ configuration: Configuration) -> String {
+        if configuration[.jwtAlgorithm] == nil { return "rooms" }
+        return "rooms,companion,monitor" + (WebhookSettings.areGiven(configuration) ? ",calls" : "")
     }
 
     /// A file if there is one of that name, else a built-in policy.

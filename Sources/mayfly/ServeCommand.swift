@@ -8,7 +8,7 @@ enum ServeCommand {
             .state, .ratchetKey, .wrappingKey, .listen, .operatorListen, .allowCleartext, .tlsCertificate, .tlsKey, .tlsClientCA,
             .trustedProxies, .origin,
             .node, .resolution, .policy, .witnessPolicy, .witnessFailure,
-        ] + JWTSettings.keys + APNsSettings.keys
+        ] + JWTSettings.keys + [.webhookSecrets] + APNsSettings.keys
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
@@ -20,14 +20,15 @@ enum ServeCommand {
         guard configuration.operands.isEmpty else { throw UsageError("serve takes flags only") }
         let settings = try ServiceSettings(configuration)
         let service = try await Service.start(settings)
-        let (certificate, authenticator) = (settings.certificate, settings.authenticator)
+        let (certificate, authenticator, webhooks) = (settings.certificate, settings.authenticator, settings.webhooks)
         try await HangUpSignal(loop: service.loop).listen {
-            if certificate == nil, authenticator == nil, !service.hasAPNsCredentials {
-                Terminal.log("SIGHUP: there is neither a certificate nor a key for JWTs or APNs to read again")
+            if certificate == nil, authenticator == nil, webhooks == nil, !service.hasAPNsCredentials {
+                Terminal.log("SIGHUP: there is no certificate, no key for JWTs or APNs and no webhook secret to read again")
             }
             await service.renewAPNs()
             if let certificate { await service.renewCertificate(certificate) }
             if let authenticator { await service.renewKeys(authenticator) }
+            if let webhooks { service.renewSecrets(webhooks) }
         }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")
         await StopSignal.wait(on: service.loop)

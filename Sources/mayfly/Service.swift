@@ -210,7 +210,7 @@ final class Service: Sendable {
         let api = API(
             broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.verifierKey),
             proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
-            monitor: parts.monitor, calls: parts.calls)
+            monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)
         var sessions: SessionSocketEdge?
         if let companion = parts.companion, let authenticator = settings.authenticator {
             let edge = SessionSocketEdge(loop: main, companion: companion, authenticator: authenticator)
@@ -307,6 +307,17 @@ final class Service: Sendable {
 
     /// From now on pushes go by keys and certificates as they are in their files now. Those that are no good change nothing.
     func renewAPNs() async { _ = await parts.renewal?.renew() }
+
+    /// From now on webhooks are taken by the secrets that the file holds now. One that is no good changes nothing.
+    func renewSecrets(_ webhooks: WebhookSettings) {
+        do {
+            try webhooks.reload()
+            Terminal.log("webhooks: \(webhooks.secrets.count) secret\(webhooks.secrets.count == 1 ? "" : "s")")
+        } catch {
+            parts.broker.metrics.add(.alarms)
+            Terminal.log("webhooks: the secrets in use stay. \(CheckFailed.text(error))")
+        }
+    }
 
     // MARK: Ending
 

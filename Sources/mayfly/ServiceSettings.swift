@@ -20,6 +20,8 @@ struct ServiceSettings {
     let witnesses: WitnessSettings?
     /// Nil where only rooms are served.
     let authenticator: Authenticator?
+    /// What webhooks of calls are signed by; nil where none are taken.
+    let webhooks: WebhookSettings?
     let apns: APNsSettings
 
     init(_ configuration: Configuration) throws {
@@ -72,6 +74,18 @@ struct ServiceSettings {
             throw UsageError(
                 "--policy \(policy.name) is for apps with accounts, whose users are known by JWT: give --jwt-algorithm and a key")
         }
+        let (webhooks, calls) = (try WebhookSettings(configuration), policies.audience(.calls)?.policy)
+        if webhooks == nil, let calls {
+            throw UsageError(
+                "--policy \(calls.name) is for calls, which signed webhooks tell of: give \(Key.webhookSecrets.named) or \(WebhookSettings.variable)"
+            )
+        }
+        if webhooks != nil, calls == nil {
+            Terminal.log(
+                "warning: there are webhook secrets, and no policy for calls is in force: no webhook is taken. Give --jwt-algorithm and a key, and leave out --policy or add calls to it"
+            )
+        }
+        self.webhooks = webhooks
         let slots = Set(policies.templates.values.map(\.timing.slotMs)).filter { $0 > 0 && seconds * 1_000 % $0 != 0 }
         for slot in slots.sorted() {
             Terminal.log(

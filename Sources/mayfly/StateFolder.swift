@@ -37,6 +37,7 @@ struct StateFolder {
     // Made by `keys throwaway` only.
     var apnsKey: String { keys + "/apns.p8" }
     var jwtSecret: String { keys + "/jwt.secret" }
+    var webhookSecret: String { keys + "/webhook.secret" }
     var simulatorCertificate: String { keys + "/simulator.pem" }
     var simulatorCA: String { keys + "/simulator-ca.pem" }
 }

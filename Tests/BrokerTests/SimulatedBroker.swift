@@ -23,8 +23,10 @@ actor SimulatedBroker: LoopActor {
         let sequencer: Sequencer
         let courier: ScriptedCourier
         let metrics: Metrics
-        /// Where there is a policy for it.
+        /// Each where there is a policy for it.
         let companion: Companion?
+        let monitor: Monitor?
+        let calls: Calls?
         var tasks: [Task<Void, Never>] = []
     }
 
@@ -34,8 +36,8 @@ actor SimulatedBroker: LoopActor {
     nonisolated let ledger: LedgerFolder
     nonisolated let key: SigningKey
     nonisolated let policy: Policy
-    /// For users and their devices; nil where only rooms are served.
-    nonisolated let companionPolicy: Policy?
+    /// For apps with accounts; none where only rooms are served.
+    nonisolated let audiencePolicies: [Policy]
     private var resolution: UInt64
     private(set) var run: Run?
     /// The store of the run, or of one that is starting.
@@ -53,12 +55,13 @@ actor SimulatedBroker: LoopActor {
     /// - Parameters:
     ///   - loop: with `machine` as its clock.
     ///   - policy: nil for the built-in one.
-    ///   - companion: nil for a broker that knows no users.
+    ///   - companion, monitor, calls: all nil for a broker that knows no users.
     ///   - fault: asked at each call of the store.
     ///   - folderFault: asked at each stage of a publication.
     ///   - script: how a push ends.
     init(
         loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil, companion: Policy? = nil,
+        monitor: Policy? = nil, calls: Policy? = nil,
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
         folderFault: @escaping @Sendable (LedgerFolder.Stage) throws(Errno) -> Void = { (_) throws(Errno) in },
         whenStoreAsksTheTime: @escaping @Sendable () -> Void = {},
@@ -68,7 +71,7 @@ actor SimulatedBroker: LoopActor {
         self.machine = machine
         self.resolution = resolution
         self.policy = try policy ?? Policy.builtIn("rooms")!
-        companionPolicy = companion
+        audiencePolicies = [companion, monitor, calls].compactMap(\.self)
         self.fault = fault
         self.whenStoreAsksTheTime = whenStoreAsksTheTime
         self.script = script
@@ -99,7 +102,7 @@ actor SimulatedBroker: LoopActor {
         return [started] + policies.map { .policyLoaded(name: EntryText($0.name)!, policy: digest($0)) }
     }
 
-    private var policies: [Policy] { [policy] + [companionPolicy].compactMap(\.self) }
+    private var policies: [Policy] { [policy] + audiencePolicies }
 
     /// Starts as `mayfly serve` does, with windows of `resolution` seconds if that is given. When this throws nothing runs.
     func start(resolution: UInt64? = nil) async throws {
@@ -140,7 +143,7 @@ actor SimulatedBroker: LoopActor {
         let policies = try Policies(policies)
         let keys = try KeyRing.load(
             path: folder + "/ratchet.key",
-            longestLifeSeconds: companionPolicy == nil ? 86_400 : UInt64(policies.longestLifeSeconds))
+            longestLifeSeconds: audiencePolicies.isEmpty ? 86_400 : UInt64(policies.longestLifeSeconds))
         let time = BrokerTime(
             persisted: keys.earliestNowMs, wall: { [machine] in machine.wall }, boot: { [machine] in machine.boot })
         let starts = starts
@@ -169,11 +172,14 @@ actor SimulatedBroker: LoopActor {
         let broker = Broker(
             loop: loop, store: store, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
             settings: settings, metrics: metrics, access: access, log: log)
-        var companion: Companion?
-        if let (policy, limits) = policies.audience(.companion) {
-            let audiences = Audiences(
+        func audiences(_ kind: Policy.Kind) -> Audiences? {
+            guard let (policy, limits) = policies.audience(kind) else { return nil }
+            return Audiences(
                 broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
                 settings: settings, metrics: metrics, access: access)
+        }
+        var companion: Companion?
+        if let audiences = audiences(.companion) {
             companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
         }
         let sequencer = Sequencer(
@@ -184,7 +190,8 @@ actor SimulatedBroker: LoopActor {
         try await broker.resumeJobs()
         return Run(
             store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,
-            courier: courier, metrics: metrics, companion: companion)
+            courier: courier, metrics: metrics, companion: companion, monitor: audiences(.monitor).map { Monitor(audiences: $0) },
+            calls: audiences(.calls).map { Calls(audiences: $0) })
     }
 
     /// Stops in order, as `mayfly serve` does after SIGTERM.
