@@ -36,7 +36,7 @@ extension API {
     }
 
     /// A call of a path that names something.
-    private static func named(
+    static func named(
         _ method: Method, _ name: Substring,
         _ call: @escaping @Sendable (API, HTTPRequest, Substring) async throws -> HTTPResponse
     ) -> (method: Method, call: Call) {
@@ -210,7 +210,8 @@ extension API {
     }
 
     /// A name that an app chose, from a path's segment: percent-encoding undone (RFC 3986 section 2.1), 1 to 128 bytes.
-    static func name(_ segment: Substring) throws -> [UInt8] {
+    /// - Parameter field: what the path calls it.
+    static func name(_ segment: Substring, _ field: String = "sessionId") throws -> [UInt8] {
         var bytes: [UInt8] = []
         var rest = Array(segment.utf8)[...]
         while let byte = rest.popFirst() {
@@ -219,13 +220,13 @@ extension API {
                 continue
             }
             guard let pair = Hex.decode(String(decoding: rest.prefix(2), as: UTF8.self).lowercased()), pair.count == 1 else {
-                throw BrokerError.outOfRange("sessionId", allowed: "whole percent-encoded bytes")
+                throw BrokerError.outOfRange(field, allowed: "whole percent-encoded bytes")
             }
             bytes += pair
             rest = rest.dropFirst(2)
         }
         guard (1...128).contains(bytes.count), String(validating: bytes, as: UTF8.self) != nil else {
-            throw BrokerError.outOfRange("sessionId", allowed: "1 to 128 bytes of UTF-8")
+            throw BrokerError.outOfRange(field, allowed: "1 to 128 bytes of UTF-8")
         }
         return bytes
     }

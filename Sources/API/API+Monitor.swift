@@ -1,9 +1,149 @@
 import Broker
 import HTTP1
 import HTTPServer
+import Sealing
+import Sodium
 
-/// The monitor's calls: devices, and what happens to what they watch.
+/// The monitor's calls: devices, and what happens to the printers that they watch.
 extension API {
     /// - Returns: nil for a path that is not the monitor's.
-    static func monitorRoute(_ path: String) -> [(method: Method, call: Call)]? { nil }
+    static func monitorRoute(_ path: String) -> [(method: Method, call: Call)]? {
+        guard path.hasPrefix("/api/") else { return nil }
+        let segments = path.dropFirst(5).split(separator: "/", omittingEmptySubsequences: false)
+        return switch (segments.count, segments[0]) {
+        case (2, "devices") where segments[1] == "register": [(.post, { try await $0.registerMonitor($1) })]
+        case (2, "devices"): [named(.delete, segments[1]) { try await $0.deleteMonitor($1, $2) }]
+        // No id is so short.
+        case (3, "devices") where segments[1] == "by-printer": [named(.get, segments[2]) { try await $0.monitors($1, $2) }]
+        case (3, "devices") where segments[2] == "settings": [named(.patch, segments[1]) { try await $0.setMonitor($1, $2) }]
+        case (3, "monitors") where segments[2] == "status": [named(.post, segments[1]) { try await $0.takeStatus($1, $2) }]
+        case (3, "monitors") where segments[2] == "progress": [named(.post, segments[1]) { try await $0.takeProgress($1, $2) }]
+        default: nil
+        }
+    }
+
+    // MARK: Devices
+
+    private func registerMonitor(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        let asked = try request.fields { body, bytes, faults in
+            let token = faults.required("apnsToken") { () throws(BrokerError) in try body.token("apnsToken", bytes) }
+            let printer = faults.take { () throws(BrokerError) in try body.name("printerPrefix", bytes) }
+            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
+            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+            return token.map { (token: $0, printer: printer, environment: environment, topic: topic, dropped: body.dropped) }
+        }
+        let registered = try await monitor.register(
+            principal, token: asked.token, printer: asked.printer, environment: asked.environment, topic: asked.topic)
+        return .json(200) { json in
+            json.add("success", true)
+            json.add("deviceId", Base64.url.encode(registered.id.span))
+            json.add("message", registered.isNew ? "Device registered" : "Device updated")
+            Self.write(registered, asked.dropped, to: &json)
+        }
+    }
+
+    private func setMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        let (adding, removing, dropped) = try request.fields { body, bytes, faults in
+            var (adding, removing): (DevicePreferences, DevicePreferences) = ([], [])
+            for (name, preference) in Self.preferences {
+                let choice = faults.take { () throws(BrokerError) in try body.choice(name, bytes) }
+                switch choice {
+                case true?: adding.insert(preference)
+                case false?: removing.insert(preference)
+                case nil: break
+                }
+            }
+            return (adding, removing, body.dropped)
+        }
+        guard let id = Self.id(id), try await monitor.set(principal, device: id, adding: adding, removing: removing) else {
+            throw BrokerError.deviceNotFound
+        }
+        return Self.said("Settings updated", dropped)
+    }
+
+    private static let preferences: [(name: StaticString, DevicePreferences)] = [
+        ("notificationsEnabled", .enabled), ("onStart", .start), ("onComplete", .complete), ("onFailed", .failed),
+        ("onPaused", .paused), ("onMilestone", .milestone),
+    ]
+
+    private func deleteMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        // What is not there, or another's, is answered alike.
+        if let id = Self.id(id) { try await monitor.delete(principal, device: id) }
+        return Self.said("Device unregistered", [])
+    }
+
+    private static func said(_ message: String, _ dropped: [String]) -> HTTPResponse {
+        .json(200) { json in
+            json.add("success", true)
+            json.add("message", message)
+            if !dropped.isEmpty { json.add("dropped", dropped) }
+        }
+    }
+
+    private func monitors(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        guard principal.isBackEnd else { throw BrokerError.backEndOnly }
+        let devices = try await monitor.devices(principal, watching: try Self.printer(printer))
+        return .json(200) { json in
+            json.add("success", true)
+            json.add("devices", objects: devices) { json, device in
+                json.add("id", Base64.url.encode(device.id.span))
+                for (name, preference) in Self.columns { json.add(name, device.preferences.contains(preference) ? 1 : 0) }
+            }
+        }
+    }
+
+    private static let columns: [(name: StaticString, DevicePreferences)] = [
+        ("notifications_enabled", .enabled), ("on_start", .start), ("on_complete", .complete), ("on_failed", .failed),
+        ("on_paused", .paused), ("on_milestone", .milestone),
+    ]
+
+    // MARK: Printers
+
+    private func takeStatus(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
+        try await take(request, of: printer) { body, bytes, faults in
+            let old = faults.required("oldStatus") { () throws(BrokerError) in try body.status("oldStatus", bytes) }
+            let new = faults.required("newStatus") { () throws(BrokerError) in try body.status("newStatus", bytes) }
+            return if let old, let new { .status(from: old, to: new) } else { nil }
+        }
+    }
+
+    private func takeProgress(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
+        try await take(request, of: printer) { body, bytes, faults in
+            faults.required("progress") { () throws(BrokerError) in try body.percentage("progress", bytes) }
+                .map { .progress($0) }
+        }
+    }
+
+    private func take(
+        _ request: HTTPRequest, of printer: Substring, _ read: (RequestBody, Span<UInt8>, inout FieldFaults) -> PrinterEvent?
+    ) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        guard principal.isBackEnd else { throw BrokerError.backEndOnly }
+        let printer = try Self.printer(printer)
+        let (event, eventID, dropped) = try request.fields { body, bytes, faults in
+            let event = read(body, bytes, &faults)
+            let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
+            return event.map { ($0, eventID, body.dropped) }
+        }
+        let (news, receipt) = try await monitor.take(event, of: printer, eventID: eventID, from: principal)
+        return .json(202) { json in
+            if let news { json.add("notification", news.template) }
+            Self.write(receipt, dropped, to: &json)
+        }
+    }
+
+    // MARK: Parts
+
+    private func monitor(_ request: HTTPRequest) throws -> (Monitor, Principal) {
+        guard let monitor else { throw BrokerError.audiencesOff }
+        return (monitor, try principal(request))
+    }
+
+    private static func printer(_ segment: Substring) throws -> [UInt8] {
+        do { return try name(segment, "prefix") } catch let error as BrokerError { throw InvalidRequest([error]) }
+    }
 }

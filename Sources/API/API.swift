@@ -50,6 +50,9 @@ public struct API: Sendable {
         } catch let error as BrokerError {
             await broker.noteRefusal(error)
             return HTTPResponse(error)
+        } catch let error as InvalidRequest {
+            await broker.noteRefusal(error.errors[0])
+            return HTTPResponse(error)
         } catch {
             return HTTPResponse(.storageUnavailable)
         }

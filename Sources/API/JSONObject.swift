@@ -76,6 +76,15 @@ struct JSONObject {
         return negative ? -value : value
     }
 
+    /// A number, fraction and exponent included; the nearest that 64 bits have.
+    func number(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> Double? {
+        guard let member = member(name) else { return nil }
+        guard member.kind == .number else { throw .wrongType }
+        // What JSON calls a number Swift does too.
+        guard let value = Double(String(decoding: member.range.map { body[$0] }, as: UTF8.self)) else { throw .outOfRange }
+        return value
+    }
+
     func bool(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> Bool? {
         guard let member = member(name) else { return nil }
         guard member.kind == .bool else { throw .wrongType }

@@ -66,6 +66,23 @@ struct JSONWriter: ~Copyable {
 
     mutating func add(_ name: StaticString, _ values: [String]) {
         self.name(name)
+        append(list: values)
+    }
+
+    /// An object of lists, each name once.
+    mutating func add(_ name: StaticString, lists: [(name: String, values: [String])]) {
+        self.name(name)
+        append(plain: "{")
+        for (index, list) in lists.enumerated() {
+            if index > 0 { append(plain: ",") }
+            append(list.name.utf8)
+            append(plain: ":")
+            append(list: list.values)
+        }
+        append(plain: "}")
+    }
+
+    private mutating func append(list values: [String]) {
         append(plain: "[")
         for (index, value) in values.enumerated() {
             if index > 0 { append(plain: ",") }

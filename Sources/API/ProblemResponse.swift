@@ -3,7 +3,14 @@ import HTTPServer
 
 extension HTTPResponse {
     /// An error as `application/problem+json` (RFC 9457), with `success` and `error` for clients that know only those.
-    init(_ error: BrokerError) {
+    init(_ error: BrokerError) { self.init(error, message: error.detail, faults: nil) }
+
+    /// The problem document of the first error, with `details`: for each field what is wrong with it.
+    init(_ invalid: InvalidRequest) {
+        self.init(invalid.errors[0], message: "Invalid request", faults: invalid.errors)
+    }
+
+    private init(_ error: BrokerError, message: String, faults: [BrokerError]?) {
         var json = JSONWriter()
         json.add("type", "about:blank")
         json.add("title", error.title)
@@ -12,7 +19,10 @@ extension HTTPResponse {
         json.add("code", error.code)
         if let field = error.field { json.add("field", field) }
         json.add("success", false)
-        json.add("error", error.detail)
+        json.add("error", message)
+        if let faults {
+            json.add("details", lists: faults.compactMap { fault in fault.field.map { ($0, [fault.detail]) } })
+        }
         var headers: [Header] = []
         if let seconds = error.retryAfter { headers.append(Header("Retry-After", String(seconds))) }
         switch error {

@@ -8,7 +8,8 @@ struct RequestBody {
 
     /// Content that apps of other servers send along. It is dropped unread, and the answer says so.
     private static let content: [[UInt8]] = [
-        "body", "content", "displayName", "fileName", "message", "name", "summary", "text", "title", "toolName", "url",
+        "body", "content", "displayName", "fileName", "filename", "haUrl", "message", "name", "printerName", "summary", "text",
+        "title", "toolName", "url",
     ].map { Array($0.utf8) }
 
     init(_ body: Span<UInt8>) throws(BrokerError) {
@@ -185,6 +186,29 @@ struct RequestBody {
             throw .outOfRange("clientType", allowed: "ios, desktop or web")
         }
         return type
+    }
+
+    /// What a printer does, in its server's word.
+    func status(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> PrinterStatus? {
+        guard let text = try text(name, body) else { return nil }
+        guard let status = PrinterStatus(rawValue: text) else {
+            let words = PrinterStatus.allCases.map(\.rawValue).joined(separator: ", ")
+            throw .outOfRange("\(name)", allowed: "one of \(words)")
+        }
+        return status
+    }
+
+    /// Whole percent of a number with or without a fraction: what is not full does not count.
+    func percentage(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Int? {
+        let number: Double?
+        do {
+            number = try object.number(name, in: body)
+        } catch {
+            throw Self.error(error, name, expected: "a number", allowed: "0 to 100")
+        }
+        guard let number else { return nil }
+        guard (0...100).contains(number) else { throw .outOfRange("\(name)", allowed: "0 to 100") }
+        return Int(number)
     }
 
     func text(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> String? {

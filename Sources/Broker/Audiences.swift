@@ -117,11 +117,15 @@ public actor Audiences: LoopActor {
 
     /// What a row under this place is found by.
     func index(_ label: AudienceLabel, _ place: Place, _ fields: [UInt8]...) throws(BrokerError) -> [UInt8] {
+        try index(label, place, fields)
+    }
+
+    private func index(_ label: AudienceLabel, _ place: Place, _ fields: [[UInt8]]) throws(BrokerError) -> [UInt8] {
         try available { () throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
     }
 
     /// The same under every place where such a row may lie.
-    func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [UInt8]...) throws(BrokerError) -> [[UInt8]] {
+    private func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [[UInt8]] {
         try available { () throws(SealingError) in
             try places(life).map { place throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
         }
@@ -152,7 +156,7 @@ public actor Audiences: LoopActor {
 
     /// The devices of an audience.
     func devices(of audience: [UInt8]) async throws(BrokerError) -> [RegistrationRecord] {
-        try await registrations(.audience, indexes(.audience, .device, audience))
+        try await registrations(.audience, indexes(.audience, .device, [audience]))
     }
 
     /// All that one owner registered.
@@ -161,12 +165,27 @@ public actor Audiences: LoopActor {
     }
 
     func ownerIndexes(_ owner: [UInt8]) throws(BrokerError) -> [[UInt8]] {
-        try indexes(.owner, .device, owner) + indexes(.owner, .activity, owner)
+        try indexes(.owner, .device, [owner]) + indexes(.owner, .activity, [owner])
     }
 
     /// The Live Activities of one owner's session.
     func activities(of owner: [UInt8], session: [UInt8]) async throws(BrokerError) -> [RegistrationRecord] {
-        try await registrations(.session, indexes(.session, .activity, owner, session))
+        try await registrations(.session, indexes(.session, .activity, [owner, session]))
+    }
+
+    /// The row of what goes on by these names: of a user's session, or of a printer's run.
+    func session(_ names: [UInt8]...) async throws(BrokerError) -> SessionRecord? {
+        let indexes = try indexes(.session, .session, names)
+        let found = try await access.stored { () throws(StoreError) in try await self.store.session(indexes) }
+        return found.flatMap { $0.expires > time.now ? $0 : nil }
+    }
+
+    /// The row of one that is heard of for the first time.
+    func newSession(_ names: [UInt8]...) throws(BrokerError) -> SessionRecord {
+        let place = place(.session)
+        return SessionRecord(
+            session: try index(.session, place, names), generation: place.generation, expires: place.expiryMs, started: time.now,
+            version: 0)
     }
 
     private func registrations(

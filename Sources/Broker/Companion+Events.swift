@@ -52,11 +52,11 @@ extension Companion {
     ) async throws(BrokerError) -> (Fanout, EventReceipt) {
         var receipt = EventReceipt()
         var fanout = Fanout()
-        let standing = try await self.session(session, of: user)
+        let standing = try await audiences.session(user, session)
         let named = AudienceEvent.Value.session(session)
         let elapsed = standing.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
         var change: SessionChange?
-        if standing == nil { change = .set(try await newSession(session, of: user), after: nil) }
+        if standing == nil { change = .set(try await audiences.newSession(user, session), after: nil) }
 
         do throws(BrokerError) {
             switch event {

@@ -17,9 +17,9 @@ extension Companion {
         let user = try Self.subject(user, principal)
         // Each loss is a claim that won, and each claim wins once.
         for _ in 0..<1_000 {
-            let standing = try await session(name, of: user)
+            let standing = try await audiences.session(user, name)
             var next: SessionRecord
-            if let standing { next = standing } else { next = try await newSession(name, of: user) }
+            if let standing { next = standing } else { next = try await audiences.newSession(user, name) }
             let place = Place(generation: next.generation, expiryMs: next.expires)
             let client = try await audiences.index(.activeClient, place, user, name, device)
             let isSame = standing?.client.map { Broker.equal($0, client) } ?? false

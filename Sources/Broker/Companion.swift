@@ -108,7 +108,7 @@ public actor Companion: LoopActor {
         try await audiences.takeEvent(of: principal.user)
         for _ in 0..<5 {
             var fanout = try await ending(session, of: principal.user, success: true)
-            fanout.change.session = try await self.session(session, of: principal.user).map {
+            fanout.change.session = try await audiences.session(principal.user, session).map {
                 .delete(expires: $0.expires, session: $0.session)
             }
             fanout += try await audiences.pushes(
@@ -144,22 +144,5 @@ public actor Companion: LoopActor {
                 template: "activity_end", collapse: .session(session),
                 fields: ["status": .plain(.choice(success ? "completed" : "error"))]),
             to: audiences.activities(of: user, session: session), of: user)
-    }
-
-    // MARK: Sessions
-
-    /// The session's row: when it began, and who is its client.
-    func session(_ session: [UInt8], of user: [UInt8]) async throws(BrokerError) -> SessionRecord? {
-        let indexes = try await audiences.indexes(.session, .session, user, session)
-        let found = try await access.stored { () throws(StoreError) in try await self.store.session(indexes) }
-        return found.flatMap { $0.expires > time.now ? $0 : nil }
-    }
-
-    /// A session that is heard of for the first time.
-    func newSession(_ session: [UInt8], of user: [UInt8]) async throws(BrokerError) -> SessionRecord {
-        let place = await audiences.place(.session)
-        return SessionRecord(
-            session: try await audiences.index(.session, place, user, session), generation: place.generation,
-            expires: place.expiryMs, started: time.now, version: 0)
     }
 }

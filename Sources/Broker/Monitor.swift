@@ -1,6 +1,10 @@
 public import EventLoop
+public import Sealing
+import Storage
 
 /// Devices that watch something at work: a printer. What is told of it goes to all that registered for it and asked for such news.
+///
+/// The audience is the printer's prefix, which all owners of a deployment share. Registrations, fan-out and throttle are those of `Audiences`.
 public actor Monitor: LoopActor {
     public nonisolated let loop: EventLoop
     public nonisolated let audiences: Audiences
@@ -8,5 +12,69 @@ public actor Monitor: LoopActor {
     public init(audiences: Audiences) {
         loop = audiences.loop
         self.audiences = audiences
+    }
+
+    /// A device as a back end sees it.
+    public struct Device: Sendable, Equatable {
+        /// 16 bytes: its name to its owner.
+        public var id: [UInt8]
+        public var preferences: DevicePreferences
+    }
+
+    /// Registers a device's token for the caller, or renews it. It watches one printer: another one takes the place of the one before.
+    ///
+    /// - Parameters:
+    ///   - printer: its prefix, 1 to 128 bytes; nil for none yet.
+    ///   - environment: nil for the configured one; `topic`, the app's bundle id, likewise.
+    /// - Throws: `.appNotServed`, `.tooManyRegistrations`, `.tooManyRequests`, and what the store throws.
+    public func register(
+        _ principal: Principal, token: Secret, printer: [UInt8]?, environment: PushEnvironment?, topic: String?
+    ) async throws(BrokerError) -> Registered {
+        try await audiences.register(
+            Registration(
+                audience: printer ?? [], owner: principal.user, token: token, kind: .alert, environment: environment, topic: topic
+            ))
+    }
+
+    /// Says what a device wants to hear of; what is in neither set stays as it is.
+    ///
+    /// - Returns: false for a device that is not this user's, which is no other than one that never was.
+    /// - Throws: `.tooManyRequests`, and what the store throws.
+    public func set(
+        _ principal: Principal, device id: [UInt8], adding: DevicePreferences, removing: DevicePreferences
+    ) async throws(BrokerError) -> Bool {
+        // Each loss means that the device was sealed anew meanwhile.
+        for _ in 0..<5 {
+            guard let device = try await device(id, of: principal) else { return false }
+            if adding.isEmpty, removing.isEmpty { return true }
+            let event = try await audiences.takeEvent(of: principal.user)
+            let isSet = try await audiences.access.stored { () throws(StoreError) in
+                try await self.audiences.store.setPreferences(
+                    device.row, removing: removing.rawValue, adding: adding.rawValue)
+            }
+            if isSet { return true }
+            await audiences.giveBackEvent(event)
+        }
+        throw .storageUnavailable
+    }
+
+    /// Destroys a device's token, if it is one of this user's.
+    public func delete(_ principal: Principal, device id: [UInt8]) async throws(BrokerError) {
+        guard let device = try await device(id, of: principal) else { return }
+        _ = try await audiences.unregister([device])
+    }
+
+    /// The devices that watch a printer and hear of anything, for a back end.
+    /// - Throws: `.backEndOnly`.
+    public func devices(_ principal: Principal, watching printer: [UInt8]) async throws(BrokerError) -> [Device] {
+        guard principal.isBackEnd else { throw .backEndOnly }
+        return try await audiences.devices(of: printer).compactMap {
+            let preferences = DevicePreferences(rawValue: $0.preferences)
+            return preferences.contains(.enabled) ? Device(id: $0.id, preferences: preferences) : nil
+        }
+    }
+
+    private func device(_ id: [UInt8], of principal: Principal) async throws(BrokerError) -> RegistrationRecord? {
+        try await audiences.registrations(of: principal.user).first { $0.id == id }
     }
 }

@@ -70,6 +70,43 @@ import Testing
         #expect(dropped == ["message", "name", "url"])
     }
 
+    @Test func aStatusIsAWordThatPrinterServersUse() throws {
+        func status(_ value: String) throws(BrokerError) -> PrinterStatus? {
+            let bytes = Array("{\"newStatus\":\(value)}".utf8)
+            return try RequestBody(bytes.span).status("newStatus", bytes.span)
+        }
+        for known in PrinterStatus.allCases { #expect(try status("\"\(known.rawValue)\"") == known) }
+        #expect(try status("null") == nil)
+        for bad in ["\"Running\"", "\"running \"", "\"\"", "\"on fire\""] {
+            #expect { _ = try status(bad) } throws: { error in
+                guard case .outOfRange("newStatus", let allowed)? = error as? BrokerError else { return false }
+                return allowed.hasPrefix("one of running, complete, failed, paused, ") && !allowed.contains("fire")
+            }
+        }
+        #expect(throws: BrokerError.wrongType("newStatus", expected: "a string")) { try status("1") }
+    }
+
+    @Test func progressIsANumberFromZeroToAHundredOfWhichWholePercentCount() throws {
+        func progress(_ value: String) throws(BrokerError) -> Int? {
+            let bytes = Array("{\"progress\":\(value)}".utf8)
+            return try RequestBody(bytes.span).percentage("progress", bytes.span)
+        }
+        for (text, whole) in [
+            ("0", 0), ("100", 100), ("42.5", 42), ("24.999", 24), ("75.0", 75), ("1e2", 100), ("2.5E+1", 25), ("-0", 0),
+            ("-0.0", 0), ("1e-400", 0),
+        ] { #expect(try progress(text) == whole, "\(text)") }
+        #expect(try progress("null") == nil)
+        for bad in ["-1", "-0.001", "101", "100.01", "1e400", "-1e400", String(repeating: "9", count: 5_000)] {
+            #expect(throws: BrokerError.outOfRange("progress", allowed: "0 to 100")) { try progress(bad) }
+        }
+        for bad in ["\"50\"", "true", "[50]", "{}"] {
+            #expect(throws: BrokerError.wrongType("progress", expected: "a number")) { try progress(bad) }
+        }
+        for bad in ["NaN", "Infinity", "0x32", "+50", ".5", "5.", "050", "1e"] {
+            #expect(throws: BrokerError.malformedJSON) { try progress(bad) }
+        }
+    }
+
     @Test func anErrorNeverSaysWhatWasSent() {
         let canary = "c0ffee"
         let errors: [BrokerError?] = [

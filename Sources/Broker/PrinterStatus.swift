@@ -1,0 +1,66 @@
+/// What a printer's server says that the printer does. Servers differ in their words; nothing else is taken.
+public enum PrinterStatus: String, Sendable, CaseIterable {
+    case running, complete, failed, paused
+    case finish, pause
+    case idle, `init`, prepare, slicing, offline, unknown, unavailable, cancelled, error
+
+    /// One word for one thing.
+    private var plain: PrinterStatus {
+        switch self {
+        case .finish: .complete
+        case .pause: .paused
+        default: self
+        }
+    }
+
+    var isPaused: Bool { plain == .paused }
+
+    /// What is told of a change; nil for what nobody waits for.
+    func news(after old: PrinterStatus) -> PrinterNews? {
+        switch (old.plain == .running, plain) {
+        case (false, .running): .started
+        case (true, .complete): .complete
+        case (true, .failed): .failed
+        case (true, .paused): .paused
+        default: nil
+        }
+    }
+}
+
+/// What a printer's server says happened. File names and what else it knows are dropped before.
+public enum PrinterEvent: Sendable, Equatable {
+    case status(from: PrinterStatus, to: PrinterStatus)
+    /// Whole percent, 0 to 100.
+    case progress(Int)
+}
+
+/// What devices are told of a printer.
+public enum PrinterNews: Sendable, Equatable {
+    case started, complete, failed, paused
+    /// So many percent were reached.
+    case milestone(Int)
+
+    static let milestones = [25, 50, 75]
+
+    /// The policy's name for it, and the caller's.
+    public var template: String {
+        switch self {
+        case .started: "print_started"
+        case .complete: "print_complete"
+        case .failed: "print_failed"
+        case .paused: "print_paused"
+        case .milestone: "progress_milestone"
+        }
+    }
+
+    /// What a device must have asked for.
+    var preferences: DevicePreferences {
+        switch self {
+        case .started: [.enabled, .start]
+        case .complete: [.enabled, .complete]
+        case .failed: [.enabled, .failed]
+        case .paused: [.enabled, .paused]
+        case .milestone: [.enabled, .milestone]
+        }
+    }
+}
