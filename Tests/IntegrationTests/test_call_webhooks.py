@@ -1,0 +1,339 @@
+"""Webhooks: who may send them, what becomes of a bad one, and that a call rings once, whatever happens."""
+
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from pathlib import Path
+from secrets import token_hex, token_urlsafe
+
+import pytest
+
+from call_client import CallingService, new_call
+from call_world import CallWorld
+from companion_calls import nothing_kept_by
+from mayfly import Client
+from processes import Broker, audit_verify, eventually
+from test_startup_errors import start_fails
+from world import World
+
+
+@pytest.fixture(scope="module")
+def world():
+    with CallWorld() as world:
+        yield world
+        assert world.broker.running, "the broker ended while the tests of this file ran"
+
+
+@pytest.fixture(scope="module")
+def service(world):
+    service = world.service()
+    yield service
+    service.close()
+
+
+@pytest.fixture(scope="module")
+def phone(world):
+    phone = world.phone().launch()
+    yield phone
+    phone.close()
+
+
+# Signatures.
+
+def changed(body, at):
+    return body[:at] + bytes([body[at] ^ 1]) + body[at + 1:]
+
+
+SIGNATURES = {
+    "none": lambda right, body: "", "of nothing": lambda right, body: "0" * 64, "in capitals": lambda right, body: right.upper(),
+    "one capital": lambda right, body: re.sub("[a-f]", lambda found: found[0].upper(), right, count=1), "short by one": lambda right, body: right[:-1],
+    "half": lambda right, body: right[:32], "one too long": lambda right, body: right + "0", "twice": lambda right, body: right + right,
+    "with its algorithm": lambda right, body: "sha256=" + right, "quoted": lambda right, body: f'"{right}"',
+    "another digit": lambda right, body: ("0" if right[0] != "0" else "1") + right[1:],
+    "another last digit": lambda right, body: right[:-1] + ("0" if right[-1] != "0" else "1")}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_a_signature_that_is_none(world, service, phone, name):
+    body = service.body(new_call(), "alice", phone.uid)
+    with nothing_kept_by(world):
+        service.send(body, SIGNATURES[name](service.sign(body), body)).expect(401, "invalid_signature")
+        # Whatever the body is: it is not looked at.
+        for other in (b"", b"{", b"[]", json.dumps({"trigger": "call_ended"}).encode()):
+            service.send(other, SIGNATURES[name](service.sign(other), other)).expect(401, "invalid_signature")
+
+
+def test_a_signature_of_another_body_or_secret(world, service, phone):
+    body = service.body(new_call(), "alice", phone.uid)
+    with nothing_kept_by(world):
+        for at in random.sample(range(len(body)), 40) + [0, len(body) - 1]:
+            service.send(changed(body, at), service.sign(body)).expect(401, "invalid_signature")
+        for other in (body + b"\n", body[:-1], b" " + body, body.replace(b" ", b""), json.dumps(json.loads(body), sort_keys=True).encode()):
+            service.send(other, service.sign(body)).expect(401, "invalid_signature")
+        for secret in ("x" * 32, world.secret[:-1], world.secret + "\n", world.secret.swapcase(), world.users.secret):
+            service.send(body, service.sign(body, secret)).expect(401, "invalid_signature")
+        # The same words under another name.
+        service.send(body, "", {"X-Signature": service.sign(body)}).expect(401, "invalid_signature")
+        service.send(body, "", {"Authorization": f"Bearer {world.users.back_end()}"}).expect(401, "invalid_signature")
+    # A header's name has no case, and a JWT that is sent along no meaning.
+    service.send(body, "", {"x-cometchat-signature": service.sign(body), "Authorization": "Bearer x"}).expect(200)
+    phone.wait(1)
+    world.simulator.forget()
+
+
+def test_five_mebibytes(world, service, phone):
+    """Not read, whoever signed them."""
+    body = service.body(new_call(), "alice", phone.uid, note="x" * 5_000_000)
+    with nothing_kept_by(world):
+        for signature in (service.sign(body), "0" * 64, ""):
+            connection = http.client.HTTPConnection("127.0.0.1", world.broker.port, timeout=10)
+            connection.putrequest("POST", CallingService.ROUTE)
+            connection.putheader("Content-Length", str(len(body)))
+            connection.putheader("X-CometChat-Signature", signature)
+            connection.endheaders()
+            try:
+                connection.send(body)
+            except OSError:
+                pass  # It was answered, and the rest is not wanted.
+            response = connection.getresponse()
+            assert response.status == 413 and json.loads(response.read())["code"] == "body_too_large"
+            connection.close()
+        service.send(service.body(new_call(), "alice", phone.uid, note="x" * 16_384)).expect(413, "body_too_large")
+    # What just fits is taken.
+    room = 16_384 - len(service.body("s", "alice", phone.uid, note=""))
+    assert service.send(service.body("s", "alice", phone.uid, note="x" * room)).expect(200).json["rang"] == 1
+    phone.wait(1)
+    world.simulator.forget()
+
+
+# Bodies.
+
+def without(name):
+    return lambda body: {**body, "data": {key: value for key, value in body["data"].items() if key != name}}
+
+
+def with_data(**more):
+    return lambda body: {**body, "data": body["data"] | more}
+
+
+BODIES = [
+    ("missing_field", "trigger", lambda body: {"data": body["data"]}), ("wrong_type", "trigger", lambda body: body | {"trigger": 7}),
+    ("missing_field", "data", lambda body: {"trigger": body["trigger"]}), ("wrong_type", "data", lambda body: body | {"data": [body["data"]]}),
+    *(("missing_field", f"data.{name}", without(name)) for name in ("type", "initiator", "receiver", "receiverType")),
+    ("missing_field", "data.id", with_data(id=None, sessionId=None)), ("out_of_range", "data.sessionId", with_data(sessionId="")),
+    ("out_of_range", "data.sessionId", with_data(sessionId="s" * 129)), ("wrong_type", "data.sessionId", with_data(sessionId=7)),
+    ("out_of_range", "data.type", with_data(type="screen")), ("wrong_type", "data.type", with_data(type=True)),
+    ("wrong_type", "data.receiver", with_data(receiver="bob")), ("missing_field", "data.receiver.uid", with_data(receiver={})),
+    ("out_of_range", "data.receiver.uid", with_data(receiver={"uid": "b" * 129})), ("wrong_type", "data.initiator.uid", with_data(initiator={"uid": 1})),
+    ("group_call", None, with_data(receiverType="group", receiver={"guid": "group-1", "name": "Friends"})),
+    ("group_call", None, with_data(receiverType="conference"))]
+
+
+@pytest.mark.parametrize("at", range(len(BODIES)))
+def test_a_body_that_is_none(world, service, phone, at):
+    code, field, change = BODIES[at]
+    body = json.loads(service.body(new_call(), "alice", phone.uid))
+    with nothing_kept_by(world):
+        service.send(json.dumps(change(body)).encode()).expect(400, code, field)
+
+
+def test_what_is_no_json_or_no_post(world, service):
+    with nothing_kept_by(world):
+        for body in (b"", b"{", b"[]", b"null", b"\xff", b'{"trigger":"call_initiated","trigger":"call_ended"}', b"trigger=call_initiated"):
+            service.send(body).expect(400, "malformed_json")
+        assert service.http.send("GET", CallingService.ROUTE).expect(405, "method_not_allowed").headers["allow"] == "POST"
+
+
+# Once.
+
+def test_a_call_rings_once(world, service, phone):
+    world.simulator.forget()
+    session = new_call()
+    assert service.initiate(session, "alice", phone.uid).expect(200).json["rang"] == 1
+    again = service.initiate(session, "alice", phone.uid).expect(200).json
+    assert again["rang"] == 0 and again["repeated"] is True
+    # Signed anew and put otherwise, it is the same call.
+    assert service.initiate(session, "mallory", phone.uid, "audio").expect(200).json["repeated"] is True
+    time.sleep(0.3)
+    phone.wait(1)
+
+
+def test_a_hundred_copies_at_once(world, service, phone):
+    world.simulator.forget()
+    session = new_call()
+    body = service.body(session, "alice", phone.uid)
+    gate = threading.Barrier(20)
+
+    def copy(number):
+        mine = world.service()
+        gate.wait()
+        answers = [mine.send(body).expect(200).json for _ in range(5)]
+        mine.close()
+        return answers
+    with ThreadPoolExecutor(20) as threads:
+        answers = [answer for part in threads.map(copy, range(20)) for answer in part]
+    assert sorted(answer["rang"] for answer in answers) == [0] * 99 + [1]
+    assert sum(answer.get("repeated", False) for answer in answers) == 99
+    phone.wait(1)
+
+
+def test_nobody_is_registered(world, service):
+    """Nothing is kept, so that a phone that is there when the webhook comes again rings."""
+    phone, session = world.phone(), new_call()
+    with nothing_kept_by(world):
+        assert service.initiate(session, "alice", phone.uid).expect(200).json["rang"] == 0
+    phone.launch()
+    assert service.initiate(session, "alice", phone.uid).expect(200).json["rang"] == 1
+    phone.close()
+
+
+def test_copies_across_kills():
+    """A hundred copies of each call, and the broker killed among them: it has rung once for each that was answered, and never twice."""
+    kills, chance = int(os.environ.get("MAYFLY_TEST_KILLS", 5)), random.Random(seed := random.randrange(2**32))
+    print(f"seed {seed}")
+    with CallWorld(policies="rooms") as world:
+        phone = world.phone().launch()
+        calls = {}
+
+        def copies(session, rang):
+            mine = world.service(timeout=5)
+            body = mine.body(session, "alice", phone.uid)
+            for _ in range(10):
+                try:
+                    rang.append(mine.send(body).expect(200).json["rang"])
+                except (OSError, HTTPException):
+                    mine.close()
+                    time.sleep(0.02)
+            mine.close()
+        for _ in range(kills):
+            session = new_call()
+            rang = calls[session] = []
+            threads = [threading.Thread(target=copies, args=(session, rang)) for _ in range(10)]
+            for thread in threads:
+                thread.start()
+            time.sleep(chance.uniform(0, 0.06))
+            world.restart()
+            for thread in threads:
+                thread.join(20)
+                assert not thread.is_alive()
+            # Its sender goes on until it is answered.
+            service = world.service()
+            rang.append(service.initiate(session, "alice", phone.uid).expect(200).json["rang"])
+            service.close()
+            assert sum(rang) <= 1, (seed, rang)
+        eventually(lambda: world.state.jobs() == 0, 40, 0.2, "the end of all pushes")
+        arrived = {}
+        for push in phone.pushes():
+            # After a crash a push may be sent again, under its own id: Apple and the phone know it for the same.
+            arrived.setdefault(push["payload"]["sessionId"], set()).add(push["headers"]["apns-id"])
+        assert arrived.keys() == {phone.handle(session, "session") for session in calls}, seed
+        assert all(len(ids) == 1 for ids in arrived.values()), (seed, arrived)
+        phone.close()
+        assert world.broker.stop() == 0
+        verified = audit_verify(world.state)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_repeated_after_an_hour_and_a_day(state):
+    """The broker's clock is moved on, as nobody waits so long."""
+    with CallWorld(start=False, policies="rooms") as world:
+        body = None
+        for hours, repeated in ((0, False), (1, True), (23, True), (37, False)):
+            world.broker.start(clock_offset=hours * 3600)
+            service = world.service()
+            if hours in (0, 37):
+                phone = world.phone("bob")
+                phone.jwt = world.users.token("bob", life=48 * 3600)
+                phone.launch()
+                phone.close()
+            body = body or service.body("one session", "alice", "bob")
+            answer = service.send(body).expect(200).json
+            assert answer.get("repeated", False) is repeated and (answer["rang"] > 0) is not repeated, (hours, answer)
+            service.close()
+            assert world.broker.stop() == 0
+
+
+# Secrets.
+
+def test_secrets_are_exchanged_without_a_restart():
+    """A file and the environment, both good; the file is read again on SIGHUP, and one that is no good changes nothing."""
+    file_secret, own = token_urlsafe(24), token_hex(32)
+    with CallWorld(start=False, policies="rooms") as world:
+        path = world.state / "keys/webhook.secret"
+        path.write_text(f"{file_secret}\n")
+        world.broker.start(COMETCHAT_WEBHOOK_SECRET=own)
+        assert own.encode() not in Path(f"/proc/{world.broker.child.pid}/environ").read_bytes()
+        services = {name: world.service(secret) for name, secret in (("file", file_secret), ("own", own), ("next", "the next secret in turn"))}
+
+        def good():
+            return [name for name, service in services.items() if service.initiate(new_call(), "alice", "nobody").status == 200]
+        assert good() == ["file", "own"]
+
+        def reload(text, told, mode=0o600):
+            path.write_text(text)
+            path.chmod(mode)
+            before = world.broker.printed().count(told)
+            world.broker.child.send_signal(signal.SIGHUP)
+            eventually(lambda: world.broker.printed().count(told) > before, what=told)
+        reload(f"{file_secret}\nthe next secret in turn\n", "webhooks: 3 secrets")
+        assert good() == ["file", "own", "next"]
+        reload("the next secret in turn\n", "webhooks: 2 secrets")
+        assert good() == ["own", "next"]
+        for text, mode, why in ((f"{file_secret}\nshort\n", 0o600, "line 2"), ("", 0o600, "no secret"), (f"{file_secret}\n", 0o644, "mode 0600")):
+            reload(text, "the secrets in use stay", mode)
+            assert why in world.broker.printed() and good() == ["own", "next"]
+        printed = world.broker.printed()
+        assert not any(secret in printed for secret in (file_secret, own, "the next secret in turn"))
+        metrics = Client(world.broker.operator_port).send("GET", "/metrics").body.decode()
+        assert re.search(r"^mayfly_alarms_total [3-9]", metrics, re.M), metrics
+
+
+@pytest.mark.parametrize("text,told", [("", "no secret"), ("short\n", "16 to 128 bytes"), ("x" * 129, "16 to 128 bytes"),
+                                       ("a good one, it seems \n", "line 1"), ("a good one, it seems\r\n", "line 1"),
+                                       ("a good one, it seems\n" * 9, "more than 8"), (None, "can't be read")])
+def test_a_file_that_is_no_good(state, processes, text, told):
+    path = state / "keys/webhook.secret"
+    path.write_text(text) if text is not None else path.unlink()
+    broker = Broker(state, policy="rooms,companion,calls", webhook_secrets=path)
+    processes.append(broker)
+    printed = start_fails(broker, "--webhook-secrets", told)
+    assert str(path) not in printed and "a good one" not in printed
+
+
+def test_what_calls_need(state, processes):
+    """A policy for calls without a secret, or without users, is refused; a secret alone is said to be of no use."""
+    broker = Broker(state, policy="rooms,companion,calls")
+    processes.append(broker)
+    start_fails(broker, "--webhook-secrets", "COMETCHAT_WEBHOOK_SECRET", status=2)
+    alone = Broker(state, policy="rooms,calls", webhook_secrets=state / "keys/webhook.secret")
+    processes.append(alone)
+    start_fails(alone, "--jwt-algorithm", status=2)
+    for short in ("short", "x" * 129):
+        broker.start(wait=False, COMETCHAT_WEBHOOK_SECRET=short)
+        assert broker.child.wait(15) == 1 and "COMETCHAT_WEBHOOK_SECRET" in broker.printed() and short not in broker.printed()
+
+
+def test_in_force_by_default_where_users_and_a_secret_are_known():
+    with World(jwt_algorithm="HS256", start=False) as world:
+        world.broker.options["jwt-key"] = world.state / "keys/jwt.secret"
+        world.broker.start(COMETCHAT_WEBHOOK_SECRET="x" * 32)
+        service = CallingService(world.broker, "x" * 32)
+        assert service.initiate(new_call(), "alice", "bob").expect(200).json["rang"] == 0
+        service.http.send("POST", "/api/voip/token", {"uid": "bob", "token": "ab" * 32}).expect(401, "no_jwt")
+        service.close()
+        assert world.broker.stop() == 0
+        # Without a secret there are no calls.
+        service.close()
+        world.broker.start()
+        service.initiate(new_call(), "alice", "bob").expect(404, "audiences_off")
+        service.close()
+    with World(environment={"COMETCHAT_WEBHOOK_SECRET": "x" * 32}) as world:
+        assert "warning: there are webhook secrets" in world.broker.printed()
+        Client(world.broker.port).send("POST", CallingService.ROUTE, {}).expect(404, "audiences_off")
