@@ -8,6 +8,7 @@ import sys
 from openapi_spec_validator import validate
 
 import contract
+from call_world import CallWorld
 from companion_world import CompanionWorld
 from mayfly import Client
 from processes import BINARY, REPOSITORY, clean_environment, mayfly
@@ -144,6 +145,34 @@ def test_commands_of_the_companions_guide():
         assert len(handle_keys) == 3
         told = {push["payload"].get("sessionId") for push in world.simulator.pushes("a1a1a1a1a1a1a1a1")}
         assert told == {program["handle"](handle_keys[0], "session-1")}
+
+
+def test_commands_of_the_calls_guide():
+    """And the guide's handles are those in the push."""
+    program = {}
+    exec(python_of("calls")[0], program)
+    with CallWorld() as world:
+        [key] = re.findall(r'"handleKey":"([^"]*)"', play("calls", world))
+        [push] = world.simulator.pushes("a1a1a1a1a1a1a1a1")
+        assert push["payload"]["callerUid"] == program["handle"](key, "uid", "alice")
+        assert push["payload"]["sessionId"] == program["handle"](key, "session", "session-1")
+
+
+def test_the_calls_guide_leaves_nothing_out():
+    """Its calls, pushes, limits and errors are those of the OpenAPI document and of the policy."""
+    guide, document = (REPOSITORY / "docs/calls.md").read_text(), contract.document()
+    policy = json.loads((REPOSITORY / "policies/calls.json").read_text())
+    words = [f"{method.upper()} {path}" for path, item in document["paths"].items() for method, call in item.items()
+             if method != "servers" and "calls" in call["tags"]]
+    words += [word for name in ("CallReceipt", "RegisterPhone", "CallWebhook") for word in document["components"]["schemas"][name]["properties"]]
+    words += [*policy["templates"]["incoming_call"]["fields"], *policy["templates"]["incoming_call"]["fields"]["callType"]["values"]]
+    words += ["no_jwt", "invalid_jwt", "jwt_expired", "another_user", "invalid_signature", "group_call", "too_many_registrations", "audiences_off"]
+    limits = policy["limits"]
+    words += [f"{limits['registrationsPerOwner']} phones a user", f"{limits['eventsPerUser']['count']} registrations a minute",
+              f"{limits['tokenPushes']['count']} pushes", f"at most {policy['templates']['incoming_call']['ttlSeconds']} seconds"]
+    assert len(words) > 25
+    missing = [word for word in words if word not in guide]
+    assert not missing, f"docs/calls.md does not name {missing}"
 
 
 def test_the_companions_guide_leaves_nothing_out():
