@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|courier|companion|sweep|idle ROUNDS=3 SECONDS=5`."""
+"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|courier|companion|calls|sweep|idle ROUNDS=3 SECONDS=5`."""
 
 import argparse
 import shutil
@@ -9,6 +9,7 @@ import time
 
 sys.dont_write_bytecode = True
 
+import calls  # noqa: E402
 import companion  # noqa: E402
 import courier  # noqa: E402
 import engine  # noqa: E402
@@ -21,7 +22,7 @@ import page  # noqa: E402
 import processes  # noqa: E402
 import sweep  # noqa: E402
 
-PARTS = ("engine", "pairs", "ledger", "courier", "companion", "sweep", "idle")
+PARTS = ("engine", "pairs", "ledger", "courier", "companion", "calls", "sweep", "idle")
 PAGE = machine.REPOSITORY / "docs/benchmarks.md"
 
 
@@ -54,6 +55,8 @@ def main():
             sections.append(courier.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "companion"):
             sections.append(companion.run(asked.rounds, asked.seconds, note))
+        if asked.only in ("", "calls"):
+            sections.append(calls.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "sweep"):
             # A round takes minutes, and has a million lags in it.
             sections.append(sweep.run((asked.rounds + 2) // 3, note))

@@ -205,20 +205,21 @@ class Simulator(Process):
 
 class Broker(Process):
     """`mayfly serve` with throw-away keys, budgets that never refuse, the ledger window of operation; Apple is a dead port unless told otherwise.
-    `users`: it knows users, too, by the throw-away secret, under the built-in policy."""
+    `users`: it knows users, too, by the throw-away secret, under the built-in policy for that `kind` of app."""
 
-    def __init__(self, name, cpus=ONE_CORE, state=None, apns_port=9, users=False):
+    def __init__(self, name, cpus=ONE_CORE, state=None, apns_port=9, users=False, kind="companion"):
         self.state = state or folder(name)
         if not state:
             throwaway_keys(self.state)
         self.port, self.operator_port = free_port(), free_port()
         self.secret = self.state / "keys/jwt.secret"
         known = ["--jwt-algorithm", "HS256", "--jwt-key", self.secret] if users else []
+        known += ["--webhook-secrets", self.state / "keys/webhook.secret"] if kind == "calls" else []
         self.started = time.monotonic()
         super().__init__(name, [
             MAYFLY, "serve", "--state", self.state, "--listen", f"127.0.0.1:{self.port}",
             "--operator-listen", f"127.0.0.1:{self.operator_port}", "--resolution", 60, "--policy",
-            f"{'companion,' if users else ''}{HERE / 'policy.json'}", *known, *PROVIDER,
+            f"{kind + ',' if users else ''}{HERE / 'policy.json'}", *known, *PROVIDER,
             "--apns-key-path", self.state / "keys/apns.p8", "--apns-endpoint", f"127.0.0.1:{apns_port}",
             "--apns-ca", self.state / "keys/simulator-ca.pem"], cpus)
         self.ready_after = self._wait_until_ready() - self.started

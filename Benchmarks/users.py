@@ -75,6 +75,15 @@ class Users:
         """Registers Live Activities, each of a session of its own, `each` for a user."""
         return self._do("activities", count, each)
 
+    def phones(self, count):
+        """Registers a phone that rings for each of so many users."""
+        return self._do("phones", count)
+
+    def calls(self, users, count, rate, seed):
+        """Webhooks of so many calls, each to one of these users; the same seed again: the same calls. [(milliseconds from when it was due to the
+        answer; its status; how many phones rang)]"""
+        return self._do("calls", users, count, rate, seed)
+
     def complete(self, users, count, rate, seed):
         """`task_complete` for so many of these users. [(when due, unix seconds; milliseconds from there to the answer; its status)]"""
         return self._do("complete", users, count, rate, seed)
@@ -96,6 +105,7 @@ class Users:
 class _Work:
     def __init__(self, port, secret):
         self.port, self.secret = port, read(secret)
+        self.webhooks = read(Path(secret).with_name("webhook.secret"))
         self.back_end = back_end(self.secret)
 
     def do(self, name, *taken):
@@ -121,6 +131,30 @@ class _Work:
                 jwt(self.secret, user(number // each))))
             for number in range(count)))
         return count
+
+    def phones(self, count):
+        self._register((
+            (number, post("/api/voip/token", {"uid": user(number), "token": device(number)}, jwt(self.secret, user(number))))
+            for number in range(count)))
+        return count
+
+    def calls(self, users, count, rate, seed):
+        chosen = random.Random(seed)
+
+        def requests():
+            for number in range(count):
+                session = f"session-{seed}-{number}"
+                body = json.dumps({"trigger": "call_initiated", "data": {
+                    "id": session, "sessionId": session, "type": "video", "initiator": {"uid": user(users + number), "name": "Alice"},
+                    "receiver": {"uid": user(chosen.randrange(users)), "name": "Bob"}, "receiverType": "user"}}).encode()
+                signature = hmac.new(self.webhooks, body, hashlib.sha256).hexdigest()
+                yield None, (
+                    f"POST /webhooks/call HTTP/1.1\r\nHost: bench\r\nX-CometChat-Signature: {signature}\r\nContent-Type: application/json\r\n"
+                    f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+
+        return [
+            (round((asked.answered - asked.due) * 1000, 3), asked.status, json.loads(asked.body).get("rang"))
+            for asked in self.connections.ask(requests(), rate)]
 
     def complete(self, users, count, rate, seed):
         chosen = random.Random(seed)

@@ -1,0 +1,79 @@
+"""Phones that ring: how long a webhook waits for its answer while so many come a second, and what each costs."""
+
+import contextlib
+import sqlite3
+import time
+
+import load
+from knocks import Knocks
+from machine import LOAD_CPU
+from page import Aim, Section, Series
+from processes import Broker, Invalid, Simulator, folder, throwaway_keys
+from users import Users
+
+USERS, RATE, KNOCKED, LONGEST = 10_000, 500, 5_000, 20
+TOLD = {"call": "a call, to one phone: one push", "again": "the same webhook once more: nothing rings", "knock": "a knock at a room: one push"}
+
+
+def run(rounds, seconds, note):
+    section, others = Section("Calls"), []
+    answers, cpu = {kind: {share: Series() for share in (0.5, 0.99, 1)} for kind in TOLD}, {kind: Series() for kind in TOLD}
+    with _world() as (simulator, broker, users):
+        note(f"calls: {USERS:,} phones")
+        users.phones(USERS)
+        knocks = Knocks(broker.port, KNOCKED)
+        for turn in range(rounds):
+            users.calls(USERS, RATE, RATE, f"warm-up-{turn}")
+            for kind in TOLD:
+                note(f"calls: round {turn + 1}, {TOLD[kind]}")
+                _settled(broker)
+                watch = load.Watch(broker, simulator, users.process)
+                if kind == "knock":
+                    seen = [(ms, delivery == "queued") for _, ms, delivery in knocks.knock(RATE * seconds, RATE)]
+                else:
+                    rang = int(kind == "call")
+                    seen = [(ms, (status, phones) == (200, rang)) for ms, status, phones in users.calls(USERS, RATE * seconds, RATE, turn)]
+                _settled(broker)
+                spent, other = watch.end()
+                if bad := sum(not good for _, good in seen):
+                    raise Invalid(f"{bad} of {len(seen)} were answered otherwise: {TOLD[kind]}")
+                times = sorted(ms for ms, _ in seen)
+                for share, series in answers[kind].items():
+                    series.add(times[min(len(times) - 1, int(len(times) * share))])
+                cpu[kind].add(spent / len(seen) * 1e6)
+                others.append(other)
+    section.text(f"""
+        {USERS:,} users with a phone each; {RATE} webhooks a second for {seconds} seconds, each signed, of a call of its own, to a user chosen at random, by `Benchmarks/users.py` over 64 kept connections. The broker is as in operation (ledger window 60 s,
+        built-in policy `calls`), on one core, the load and the simulator on the other. A webhook's time runs from when it was due to its answer, before which the call is on the disk; CPU is the broker's, user and kernel, until the simulator has the last
+        push. Beside it a knock at one of {KNOCKED:,} rooms whose other side is away, at the same rate on the same broker.
+        """)
+    section.table(["", "p50, ms", "p99, ms", "slowest, ms", "CPU µs each"], [[TOLD[kind], *answers[kind].values(), cpu[kind]] for kind in TOLD])
+    section.disturbance(others)
+    section.aims.append(Aim(f"answer to a webhook at {RATE} a second, p99", LONGEST, answers["call"][0.99], at_most=True, unit="ms"))
+    return section
+
+
+@contextlib.contextmanager
+def _world():
+    state = folder("calls")
+    throwaway_keys(state)
+    simulator = Simulator("calls-apns", state, {LOAD_CPU})
+    broker = users = None
+    try:
+        broker = Broker("calls", state=state, apns_port=simulator.port, users=True, kind="calls")
+        users = Users(broker.port, broker.secret)
+        yield simulator, broker, users
+    finally:
+        for process in (users, broker, simulator):
+            if process:
+                process.stop()
+
+
+def _settled(broker, within=60):
+    """Waits until no push is under way."""
+    with contextlib.closing(sqlite3.connect(f"file:{broker.state}/mayfly.sqlite?mode=ro", uri=True, timeout=10)) as database:
+        end = time.monotonic() + within
+        while database.execute("SELECT count(*) FROM job").fetchone()[0]:
+            if time.monotonic() > end:
+                raise Invalid("pushes of calls have no end")
+            time.sleep(0.02)
