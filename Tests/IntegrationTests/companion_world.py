@@ -12,9 +12,9 @@ def users(state):
     return Users((state / "keys/jwt.secret").read_text().strip())
 
 
-def settings(state, **limits):
-    """What makes a broker serve a companion."""
-    return {"jwt-algorithm": "HS256", "jwt-key": state / "keys/jwt.secret", "policy": f"rooms,{_policy(state, limits)}"}
+def settings(state, rooms="rooms", **limits):
+    """What makes a broker serve a companion. `rooms`: the policy of rooms beside it."""
+    return {"jwt-algorithm": "HS256", "jwt-key": state / "keys/jwt.secret", "policy": f"{rooms},{_policy(state, limits)}"}
 
 
 def _policy(state, limits):

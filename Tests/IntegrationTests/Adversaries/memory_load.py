@@ -27,9 +27,9 @@ _letters = string.ascii_letters + string.digits
 _huffman = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)
 
 
-def new_word():
+def new_word(length=24):
     """A join code or client id that shares no piece with another one."""
-    return "".join(random.choices(_letters, k=24))
+    return "".join(random.choices(_letters, k=length))
 
 
 def new_capability():
@@ -38,16 +38,19 @@ def new_capability():
 
 
 class Turn:
-    """One room's story. `ended`: when the last of its calls was answered; `socket`: a WebSocket is open in its room; `looked_at`: when the
-    broker will have looked whether one who left has come back, for which it needs the room's id."""
+    """One room's story, or one user's. `ended`: when the last of its calls was answered; `held`: what the broker needs as long as its
+    WebSockets are open; `looked_at`: when the broker will have looked whether one who left has come back, for which it needs the room's id;
+    `pushed_at`: when its last push left."""
 
     ended = float("inf")
-    socket = None
-    looked_at = 0.0
+    looked_at = pushed_at = 0.0
+
+    def __init__(self):
+        self.held = []
 
     def is_over(self, moment):
-        """Whether nothing of it needs to be known any more, a second after the answers."""
-        return self.ended <= moment - 1 and self.socket is None
+        """Whether nothing of it needs to be known any more, a second after the answers, and a moment after what had to wait for its time."""
+        return self.ended <= moment - 1 and self.pushed_at < moment - 0.3 and not self.held
 
 
 @dataclass
@@ -59,18 +62,22 @@ class Known:
     calls: int = 0
     statuses: Counter = field(default_factory=Counter)
 
+    def secret(self, kind, value, text):
+        self.secrets.append(Secret(kind, value, text, self.turn))
+
     def word(self, kind):
-        text = new_word()
-        self.secrets.append(Secret(kind, None, text.encode(), self.turn))
+        # Swift keeps 15 bytes of text where the text itself is: in registers, on the stack, in a task's frames.
+        text = new_word(random.choice((15, 24)))
+        self.secret(kind, None, text.encode())
         return text
 
     def token(self, length=32):
         secret = token_bytes(length)
-        self.secrets.append(Secret("token", secret, secret.hex().encode(), self.turn))
+        self.secret("token", secret, secret.hex().encode())
         return secret.hex()
 
     def capability(self, kind, text):
-        self.secrets.append(Secret(kind, base64.urlsafe_b64decode(text + "="), text.encode(), self.turn))
+        self.secret(kind, base64.urlsafe_b64decode(text + "="), text.encode())
         return text
 
     def next_turn(self):
@@ -91,7 +98,7 @@ class Call:
         return b"" if self.body is None else self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
 
-def story(known, sockets):
+def rooms(known, sockets):
     """Rooms, one after the other: gives calls and gets their answers (a dictionary, or None for a broken call)."""
     for turn in count():
         code, creator, joiner = known.word("join code"), known.word("client id"), known.word("client id")
@@ -123,7 +130,8 @@ def story(known, sockets):
                 body = json.dumps({"joinid": known.word("join code"), "client1_token": known.token(), "client1": 7}).encode()
                 yield Call("POST", "/api/rooms", body[:-1] if turn // 8 % 2 else body)
             case 6 | 8:
-                sockets(known.turn, room, creator, first)
+                join = {"type": "join_room", "roomid": room, "client": creator, "member": first}
+                sockets(known.turn, "/ws", room, [(join, "joined")])
             case 7:
                 yield Call("POST", "/api/rooms/accept", {"joinid": known.word("join code"), "client2": known.word("client id")})
                 yield Call("GET", "/api/room", bearer=known.capability("room id", new_capability()))
@@ -287,23 +295,29 @@ def coded_field(name, value):
 
 
 class WebSocket:
-    def __init__(self, port, tls, room, client, member):
-        self.room = room
+    """Says `messages`, each with the type of its answer, or None for one that is not waited for."""
+
+    def __init__(self, port, tls, path, held, messages):
+        self.held, self.text = held, json.dumps(messages[0][0]).encode()
         self.wire = Wire(port, tls)
         self.wire.socket.sendall(
-            b"GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode())
         assert b" 101 " in self.wire.until(b"\r\n\r\n")
-        text = json.dumps({"type": "join_room", "roomid": room, "client": client, "member": member}).encode()
-        self.is_in_pieces = room > "V"
+        self.is_in_pieces = (held or "") > "V"
+        for number, (message, kind) in enumerate(messages, 1):
+            self.say(json.dumps(message).encode(), is_last=number == len(messages))
+            while kind is not None and (answer := self.receive())["type"] != kind:
+                assert answer["type"] != "error", answer
+
+    def say(self, text, is_last):
         if not self.is_in_pieces:
             # And one byte of the next message, so that this one's buffer is kept for it.
-            self.send(text, more=b"\x81")
+            self.send(text, more=b"\x81" if is_last else b"")
         else:
-            # A third of them in fragments, with a pong in between.
-            for code, part in ((0x01, text[:60]), (0x8A, b"?"), (0x00, text[60:-10]), (0x80, text[-10:])):
+            # Some of them in fragments, with a pong in between.
+            for code, part in ((0x01, text[:-20]), (0x8A, b"?"), (0x00, text[-20:-10]), (0x80, text[-10:])):
                 self.send(part, code)
-        assert self.receive()["type"] == "joined"
 
     def send(self, text, code=0x81, more=b""):
         """One frame under a mask; `code`: its first byte."""
@@ -318,18 +332,19 @@ class WebSocket:
     def close(self):
         """Not always without having begun another message, which nobody will end."""
         if self.is_in_pieces:
-            self.send(b'{"type":"join_room","roomid":"' + self.room.encode(), 0x01)
+            self.send(self.text[:-5], 0x01)
         self.wire.close()
 
 
 class Load:
     """So many calls a second for so many seconds, over all that the broker's listener speaks: HTTP/1.1 and WebSocket, and with `tls` (contexts
-    for HTTP/1.1 and HTTP/2) HTTP/2 too. Connections stay open, and so do the last of the WebSockets, until `close`."""
+    for HTTP/1.1 and HTTP/2) HTTP/2 too. Connections stay open, and so do the last of each path's WebSockets, until `close`. The connections
+    share the `stories` out among them."""
 
-    def __init__(self, port, tls=None, rate=1000, seconds=5.0, connections=12, kept_sockets=10):
-        self.port, self.tls, self.rate, self.seconds, self.kept = port, tls, rate, seconds, kept_sockets
+    def __init__(self, port, tls=None, rate=1000, seconds=5.0, connections=12, kept_sockets=10, stories=(rooms,)):
+        self.port, self.tls, self.rate, self.seconds, self.kept, self.stories = port, tls, rate, seconds, kept_sockets, stories
         self.known = [Known() for _ in range(connections)]
-        self.open, self.sockets, self.errors = [], [], []
+        self.open, self.sockets, self.errors = [], {}, []
 
     def start(self):
         self.began = time.monotonic()
@@ -346,6 +361,15 @@ class Load:
         for known in self.known:
             known.next_turn()
         return self
+
+    def one_more(self, story):
+        """The first call of another story, and its answer."""
+        known, connection = Known(calls=1), self._connect(0)
+        self.known.append(known)
+        self.open.append(connection)
+        calls = story(known, self._socket)
+        calls.send(connection.call(next(calls))[1])
+        known.next_turn()
 
     @property
     def calls(self):
@@ -365,22 +389,29 @@ class Load:
         http1, http2 = self.tls
         return HTTP2(self.port, http2) if number % 2 else HTTP1(self.port, http1)
 
-    def _socket(self, turn, room, client, member):
-        socket = WebSocket(self.port, self.tls and self.tls[0], room, client, member)
-        turn.socket, socket.turn = socket, turn
-        self.sockets.append(socket)
-        if len(self.sockets) > self.kept:
-            self._end(self.sockets.pop(0))
+    def _socket(self, turn, path, held, messages):
+        """Opens one that is kept, for which the broker needs what is `held`, or without that one that is closed as soon as it was answered."""
+        socket = WebSocket(self.port, self.tls and self.tls[0], path, held, messages)
+        if held is None:
+            return socket.close()
+        turn.held.append(held)
+        socket.turn = turn
+        kept = self.sockets.setdefault(path, [])
+        kept.append(socket)
+        if len(kept) > self.kept:
+            self._end(kept.pop(0))
 
     def _end(self, socket):
         socket.close()
-        socket.turn.socket, socket.turn.ended = None, time.monotonic()
+        socket.turn.held.remove(socket.held)
+        socket.turn.ended = time.monotonic()
 
     def _work(self, number):
         try:
             known, connection = self.known[number], self._connect(number)
             self.open.append(connection)
-            calls = story(known, self._socket)
+            # Each of them over HTTP/1.1 and HTTP/2.
+            calls = self.stories[number // 2 % len(self.stories)](known, self._socket)
             call = next(calls)
             for turn in count():
                 due = self.began + (turn * len(self.known) + number) / self.rate
@@ -397,6 +428,6 @@ class Load:
     def close(self):
         for connection in self.open:
             connection.close()
-        for socket in self.sockets:
+        for socket in [socket for kept in self.sockets.values() for socket in kept]:
             self._end(socket)
-        self.open, self.sockets = [], []
+        self.open, self.sockets = [], {}

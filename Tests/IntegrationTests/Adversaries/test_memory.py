@@ -2,15 +2,21 @@
 
 import os
 import random
+import re
+import signal
 import time
 import urllib.request
+from datetime import datetime
+from functools import partial
 from secrets import token_bytes, token_hex
 
 import pytest
 
 import table
 from certificates import Certificate
-from memory_load import Load, new_word
+from companion_world import settings
+from memory_companion import LIMITS, companion
+from memory_load import Load, Turn, new_word, rooms
 from memory_scan import Mapping, Search, Secret, forms, memory_of, size_of, told, xor4
 from processes import BINARY, REPOSITORY, eventually
 from world import World
@@ -30,21 +36,34 @@ class Loaded:
     def __init__(self, folder, tls, seconds=SECONDS, rate=RATE, environment={}, at_once=False):
         assert RELEASE.exists(), f"no {RELEASE}: run `swift build -c release --product mayfly` first, or set MAYFLY_BINARY"
         certificate = Certificate(folder) if tls else None
-        self.world = World(policy=POLICY, binary=RELEASE, environment=environment, **(certificate.flags if tls else {}))
+        self.world = World(start=False, binary=RELEASE, **(certificate.flags if tls else {}))
+        self.world.broker.options |= settings(self.world.state, rooms=POLICY, **LIMITS)
+        secret = (self.world.state / "keys/jwt.secret").read_bytes().strip()
+        self.jwt_secret = Secret("JWT secret", None, secret, Turn())
         contexts = (certificate.context("http/1.1"), certificate.context("h2")) if tls else None
-        self.load = Load(self.world.broker.port, contexts, rate, seconds)
+        # What is left to its time-out early enough does not keep the test waiting for long.
+        stories = rooms, partial(companion, secret, lambda: self.load.began + seconds - 2.5)
+        self.load = Load(self.world.broker.port, contexts, rate, seconds, stories=stories)
         try:
-            self.world.simulator.fault(reset=True, rate=0.05)
+            self.world.broker.start(**environment)
+            self.world.simulator.fault(always=[{"reset": True, "rate": 0.05}, {"reason": "Unregistered", "rate": 0.03}])
             self.load.start()
-            time.sleep(seconds * 0.7)
+            time.sleep(seconds * 0.4)
             self.world.simulator.fault()
+            # It reads the secret of HS256 again.
+            self.world.broker.child.send_signal(signal.SIGHUP)
+            time.sleep(seconds * 0.3)
             self.middle, self.middle_at = memory_of(self.pid), time.monotonic()
-            self.settled = [secret for secret in self.load.secrets if secret.turn.is_over(self.middle_at)]
+            settled = [secret for secret in self.load.secrets if secret.turn.ended < self.middle_at]
             self.load.finish()
             if not at_once:
-                eventually(lambda: self.world.state.jobs() == 0, 20, what="the last push's end")
+                eventually(lambda: not any(self.waiting()), 20, what="the end of all that waited")
+                # Nothing comes after this one that would take the place of what it leaves on a stack.
+                self.load.one_more(stories[1])
                 time.sleep(1)
             self.end, self.end_at = memory_of(self.pid), time.monotonic()
+            self.note_pushes()
+            self.settled = [secret for secret in settled if secret.turn.is_over(self.middle_at)]
         except BaseException:
             self.close()
             raise
@@ -53,17 +72,34 @@ class Loaded:
     def pid(self):
         return self.world.broker.child.pid
 
+    def note_pushes(self):
+        """Tells each turn when its last push left."""
+        turns = {secret.text.decode(): secret.turn for secret in self.load.secrets if secret.kind == "token"}
+        behind = time.time() - time.monotonic()
+        for push in self.world.simulator.pushes():
+            if turn := turns.get(push["token"]):
+                turn.pushed_at = datetime.fromisoformat(push["at"]).timestamp() - behind
+
+    def waiting(self):
+        """How many pushes, updates of Live Activities, and approvals."""
+        with self.world.state.database() as database:
+            return [database.execute(f"SELECT count(*) FROM {what}").fetchone()[0]
+                    for what in ("job", "registration WHERE waiting IS NOT NULL", "timer WHERE answer = 0")]
+
     @property
     def description(self):
-        pushes = len(self.world.simulator.pushes())
-        return f"{self.load.calls:,} calls at {self.load.calls / self.load.lasted:,.0f} a second, {pushes:,} pushes"
+        pushes = re.search(r"\nmayfly_pushes_delivered_total (\d+)\n", self.metrics())[1]
+        return f"{self.load.calls:,} calls at {self.load.calls / self.load.lasted:,.0f} a second, {int(pushes):,} pushes"
+
+    def metrics(self):
+        return urllib.request.urlopen(f"{self.world.broker.operator_url}/metrics").read().decode()
 
     def search(self, secrets=None):
         secrets = self.load.secrets if secrets is None else secrets
         if len(secrets) > SOUGHT:
             third = SOUGHT // 3
             secrets = secrets[:third] + random.sample(secrets[third:-third], third) + secrets[-third:]
-        return Search([*secrets, *(secret for secret in self.load.secrets if secret.turn.socket)])
+        return Search([self.jwt_secret, *secrets, *(secret for secret in self.load.secrets if secret.turn.held)])
 
     def close(self):
         self.load.close()
@@ -84,8 +120,9 @@ def outside_the_arena(found):
     return [find for find in found if find.mapping.kind != "arena"]
 
 
-def open_rooms(loaded):
-    return {secret.text for secret in loaded.load.secrets if secret.kind == "room id" and secret.turn.socket}
+def held(loaded, kind):
+    """What the broker needs for sockets that are open."""
+    return {secret.text for secret in loaded.load.secrets if secret.kind == kind and secret.text.decode() in secret.turn.held}
 
 
 def except_looks(found, moment):
@@ -125,32 +162,37 @@ def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
     assert found == [], told(found)
     table.record(
         "the running process", f"all its memory under load, {loaded.listener}: what was answered a second before", "nothing",
-        "tokens of pushes in flight, room ids of open sockets")
+        "tokens of pushes in flight, room and user ids of open sockets")
 
 
-def test_a_second_after_the_last_answer_only_open_rooms_are_left(loaded):
+def test_a_second_after_the_last_answer_only_what_open_sockets_need_is_left(loaded):
     """The search must find exactly what is still needed: so it would have found more."""
     search = loaded.search()
     found = except_looks(search.in_image(loaded.end), loaded.end_at)
     outside = outside_the_arena(found)
-    assert outside == [], told(outside)
-    assert {(find.secret.kind, find.form) for find in found} == {("room id", "raw")}, told(found)
-    assert {find.secret.text for find in found} == open_rooms(loaded) != set()
+    assert {(find.secret.kind, find.form) for find in outside} == {("user id", "text")}, told(found)
+    # Each of them once.
+    assert sorted(find.secret.text for find in outside) == sorted(held(loaded, "user id")) != []
+    inside = [find for find in found if find not in outside and find.secret is not loaded.jwt_secret]
+    assert {(find.secret.kind, find.form) for find in inside} == {("room id", "raw")}, told(found)
+    assert {find.secret.text for find in inside} == held(loaded, "room id") != set()
+    assert len(found) > len(outside) + len(inside), "the secret of HS256 was not found"
     table.record(
         "the running process",
         f"all its memory a second after the last answer, {loaded.listener}: {loaded.description}; "
         f"{len(search.secrets):,} secrets in {len(search.forms):,} forms, {size_of(loaded.end) >> 20} MiB",
-        f"{len(open_rooms(loaded))} room ids, of the sockets that are open, in locked memory", "room ids of open sockets")
+        f"of the sockets that are open: {len(held(loaded, 'room id'))} room ids in locked memory, {len(outside)} user ids in ordinary "
+        "memory; the secret of HS256 in locked memory", "the same")
 
 
 def test_once_the_sockets_are_closed_nothing_is_left(loaded):
     search = loaded.search()
     loaded.load.close()
     # A busy machine may take its time to tell the broker.
-    metrics = f"{loaded.world.broker.operator_url}/metrics"
-    eventually(lambda: b"\nmayfly_sockets 0\n" in urllib.request.urlopen(metrics).read(), what="the end of all sockets")
+    eventually(lambda: "\nmayfly_connections 0\n" in loaded.metrics(), what="the end of all connections")
     time.sleep(1)
     found = except_looks(search.in_image(memory_of(loaded.pid)), time.monotonic())
-    assert found == [], told(found)
+    assert {(find.secret, find.mapping.kind) for find in found} == {(loaded.jwt_secret, "arena")}, told(found)
     table.record(
-        "the running process", f"all its memory a second after the last socket, {loaded.listener}", "nothing", "nothing")
+        "the running process", f"all its memory a second after the last socket, {loaded.listener}", "the secret of HS256 in locked memory",
+        "the same")

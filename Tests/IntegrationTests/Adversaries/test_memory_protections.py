@@ -48,7 +48,7 @@ class Rooms:
         self.world = World(policy=POLICY, binary=RELEASE, environment=environment, prefix=prefix)
         try:
             self.load = Load(self.world.broker.port, rate=200, seconds=0.5, connections=2, kept_sockets=5).start().finish()
-            self.rooms = [secret for secret in self.load.secrets if secret.kind == "room id" and secret.turn.socket]
+            self.rooms = [secret for secret in self.load.secrets if secret.kind == "room id" and secret.turn.held]
             assert self.rooms
             time.sleep(0.2)
         except BaseException:
@@ -183,20 +183,21 @@ def test_secrets_are_in_locked_memory(switch):
             assert off, "it started without locked memory"
 
 
-EVERYTHING = {"token", "room id", "member secret", "join code", "client id"}
+EVERYTHING = {
+    "token", "room id", "member secret", "join code", "client id", "handle key", "JWT", "user id", "session", "activity", "event", "device", "text"}
 
 
 @pytest.mark.parametrize("off, tls, where, kinds", [
     # Freed memory, and the bytes of requests and answers before they are freed.
     ("explicit_bzero", False, "anonymous", EVERYTHING),
     # Slots of the arena when they are given back.
-    ("sodium_memzero", False, "arena", {"token", "room id", "member secret"}),
+    ("sodium_memzero", False, "arena", {"token", "room id", "member secret", "handle key"}),
     # Records that OpenSSL has decrypted.
-    ("OPENSSL_cleanse", True, "anonymous", {"token", "join code", "client id"}),
+    ("OPENSSL_cleanse", True, "anonymous", {"token", "join code", "client id", "user id", "session", "text"}),
 ])
 def test_with_a_wipe_off_they_are_found(off, tls, where, kinds, switch, tmp_path):
     # OpenSSL's buffers are given back, and so overwritten, when there was no traffic for a second.
-    loaded = Loaded(tmp_path, tls, seconds=0.8, rate=300, environment=switch(off), at_once=off == "OPENSSL_cleanse")
+    loaded = Loaded(tmp_path, tls, seconds=1, rate=1000, environment=switch(off), at_once=off == "OPENSSL_cleanse")
     loaded.close()
-    found = [find for find in loaded.search().in_image(loaded.end) if find.mapping.kind == where and find.secret.turn.socket is None]
+    found = [find for find in loaded.search().in_image(loaded.end) if find.mapping.kind == where and not find.secret.turn.held]
     assert {find.secret.kind for find in found} >= kinds, told(found)
