@@ -87,7 +87,7 @@ public enum Sodium {
         bytes.removeAll(keepingCapacity: false)
     }
 
-    /// Overwrites the stack below the caller: what a cipher may have spilled there.
+    /// Overwrites the stack below the caller: what a cipher or a hash may have spilled there.
     public static func wipeStack(_ count: Int = 1024) { sodium_stackzero(count) }
 
     /// Pads in place to a multiple of `block` (ISO/IEC 7816-4): 0x80 and zeros. Returns the padded length, or nil when `bytes` is
