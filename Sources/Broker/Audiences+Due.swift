@@ -69,7 +69,7 @@ extension Audiences {
     }
 
     private func send(_ activities: [RegistrationRecord], _ fitting: Set<[UInt8]>) async throws(BrokerError) -> ChangeOutcome {
-        let fanout = try build { fanout throws(BrokerError) in
+        let fanout = try await build { fanout throws(BrokerError) in
             for activity in activities {
                 if fitting.contains(activity.ref) {
                     try add(activity, to: &fanout)

@@ -1,3 +1,4 @@
+import EventLoop
 import Ledger
 import Policy
 import Sealing
@@ -62,8 +63,10 @@ extension Audiences {
         _ event: AudienceEvent, to registrations: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
         try await admit(registrations)
-        return try build { fanout throws(BrokerError) in
-            for registration in registrations {
+        return try await build { fanout async throws(BrokerError) in
+            for (number, registration) in registrations.enumerated() {
+                // Thousands may watch one printer.
+                if number % 64 == 63 { await loop.nextTurn() }
                 guard let opened = open(registration, of: audience) else { continue }
                 guard let place = try take(opened) else {
                     fanout.throttled += 1
@@ -83,7 +86,7 @@ extension Audiences {
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
         try await admit(activities)
-        return try build { fanout throws(BrokerError) in
+        return try await build { fanout throws(BrokerError) in
             for activity in activities {
                 guard let opened = open(activity, of: audience) else { continue }
                 let content = content(event, opened)
@@ -104,10 +107,10 @@ extension Audiences {
     }
 
     /// What was taken for a fan-out that comes to nothing is given back.
-    func build(_ body: (inout Fanout) throws(BrokerError) -> Void) throws(BrokerError) -> Fanout {
+    func build(_ body: (inout Fanout) async throws(BrokerError) -> Void) async throws(BrokerError) -> Fanout {
         var fanout = Fanout()
         do throws(BrokerError) {
-            try body(&fanout)
+            try await body(&fanout)
         } catch {
             giveBack(fanout)
             throw error
@@ -150,19 +153,25 @@ extension Audiences {
         return AudienceJob(job, update: ActivityUpdate(wasOpens: activity.record.opens, opens: opens, stamp: stamp))
     }
 
-    /// Makes a change durable and lets its pushes leave. What was not `.done` left nothing, and took nothing of any token's share.
+    /// Makes a change durable and lets its pushes leave. What was not `.done` left nothing, and took nothing of any token's share. Where a
+    /// change may leave out who is gone, it is `.done` without them.
     func apply(_ fanout: Fanout) async throws(BrokerError) -> ChangeOutcome {
         let now = time.now
         let change = fanout.change
-        let jobs = change.jobs.map(\.job)
+        var jobs = change.jobs.map(\.job)
         await broker.hold(jobs)
-        let outcome: ChangeOutcome
+        var outcome: ChangeOutcome
         do {
             outcome = try await access.stored { () throws(StoreError) in try await self.store.apply(change, now: now) }
         } catch {
             await broker.release(jobs)
             giveBack(fanout)
             throw error
+        }
+        if case .leftOut(let gone) = outcome {
+            await broker.release(jobs.filter { gone.contains($0.row) })
+            jobs.removeAll { gone.contains($0.row) }
+            outcome = .done
         }
         guard outcome == .done else {
             await broker.release(jobs)

@@ -64,7 +64,7 @@ public actor Calls: LoopActor {
             switch try await audiences.apply(fanout) {
             case .done: return CallReceipt(rang: fanout.pushes, throttled: fanout.throttled)
             case .repeated: return CallReceipt(isRepeated: true)
-            case .changed, .settled: continue
+            case .changed, .settled, .leftOut: continue
             }
         }
         throw .storageUnavailable

@@ -82,7 +82,7 @@ extension Companion {
                 await edge?.tell(user: content.user, message)
                 return true
             case .settled, .repeated: return false
-            case .changed: continue
+            case .changed, .leftOut: continue
             }
         }
         throw .storageUnavailable

@@ -31,7 +31,7 @@ extension Companion {
             case .repeated:
                 // Who lost the first answer asks again for it.
                 return try await self.receipt(of: eventID ?? [], session, of: user, by: principal)
-            case .changed, .settled: continue
+            case .changed, .settled, .leftOut: continue
             }
         }
         throw .storageUnavailable

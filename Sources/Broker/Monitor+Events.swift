@@ -16,17 +16,19 @@ extension Monitor {
         guard principal.isBackEnd else { throw .backEndOnly }
         try await audiences.takeEvent(of: Self.counted(printer))
         // Each loss means that something else happened to the printer meanwhile, or to one of the devices.
-        for _ in 0..<8 {
+        for attempt in 0..<8 {
             let (news, run) = try await outcome(of: event, printer)
             var fanout = Fanout()
             if let news { fanout = try await pushes(news, printer) }
             fanout.change.session = run
+            // A device that was sealed anew is told with the second look; who keeps coming and going holds up nobody else.
+            fanout.change.leavesOutGone = attempt > 0
             if let eventID { fanout.change.seen = try await audiences.seen(printer, eventID, principal.eventSpace) }
-            let outcome = fanout.change == AudienceChange() ? .done : try await audiences.apply(fanout)
+            let outcome = fanout.change.isEmpty ? .done : try await audiences.apply(fanout)
             switch outcome {
             case .done: return (news, EventReceipt(pushes: fanout.pushes, throttled: fanout.throttled))
             case .repeated: return (nil, EventReceipt(isRepeated: true))
-            case .changed, .settled: continue
+            case .changed, .settled, .leftOut: continue
             }
         }
         throw .storageUnavailable

@@ -13,6 +13,11 @@ extension EventLoop {
         if Task.isCancelled { throw CancellationError() }
     }
 
+    /// Suspends a task of the loop's own until the next turn, so that whatever has come meanwhile is not held up by a long work.
+    public func nextTurn() async {
+        await withCheckedContinuation { continuation in atEndOfTurn { continuation.resume() } }
+    }
+
     /// Runs `work` on the loop: now if this is its thread.
     func perform(_ work: @escaping @Sendable () -> Void) {
         if isCurrent { work() } else { submit(work) }

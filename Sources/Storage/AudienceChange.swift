@@ -22,6 +22,8 @@ public struct AudienceChange: Sendable, Equatable {
     public var session: SessionChange?
     public var timer: TimerChange?
     public var seen: SeenRecord?
+    /// Jobs whose registration is gone are left out, and do not stand in the way of the others.
+    public var leavesOutGone = false
 
     public init(
         jobs: [AudienceJob] = [], waits: [WaitingUpdate] = [], purges: [RegistrationPurge] = [], session: SessionChange? = nil,
@@ -33,6 +35,11 @@ public struct AudienceChange: Sendable, Equatable {
         self.session = session
         self.timer = timer
         self.seen = seen
+    }
+
+    /// Whether there is nothing to do.
+    public var isEmpty: Bool {
+        jobs.isEmpty && waits.isEmpty && purges.isEmpty && session == nil && timer == nil && seen == nil
     }
 }
 
@@ -118,6 +125,8 @@ public enum ChangeOutcome: Sendable, Equatable {
     case repeated
     /// The timer has its answer.
     case settled
+    /// Done, but for the jobs of these registrations, which are gone.
+    case leftOut(Set<RowName>)
 }
 
 /// What has fallen due, and when the next does.

@@ -109,7 +109,7 @@ public protocol Store: Sendable {
     func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord?
     /// What has fallen due at `now`, at most `limit` of each kind, the earliest first.
     func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork
-    /// Does all of a change, or nothing. A job whose registration is gone gives `changed`.
+    /// Does all of a change, or nothing. A job whose registration is gone gives `changed`, or `leftOut` where the change leaves it out.
     func apply(_ change: AudienceChange, now: UInt64) async throws(StoreError) -> ChangeOutcome
 
     // Forgetting

@@ -65,6 +65,8 @@ extension Tables {
             guard let timer = try timer(id), timer.expires == expires else { return .changed }
             guard timer.answer == 0 else { return .settled }
         }
+        var change = change
+        let gone = change.leavesOutGone ? try leaveOutGone(of: &change) : []
         guard try isAsRead(change, now: now) else { return .changed }
 
         let last = Set(change.purges.map(\.row) + change.jobs.compactMap { $0.purge == nil ? nil : $0.job.row })
@@ -80,7 +82,7 @@ extension Tables {
         if let session = change.session { try make(session) }
         if let timer = change.timer { try make(timer) }
         if let seen = change.seen { try run("INSERT OR IGNORE INTO seen (key) VALUES (?)", .blob(seen.key)) }
-        return .done
+        return gone.isEmpty ? .done : .leftOut(gone)
     }
 
     private func isSeen(_ seen: SeenRecord, now: UInt64) throws -> Bool {
@@ -92,12 +94,7 @@ extension Tables {
 
     /// Whether everything that the change goes by is still so.
     private func isAsRead(_ change: AudienceChange, now: UInt64) throws -> Bool {
-        for push in change.jobs {
-            // The log will date the opening at its window, which must lie before the end of the token's epoch.
-            guard journal.upcoming * 1_000 < Entry.Op.epochEnd(push.job.expires), let throttle = try throttle(push.job.row),
-                push.update.map({ $0.isAsRead(throttle) }) ?? true
-            else { return false }
-        }
+        for push in change.jobs { guard try isAsRead(push) else { return false } }
         for wait in change.waits { guard try throttle(wait.row)?.opens == wait.wasOpens else { return false } }
         guard case .set(let session, let version, let replaced) = change.session else { return true }
         guard let replaced, replaced != session.session else { return try live(session.session, now)?.version == version }
@@ -107,6 +104,21 @@ extension Tables {
     /// While the ratchet waits out a leap of the clock, one that has expired lies where its successor will: it is replaced.
     private func live(_ index: [UInt8], _ now: UInt64) throws -> SessionRecord? {
         try session(index).flatMap { $0.expires > now ? $0 : nil }
+    }
+
+    private func isAsRead(_ push: AudienceJob) throws -> Bool {
+        // The log will date the opening at its window, which must lie before the end of the token's epoch.
+        guard journal.upcoming * 1_000 < Entry.Op.epochEnd(push.job.expires), let throttle = try throttle(push.job.row) else {
+            return false
+        }
+        return push.update.map { $0.isAsRead(throttle) } ?? true
+    }
+
+    private func leaveOutGone(of change: inout AudienceChange) throws -> Set<RowName> {
+        var gone: Set<RowName> = []
+        for push in change.jobs { if try !isAsRead(push) { gone.insert(push.job.row) } }
+        if !gone.isEmpty { change.jobs.removeAll { gone.contains($0.job.row) } }
+        return gone
     }
 
     /// What of a registration changes while it stands: when its throttle opens, what waits for that, and what it asks for.

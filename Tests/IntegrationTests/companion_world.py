@@ -12,21 +12,21 @@ def users(state):
     return Users((state / "keys/jwt.secret").read_text().strip())
 
 
-def settings(state, rooms="rooms", **limits):
-    """What makes a broker serve a companion. `rooms`: the policy of rooms beside it."""
-    return {"jwt-algorithm": "HS256", "jwt-key": state / "keys/jwt.secret", "policy": f"{rooms},{_policy(state, limits)}"}
+def settings(state, kind="companion", rooms="rooms", **limits):
+    """What makes a broker serve a companion, or another `kind` of app. `rooms`: the policy of rooms beside it."""
+    return {"jwt-algorithm": "HS256", "jwt-key": state / "keys/jwt.secret", "policy": f"{rooms},{_policy(state, kind, limits)}"}
 
 
-def _policy(state, limits):
+def _policy(state, kind, limits):
     if not limits:
-        return "companion"
-    policy = json.loads((REPOSITORY / "policies/companion.json").read_text())
+        return kind
+    policy = json.loads((REPOSITORY / f"policies/{kind}.json").read_text())
     unknown = set(limits) - set(policy["limits"])
     assert not unknown, f"no limits of the policy: {unknown}"
     policy["limits"] |= limits
     if "approvalSeconds" in limits:
         policy["templates"]["approval_request"]["times"]["expiresAt"] = limits["approvalSeconds"]
-    path = state.prints / "companion.json"
+    path = state.prints / f"{kind}.json"
     path.write_text(json.dumps(policy))
     return path
 
@@ -34,10 +34,12 @@ def _policy(state, limits):
 class CompanionWorld(World):
     """`limits` replace those of the built-in policy; without any that one is in force."""
 
+    kind = "companion"
+
     def __init__(self, start=True, **limits):
         super().__init__(start=False)
         self.users = users(self.state)
-        self.broker.options |= settings(self.state, **limits)
+        self.broker.options |= settings(self.state, self.kind, **limits)
         try:
             if start:
                 self.broker.start()

@@ -1,0 +1,21 @@
+"""What each push must be, field by field: written from the seed's document and Apple's rules, with the texts that are approved."""
+
+from companion_pushes import check_headers
+from monitor_client import PrinterState
+
+TEXTS = {
+    "print_started": ("Print Started", "A printer has begun", "running"), "print_complete": ("Print Complete! 🎉", "A printer is done", "complete"),
+    "print_failed": ("Print Failed ⚠️", "A printer has stopped", "failed"), "print_paused": ("Print Paused", "A printer waits", "paused"),
+    "progress_milestone": ("{}% Complete", "A printer is at work", "running")}
+
+
+def check_push(push, phone, prefix, kind, progress=None):
+    """The headers and all of the payload. How a print stands and how far it is are two places on the screen."""
+    check_headers(push, phone.device, "alert", 10, 3600, phone.handle(prefix, "progress" if kind == "progress_milestone" else "printer"))
+    title, body, status = TEXTS[kind]
+    printer = phone.handle(prefix)
+    state = {"type": kind, "status": status, "prefix": printer} | ({} if progress is None else {"progress": progress})
+    assert push["payload"] == {
+        "aps": {"alert": {"title": title.format(progress), "body": body}, "sound": "default", "thread-id": printer, "mutable-content": 1},
+        "printerState": state}
+    return PrinterState.decode(push["payload"])

@@ -1,0 +1,231 @@
+"""Bad input to the monitor: each its exact answer, with what the seed's clients read, nothing stored and nothing pushed."""
+
+import json
+import random
+from secrets import token_hex
+
+import pytest
+
+from companion_calls import UNKNOWN, nothing_kept_by
+from mayfly import new_token
+from monitor_client import SETTINGS, PrinterServer
+from monitor_world import MonitorWorld, new_printer
+from processes import eventually
+from test_companion_bad_input import ABSENT, BAD_IDS, ENVIRONMENT, NOT_JSON, SESSIONS_OF_PATHS, missing, text_field, token_field
+
+STATUSES = "running complete failed paused finish pause idle init prepare slicing offline unknown unavailable cancelled error".split()
+ROUTES = [
+    ("POST", "/api/devices/register", {"apnsToken": "ab" * 32, "printerPrefix": "p"}), ("PATCH", f"/api/devices/{UNKNOWN}/settings", {"onStart": True}),
+    ("DELETE", f"/api/devices/{UNKNOWN}", None), ("GET", "/api/devices/by-printer/p", None),
+    ("POST", "/api/monitors/p/status", {"oldStatus": "idle", "newStatus": "running"}), ("POST", "/api/monitors/p/progress", {"progress": 50})]
+
+
+@pytest.fixture(scope="module")
+def world():
+    with MonitorWorld() as world:
+        yield world
+        assert world.broker.running, "the broker ended while the tests of this file ran"
+
+
+@pytest.fixture(scope="module")
+def phone(world):
+    phone = world.user().watch("p")
+    yield phone
+    phone.close()
+
+
+@pytest.fixture(scope="module")
+def server(world):
+    caller = world.server()
+    yield caller
+    caller.close()
+
+
+@pytest.fixture
+def nothing_kept(world):
+    with nothing_kept_by(world):
+        yield
+
+
+def invalid(answer, code, fields):
+    """A 400 as the seed's clients read it, and a problem document about the first of the fields."""
+    told = (answer.status, answer.body)
+    assert answer.status == 400, told
+    problem = answer.json
+    assert (problem["success"], problem["error"], problem["code"]) == (False, "Invalid request", code), told
+    assert problem.get("field") == (fields[0] if fields else None) and sorted(problem["details"]) == sorted(fields), told
+    assert all(len(said) == 1 and said[0] for said in problem["details"].values()), told
+    assert not fields or problem["details"][fields[0]] == [problem["detail"]], told
+    return problem
+
+
+def word_field(field):
+    return missing(field) + [("wrong_type", field, bad) for bad in (1, True, [], {}, ["running"])] + [
+        ("out_of_range", field, bad) for bad in ("", "Running", "running ", "on fire", "printing\0", "x" * 5000)]
+
+
+FLAGS = [("wrong_type", field, bad) for field in SETTINGS for bad in (1, 0, "true", "", [], {})]
+PROGRESS = missing("progress") + [("wrong_type", "progress", bad) for bad in ("50", "", True, False, [50], {})] + [
+    ("out_of_range", "progress", bad) for bad in (-1, -0.001, 101, 100.1, 1e300, -1e300, 2**64, 10**400)]
+CALLS = {
+    "register": (ROUTES[0], missing("apnsToken") + token_field("apnsToken") + text_field("printerPrefix") + ENVIRONMENT),
+    "settings": (ROUTES[1], FLAGS), "status": (ROUTES[4], word_field("oldStatus") + word_field("newStatus") + text_field("eventId")),
+    "progress": (ROUTES[5], PROGRESS + text_field("eventId"))}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_fields_of_calls(world, phone, server, nothing_kept, name):
+    (method, path, good), wrong = CALLS[name]
+    caller = server if "monitors" in path else phone
+    for code, field, value in wrong:
+        body = {key: one for key, one in (good | {field: value}).items() if one is not ABSENT}
+        problem = invalid(caller.call(method, path, body), code, [field])
+        if field.endswith("Status") and code == "out_of_range":
+            assert problem["detail"].endswith(f"one of {', '.join(STATUSES)}.")
+        assert not isinstance(value, str) or len(value) < 5 or value not in problem["detail"], "the answer says it back"
+
+
+def test_every_field_at_fault_is_told(phone, server, nothing_kept):
+    answer = phone.call("POST", "/api/devices/register", {"printerPrefix": 5, "environment": "moon", "bundleId": "", "printerName": 7})
+    invalid(answer, "missing_field", ["apnsToken", "printerPrefix", "environment", "bundleId"])
+    assert answer.json["details"]["apnsToken"] == ["The field apnsToken is missing. Add it."]
+    invalid(phone.set(onStart=1, onPaused="x", onFailed=True), "wrong_type", ["onStart", "onPaused"])
+    invalid(server.status("p", None, 7, eventId=""), "missing_field", ["oldStatus", "newStatus", "eventId"])
+
+
+@pytest.mark.parametrize("name", [name for name in NOT_JSON if not name.startswith("duplicate in")])
+def test_what_is_not_one_json_object(phone, server, nothing_kept, name):
+    for method, path, good in ROUTES:
+        if good:
+            invalid((server if "monitors" in path else phone).call(method, path, NOT_JSON[name]), "malformed_json", [])
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "+50", "050", ".5", "5.", "0x32", "1e", "50%"])
+def test_progress_that_is_no_number_of_json(server, nothing_kept, text):
+    invalid(server.call("POST", "/api/monitors/p/progress", b'{"progress":' + text.encode() + b"}"), "malformed_json", [])
+
+
+def test_bodies_over_16_kib(phone, server, nothing_kept):
+    body = json.dumps({"filename": "x" * 16_400}).encode()
+    for method, path, good in ROUTES:
+        if good:
+            (server if "monitors" in path else phone).call(method, path, body).expect(413, "body_too_large")
+
+
+@pytest.mark.parametrize("name", SESSIONS_OF_PATHS)
+def test_prefixes_in_paths(server, nothing_kept, name):
+    prefix, _ = SESSIONS_OF_PATHS[name]
+    for answer in (server.devices(prefix), server.status(prefix, "idle", "running"), server.progress(prefix, 50)):
+        if prefix:
+            invalid(answer, "out_of_range", ["prefix"])
+        else:
+            # No printer, or none that has a name.
+            assert answer.status == 400 or answer.code == "not_found", answer
+
+
+def test_methods_and_paths_that_are_not_there(phone, server, nothing_kept):
+    for method, path, body in ROUTES:
+        for wrong in {"GET", "POST", "PUT", "DELETE", "PATCH"} - {method}:
+            phone.call(wrong, path, body if wrong != "GET" else None).expect(405, "method_not_allowed")
+    for path in ("/api/devices", "/api/devices/a/b", "/api/devices/a/settings/b", "/api/monitors", "/api/monitors/p", "/api/monitors/p/filename",
+                 "/api/monitors/p/q/status", "/api/Monitors/p/status", "/api/devices/by-printer/p/q"):
+        answer = server.call("POST", path, {})
+        assert answer.status in (404, 405), (path, answer)
+
+
+# Who calls.
+
+def test_devices_that_are_nobodys(world, phone, nothing_kept):
+    other = world.user()
+    for caller, bad in [(phone, bad) for bad in BAD_IDS] + [(other, phone.id)]:
+        if bad and bad != "..":
+            problem = caller.set(bad, onStart=False).expect(404, "device_not_found").json
+            assert (problem["success"], problem["error"]) == (False, "Device not found")
+            assert caller.unregister(bad).expect(200).json["message"] == "Device unregistered"
+    # A device's id is good under its own call only.
+    assert phone.call("DELETE", f"/api/push/token/tok_{phone.id}").code == "audiences_off"
+    other.close()
+
+
+def test_a_back_end_speaks_for_no_device_of_another(server, phone, nothing_kept):
+    server.call("PATCH", f"/api/devices/{phone.id}/settings", {"onStart": False}).expect(404, "device_not_found")
+    server.call("DELETE", f"/api/devices/{phone.id}").expect(200)
+
+
+def test_what_is_for_back_ends(world, phone, nothing_kept):
+    callers = [phone, PrinterServer(world.broker, world.users.token("user-1", scope="broker.notify.not notify broker"), "user-1")]
+    for caller in callers:
+        for method, path, body in ROUTES[3:]:
+            caller.call(method, path, body).expect(403, "back_end_only")
+        # Before anything of the path or the body is looked at.
+        caller.call("POST", "/api/monitors/%zz/status", b"{").expect(403, "back_end_only")
+
+
+def test_nobody(world, nothing_kept):
+    nobody = PrinterServer(world.broker, world.users.token("user-1") + "x")
+    for method, path, body in ROUTES:
+        nobody.call(method, path, body).expect(401, "invalid_jwt")
+        nobody.call(method, path, body, bearer=None).expect(401, "no_jwt")
+    nobody.close()
+
+
+# One token, many devices.
+
+def test_ten_devices_for_one_token(world, server):
+    """Of one user it is one device, however often; of ten users it is ten that know nothing of each other."""
+    printer, token = new_printer(), new_token()
+    phone = world.user()
+    ids = {phone.register(printer, token).expect(200).json["deviceId"] for _ in range(10)}
+    assert len(ids) == 1 and len(server.devices(printer).json["devices"]) == 1
+    others = [world.user() for _ in range(9)]
+    ids |= {other.register(printer, token).expect(200).json["deviceId"] for other in others}
+    assert len(ids) == 10 and server.status(printer, "idle", "running").expect(202).json["pushes"] == 10
+    eventually(lambda: len(world.simulator.pushes(token)) == 10, what="ten pushes")
+    others[0].unregister(others[0].register(printer, token).json["deviceId"]).expect(200)
+    assert server.status(printer, "running", "paused").expect(202).json["pushes"] == 9
+    for caller in [phone, *others]:
+        caller.close()
+
+
+def test_a_token_has_so_many_pushes():
+    """Whoever registered it, and the answer says how many got none."""
+    with MonitorWorld(tokenPushes={"count": 3, "seconds": 300}) as world:
+        server, printer, phones = world.server(), new_printer(), [world.user() for _ in range(2)]
+        token = new_token()
+        for phone in phones:
+            phone.register(printer, token).expect(200)
+        assert server.status(printer, "idle", "running").expect(202).json["pushes"] == 2
+        answer = server.status(printer, "running", "paused").expect(202).json
+        assert (answer["pushes"], answer["throttled"]) == (1, 1)
+        phones[0].register(printer, new_token()).expect(200)
+        answer = server.status(printer, "running", "failed").expect(202).json
+        assert (answer["pushes"], answer["throttled"]) == (1, 2)
+
+
+# Anything at all.
+
+def test_random_bodies(world):
+    """Anything in any field: each is answered, none with 5xx, and the answer is as the document says."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    phone, server = world.phone("fuzzer-" + token_hex(4)), world.server("fuzzer-server")
+    names = ["apnsToken", "haUrl", "printerPrefix", "printerName", "environment", "bundleId", "token", "oldStatus", "newStatus", "progress", "eventId",
+             "filename", *SETTINGS]
+    words = [*STATUSES[:5], "sandbox", "ab" * 32, UNKNOWN, "", "\0", "é" * 64, "\u202e", "a" * 129]
+
+    def anything(depth=0):
+        kind = chance.randrange(8 if depth < 3 else 6)
+        if kind < 3:
+            return chance.choice(words)
+        if kind < 6:
+            return chance.choice([0, -1, 1, 45, 2**63, 10**30, 1.5, -0.0, 1e300, True, False, None, chance.randrange(101)])
+        return [anything(depth + 1) for _ in range(3)] if kind == 6 else {name: anything(depth + 1) for name in chance.sample(names, 4)}
+    statuses = set()
+    for _ in range(400):
+        method, path, _ = chance.choice([route for route in ROUTES if route[2]])
+        body = {name: anything() for name in chance.sample(names, chance.randrange(1, len(names)))}
+        statuses.add((server if "monitors" in path else phone).call(method, path, body).status)
+    assert statuses <= {200, 202, 400, 404, 409, 429}, f"seed {seed}: {statuses}"
+    phone.close()
+    server.close()
