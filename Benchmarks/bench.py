@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|courier|companion|calls|sweep|idle ROUNDS=3 SECONDS=5`."""
+"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|courier|companion|monitor|calls|sweep|idle ROUNDS=3 SECONDS=5`."""
 
 import argparse
 import shutil
@@ -17,12 +17,13 @@ import idle  # noqa: E402
 import ledger  # noqa: E402
 import load  # noqa: E402
 import machine  # noqa: E402
+import monitor  # noqa: E402
 import pairs  # noqa: E402
 import page  # noqa: E402
 import processes  # noqa: E402
 import sweep  # noqa: E402
 
-PARTS = ("engine", "pairs", "ledger", "courier", "companion", "calls", "sweep", "idle")
+PARTS = ("engine", "pairs", "ledger", "courier", "companion", "monitor", "calls", "sweep", "idle")
 PAGE = machine.REPOSITORY / "docs/benchmarks.md"
 
 
@@ -55,6 +56,8 @@ def main():
             sections.append(courier.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "companion"):
             sections.append(companion.run(asked.rounds, asked.seconds, note))
+        if asked.only in ("", "monitor"):
+            sections.append(monitor.run(asked.rounds, note))
         if asked.only in ("", "calls"):
             sections.append(calls.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "sweep"):

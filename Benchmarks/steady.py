@@ -88,10 +88,10 @@ class Connections:
                     yield asked
 
 
-def post(path, body, bearer=None):
+def post(path, body, bearer=None, method="POST"):
     content = json.dumps(body)
     bearer = f"Authorization: Bearer {bearer}\r\n" if bearer else ""
-    return f"POST {path} HTTP/1.1\r\nHost: bench\r\n{bearer}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n{content}".encode()
+    return f"{method} {path} HTTP/1.1\r\nHost: bench\r\n{bearer}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n{content}".encode()
 
 
 def _answer(answer):

@@ -84,6 +84,10 @@ class Users:
         answer; its status; how many phones rang)]"""
         return self._do("calls", users, count, rate, seed)
 
+    def monitors(self, count, printer, silent):
+        """Registers a device of a monitor for each of so many users; each `silent`th of them wants to hear of no milestones."""
+        return self._do("monitors", count, printer, silent)
+
     def complete(self, users, count, rate, seed):
         """`task_complete` for so many of these users. [(when due, unix seconds; milliseconds from there to the answer; its status)]"""
         return self._do("complete", users, count, rate, seed)
@@ -155,6 +159,16 @@ class _Work:
         return [
             (round((asked.answered - asked.due) * 1000, 3), asked.status, json.loads(asked.body).get("rang"))
             for asked in self.connections.ask(requests(), rate)]
+
+    def monitors(self, count, printer, silent):
+        jwts = [jwt(self.secret, user(number)) for number in range(count)]
+        registered = (
+            (number, post("/api/devices/register", {"apnsToken": device(number), "printerPrefix": printer}, jwts[number])) for number in range(count))
+        ids = {asked.key: json.loads(asked.body)["deviceId"] for asked in self.connections.ask(registered)}
+        quiet = (
+            (number, post(f"/api/devices/{ids[number]}/settings", {"onMilestone": False}, jwts[number], "PATCH")) for number in range(0, count, silent))
+        self._register(quiet)
+        return len(ids)
 
     def complete(self, users, count, rate, seed):
         chosen = random.Random(seed)

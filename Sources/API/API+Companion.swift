@@ -186,8 +186,11 @@ extension API {
         return .json(202) { Self.write(receipt, dropped, to: &$0) }
     }
 
-    static func write(_ receipt: EventReceipt, _ dropped: [String], to json: inout JSONWriter) {
+    static func write(
+        _ receipt: EventReceipt, notification: String? = nil, _ dropped: [String], to json: inout JSONWriter
+    ) {
         json.add("success", true)
+        if let notification { json.add("notification", notification) }
         if let request = receipt.request { json.add("requestId", Base64.url.encode(request.span)) }
         if let expires = receipt.expires { json.add("expiresAt", timeMs: expires) }
         json.add("pushes", receipt.pushes)

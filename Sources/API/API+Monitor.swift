@@ -130,10 +130,7 @@ extension API {
             return event.map { ($0, eventID, body.dropped) }
         }
         let (news, receipt) = try await monitor.take(event, of: printer, eventID: eventID, from: principal)
-        return .json(202) { json in
-            if let news { json.add("notification", news.template) }
-            Self.write(receipt, dropped, to: &json)
-        }
+        return .json(202) { Self.write(receipt, notification: news?.template, dropped, to: &$0) }
     }
 
     // MARK: Parts

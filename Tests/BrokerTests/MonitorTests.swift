@@ -122,16 +122,25 @@ import Testing
         }
     }
 
-    /// A mask that is set while the device is sealed anew is set on what came in its place.
+    /// A mask that is set while the device is sealed anew is set on what came in its place, whichever of the two is written first.
     @Test func preferencesAndARenewalAtOnce() async throws {
         try await Stage.play { stage in
-            let device = try await stage.register(1)
-            async let isSet = stage.set(device, removing: .start)
-            async let moved = stage.register(1, at: Self.other)
-            let (done, renewed) = try await (isSet, moved)
-            #expect(done && renewed.id == device.id)
+            for (byte, setsFirst) in [(UInt8(1), true), (2, false)] {
+                let device = try await stage.register(byte)
+                let (isSet, renewed): (Bool, Registered)
+                if setsFirst {
+                    async let set = stage.set(device, removing: .start)
+                    async let moved = stage.register(byte, at: Self.other)
+                    (isSet, renewed) = try await (set, moved)
+                } else {
+                    async let moved = stage.register(byte, at: Self.other)
+                    async let set = stage.set(device, removing: .start)
+                    (isSet, renewed) = try await (set, moved)
+                }
+                #expect(isSet && renewed.id == device.id)
+            }
             #expect(try await stage.take(.status(from: .idle, to: .running), of: Self.other).receipt.pushes == 0)
-            #expect(try await stage.take(.status(from: .running, to: .paused), of: Self.other).receipt.pushes == 1)
+            #expect(try await stage.take(.status(from: .running, to: .paused), of: Self.other).receipt.pushes == 2)
         }
     }
 
@@ -206,6 +215,34 @@ import Testing
             for _ in 0..<3 { try await stage.run() }
             await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 60)) { try await stage.run() }
             #expect(try await stage.run(of: Self.other) == .started)
+        }
+    }
+
+    /// Two dozen who register and delete all the time: an event comes through, and the log stays honest.
+    @Test func whoComesAndGoesHoldsUpNobody() async throws {
+        try await Stage.play { stage in
+            for byte in 1...70 { try await stage.register(UInt8(byte)) }
+            let isOver = Tally()
+            let told = try await withThrowingTaskGroup(of: Int.self) { group in
+                for number in 0..<24 {
+                    group.addTask {
+                        let user = Principal(user: Array("user \(number)".utf8), isBackEnd: false, expiresMs: .max)
+                        while isOver.count == 0 {
+                            let device = try await stage.register(200, of: user)
+                            try await stage.monitor.delete(user, device: device.id)
+                        }
+                        return 0
+                    }
+                }
+                group.addTask {
+                    defer { isOver.add() }
+                    return try await stage.take(.status(from: .idle, to: .running)).receipt.pushes
+                }
+                return try await group.reduce(0, +)
+            }
+            #expect(told >= 70)
+            let tokens = await stage.pushes().map { $0.token }
+            #expect(Set(tokens).isSuperset(of: 1...70))
         }
     }
 

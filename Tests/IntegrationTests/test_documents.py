@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 
+import pytest
 from openapi_spec_validator import validate
 
 import contract
 from call_world import CallWorld
 from companion_world import CompanionWorld
 from mayfly import Client
+from monitor_world import MonitorWorld
 from processes import BINARY, REPOSITORY, clean_environment, mayfly
 from test_readme import Shell, matches, transcript
 from world import World
@@ -25,7 +27,7 @@ def test_openapi_routes_exist(world):
     public, operator = Client(world.broker.port), Client(world.broker.operator_port)
     for path, item in contract.document()["paths"].items():
         for method in item:
-            if method not in ("get", "put", "post", "delete"):
+            if method not in ("get", "put", "post", "delete", "patch"):
                 continue
             if "{" in path and path.startswith("/audit/"):
                 continue  # ledger files, read in test_rooms.py
@@ -147,6 +149,16 @@ def test_commands_of_the_companions_guide():
         assert told == {program["handle"](handle_keys[0], "session-1")}
 
 
+def test_commands_of_the_monitors_guide():
+    """And the guide's handle is the one in the push."""
+    program = {}
+    exec(python_of("monitor")[0], program)
+    with MonitorWorld() as world:
+        [key] = re.findall(r'"handleKey":"([^"]*)"', play("monitor", world))
+        told = {push["payload"]["printerState"]["prefix"] for push in world.simulator.pushes("d4d4d4d4d4d4d4d4")}
+        assert told == {program["handle"](key, "p1s_01")}
+
+
 def test_commands_of_the_calls_guide():
     """And the guide's handles are those in the push."""
     program = {}
@@ -194,3 +206,23 @@ def test_the_companions_guide_leaves_nothing_out():
     assert len(words) > 40
     missing = [word for word in words if word not in guide]
     assert not missing, f"docs/companion.md does not name {missing}"
+
+
+def test_the_monitors_guide_leaves_nothing_out():
+    """Its calls, words, pushes, limits and errors are those of the OpenAPI document and of the policy."""
+    guide, document = (REPOSITORY / "docs/monitor.md").read_text(), contract.document()
+    policy, schemas = json.loads((REPOSITORY / "policies/monitor.json").read_text()), document["components"]["schemas"]
+    words = [f"{method.upper()} {path}" for path, item in document["paths"].items() for method, call in item.items()
+             if method != "servers" and "monitor" in call["tags"]]
+    for schema in ("MonitorSettings", "MonitorRegistration", "PrinterReceipt", "Monitors", "PrinterStatus", "PrinterProgress"):
+        words += list(schemas[schema]["properties"])
+    words += schemas["Monitors"]["properties"]["devices"]["items"]["required"] + [f"`{word}`" for word in schemas["PrinterState"]["enum"]]
+    words += schemas["MonitorRegistration"]["properties"]["message"]["enum"] + schemas["MonitorMessage"]["properties"]["message"]["enum"]
+    for template in policy["templates"].values():
+        words += [template["title"].replace("{progress}", "50"), template["constants"]["printerState"]["type"], template["constants"]["printerState"]["status"]]
+    words += ["no_jwt", "invalid_jwt", "jwt_expired", "back_end_only", "device_not_found", "too_many_registrations", "too_many_requests", "app_not_served"]
+    limits = policy["limits"]
+    words += [f"{limits['registrationsPerOwner']} devices", f"{limits['eventsPerUser']['count']} events a minute", f"{limits['tokenPushes']['count']} pushes"]
+    assert len(words) > 60
+    missing = [word for word in words if word not in guide]
+    assert not missing, f"docs/monitor.md does not name {missing}"

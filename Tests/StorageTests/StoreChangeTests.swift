@@ -313,6 +313,30 @@ import Testing
         try await fixture.close()
     }
 
+    // MARK: Who is gone
+
+    @Test func aChangeMayLeaveOutWhoIsGone() async throws {
+        let fixture = try Fixture()
+        let (gone, here) = (
+            try await fixture.registered(fixture.registration(1)), try await fixture.registered(fixture.registration(2))
+        )
+        #expect(try await fixture.store.unregister([gone.row], cause: .deleted) == 1)
+        var change = AudienceChange(
+            jobs: [gone, here].enumerated().map { AudienceJob(fixture.job($0, $1)) },
+            session: .set(session(fixture, version: 1), after: nil))
+        #expect(try await fixture.apply(change) == .changed)
+        #expect(try await fixture.store.counts().jobs == 0)
+        change.leavesOutGone = true
+        #expect(try await fixture.apply(change) == .leftOut([gone.row]))
+        #expect(try await fixture.store.jobs().map(\.ref) == [here.ref])
+        // What else was read must still be so.
+        change.jobs = [AudienceJob(fixture.job(3, here))]
+        #expect(try await fixture.apply(change) == .changed)
+        change.session = .set(session(fixture, version: 2), after: 1)
+        #expect(try await fixture.apply(change) == .done)
+        try await fixture.close()
+    }
+
     // MARK: Sessions
 
     @Test func ofConcurrentClaimsOneWins() async throws {

@@ -1,0 +1,108 @@
+"""Monitors: 10,000 devices that watch one printer, what an event costs that is told to all of them, and what others notice of it."""
+
+import contextlib
+import json
+import sqlite3
+import time
+from datetime import datetime
+
+import load
+from machine import LOAD_CPU
+from page import Aim, Section, Series, number
+from processes import Broker, Invalid, Simulator, folder, throwaway_keys
+from steady import Connections, Steady, post
+from users import Users, back_end, device, read
+
+DEVICES, SILENT, PRINTER = 10_000, 4, "p1s_01"
+# Others' requests while it is told: rooms that are created and accepted.
+RATE = 200
+# Of the goal: seconds within which an event is durable.
+DURABLE = 1
+KINDS = {"started": DEVICES, "milestone": DEVICES - DEVICES // SILENT}
+TOLD = {"started": f"a start, told to all {DEVICES:,}", "milestone": f"a milestone, told to the {KINDS['milestone']:,} that want to hear of it"}
+PARTS = {
+    "durable": "until the answer: all is durable, ms", "delivered": "until the simulator has the last push, ms", "cpu": "CPU µs a push",
+    "slowest": "slowest request of others meanwhile, ms", "p99": "p99 of theirs in the run, ms"}
+
+
+def run(rounds, note):
+    section = Section("Monitors")
+    figures, others = {kind: {part: Series() for part in PARTS} for kind in KINDS}, []
+    state = folder("monitor")
+    throwaway_keys(state)
+    simulator = Simulator("monitor-apns", state, {LOAD_CPU})
+    broker = Broker("monitor", state=state, apns_port=simulator.port, users=True, kind="monitor")
+    users = Users(broker.port, broker.secret)
+    note(f"monitor: {DEVICES:,} devices on one printer")
+    before = broker.memory()[0]
+    if users.monitors(DEVICES, PRINTER, SILENT) != DEVICES:
+        raise Invalid("not all devices were registered")
+    asking, most = back_end(read(broker.secret)), before
+    for turn in range(rounds):
+        for kind in KINDS:
+            note(f"monitor: round {turn + 1}, {TOLD[kind]}")
+            disturbed = load.valid(_event, simulator, broker, asking, kind, figures[kind])
+            others.append(disturbed)
+        most = max(most, broker.memory()[0])
+    for process in (users, broker, simulator):
+        process.stop()
+
+    section.text(f"""
+        {DEVICES:,} users with one device each, all on one printer; each {SILENT}th of them wants to hear of no milestones. A back end says that a print has begun, and then that it has come to 25 percent; meanwhile rooms are created and
+        accepted, {RATE} requests a second by `Benchmarks/steady.py`, whose time runs from when each was due. The broker is on one core, in operation's settings (ledger window 60 s, built-in policy `monitor`), the load and the simulator on the other. Read from
+        the simulator: that each device that wanted the push has it, once, and no other. CPU is the broker's, user and kernel, from the event until the last outcome is recorded, others' requests taken off at what they cost without it.
+        """)
+    section.table(["", *TOLD.values()], [[told, *(figures[kind][part] for kind in KINDS)] for part, told in PARTS.items()])
+    section.text(f"The broker's memory was {number(before / 2**20)} MiB (RSS) before the first registration, and {number(most / 2**20)} MiB after the last event.")
+    section.disturbance(others)
+    section.aims.append(Aim(
+        f"a status of a printer that {DEVICES:,} devices watch is durable", DURABLE, Series(ms / 1000 for ms in figures["started"]["durable"].values),
+        at_most=True, unit="s"))
+    return section
+
+
+def _event(simulator, broker, asking, kind, figures):
+    simulator.forget()
+    steady = Steady(broker.port, RATE)
+    connection = Connections(broker.port, 1)
+    try:
+        # What the others cost by themselves.
+        time.sleep(1)
+        quiet = broker.cpu()
+        time.sleep(2)
+        quiet = (broker.cpu() - quiet) / 2
+        watch = load.Watch(broker, simulator, steady.process)
+        path, body = (
+            ("status", {"oldStatus": "idle", "newStatus": "running"}) if kind == "started" else ("progress", {"progress": 26}))
+        asked = next(iter(connection.ask([(None, post(f"/api/monitors/{PRINTER}/{path}", body, asking))])))
+        if asked.status != 202 or json.loads(asked.body)["pushes"] != KINDS[kind]:
+            raise Invalid(f"{asked.status} {asked.body!r}")
+        _settled(broker)
+        done = time.time()
+        spent, others = watch.end()
+        time.sleep(0.5)
+        seen = steady.end()
+    finally:
+        steady.stop()
+    pushes = simulator.pushes()
+    wanted = [device(number) for number in range(DEVICES) if kind == "started" or number % SILENT]
+    if sorted(push["token"] for push in pushes) != wanted:
+        raise Invalid(f"{len(pushes)} pushes, not one to each device that wanted it")
+    last = max(datetime.fromisoformat(push["at"]).timestamp() for push in pushes)
+    figures["durable"].add((asked.answered - asked.sent) * 1000)
+    figures["delivered"].add((last - asked.sent) * 1000)
+    figures["cpu"].add((spent - quiet * (done - asked.sent)) / KINDS[kind] * 1e6)
+    meanwhile = sorted(ms for due, ms, _ in seen if asked.sent <= due <= done)
+    figures["slowest"].add(meanwhile[-1])
+    figures["p99"].add(meanwhile[int(len(meanwhile) * 0.99)])
+    return others
+
+
+def _settled(broker, within=60):
+    """Waits until no push is under way."""
+    with contextlib.closing(sqlite3.connect(f"file:{broker.state}/mayfly.sqlite?mode=ro", uri=True, timeout=10)) as database:
+        end = time.monotonic() + within
+        while database.execute("SELECT count(*) FROM job").fetchone()[0]:
+            if time.monotonic() > end:
+                raise Invalid(f"pushes of {broker.name} have no end")
+            time.sleep(0.02)
