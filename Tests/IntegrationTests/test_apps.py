@@ -341,7 +341,7 @@ def test_calls_need_a_key(authority, listed, state):
     """Phones ring by VoIP pushes: with certificates alone neither a start nor a renewal is for them."""
     pem, _ = issued(authority, "rings", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     certificate, key = f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}"
-    calls = {"policy": "calls", "jwt_algorithm": "HS256", "jwt_key": state / "keys/jwt.secret"}
+    calls = {"policy": "calls", "jwt_algorithm": "HS256", "jwt_key": state / "keys/jwt.secret", "webhook_secrets": state / "keys/webhook.secret"}
     said = ("the policy calls has the push incoming_call of type voip, which Apple takes by a token signing key only",
             "there are only certificates: give a key, or another policy")
     start_fails(listed(certificate, **calls), *said)

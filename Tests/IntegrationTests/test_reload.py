@@ -142,7 +142,7 @@ def test_without_tls(made):
     """The signal that ends most programs ends no broker, not even one that has nothing to read again."""
     with World(apns=False, apns_key_path=None, apns_key_id=None, apns_team_id=None) as world:
         world.broker.child.send_signal(signal.SIGHUP)
-        told(world, "SIGHUP: there is neither", 1)
+        told(world, "SIGHUP: there is no certificate", 1)
         with Peer(world.broker.port) as peer:
             peer.send(ASK)
             assert peer.answer().status == 404
