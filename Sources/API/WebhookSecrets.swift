@@ -5,8 +5,10 @@ import Synchronization
 
 /// The secrets that webhooks are signed by: several hold at once while one takes another's place. They lie in the arena and are printed nowhere.
 public final class WebhookSecrets: Sendable {
-    /// The least that can't be guessed from a signature; the most that a slot of the arena holds.
-    public static let range = 16...Secret.largestCount
+    /// The dashboard's secret is taken as it is; at most what a slot of the arena holds.
+    public static let range = 1...Secret.largestCount
+    /// The least that can't be guessed from one signature.
+    public static let safe = 16
     public static let most = 8
 
     private let own: Secret?
@@ -29,6 +31,9 @@ public final class WebhookSecrets: Sendable {
 
     /// How many are in use.
     public var count: Int { secrets.withLock { $0.count } }
+
+    /// How many of them can be found by trying, by whoever has seen one webhook.
+    public var guessable: Int { secrets.withLock { $0.count { $0.count < Self.safe } } }
 
     /// Whether `signature` is the lower-case hexadecimal of HMAC-SHA256 over `body` by one of the secrets. Which one, and where a wrong one
     /// differs, its time does not tell.

@@ -107,7 +107,7 @@ enum Key: String, CaseIterable {
         case .jwtIssuer: "What iss must be. Default: anything."
         case .jwtAudience: "What aud must name. Default: there must be no aud."
         case .webhookSecrets:
-            "File with the secrets that webhooks of calls are signed by, one a line, 16 to 128 bytes each, mode 0600. SIGHUP reads it again. One may also stand in \(WebhookSettings.variable) itself. Default: none, and calls are not served."
+            "File with the secrets that webhooks of calls are signed by, one a line, 1 to 128 bytes each, better 32, mode 0600. SIGHUP reads it again. One may also stand in \(WebhookSettings.variable) itself. Default: none, and calls are not served."
         case .witnessPolicy:
             "A C2SP tlog-policy file: the witnesses that are asked to cosign each checkpoint, with their URLs, and the quorum. Default: none are asked."
         case .witnessFailure:

@@ -313,6 +313,7 @@ final class Service: Sendable {
         do {
             try webhooks.reload()
             Terminal.log("webhooks: \(webhooks.secrets.count) secret\(webhooks.secrets.count == 1 ? "" : "s")")
+            if let warning = webhooks.warning { Terminal.log(warning) }
         } catch {
             parts.broker.metrics.add(.alarms)
             Terminal.log("webhooks: the secrets in use stay. \(CheckFailed.text(error))")

@@ -85,6 +85,7 @@ struct ServiceSettings {
                 "warning: there are webhook secrets, and no policy for calls is in force: no webhook is taken. Give --jwt-algorithm and a key, and leave out --policy or add calls to it"
             )
         }
+        if let warning = webhooks?.warning { Terminal.log(warning) }
         self.webhooks = webhooks
         let slots = Set(policies.templates.values.map(\.timing.slotMs)).filter { $0 > 0 && seconds * 1_000 % $0 != 0 }
         for slot in slots.sorted() {

@@ -35,6 +35,13 @@ struct WebhookSettings {
         } catch { throw Self.failure(file, error) }
     }
 
+    /// What the log says of secrets that are taken, and not safe.
+    var warning: String? {
+        guard secrets.guessable > 0 else { return nil }
+        return "warning: \(secrets.guessable) of \(secrets.count) webhook secrets "
+            + "\(secrets.guessable == 1 ? "has" : "have") fewer than \(WebhookSecrets.safe) bytes: who has seen one webhook can find it by trying, and let phones ring. Make one with `openssl rand -hex 32`"
+    }
+
     private static func failure(_ file: GivenFile?, _ error: WebhookSecretsError) -> CheckFailed {
         file?.failure("\(error)") ?? CheckFailed("mayfly: \(variable): \(error)")
     }

@@ -90,7 +90,7 @@ import Testing
             try secrets.reload()
             #expect(!haveSigned(secrets, signature(old)) && haveSigned(secrets, signature(new)))
             // One that is no good changes nothing.
-            for text in ["", "\n\n", "short\n", "\(old)\nshort\n"] {
+            for text in ["", "\n\n", " short\n", "\(old)\n \n"] {
                 let bytes = Array(text.utf8)
                 try File.replaceDurably(path, bytes.span, mode: 0o600)
                 #expect(throws: WebhookSecretsError.self) { try secrets.reload() }
@@ -112,19 +112,27 @@ import Testing
     @Test func aFileHoldsGoodSecretsOrIsRefused() throws {
         let good = String(repeating: "s", count: 16)
         let long = String(repeating: "ü", count: 64)
-        for text in [good, good + "\n", "\n" + good, good + "\n" + long + "\n", "a b c d e f g h i j"] {
+        for text in ["x", good, good + "\n", "\n" + good, good + "\n" + long + "\n", "a b c d e f g h i j"] {
             #expect(try error(text) == nil, "\(text)")
         }
         #expect(try error(String(repeating: good + "\n", count: 8)) == nil)
         #expect(try error(String(repeating: good + "\n", count: 9)) == .tooMany)
         #expect(try error("") == WebhookSecretsError.none)
         #expect(try error("\n") == WebhookSecretsError.none)
-        #expect(try error(good + "\n" + String(repeating: "s", count: 15)) == .line(2, .length))
-        #expect(try error(String(repeating: "s", count: 129)) == .line(1, .length))
+        #expect(try error(good + "\n" + String(repeating: "s", count: 129)) == .line(2, .length))
         for text in [good + "\r\n", good + " ", " " + good, good + "\t", good + "\0"] {
             #expect(try error(text) == .line(1, .notText), "\(text)")
         }
         #expect(try error(String(repeating: "\n", count: 65_537)) != nil)
+    }
+
+    @Test func thoseThatCanBeGuessedAreCounted() throws {
+        let good = String(repeating: "s", count: 16)
+        try withFile("\(good)\n\(good.dropLast())\n") { path in
+            let some = try WebhookSecrets(own: secret("short"), path: path)
+            let none = try WebhookSecrets(own: secret(good), path: nil)
+            #expect(some.guessable == 2 && none.guessable == 0)
+        }
     }
 
     @Test func aFileIsItsUsersAlone() throws {
@@ -141,7 +149,7 @@ import Testing
 
     @Test func noErrorRepeatsWhatStandsThere() throws {
         let secret = "/Tr0ub4dor/of a passphrase"
-        for error in [try error(secret + "\r"), try error("Tr0ub4dor"), try error(secret, mode: 0o644)] {
+        for error in [try error(secret + "\r"), try error("Tr0ub4dor "), try error(secret, mode: 0o644)] {
             let text = "\(try #require(error))"
             #expect(!text.contains("Tr0ub4dor") && !text.contains("\n"))
         }
