@@ -29,7 +29,7 @@ def run(rounds, seconds, note):
                 _settled(broker)
                 watch = load.Watch(broker, simulator, users.process)
                 if kind == "knock":
-                    seen = [(ms, delivery == "queued") for _, ms, delivery in knocks.knock(RATE * seconds, RATE)]
+                    seen = [(ms, delivery == "queued") for _, _, ms, delivery in knocks.knock(RATE * seconds, RATE)]
                 else:
                     rang = int(kind == "call")
                     seen = [(ms, (status, phones) == (200, rang)) for ms, status, phones in users.calls(USERS, RATE * seconds, RATE, turn)]
