@@ -34,6 +34,6 @@ extension API {
     /// - Throws: `.audiencesOff` too.
     func principal(_ request: HTTPRequest) throws(BrokerError) -> Principal {
         guard let authenticator else { throw .audiencesOff }
-        return try authenticator.principal(request, nowMs: broker.nowMs)
+        return try authenticator.principal(request, nowMs: broker.wallMs)
     }
 }

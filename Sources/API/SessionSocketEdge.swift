@@ -75,7 +75,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
     private nonisolated func principal(_ bytes: Span<UInt8>) throws(BrokerError) -> Principal {
         let body = try RequestBody(bytes)
         guard try body.text("type", bytes) == "auth" else { throw .wrongType("type", expected: "auth first, with a token") }
-        return try body.principal("token", bytes, authenticator, nowMs: companion.audiences.nowMs)
+        return try body.principal("token", bytes, authenticator, nowMs: companion.audiences.wallMs)
     }
 
     /// - Parameter withdrawals: the authenticator's, from before it verified the JWT.
@@ -90,7 +90,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         }
         loop.cancel(waiting.end)
         // A timer that long is as good as none: whoever stays for a day shows a JWT again.
-        let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.nowMs), 86_400_000)
+        let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.wallMs), 86_400_000)
         members[socket] = Member(principal: principal, end: end(of: socket, in: left))
         listeners[listener, default: []].insert(socket)
         await socket.send(SocketMessage.message("authenticated") { $0.add("expiresAt", timeMs: principal.expiresMs) })

@@ -48,8 +48,8 @@ public actor Audiences: LoopActor {
         events = KeyedBudget(limits.eventsPerUser)
     }
 
-    /// Broker time, unix ms.
-    public nonisolated var nowMs: UInt64 { time.now }
+    /// The wall clock, unix ms: what JWTs are dated by.
+    public nonisolated var wallMs: UInt64 { time.wallMs }
 
     /// Counts a refusal for the ledger's next window.
     public func noteRefusal(_ error: BrokerError) async { await broker.noteRefusal(error) }

@@ -184,13 +184,19 @@ extension Broker {
             environment: context.environment == .sandbox ? .sandbox : .production, topic: job.topic + pushKind.topicSuffix,
             kind: pushKind,
             priority: UInt8(clamping: rendered.priority),
-            expirationS: template.expiration(nowMs: counted, tokenExpiryMs: job.expires),
+            expirationS: expiration(template, counted, job.expires),
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
             deadlineMs: job.deadline,
             isWanted: { [revocations, newest] in
                 (job.isLast || !revocations.contains(job.ref))
                     && (departure.replaces.map { newest.isNewest(job.job, at: $0) } ?? true)
             })
+    }
+
+    /// By Apple's clock, also while broker time is ahead of the wall clock: a phone would ring long after the call.
+    private func expiration(_ template: Template, _ counted: UInt64, _ tokenExpires: UInt64) -> UInt64 {
+        let expires = template.expiration(nowMs: counted, tokenExpiryMs: tokenExpires)
+        return expires - min(expires, time.secondsAhead)
     }
 
     /// What an audience's push is filled with, and when that was so; rooms have nothing but their handle.

@@ -45,6 +45,9 @@ public actor Broker: LoopActor {
     let time: BrokerTime
     /// Broker time, unix ms: what expiry is measured by.
     public nonisolated var nowMs: UInt64 { time.now }
+
+    /// The wall clock, unix ms: what JWTs are dated by.
+    public nonisolated var wallMs: UInt64 { time.wallMs }
     public nonisolated let policies: Policies
     let courier: any PushSender
     let sweeper: Sweeper

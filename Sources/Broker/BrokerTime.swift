@@ -31,6 +31,15 @@ public final class BrokerTime: Sendable {
     /// Broker time: what expiry is measured by.
     public var now: UInt64 { read().nowMs }
 
+    /// The wall clock as it is, which may go back: for what others wrote by theirs.
+    public var wallMs: UInt64 { wall() }
+
+    /// By how many whole seconds broker time is ahead, after the wall clock was set back.
+    var secondsAhead: UInt64 {
+        let (now, wall) = (now, wallMs)
+        return now > wall ? (now - wall) / 1_000 : 0
+    }
+
     /// What the ratchet steps by.
     public var ratchet: UInt64 { read().ratchetMs }
 

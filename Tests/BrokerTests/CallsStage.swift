@@ -17,7 +17,7 @@ struct CallsStage: Sendable {
         func sent(_ push: Push, at time: UInt64) {
             let sighting = Sighting(
                 token: push.token.withBytes { $0[0] }, at: time, payload: String(decoding: push.payload, as: UTF8.self),
-                collapseID: push.collapseID)
+                collapseID: push.collapseID, expires: push.expirationS)
             sightings.withLock { $0.append(sighting) }
         }
         var all: [Sighting] { sightings.withLock { $0 } }

@@ -30,6 +30,19 @@ import Testing
         }
     }
 
+    /// Broker time stays ahead then; Apple's does not, and would let a phone ring a day later.
+    @Test func applesClockCountsAfterOursWasSetBack() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            stage.machine.step(Int64(Self.day))
+            try await stage.ring("while the clock is ahead")
+            stage.machine.step(-Int64(Self.day))
+            try await stage.ring("when it is right")
+            let push = try #require(await stage.pushes().last)
+            #expect((push.at / 1_000 + 28...push.at / 1_000 + 30).contains(try #require(push.expires)))
+        }
+    }
+
     @Test func itSaysWhatKindOfCallItIs() async throws {
         try await Stage.play { stage in
             try await stage.register(1)

@@ -18,6 +18,8 @@ struct CompanionStage: Sendable {
         let at: UInt64
         let payload: String
         let collapseID: String?
+        /// Unix seconds.
+        var expires: UInt64?
 
         func says(_ text: String) -> Bool { payload.contains(text) }
 

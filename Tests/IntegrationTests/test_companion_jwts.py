@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from websockets.exceptions import InvalidStatus
 
 import ledger
+from clocks import Clocks
 from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
 from companion_client import Caller, SessionSocket
 from companion_pushes import seconds
@@ -206,6 +207,24 @@ def test_sockets_end_with_their_key(world):
     user.socket().connection.close()
     user.close()
     back_end.close()
+
+
+def test_jwts_go_by_the_wall_clock(tmp_path):
+    """One that was ahead and was set right locks nobody out, though broker time does not go back."""
+    clocks = Clocks(tmp_path / "clocks")
+    with CompanionWorld(start=False) as world:
+        world.broker.start(**clocks.environment)
+        phone, status = world.phone("user-" + token_hex(4)), ("GET", "/api/push/status")
+        with phone.socket() as socket:
+            phone.call(*status).expect(200)
+            clocks.leap(7200)
+            phone.call(*status).expect(401, "jwt_expired")
+            clocks.leap(-7200)
+            phone.call(*status).expect(200)
+            socket.send({"type": "ping"})
+            socket.expect("pong")
+        phone.socket().connection.close()
+        phone.close()
 
 
 def test_a_broker_for_rooms_only():
