@@ -35,7 +35,10 @@ extension API {
         let principal = try principal(request)
         let (user, token, dropped) = try request.withBody { bytes throws(BrokerError) in
             let body = try RequestBody(bytes)
-            return (try body.client("uid", bytes), try body.token(bytes), body.dropped)
+            let token = try body.token(bytes)
+            // A variable that was empty must not log all phones out.
+            guard token != nil || !body.has("token") else { throw .wrongType("token", expected: "a string, or left out for all") }
+            return (try body.client("uid", bytes), token, body.dropped)
         }
         let purged = try await calls.delete(principal, user: user, token: token)
         return .json(200) { json in

@@ -48,6 +48,9 @@ struct RequestBody {
         return seconds
     }
 
+    /// Also with null.
+    func has(_ name: StaticString) -> Bool { object.has(name) }
+
     func flag(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Bool {
         do {
             return try object.bool(name, in: body) ?? false
