@@ -66,8 +66,9 @@ extension Reason {
                 "the topic is no bundle id", .settings, "give the app's bundle id, without a suffix, as `--apns-bundle-id`")
         case .deviceTokenNotForTopic:
             Explanation(
-                "the token belongs to another app", .settings,
-                "compare `--apns-bundle-id` with the bundle id of the app that registered the token")
+                "the token belongs to another app, or is of another kind: PushKit's, a Live Activity's", .settings,
+                "compare `--apns-bundle-id` with the bundle id of the app that registered the token; have the app register PushKit's token for calls only"
+            )
         case .duplicateHeaders: Self.ours("a header came twice")
         case .idleTimeout: Explanation("nothing was sent for long, and Apple closed the connection", .nobody, "nothing")
         case .invalidPushType: Self.ours("apns-push-type is not one that Apple knows, or not one for this payload")
@@ -118,8 +119,9 @@ extension Reason {
             Explanation("the token has expired", .app, "have the app register at each launch and give the token it then has")
         case .unregistered:
             Explanation(
-                "the app was removed from the phone, or has another token now", .app,
-                "nothing; an app that is still there gives its present token when it next makes or joins a room")
+                "the app was removed from the phone or has another token now, or the Live Activity has ended", .app,
+                "nothing; an app that is still there gives its present token when it next makes or joins a room, or with accounts when it next starts"
+            )
         case .payloadTooLarge:
             Explanation(
                 "the payload has more bytes than Apple takes", .mayfly,
@@ -129,7 +131,9 @@ extension Reason {
                 "the provider token changed more than once in 20 minutes", .settings,
                 "give each key to one broker: two that sign with one key at different times look like this")
         case .tooManyRequests:
-            Explanation("too many pushes to one phone", .app, "knock less often: `knockThrottleSeconds` in the policy")
+            Explanation(
+                "too many pushes to one phone", .app,
+                "push less often: in rooms `knockThrottleSeconds`, with accounts `tokenPushes` in the policy")
         case .internalServerError: Explanation("Apple's server failed", .apple, "if this stays, see Apple's system status page")
         case .serviceUnavailable: Explanation("Apple's server is busy", .apple, "if this stays, see Apple's system status page")
         case .shutdown: Explanation("Apple's server is being shut down", .nobody, "nothing")
@@ -147,15 +151,17 @@ extension Reason {
                 "Apple was slow, or too many pushes waited: see `mayfly_pushes_queued`")
         case .stopped: Explanation("the broker was stopped first", .nobody, "start it within two minutes")
         case .revoked:
-            Explanation("the room was closed, or the token replaced or withdrawn, before the push left", .nobody, "nothing")
+            Explanation(
+                "the room was closed, or the token replaced, withdrawn or deleted, before the push left", .nobody, "nothing")
         case .notConfigured:
             Explanation(
                 "this broker was started without a key or certificate for APNs", .settings,
                 "start it with `--apns-key-path`, `--apns-key-id` and `--apns-team-id`; phones need not register again")
         case .other:
             Explanation(
-                "an answer that Apple's documentation does not list", .apple,
-                "please report it, with the status in the log's entry")
+                "an answer that Apple's documentation does not list; with status 0 no answer: a newer push came in its place, or the job could not be opened",
+                .apple,
+                "please report it, with the status in the log's entry, unless that is 0")
         }
     }
 
