@@ -131,7 +131,7 @@ import Testing
     }
 
     @Test func aTokenHasItsShareOfPushes() async throws {
-        try await Stage.play(limits: (#""tokenPushes": { "count": 240"#, #""tokenPushes": { "count": 2"#)) { stage in
+        try await Stage.play(limits: [(#""tokenPushes": { "count": 240"#, #""tokenPushes": { "count": 2"#)]) { stage in
             try await stage.register(1)
             for session in ["one", "two"] { #expect(try await stage.ring(session).rang == 1) }
             // Repeats take nothing of it.
@@ -147,7 +147,9 @@ import Testing
 
     @Test func aTokenThatAppleNoLongerKnowsIsDestroyed() async throws {
         let gone = Outcome.failed(status: 410, reason: .unregistered, verdict: .purge(ifSealedBefore: nil))
-        let outcome: @Sendable (Push) -> Outcome = { push in push.token.withBytes { $0[0] } == 1 ? gone : .delivered }
+        let outcome: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { push in
+            (0, push.token.withBytes { $0[0] } == 1 ? gone : .delivered)
+        }
         try await Stage.play(outcome: outcome) { stage in
             try await stage.register(1)
             try await stage.register(2)

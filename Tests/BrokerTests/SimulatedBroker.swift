@@ -60,8 +60,7 @@ actor SimulatedBroker: LoopActor {
     ///   - folderFault: asked at each stage of a publication.
     ///   - script: how a push ends.
     init(
-        loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil, companion: Policy? = nil,
-        monitor: Policy? = nil, calls: Policy? = nil,
+        loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil, audiences: [Policy] = [],
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
         folderFault: @escaping @Sendable (LedgerFolder.Stage) throws(Errno) -> Void = { (_) throws(Errno) in },
         whenStoreAsksTheTime: @escaping @Sendable () -> Void = {},
@@ -71,7 +70,7 @@ actor SimulatedBroker: LoopActor {
         self.machine = machine
         self.resolution = resolution
         self.policy = try policy ?? Policy.builtIn("rooms")!
-        audiencePolicies = [companion, monitor, calls].compactMap(\.self)
+        audiencePolicies = audiences
         self.fault = fault
         self.whenStoreAsksTheTime = whenStoreAsksTheTime
         self.script = script
