@@ -123,14 +123,7 @@ extension Audiences {
             waiting: try sealWaiting(content, of: audience, for: activity))
     }
 
-    func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? {
-        guard let waiting = activity.waiting,
-            let note = try? keys.openNote(waiting.span, .update, activity.place, [activity.ref], block: 256),
-            let count = note.first,
-            note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))
-        else { return nil }
-        return (Array(note[1...Int(count)]), content)
-    }
+    func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? { keys.waiting(of: activity) }
 
     private func sleep() async {
         let now = time.now
@@ -147,5 +140,16 @@ extension Audiences {
         sleeper = nil
         loop.cancel(timer)
         continuation.resume()
+    }
+}
+
+extension KeyRing {
+    /// The update that waits, and whom it is for; nil for none, and for one that does not open.
+    func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? {
+        guard let waiting = activity.waiting,
+            let note = try? openNote(waiting.span, .update, activity.place, [activity.ref], block: 256), let count = note.first,
+            note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))
+        else { return nil }
+        return (Array(note[1...Int(count)]), content)
     }
 }

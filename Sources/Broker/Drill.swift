@@ -24,6 +24,10 @@ public struct Drill {
             case knocks = "last_knocks"
             case addresses
             case users
+            case approvals
+            case names = "activity_names"
+            case sessions
+            case seen = "named_events"
             case entries = "waiting_entries"
             case sockets = "open_sockets"
             case room
@@ -32,7 +36,9 @@ public struct Drill {
             case refs
             case devices
             case activities = "live_activities"
-            case approvals
+            case phones
+            case monitors = "printer_devices"
+            case run
         }
 
         public let subject: Subject
@@ -54,10 +60,10 @@ public struct Drill {
         }
     }
 
-    private let keys: KeyRing
-    private let store: StoreSnapshot
+    let keys: KeyRing
+    let store: StoreSnapshot
     private let limits: Limits
-    private let now: UInt64
+    let now: UInt64
 
     /// `now`: unix ms.
     public init(keys: KeyRing, store: StoreSnapshot, limits: Limits, now: UInt64) {
@@ -72,6 +78,7 @@ public struct Drill {
         let holdings = try store.holdings()
         let jobs = try store.jobs()
         let opened = jobs.filter { open($0) != nil }
+        let accounts = try accounts(holdings)
         return [
             Finding(
                 .roomTokens, held: holdings.tokens, opens: 0, "each needs the id of its room",
@@ -79,10 +86,7 @@ public struct Drill {
             Finding(
                 .queuedTokens, held: jobs.count, opens: opened.count, "open by themselves",
                 until: opened.map(\.deadline).max().map(Self.keysGone)),
-            Finding(
-                .audienceTokens, held: holdings.registrations, opens: holdings.registrations,
-                holdings.registrations == 0 ? "none is registered" : "each to who names or guesses its user",
-                until: holdings.latestRegistration.map(Self.keysGone)),
+            accounts.tokens,
             Finding(.roomIDs, held: holdings.pendingCodes, opens: 0, "each needs its join code"),
             Finding(
                 .joinCodes, held: holdings.pendingCodes + holdings.usedCodes, opens: 0, "keyed hashes: can be tried"),
@@ -93,11 +97,9 @@ public struct Drill {
             Finding(.ends, held: holdings.rooms, opens: holdings.rooms, "to the millisecond"),
             Finding(.knocks, held: holdings.knockedRooms, opens: holdings.knockedRooms, "rooms with the last one's time"),
             Finding(.addresses, held: 0, opens: 0, "never stored, never logged"),
+        ] + accounts.others + [
             Finding(
-                .users, held: holdings.registrations == 0 ? 0 : nil, opens: 0,
-                holdings.registrations == 0 ? "rooms know no accounts" : "keyed hashes: can be tried"),
-            Finding(
-                .entries, held: holdings.waitingEntries, opens: holdings.waitingEntries, "public soon, but for their order"),
+                .entries, held: holdings.waitingEntries, opens: holdings.waitingEntries, "public soon, but for their order")
         ]
     }
 
@@ -114,41 +116,8 @@ public struct Drill {
                 .queuedTokens, held: jobs.count, opens: matches.count,
                 matches.isEmpty ? "none is this one" : "its ref and row",
                 until: matches.map(\.deadline).max().map(Self.keysGone)),
+            try audienceToken(token, of: holdings),
         ]
-    }
-
-    /// What someone who names or guesses a user of an app with accounts lets the operator find.
-    public func user(_ user: [UInt8]) throws(StoreError) -> [Finding] {
-        let places = try store.registrationPlaces().map { Place(generation: $0.generation, expiryMs: $0.expires) }
-        var records: [(kind: Policy.Kind, record: RegistrationRecord)] = []
-        for kind in Policy.Kind.allCases where kind != .rooms {
-            let owners = places.compactMap { try? keys.index(.owner, $0, kind, [user]) }
-            records += try store.registrations(.owner, owners).map { (kind, $0) }
-        }
-        let asked = try store.timers().filter { Companion.RequestContent($0, keys)?.user == user }
-        guard !records.isEmpty || !asked.isEmpty else {
-            return [Finding(.users, held: 0, opens: 0, "none; one that ended looks the same")]
-        }
-        return [
-            registered(records, user, isActivity: false), registered(records, user, isActivity: true),
-            Finding(
-                .approvals, held: asked.count, opens: asked.count, "\(asked.count { $0.answer == 0 && $0.due > now }) pending",
-                until: asked.map(\.expires).max().map(Self.keysGone)),
-        ]
-    }
-
-    private func registered(
-        _ records: [(kind: Policy.Kind, record: RegistrationRecord)], _ user: [UInt8], isActivity: Bool
-    ) -> Finding {
-        let found = records.filter { ($0.record.kind == TokenKind.liveActivity.rawValue) == isActivity }
-        let opened = found.filter { kind, record in
-            guard let context = record.context, keys.details(of: record) != nil else { return false }
-            return (try? keys.openToken(record.sealed.span, context: context, audience: kind.field(user).span)) != nil
-        }
-        let (subject, because) = isActivity ? (Finding.Subject.activities, "with their names") : (.devices, "by the user's name")
-        return Finding(
-            subject, held: found.count, opens: opened.count, found.isEmpty ? "none is registered" : because,
-            until: opened.map(\.record.expires).max().map(Self.keysGone))
     }
 
     /// What someone who brings a room's id lets the operator find.

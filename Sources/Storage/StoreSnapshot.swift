@@ -19,7 +19,11 @@ public struct Holdings: Sendable, Equatable {
     /// When the last of them expires.
     public var latestRegistration: UInt64?
     public var sessions = 0
-    public var timers = 0
+    /// When the last of them expires, and of the following.
+    public var latestSession: UInt64?
+    public var latestSeen: UInt64?
+    /// Events and calls that were named, so that they happen once.
+    public var seen = 0
     public var waitingEntries = 0
     /// Of rooms and their tokens.
     public var latestExpiry: UInt64?
@@ -61,6 +65,19 @@ public final class StoreSnapshot {
         try read { tables in
             try tables.rows("SELECT DISTINCT generation, expires FROM registration") {
                 (UInt32(clamping: $0.int(0)), $0.time(1))
+            }
+        }
+    }
+    /// All registrations, one after the other: there may be more than fit into memory.
+    public func eachRegistration(_ body: (RegistrationRecord) -> Void) throws(StoreError) {
+        try read { try $0.eachRegistration(body) }
+    }
+    public func session(_ indexes: [[UInt8]]) throws(StoreError) -> SessionRecord? { try read { try $0.session(indexes) } }
+    /// As `registrationPlaces`, of sessions and runs.
+    public func sessionPlaces() throws(StoreError) -> [(generation: UInt32, expires: UInt64)] {
+        try read { tables in
+            try tables.rows("SELECT DISTINCT generation, substr(session, 1, 8) FROM session") {
+                (UInt32(clamping: $0.int(0)), $0.blob(1).indexExpiry)
             }
         }
     }
@@ -106,8 +123,11 @@ extension Tables {
         (holdings.registrations, holdings.latestRegistration) = try rows("SELECT count(*), max(expires) FROM registration") {
             (Int($0.int(0)), $0.isNull(1) ? nil : $0.time(1))
         }[0]
-        (holdings.sessions, holdings.timers) = try rows("SELECT (SELECT count(*) FROM session), (SELECT count(*) FROM timer)") {
-            (Int($0.int(0)), Int($0.int(1)))
+        (holdings.sessions, holdings.latestSession) = try rows("SELECT count(*), max(session) FROM session") {
+            (Int($0.int(0)), $0.blobOrNil(1)?.indexExpiry)
+        }[0]
+        (holdings.seen, holdings.latestSeen) = try rows("SELECT count(*), max(key) FROM seen") {
+            (Int($0.int(0)), $0.blobOrNil(1)?.indexExpiry)
         }[0]
         holdings.waitingEntries = try waitingEntries()
         return holdings

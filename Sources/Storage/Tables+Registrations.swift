@@ -18,6 +18,15 @@ extension Tables {
             """, .time(index.indexExpiry), .blob(index), read: Self.registration)
     }
 
+    func eachRegistration(_ body: (RegistrationRecord) -> Void) throws {
+        try each(
+            """
+            SELECT expires, ref, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
+            details, opens, stamp, waiting FROM registration
+            """
+        ) { body(Self.registration($0)) }
+    }
+
     static func registration(_ row: Statement) -> RegistrationRecord {
         RegistrationRecord(
             ref: row.blob(1), id: row.blob(2), audience: row.blob(3), owner: row.blob(4), device: row.blob(5),

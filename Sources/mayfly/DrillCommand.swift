@@ -9,7 +9,7 @@ import Storage
 
 /// `mayfly drill`: what the operator could hand over now.
 enum DrillCommand {
-    private static let questions = ["all", "token", "room", "code", "address", "user"]
+    private static let questions = ["all", "token", "room", "code", "address", "user", "printer"]
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp {
@@ -18,7 +18,7 @@ enum DrillCommand {
         let configuration = try Configuration(
             words, environment: Environment.all, keys: [.state, .ratchetKey, .wrappingKey, .policy, .operatorListen],
             switches: ["all", "json"],
-            options: ["token", "room", "code", "address", "user", "report"])
+            options: ["token", "room", "code", "address", "user", "printer", "report"])
         guard configuration.operands.isEmpty else { throw UsageError("drill takes flags only: see --help") }
         let asked = questions.filter {
             configuration.switches.contains($0) || configuration.repeated[$0] != nil
@@ -81,6 +81,7 @@ enum DrillCommand {
                 Drill.Finding(.addresses, held: 0, opens: 0, "never stored, never logged")
             ]
         case "user": drill.findings = try look.user(value)
+        case "printer": drill.findings = try look.printer(value)
         default:
             drill.findings = try look.everything()
             drill.head = try look.head()
@@ -113,7 +114,7 @@ enum DrillCommand {
 
     private static let usage = """
         usage: mayfly drill [--all] [--json] [--report FILE]
-               mayfly drill --token HEX | --room ID | --code CODE | --address ADDRESS | --user USER [--json]
+               mayfly drill --token HEX | --room ID | --code CODE | --address ADDRESS | --user USER | --printer PREFIX [--json]
           What you could hand over now, and why no more, found out by trying to open what lies in the state folder. Opens nothing
           that it prints. `-` in place of a value reads it from standard input, out of sight of other processes.
           --all      everything; the default
@@ -122,6 +123,7 @@ enum DrillCommand {
           --code     what a join code lets you find
           --address  what is known of an address
           --user     what a user's name lets you find, if someone names or guesses it
+          --printer  what a printer's prefix lets you find, likewise
           --report   write everything, counts rounded, as a note signed with the log's key, to be published beside the log
         """
 }

@@ -19,11 +19,11 @@ struct DrillReport {
         var lines = ["What could be handed over at \(Self.second(now)) (question: \(question)):"]
         lines.append(Self.row("", "held", "opens", "because"))
         for finding in findings {
+            let row = Self.row(
+                Self.words(finding.subject), finding.held.map { String($0) } ?? "?", String(finding.opens), finding.because)
             let until = finding.opens > 0 ? finding.until.map { "; until \(Self.minute($0))" } ?? "" : ""
-            lines.append(
-                Self.row(
-                    Self.words(finding.subject), finding.held.map { String($0) } ?? "?", String(finding.opens),
-                    finding.because + until))
+            // What has no room here stands in `json`.
+            lines.append(row.count + until.count > 79 ? row : row + until)
         }
         if let triesPerSecond {
             let sixDigits = (1_000_000 + triesPerSecond - 1) / triesPerSecond
@@ -80,6 +80,10 @@ struct DrillReport {
         case .knocks: "last knocks"
         case .addresses: "addresses"
         case .users: "users"
+        case .approvals: "approvals"
+        case .names: "activities' names"
+        case .sessions: "sessions and runs"
+        case .seen: "named events, calls"
         case .entries: "waiting entries"
         case .sockets: "open sockets"
         case .room: "the room"
@@ -88,7 +92,9 @@ struct DrillReport {
         case .refs: "refs in the log"
         case .devices: "the user's devices"
         case .activities: "Live Activities"
-        case .approvals: "approvals"
+        case .phones: "phones that ring"
+        case .monitors: "printers' devices"
+        case .run: "the printer's run"
         }
     }
 

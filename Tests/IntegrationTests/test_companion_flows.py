@@ -347,23 +347,45 @@ def test_handoff(world, phone):
 
 
 def test_what_the_operator_finds_of_a_user(world, phone, back_end):
-    """`mayfly drill --user`, beside the running broker: how much a name opens, and not what."""
+    """`mayfly drill`, beside the running broker: how much opens with a name or without one, and not what."""
     session = new_session()
     activity = phone.start_activity(session)
     request = back_end.event(session, "approval_request", {}, phone.name).expect(202).json["requestId"]
 
-    def drill(name, *form):
-        ran = mayfly("drill", "--state", world.state.folder, "--user", name, *form)
+    def drill(*question):
+        ran = mayfly("drill", "--state", world.state.folder, *question)
         assert ran.returncode == 0, ran.stderr
-        for secret in (name, session, activity.token, phone.device.token, request, phone.device.answer["handleKey"]):
+        lines = ran.stdout.splitlines()
+        assert "--json" in question or len(lines) <= 24 and max(map(len, lines)) <= 79, lines
+        for secret in (phone.name, session, activity.token, phone.device.token, request, phone.device.answer["handleKey"]):
             assert secret not in ran.stdout + ran.stderr
-        return ran.stdout
-    found = {each["subject"]: (each["held"], each["opens"], each["because"]) for each in json.loads(drill(phone.name, "--json"))["findings"]}
-    assert found == {
-        "devices": (1, 1, "by the user's name"), "live_activities": (1, 1, "with their names"), "approvals": (1, 1, "1 pending")}
-    lines = drill(phone.name).splitlines()
-    assert len(lines) <= 24 and max(map(len, lines)) <= 79, lines
-    assert [each["subject"] for each in json.loads(drill("nobody-" + phone.name, "--json"))["findings"]] == ["users"]
+        return "--json" in question and {
+            each["subject"]: (each["held"], each["opens"], each["because"]) for each in json.loads(ran.stdout)["findings"]}
+    assert drill("--user", phone.name, "--json") == {
+        "devices": (1, 1, "by the user's name"), "live_activities": (1, 1, "with their names"), "phones": (0, 0, "none is registered"),
+        "printer_devices": (0, 0, "none is registered"), "approvals": (1, 1, "1 pending"),
+        "sessions": (None, 1, "by names that open; others can be tried")}
+    drill("--user", phone.name)
+    assert drill("--user", "nobody-", "--json").keys() == {"users"}
+
+    # Of what was there before none is over: what this user has comes on top. The approval names him, so his tokens open alone.
+    def everything():
+        drill()
+        return drill("--json")
+    before = everything()
+    assert before["audience_tokens"][1] >= 2 and before["users"][1] >= 1 and before["approvals"][1] >= 1 and before["sessions"][1] >= 1
+    other = world.user()
+    quiet = everything()
+    assert quiet["audience_tokens"][:2] == (before["audience_tokens"][0] + 1, before["audience_tokens"][1])
+    back_end.event(new_session(), "approval_request", {}, other.name, eventId=new_session()).expect(202)
+    named = everything()
+    for subject, held in {"audience_tokens": 0, "users": None, "approvals": 1, "activity_names": 0, "sessions": 1}.items():
+        assert named[subject][0] == (None if held is None else quiet[subject][0] + held), subject
+        assert named[subject][1] == quiet[subject][1] + (subject != "activity_names"), subject
+    assert named["named_events"][:2] == (quiet["named_events"][0] + 1, 0)
+    assert drill("--token", other.device.token, "--json")["audience_tokens"][1:] == (1, "one of those that open alone")
+    assert drill("--token", new_token(), "--json")["audience_tokens"][1:] == (0, "which is this one only its owner tells")
+    other.close()
 
 
 def test_the_log_holds(world):

@@ -57,7 +57,8 @@ def test_everything(held):
     assert found == {
         "room_tokens": (5, 0), "queued_tokens": (1, 1), "audience_tokens": (0, 0), "room_ids": (2, 0), "join_codes": (5, 0),
         "short_join_codes": (1, 0), "accept_answers": (3, 0), "members": (8, 0), "pairs": (1, 1), "ends_of_rooms": (5, 5),
-        "last_knocks": (1, 1), "addresses": (0, 0), "users": (0, 0), "open_sockets": (5, 5),
+        "last_knocks": (1, 1), "addresses": (0, 0), "users": (0, 0), "approvals": (0, 0), "activity_names": (0, 0), "sessions": (0, 0),
+        "named_events": (0, 0), "open_sockets": (5, 5),
         "waiting_entries": found["waiting_entries"]}
 
 
@@ -73,7 +74,7 @@ def test_nothing_secret_is_printed(held):
                 canaries.add("token", bytes.fromhex(side.token))
     canaries.add("pending", pending["code"], pending["client"], pending["roomid"], bytes.fromhex(pending["token"]))
     for question in ((), ("--token", full.creator.token), ("--room", full.roomid), ("--code", pending["code"]), ("--room", "nonsense"),
-                     ("--code", full.code), ("--user", full.creator.client), ("--token", "nonsense" + full.creator.token)):
+                     ("--code", full.code), ("--user", full.creator.client), ("--printer", full.creator.client), ("--token", "nonsense" + full.creator.token)):
         for form in ((), ("--json",)):
             ran = drill(world, *question, *form)
             assert canaries.in_bytes((ran.stdout + ran.stderr).encode()) == [], question
@@ -81,10 +82,11 @@ def test_nothing_secret_is_printed(held):
 
 def test_a_token(held):
     world, full, bare, spare, *_ = held
-    assert findings(world, "--token", full.creator.token) == {"room_tokens": (5, 0), "queued_tokens": (1, 1)}
+    apps = {"audience_tokens": (0, 0)}
+    assert findings(world, "--token", full.creator.token) == {"room_tokens": (5, 0), "queued_tokens": (1, 1)} | apps
     assert findings(world, "--token", full.creator.token.upper())["queued_tokens"] == (1, 1)
-    assert findings(world, "--token", full.joiner.token) == {"room_tokens": (5, 0), "queued_tokens": (1, 0)}
-    assert findings(world, "--token", new_token()) == {"room_tokens": (5, 0), "queued_tokens": (1, 0)}
+    assert findings(world, "--token", full.joiner.token) == {"room_tokens": (5, 0), "queued_tokens": (1, 0)} | apps
+    assert findings(world, "--token", new_token()) == {"room_tokens": (5, 0), "queued_tokens": (1, 0)} | apps
 
 
 def test_a_room(held):
@@ -109,10 +111,11 @@ def test_a_code(held):
     assert findings(world, "--code", closed.code) == findings(world, "--code", new_code()) == {"room": (0, 0)}
 
 
-def test_addresses_and_users(held):
+def test_addresses_users_and_printers(held):
     world, full, *_ = held
     assert findings(world, "--address", "192.0.2.1") == {"addresses": (0, 0)}
     assert findings(world, "--user", full.creator.client) == {"users": (0, 0)}
+    assert findings(world, "--printer", "-", given=full.creator.client) == {"printer_devices": (0, 0)}
 
 
 def test_one_screen_while_the_broker_is_busy(held):
@@ -165,6 +168,7 @@ def test_a_report_is_a_signed_note_without_exact_counts(held, tmp_path):
 def test_bad_use(held, tmp_path):
     world, full, *_ = held
     for words in (("--token", "xyz"), ("--room", "short"), ("--token", "-"), ("--all", "--room", full.roomid), ("spare",),
+                  ("--printer", "-"), ("--printer", ""), ("--printer", "one", "--user", "two"),
                   ("--room", full.roomid, "--report", "/dev/null"), ("--report", ""), ("--code",), ("--code", "")):
         ran = drill(world, *words, given="")
         assert ran.returncode == 2 and ran.stdout == "", words

@@ -1,5 +1,6 @@
 """Each flow of the seed's document, by a client written from it; what reaches Apple is held against it field by field."""
 
+import json
 import re
 import time
 
@@ -11,7 +12,7 @@ from mayfly import new_token
 from monitor_client import MILESTONES, SETTINGS, DeviceRegistrationResponse
 from monitor_pushes import check_push
 from monitor_world import MonitorWorld, new_printer
-from processes import audit_verify, eventually
+from processes import audit_verify, eventually, mayfly
 
 DAY = 86_400
 NAME = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -262,3 +263,29 @@ def test_names_of_printers(world, server):
         assert server.status(encoded, "idle", "running").expect(202).json["pushes"] == 1
         check_push(phone.wait(1)[0], phone, prefix, "print_started")
         phone.close()
+
+
+# What the operator finds.
+
+def test_what_the_operator_finds_of_a_printer(world, server, printer, phone):
+    """`mayfly drill`: a device opens with its printer's prefix, or without one with nothing; not with its user's name."""
+    bare = world.user()
+    bare.register().expect(200)
+    server.status(printer, "idle", "running").expect(202)
+
+    def drill(question, given, *form):
+        ran = mayfly("drill", "--state", world.state.folder, question, given, *form)
+        assert ran.returncode == 0 and not any(each in ran.stdout for each in (printer, phone.name, phone.device.token)), ran
+        lines = ran.stdout.splitlines()
+        assert form or len(lines) <= 24 and max(map(len, lines)) <= 79, lines
+        return form and {each["subject"]: (each["held"], each["opens"], each["because"]) for each in json.loads(ran.stdout)["findings"]}
+    for question in (("--printer", printer), ("--user", phone.name), ("--user", bare.name)):
+        drill(*question)
+    assert drill("--printer", printer, "--json") == {
+        "printer_devices": (1, 1, "by its prefix"), "run": (1, 1, "its begin and how far it is")}
+    assert drill("--user", phone.name, "--json")["printer_devices"] == (1, 0, "each needs its printer's prefix")
+    assert drill("--user", bare.name, "--json")["printer_devices"] == (1, 1, "without a printer")
+    assert drill("--printer", phone.name, "--json") == {"printer_devices": (0, 0, "none; one that ended looks the same")}
+    assert drill("--token", bare.device.token, "--json")["audience_tokens"][1] == 1
+    assert drill("--token", phone.device.token, "--json")["audience_tokens"][1] == 0
+    bare.close()

@@ -1,0 +1,210 @@
+import Policy
+import Sealing
+public import Storage
+
+// Apps with accounts: what opens with the key file alone, and what to who names a user or a printer.
+extension Drill {
+    /// What the key file alone tells.
+    private struct Alone {
+        var approvals: [(timer: TimerRecord, content: Companion.RequestContent)]
+        /// Updates that wait: whom each is for, and when it expires.
+        var updates: [(user: [UInt8], expires: UInt64)] = []
+        var activities = 0
+        /// When each Live Activity expires whose names open.
+        var names: [UInt64] = []
+        var handleKeysOpen = false
+
+        var users: Set<[UInt8]> { Set(approvals.map(\.content.user) + updates.map(\.user)) }
+        /// A back end may have registered something too.
+        var callers: Set<[UInt8]> { users.union(approvals.map(\.content.creator)) }
+    }
+
+    /// The rows of `everything`.
+    func accounts(_ holdings: Holdings) throws(StoreError) -> (tokens: Finding, others: [Finding]) {
+        let alone = try alone()
+        let tokens = try openTokens(alone) { _ in true }
+        let sessions = try sessions(
+            alone.approvals.map { [$0.content.user, $0.content.session] }
+                + tokens.compactMap { token in sessionName(of: token.record).map { [token.name, $0] } })
+        let timers = try store.timers().count
+        let isUsed = holdings.registrations + holdings.sessions + holdings.seen + timers > 0
+        let (approvalsEnd, updatesEnd) = (alone.approvals.map(\.timer.expires).max(), alone.updates.map(\.expires).max())
+        return (
+            Finding(
+                .audienceTokens, held: holdings.registrations, opens: tokens.count,
+                holdings.registrations == 0
+                    ? "none is registered"
+                    : tokens.isEmpty ? "each needs its user's or printer's name" : "their name is open, or they need none",
+                until: holdings.latestRegistration.map(Self.keysGone)),
+            [
+                Finding(
+                    .users, held: isUsed ? nil : 0, opens: alone.users.count,
+                    !isUsed
+                        ? "rooms know no accounts"
+                        : alone.users.isEmpty ? "keyed hashes: can be tried" : "in approvals, updates; others can be tried",
+                    until: [approvalsEnd, updatesEnd].compactMap(\.self).max().map(Self.keysGone)),
+                Finding(
+                    .approvals, held: timers, opens: alone.approvals.count, "open by themselves",
+                    until: approvalsEnd.map(Self.keysGone)),
+                Finding(
+                    .names, held: alone.activities, opens: alone.names.count,
+                    !alone.handleKeysOpen
+                        ? "open by themselves"
+                        : alone.names.isEmpty ? "handle keys open by themselves" : "as do handle keys",
+                    until: alone.names.max().map(Self.keysGone)),
+                Finding(
+                    .sessions, held: holdings.sessions, opens: sessions.count,
+                    sessions.isEmpty ? "keyed hashes: can be tried" : "by names that open; others can be tried",
+                    until: holdings.latestSession.map(Self.keysGone)),
+                Finding(
+                    .seen, held: holdings.seen, opens: 0, "keyed hashes: can be tried",
+                    until: holdings.latestSeen.map(Self.keysGone)),
+            ]
+        )
+    }
+
+    /// Whether a token that someone names is an audience's: only its owner's name tells, or what opens without it.
+    func audienceToken(_ token: Secret, of holdings: Holdings) throws(StoreError) -> Finding {
+        let matches = try openTokens(try alone()) { $0 == token }
+        return Finding(
+            .audienceTokens, held: holdings.registrations, opens: matches.count,
+            holdings.registrations == 0
+                ? "none is registered"
+                : matches.isEmpty ? "which is this one only its owner tells" : "one of those that open alone",
+            until: matches.map(\.record.expires).max().map(Self.keysGone))
+    }
+
+    /// What someone who names or guesses a user of an app with accounts lets the operator find.
+    public func user(_ user: [UInt8]) throws(StoreError) -> [Finding] {
+        let places = try registrationPlaces()
+        var owned: [Policy.Kind: [RegistrationRecord]] = [:]
+        for kind in Policy.Kind.allCases where kind != .rooms {
+            owned[kind] = try registrations(.owner, user, kind, places)
+        }
+        let approvals = try alone().approvals.filter { $0.content.user == user }
+        guard owned.values.contains(where: { !$0.isEmpty }) || !approvals.isEmpty else {
+            return [Finding(.users, held: 0, opens: 0, "none; one that ended looks the same")]
+        }
+        let devices = owned[.companion, default: []].filter { !$0.isActivity }
+        let activities = owned[.companion, default: []].filter(\.isActivity)
+        let monitors = owned[.monitor, default: []]
+        let names = approvals.map(\.content.session) + activities.compactMap(sessionName)
+        let sessions = try sessions(names.map { [user, $0] })
+        let (free, all) = (monitors.count { opens($0, .monitor, []) }, monitors.count)
+        return [
+            registered(.devices, devices, .companion, user, "by the user's name"),
+            registered(.activities, activities, .companion, user, "with their names"),
+            registered(.phones, owned[.calls, default: []], .calls, user, "by the user's name"),
+            registered(
+                .monitors, monitors, .monitor, [],
+                free == 0 ? "each needs its printer's prefix" : free == all ? "without a printer" : "those without a printer"),
+            Finding(
+                .approvals, held: approvals.count, opens: approvals.count,
+                "\(approvals.count { $0.timer.answer == 0 && $0.timer.due > now }) pending",
+                until: approvals.map(\.timer.expires).max().map(Self.keysGone)),
+            Finding(
+                .sessions, held: nil, opens: sessions.count,
+                sessions.isEmpty ? "keyed hashes: can be tried" : "by names that open; others can be tried",
+                until: sessions.max().map(Self.keysGone)),
+        ]
+    }
+
+    /// What someone who names or guesses a printer's prefix lets the operator find.
+    public func printer(_ prefix: [UInt8]) throws(StoreError) -> [Finding] {
+        let devices = try registrations(.audience, prefix, .monitor, registrationPlaces())
+        let run = try session(.monitor, [prefix], sessionPlaces())
+        guard !devices.isEmpty || run != nil else {
+            return [Finding(.monitors, held: 0, opens: 0, "none; one that ended looks the same")]
+        }
+        return [
+            registered(.monitors, devices, .monitor, prefix, "by its prefix"),
+            Finding(
+                .run, held: run == nil ? 0 : 1, opens: run == nil ? 0 : 1, "its begin and how far it is",
+                until: run.map { Self.keysGone($0.expires) }),
+        ]
+    }
+
+    // MARK: Trying
+
+    private func alone() throws(StoreError) -> Alone {
+        var alone = Alone(
+            approvals: try store.timers().compactMap { timer in Companion.RequestContent(timer, keys).map { (timer, $0) } })
+        try store.eachRegistration { record in
+            if record.isActivity { alone.activities += 1 }
+            if let waiting = keys.waiting(of: record) { alone.updates.append((waiting.audience, record.expires)) }
+            guard keys.details(of: record) != nil else { return }
+            alone.handleKeysOpen = true
+            if record.isActivity { alone.names.append(record.expires) }
+        }
+        return alone
+    }
+
+    /// Of the tokens that open with the key file alone those that fit: they need no name, or theirs opens.
+    private func openTokens(
+        _ alone: Alone, fit: (Secret) -> Bool
+    ) throws(StoreError) -> [(name: [UInt8], record: RegistrationRecord)] {
+        let places = try registrationPlaces()
+        // A user has one name in all apps. A printer's is none.
+        let names = [(Policy.Kind.monitor, [UInt8]())] + alone.callers.flatMap { [(.companion, $0), (.calls, $0)] }
+        var found: [(name: [UInt8], record: RegistrationRecord)] = []
+        for (kind, name) in names {
+            for record in try registrations(.audience, name, kind, places) {
+                if let token = token(record, kind, name), fit(token) { found.append((name, record)) }
+            }
+        }
+        return found
+    }
+
+    /// When each of these sessions' rows expires, of those that are there.
+    private func sessions(_ names: [[[UInt8]]]) throws(StoreError) -> [UInt64] {
+        let places = try sessionPlaces()
+        var found: [UInt64] = []
+        for names in Set(names) { if let session = try session(.companion, names, places) { found.append(session.expires) } }
+        return found
+    }
+
+    private func session(_ kind: Policy.Kind, _ names: [[UInt8]], _ places: [Place]) throws(StoreError) -> SessionRecord? {
+        try store.session(places.compactMap { try? keys.index(.session, $0, kind, names) })
+    }
+
+    private func registrations(
+        _ lookup: RegistrationLookup, _ name: [UInt8], _ kind: Policy.Kind, _ places: [Place]
+    ) throws(StoreError) -> [RegistrationRecord] {
+        let label: AudienceLabel = lookup == .owner ? .owner : .audience
+        return try store.registrations(lookup, places.compactMap { try? keys.index(label, $0, kind, [name]) })
+    }
+
+    private func registered(
+        _ subject: Finding.Subject, _ records: [RegistrationRecord], _ kind: Policy.Kind, _ audience: [UInt8], _ because: String
+    ) -> Finding {
+        Finding(
+            subject, held: records.count, opens: records.count { opens($0, kind, audience) },
+            records.isEmpty ? "none is registered" : because, until: records.map(\.expires).max().map(Self.keysGone))
+    }
+
+    private func opens(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Bool {
+        token(record, kind, audience) != nil && keys.details(of: record) != nil
+    }
+
+    private func sessionName(of record: RegistrationRecord) -> [UInt8]? {
+        record.isActivity ? keys.details(of: record)?.session : nil
+    }
+
+    private func token(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Secret? {
+        record.context.flatMap {
+            try? keys.openToken(record.sealed.span, context: $0, audience: kind.field(audience).span).token
+        }
+    }
+
+    private func registrationPlaces() throws(StoreError) -> [Place] {
+        try store.registrationPlaces().map { Place(generation: $0.generation, expiryMs: $0.expires) }
+    }
+
+    private func sessionPlaces() throws(StoreError) -> [Place] {
+        try store.sessionPlaces().map { Place(generation: $0.generation, expiryMs: $0.expires) }
+    }
+}
+
+extension RegistrationRecord {
+    fileprivate var isActivity: Bool { kind == TokenKind.liveActivity.rawValue }
+}
