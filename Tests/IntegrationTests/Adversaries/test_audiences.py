@@ -260,6 +260,24 @@ def test_with_keys_and_no_name(audiences):
     table.record(table.AUDIENCES, "with keys, guessing nobody", got.said(), EVERYTHING)
 
 
+def test_the_drill_finds_what_the_thief_does(audiences, drill):
+    """Of the same images, nobody being named; then each user."""
+    for image in (audiences.after_minutes, audiences.after_activities):
+        got, found = audiences.thief(image, image, ()).work(), drill(image)
+        rows = carving.select(image.database)
+        users = got.users - {audiences.back_end_name.encode()}
+        assert found["audience_tokens"] == (len(rows["registration"]), len(got.tokens)) and found["users"] == (None, len(users))
+        assert found["approvals"] == (len(rows["timer"]), len(rows["timer"]))
+        activities = [row for row in rows["registration"] if row["session"]]
+        assert found["activity_names"] == (len(activities), len(activities)) and found["sessions"][0] == len(rows["session"])
+        assert bool(got.sessions) == bool(activities) and bool(got.tokens) == bool(found["sessions"][1])
+    for user in audiences.users:
+        found = drill(audiences.after_minutes, "--user", user.name)
+        assert found["devices"] == (len(user.devices), len(user.devices)) and found["live_activities"] == (1, 1)
+        assert found["approvals"] == ((1, 1) if user is audiences.asked else (0, 0))
+    table.record(table.AUDIENCES, "mayfly drill at two moments and for six users: what opens", "as much", "what the thief gets from the same images")
+
+
 def test_a_queued_push_and_its_key(audiences):
     """The image with the push under way, and the keys of two hours later."""
     got = audiences.thief(audiences.at_once, audiences.after_activities, ()).work()

@@ -1,35 +1,8 @@
 """What `mayfly drill` says that the operator could hand over, held against what the thief gets from the same image."""
 
-import json
-import subprocess
-
-import pytest
-
 import table
-from clocks import Clocks
 from mayfly import new_token
-from processes import BINARY, clean_environment
 from thief import Thief
-
-
-@pytest.fixture
-def drill(tmp_path):
-    """Asks of an image, at its moment: {subject: (held, opens)}."""
-    clock = Clocks(tmp_path / "clock")
-    environment = clean_environment(**clock.environment)
-
-    def ask(image, *question):
-        clock.ahead += image.now - clock.now
-        folder = tmp_path / f"state-{len(list(tmp_path.iterdir()))}"
-        for name, content in [*image.database.items(), *((f"keys/{name}", content) for name, content in image.keys.items())]:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (folder / name).touch(0o600)
-            (folder / name).write_bytes(content)
-        ran = subprocess.run(
-            [BINARY, "drill", "--json", "--state", folder, *question], capture_output=True, text=True, timeout=30, env=environment)
-        assert ran.returncode == 0, ran.stderr
-        return {each["subject"]: (each["held"], each["opens"]) for each in json.loads(ran.stdout)["findings"]}
-    return ask
 
 
 def test_everything(story, drill):
