@@ -154,7 +154,9 @@ final class Service: Sendable {
             let accounts = courier.accounts
             // Without credentials phones may register all the same: they need not do so again when there are some.
             if accounts.all.isEmpty { return topic == meant }
-            return accounts.account(for: topic, environment == .sandbox ? .sandbox : .production, kind.push) != nil
+            // A bundle id that ends as the kind's topics do is another app's, and no push to it could leave.
+            let whole = topic + kind.push.topicSuffix
+            return accounts.account(for: whole, environment == .sandbox ? .sandbox : .production, kind.push) != nil
         }
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
         let broker = Broker(

@@ -197,6 +197,13 @@ def test_who_has_no_jwt_registers_nothing(world, phone):
     assert phone.remove_voip_token().expect(200).json["purged"] == 1
 
 
+def test_a_topic_is_no_bundle_id(service, phone):
+    """With the suffix that Apple wants of a VoIP push no push could leave; and the phone, as it registered before, still rings."""
+    phone.register_voip_token(bundleId=f"{BUNDLE_ID}.voip").expect(400, "app_not_served")
+    assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 1
+    assert phone.wait()[0]["headers"]["apns-topic"] == f"{BUNDLE_ID}.voip"
+
+
 def test_a_user_has_as_many_phones_as_the_policy_lets(world):
     phone = world.phone("user-" + token_hex(6))
     for _ in range(100):

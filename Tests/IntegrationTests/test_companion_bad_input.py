@@ -10,6 +10,8 @@ import pytest
 from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
 from companion_pushes import check_approval, check_end, check_task, check_update, content, seconds
 from companion_world import CompanionWorld, new_session
+from mayfly import new_token
+from processes import BUNDLE_ID
 
 ABSENT = type("Absent", (), {"__repr__": lambda self: "absent"})()
 
@@ -215,6 +217,15 @@ def test_ids_that_are_nobodys(phone, nothing_kept):
             answer = socket.ask({"type": "approval_response", "requestId": bad, "approved": True})
             assert (answer["type"], answer["code"]) == ("error", "request_not_found"), (bad, answer)
             assert answer["error"] == "Request expired or not found"
+
+
+def test_a_topic_is_no_bundle_id(world, phone, nothing_kept):
+    """With the suffix that Apple wants of a Live Activity no push could leave; and one that was registered is not spoilt."""
+    activity = phone.activities["a-session"]
+    topic = f"{BUNDLE_ID}.push-type.liveactivity"
+    for token in (activity.token, new_token()):
+        phone.register_activity(token, "activity-of-a-session", "a-session", bundleId=topic).expect(400, "app_not_served")
+    phone.register(new_token(), bundleId=topic).expect(400, "app_not_served")
 
 
 def test_a_question_is_no_approval(phone, back_end):
