@@ -26,6 +26,15 @@ struct SessionRequest: Sendable {
     /// Whom a back end speaks for.
     let user: [UInt8]?
 
+    /// The `type` of a message that has an answer of its own, `claim` for another that names a client, nil for what is neither: which message an
+    /// error answers, in words of ours only.
+    static func name(of bytes: Span<UInt8>) -> String? {
+        guard let body = try? RequestBody(bytes), let type = try? body.text("type", bytes) else { return nil }
+        if EventBody.types.contains(type) || ["approval_response", "ping", "auth"].contains(type) { return type }
+        let namesClient = (try? body.name("deviceId", bytes) != nil) ?? true
+        return namesClient ? "claim" : nil
+    }
+
     /// - Throws: `.malformedJSON`, `.missingField`, `.wrongType`, `.outOfRange` and `.invalidToken`, with the field.
     init(_ bytes: Span<UInt8>) throws(BrokerError) {
         let body = try RequestBody(bytes)
@@ -67,10 +76,13 @@ enum SocketMessage {
         return json.finish()
     }
 
-    static func refusal(_ error: BrokerError) -> [UInt8] {
+    /// - Parameter name: of the message that it answers.
+    static func refusal(_ error: BrokerError, to name: String?) -> [UInt8] {
         message("error") { json in
+            if let name { json.add("to", name) }
             json.add("code", error.code)
             json.add("error", error.detail)
+            if let seconds = error.retryAfter { json.add("retryAfterSeconds", seconds) }
         }
     }
 }

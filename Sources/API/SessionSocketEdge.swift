@@ -62,7 +62,8 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
             }
         } catch let error as BrokerError {
             await companion.audiences.noteRefusal(error)
-            await socket.send(SocketMessage.refusal(error))
+            let name = message.withText { SessionRequest.name(of: $0) }
+            await socket.send(SocketMessage.refusal(error, to: name))
             // Once it is known whose it is, one message that is no good ends no socket that others depend on.
             if await principal(of: socket) == nil { await socket.close(.policyViolation) }
         } catch {

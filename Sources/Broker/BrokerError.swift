@@ -155,7 +155,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .joinCodeInUse: "The join code is in use. Make the room with another."
         case .roomAlreadyAccepted: "The join code was used already. Ask for a new one."
         case .bodyTooLarge(let limit): "The body is larger than \(limit) bytes. Send less."
-        case .tooManyRequests: "Too many requests. Try again after the time in Retry-After."
+        case .tooManyRequests(let seconds): "Too many requests. Try again in \(seconds) s."
         case .tooManyShortCodes: "Too many rooms wait with short join codes. Use a longer code, or try again later."
         case .storageUnavailable: "It could not be stored. Nothing was kept; try again later."
         case .ledgerUnavailable: "The audit log can't be written. Nothing was kept; try again later."

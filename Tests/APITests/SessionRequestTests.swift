@@ -41,6 +41,26 @@ import Testing
         }
     }
 
+    @Test(arguments: [
+        (#"{"type":"ping"}"#, "ping"), (#"{"type":"auth"}"#, "auth"), (#"{"type":"approval_response"}"#, "approval_response"),
+        (#"{"type":"task_failed","deviceId":"d"}"#, "task_failed"), (#"{"type":"a name","deviceId":"d"}"#, "claim"),
+        (#"{"type":"a name","deviceId":7}"#, "claim"), (#"{"type":"a name"}"#, nil), (#"{"type":"a name","deviceId":null}"#, nil),
+        (#"{"deviceId":"d"}"#, nil), (#"{"type":7}"#, nil), ("{}", nil), ("a name", nil),
+    ])
+    func whatAnErrorAnswersIsToldInWordsOfOurs(text: String, name: String?) {
+        let bytes = Array(text.utf8)
+        let told = SessionRequest.name(of: bytes.span)
+        #expect(told == name, "\(text)")
+    }
+
+    @Test func anErrorSaysWhenToComeAgain() {
+        let late = String(decoding: SocketMessage.refusal(.tooManyRequests(retryAfterSeconds: 7), to: "ping"), as: UTF8.self)
+        let again = #""error":"Too many requests. Try again in 7 s.","retryAfterSeconds":7}"#
+        #expect(late == #"{"type":"error","to":"ping","code":"too_many_requests","# + again)
+        let never = String(decoding: SocketMessage.refusal(.requestNotFound, to: nil), as: UTF8.self)
+        #expect(never == #"{"type":"error","code":"request_not_found","error":"Request expired or not found"}"#)
+    }
+
     @Test func anAnswer() throws {
         let request = try read(
             "{\"type\":\"approval_response\",\"requestId\":\"\(Self.id)\",\"approved\":false,\"pushToken\":\"0a0b\"}")
@@ -120,7 +140,8 @@ import Testing
     /// What it said is not in what it is told.
     @Test func aRefusalSaysNothingBack() {
         let text = #"{"type":"hunter2","sessionId":"hunter2","deviceId":"hunter2","clientType":"hunter2","pushToken":"hunter2"}"#
-        let said = SocketMessage.refusal(refusal(text) ?? .notFound)
+        let bytes = Array(text.utf8)
+        let said = SocketMessage.refusal(refusal(text) ?? .notFound, to: SessionRequest.name(of: bytes.span))
         #expect(!String(decoding: said, as: UTF8.self).contains("hunter2"))
     }
 }

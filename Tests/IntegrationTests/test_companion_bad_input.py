@@ -219,6 +219,20 @@ def test_ids_that_are_nobodys(phone, nothing_kept):
             assert answer["error"] == "Request expired or not found"
 
 
+def test_each_error_names_what_it_answers(phone, nothing_kept):
+    """Several messages are under way, and claims have no answer but an error: `to` tells them apart, and says nothing back that a client made up."""
+    messages = [
+        ({"type": "approval_response", "requestId": UNKNOWN, "approved": True}, "approval_response"),
+        ({"type": "my own words", "deviceId": "d"}, "claim"), ({"type": "progress_update", "sessionId": "s", "data": 7}, "progress_update"),
+        ({"type": "my own words", "sessionId": "s"}, None), ({"type": "task_failed", "deviceId": "d"}, "task_failed"), ({}, None)]
+    with phone.socket() as socket:
+        for message, _ in messages:
+            socket.send(message)
+        answers = [socket.expect("error") for _ in messages]
+    assert [answer.get("to") for answer in answers] == [name for _, name in messages]
+    assert "my own words" not in str(answers)
+
+
 def test_a_topic_is_no_bundle_id(world, phone, nothing_kept):
     """With the suffix that Apple wants of a Live Activity no push could leave; and one that was registered is not spoilt."""
     activity = phone.activities["a-session"]

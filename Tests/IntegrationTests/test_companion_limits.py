@@ -151,7 +151,8 @@ def test_events_beyond_what_the_policy_lets():
             assert 1 <= int(answer.headers["retry-after"]) <= 60
         with user.socket() as socket:
             answer = socket.ask({"type": "task_complete", "sessionId": "s", "data": {}})
-            assert (answer["type"], answer["code"]) == ("error", "too_many_requests")
+            assert (answer["type"], answer["to"], answer["code"]) == ("error", "task_complete", "too_many_requests")
+            assert 1 <= answer["retryAfterSeconds"] <= 60 and f"in {answer['retryAfterSeconds']} s" in answer["error"]
         assert back_end.event(new_session(), "task_complete", {}, other.name).expect(202).json["pushes"] == 1
         other.wait(1)
         user.wait(0)
