@@ -3,10 +3,10 @@ public import Sealing
 
 /// Why keys for JWTs are not taken. It names files and keys, and holds nothing of them.
 public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible {
-    case unreadable(String)
+    case unreadable(path: String, why: String)
     case tooLarge(path: String, limit: Int)
     /// Others may read or change a secret, or it is no file.
-    case exposed(path: String)
+    case exposed(path: String, mode: UInt32)
     case shortSecret
     case notASecret
     case privateKey
@@ -24,10 +24,9 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
 
     public var description: String {
         switch self {
-        case .unreadable(let why): "the key for JWTs can't be read: \(why)"
+        case .unreadable(let path, let why): "\(ShownPath(path)) can't be read: \(why)"
         case .tooLarge(let path, let limit): "\(ShownPath(path)) is larger than \(limit) bytes, too large for keys of JWTs"
-        case .exposed(let path):
-            "others could read or change \(ShownPath(path)), which holds a secret, or it is no file: make it one of this user or root, mode 0600 or less"
+        case .exposed(let path, let mode): "\(ShownPath(path)), which holds a secret, \(Self.exposure(mode))"
         case .shortSecret:
             "the secret is shorter than \(JSONWebKey.shortestSecret) bytes, so that it could be guessed from one JWT: make one with `openssl rand -base64 48`"
         case .notASecret: "this is a key in PEM, and HS256 is done with a secret: everybody may know a public key"
@@ -46,6 +45,15 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
         case .memory(let error): error.description
         case .file(let path, let error): "\(ShownPath(path)): \(error)"
         }
+    }
+
+    /// What lets others at a file of this mode.
+    static func exposure(_ mode: UInt32) -> String {
+        let digits = String(mode, radix: 8)
+        let cause =
+            mode & 0o077 == 0
+            ? "belongs to another user" : "has mode \(String(repeating: "0", count: max(0, 4 - digits.count)) + digits)"
+        return cause + ", so that others could read or change it: make it a file of this user or root, mode 0600 or less"
     }
 }
 

@@ -43,8 +43,10 @@ public enum JSONWebKeySource: Sendable, Equatable {
             let file = try OpenFile(path, .read)
             status = try file.status()
             count = try memory.withMutableBytes(0..<memory.count) { bytes throws(Errno) in try file.read(into: &bytes, at: 0) }
-        } catch { throw .unreadable(error.description) }
-        guard !isSecret || status.kind == .file && (status.isPrivate || status.isRootsAlone) else { throw .exposed(path: path) }
+        } catch { throw .unreadable(path: path, why: error.reason) }
+        guard !isSecret || status.kind == .file && (status.isPrivate || status.isRootsAlone) else {
+            throw .exposed(path: path, mode: status.mode)
+        }
         guard count <= largestFile else { throw .tooLarge(path: path, limit: largestFile) }
         return try memory.withBytes(0..<count, use)
     }

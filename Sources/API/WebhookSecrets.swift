@@ -107,11 +107,10 @@ public indirect enum WebhookSecretsError: Error, Sendable, Equatable, CustomStri
         case .length:
             "a secret has \(WebhookSecrets.range.lowerBound) to \(WebhookSecrets.range.upperBound) bytes: make one with `openssl rand -hex 32`"
         case .notText: "a secret has no control character, and no space at an end: was it pasted along?"
-        case .line(let line, let error): "line \(line): \(error)"
-        case .file(.exposed):
-            "others could read or change it, or it is no file: make it one of this user or root, mode 0600 or less"
+        case .line(let line, let error): "can't be used: line \(line): \(error)"
+        case .file(.exposed(_, let mode)): JSONWebKeyError.exposure(mode)
         case .file(.tooLarge(_, let limit)): "is larger than \(limit) bytes"
-        case .file(.memory(let error)): error.description
+        case .file(.memory(let error)): "can't be kept: \(error)"
         case .file: "can't be read: is it there, and may this user read it?"
         }
     }

@@ -21,7 +21,7 @@ enum JWTCommand {
         let signer: JSONWebSigner
         do throws(JSONWebKeyError) {
             signer = try JSONWebSigner(algorithm: algorithm, path: path)
-        } catch { throw CheckFailed("mayfly: \(error)") }
+        } catch { throw CheckFailed("mayfly: \(configuration.name(.jwtKey)): \(error)") }
         let now = Clock.wallMs / 1_000
         let claims = JSONWebSigner.Claims(
             user: try user(configuration), scope: configuration.repeated["scope"]?.joined(separator: " "),

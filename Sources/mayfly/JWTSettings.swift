@@ -8,6 +8,8 @@ struct JWTSettings {
     let source: JSONWebKeySource
     let issuer: String?
     let audience: String?
+    /// What names the keys, for errors.
+    private let named: String
 
     /// Nil where nothing of it is set: then only rooms are served.
     init?(_ configuration: Configuration) throws {
@@ -19,8 +21,8 @@ struct JWTSettings {
         }
         algorithm = try Self.algorithm(configuration)
         switch (configuration[.jwtKey], configuration[.jwtJWKS]) {
-        case (let path?, nil): source = .key(path: path)
-        case (nil, let path?): source = .keySet(path: path)
+        case (let path?, nil): (source, named) = (.key(path: path), configuration.name(.jwtKey))
+        case (nil, let path?): (source, named) = (.keySet(path: path), configuration.name(.jwtJWKS))
         case (nil, nil): throw UsageError("--jwt-algorithm needs --jwt-key or --jwt-jwks: what JWTs are verified by")
         default: throw UsageError("--jwt-key and --jwt-jwks are two ways to name keys: give one of them")
         }
@@ -39,6 +41,6 @@ struct JWTSettings {
     func authenticator() throws -> Authenticator {
         do throws(JSONWebKeyError) {
             return try Authenticator(algorithm: algorithm, source: source, issuer: issuer, audience: audience)
-        } catch { throw CheckFailed("mayfly: \(error)") }
+        } catch { throw CheckFailed("mayfly: \(named): \(error)") }
     }
 }

@@ -56,14 +56,16 @@ import Testing
 
     @Test func secretsAreKept() throws {
         for mode: UInt32 in [0o640, 0o604, 0o620, 0o602, 0o660, 0o644] {
-            #expect(
-                try fault(.hs256, file: Sodium.randomBytes(32), mode: mode) == .exposed(path: mint.folder + "/key"), "\(mode)")
+            let error = try fault(.hs256, file: Sodium.randomBytes(32), mode: mode)
+            #expect(error == .exposed(path: mint.folder + "/key", mode: mode), "\(mode)")
         }
         #expect(try fault(.hs256, file: Sodium.randomBytes(32), mode: 0o400) == nil)
         // A public key may be anybody's.
         #expect(try fault(.es256, file: try mint.contents(.es256), mode: 0o644) == nil)
         let set = try mint.write("set", #"{"keys":[\#(try mint.jwk(.hs256))]}"#, mode: 0o644)
-        #expect(fault(.hs256, .keySet(path: set)) == .exposed(path: set))
+        #expect(fault(.hs256, .keySet(path: set)) == .exposed(path: set, mode: 0o644))
+        #expect(JSONWebKeyError.exposure(0o4).hasPrefix("has mode 0004, so that others"))
+        #expect(JSONWebKeyError.exposure(0o600).hasPrefix("belongs to another user, so that others"))
     }
 
     @Test func filesThatAreNone() throws {

@@ -286,7 +286,7 @@ def test_secrets_are_exchanged_without_a_restart():
         assert good() == ["file", "own", "next"]
         reload("the next secret in turn\n", "webhooks: 2 secrets")
         assert good() == ["own", "next"]
-        for text, mode, why in ((f"{file_secret}\n short\n", 0o600, "line 2"), ("", 0o600, "no secret"), (f"{file_secret}\n", 0o644, "mode 0600")):
+        for text, mode, why in ((f"{file_secret}\n short\n", 0o600, "line 2"), ("", 0o600, "no secret"), (f"{file_secret}\n", 0o644, "the file named there has mode 0644, so that others")):
             reload(text, "the secrets in use stay", mode)
             assert why in world.broker.printed() and good() == ["own", "next"]
         printed = world.broker.printed()
@@ -296,7 +296,7 @@ def test_secrets_are_exchanged_without_a_restart():
 
 
 @pytest.mark.parametrize("text,told", [("", "no secret"), ("x" * 129, "1 to 128 bytes"),
-                                       ("a good one, it seems \n", "line 1"), ("a good one, it seems\r\n", "line 1"),
+                                       ("a good one, it seems \n", "the file named there can't be used: line 1: a secret has"), ("a good one, it seems\r\n", "line 1"),
                                        ("a good one, it seems\n" * 9, "more than 8"), (None, "can't be read")])
 def test_a_file_that_is_no_good(state, processes, text, told):
     path = state / "keys/webhook.secret"

@@ -204,7 +204,7 @@ def test_settings_that_do_not_go_together(issuer):
         (2, {"jwt_key": secret}, "--jwt-key (MAYFLY_JWT_KEY) needs --jwt-algorithm"), (2, {"jwt_audience": "x"}, "needs --jwt-algorithm"),
         (2, {"jwt_algorithm": "HS256"}, "needs --jwt-key or --jwt-jwks"), (2, {"jwt_algorithm": "none", "jwt_key": secret}, "HS256, ES256, EdDSA"),
         (2, {"jwt_algorithm": "HS256", "jwt_key": secret, "jwt_jwks": secret}, "one of them"),
-        (1, {"jwt_algorithm": "HS256", "jwt_key": public}, "everybody may know"), (1, {"jwt_algorithm": "HS256", "jwt_key": loose}, "0600"),
+        (1, {"jwt_algorithm": "HS256", "jwt_key": public}, "everybody may know"), (1, {"jwt_algorithm": "HS256", "jwt_key": loose}, "mode 0640, so that others"),
         (1, {"jwt_algorithm": "HS256", "jwt_key": short}, "shorter than 32"), (1, {"jwt_algorithm": "ES256", "jwt_key": secret}, "no public key"),
         (1, {"jwt_algorithm": "EdDSA", "jwt_key": public}, "Ed25519"), (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.private("ES256")}, "give the public"),
         (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.write("rsa", rsa_key)}, "P-256"), (1, {"jwt_algorithm": "ES256", "jwt_jwks": public}, "no JWK set"),
@@ -214,6 +214,8 @@ def test_settings_that_do_not_go_together(issuer):
             broker = Broker(world.state, **settings)
             ran = mayfly(*broker.arguments())
             assert ran.returncode == status and word in ran.stderr, (settings, ran.stderr)
+            named = "--jwt-jwks (MAYFLY_JWT_JWKS): " if "jwt_jwks" in settings else "--jwt-key (MAYFLY_JWT_KEY): "
+            assert status == 2 or ran.stderr.splitlines()[-1].startswith(f"mayfly: {named}"), (settings, ran.stderr)
             assert not (world.state / "mayfly.sqlite").exists()
 
 
