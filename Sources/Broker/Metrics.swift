@@ -87,6 +87,9 @@ public final class Metrics: Sendable {
         return count / scale * scale
     }
 
+    /// Such a count in a sentence, where a number that is none would be taken for one.
+    static func inWords(_ count: Int) -> String { count < 10 ? "fewer than 10" : "about \(rounded(count))" }
+
     /// The Prometheus text format, version 0.0.4.
     /// - Parameter counters: of others, beside these.
     public func exposition(gauges: [(name: String, value: Int)], counters: [(name: String, value: Int)] = []) -> String {

@@ -9,6 +9,9 @@ import Testing
         let ms = Mutex<UInt64>(1_800_000_000_999)
     }
 
+    @Test(arguments: [(1, "fewer than 10"), (9, "fewer than 10"), (10, "about 10"), (1_234, "about 1200")])
+    func aRoundedCountIsNotGivenAsTheNumber(count: Int, words: String) { #expect(Metrics.inWords(count) == words) }
+
     private func line(_ metrics: Metrics, _ name: String) -> String? {
         metrics.exposition(gauges: []).split(separator: "\n").first { $0.hasPrefix(name + " ") }.map(String.init)
     }
