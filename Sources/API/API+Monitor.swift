@@ -55,6 +55,11 @@ extension API {
                 case nil: break
                 }
             }
+            // Names of another spelling would change nothing, and be answered as if they had.
+            if !body.isEmpty, !body.names(oneOf: Self.preferences.map(\.name)) {
+                let names = Self.preferences.map { "\($0.name)" }.joined(separator: ", ")
+                faults.note(.outOfRange("settings", allowed: "at least one of \(names), or no field at all"))
+            }
             return (adding, removing, body.dropped)
         }
         guard let id = Self.id(id), try await monitor.set(principal, device: id, adding: adding, removing: removing) else {

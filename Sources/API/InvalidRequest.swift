@@ -26,6 +26,8 @@ struct FieldFaults {
         }
     }
 
+    mutating func note(_ error: BrokerError) { errors.append(error) }
+
     mutating func required<Value>(_ name: StaticString, _ read: () throws(BrokerError) -> Value?) -> Value? {
         take { () throws(BrokerError) in
             guard let value = try read() else { throw .missingField("\(name)") }

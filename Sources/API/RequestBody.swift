@@ -20,6 +20,14 @@ struct RequestBody {
     /// Names of the content that was dropped, sorted.
     var dropped: [String] { object.names.filter(Self.content.contains).map { String(decoding: $0, as: UTF8.self) }.sorted() }
 
+    var isEmpty: Bool { object.names.isEmpty }
+
+    /// Whether it has a field of one of these names, also one that is null.
+    func names(oneOf fields: [StaticString]) -> Bool {
+        let fields = fields.map { Array("\($0)".utf8) }
+        return object.names.contains(where: fields.contains)
+    }
+
     func joinid(_ body: Span<UInt8>, _ limits: Limits) throws(BrokerError) -> [UInt8] {
         let code = try required("joinid", body, "a string")
         guard (limits.shortestCode...64).contains(code.count), code.allSatisfy({ (0x21...0x7e).contains($0) }) else {
