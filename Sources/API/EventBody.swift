@@ -42,6 +42,10 @@ struct EventBody {
                 guard (progress.completed == nil) == (progress.total == nil) else {
                     throw .missingField(progress.total == nil ? "data.todoProgress.total" : "data.todoProgress.completed")
                 }
+                // A negative total is refused by its own name, with what the policy does not let pass.
+                if let completed = progress.completed, let total = progress.total, total >= 0, completed > total {
+                    throw .outOfRange("data.todoProgress.completed", allowed: "at most data.todoProgress.total")
+                }
                 nested = Self.names(of: todo, but: ["completed", "total"], under: "data.todoProgress.")
             }
             event = .progress(progress)

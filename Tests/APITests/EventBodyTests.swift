@@ -100,6 +100,8 @@ import Testing
         ("task_complete", #"{"status":""}"#, "data.status"),
         ("progress_update", #"{"elapsedSeconds":99999999999999999999}"#, "data.elapsedSeconds"),
         ("progress_update", #"{"todoProgress":{"completed":1,"total":99999999999999999999}}"#, "data.todoProgress.total"),
+        ("progress_update", #"{"todoProgress":{"completed":4,"total":3}}"#, "data.todoProgress.completed"),
+        ("progress_update", #"{"todoProgress":{"completed":1,"total":0}}"#, "data.todoProgress.completed"),
     ])
     func whatIsOutOfRangeIsRefused(type: String, data: String, field: String) {
         guard case .outOfRange(let named, _)? = refusal(type, data) else {

@@ -134,7 +134,8 @@ PROGRESS = [
     ("wrong_type", f"data.todoProgress.{name}", {"todoProgress": {"completed": 1, "total": 1} | {name: bad}})
     for name in ("completed", "total") for bad in ("1", 1.5, True, [], {})] + [
     ("out_of_range", f"data.todoProgress.{name}", {"todoProgress": {"completed": 1, "total": 1} | {name: bad}})
-    for name in ("completed", "total") for bad in (-1, 1000, 2**63, 10**40)]
+    for name in ("completed", "total") for bad in (-1, 1000, 2**63, 10**40)] + [
+    ("out_of_range", "data.todoProgress.completed", {"todoProgress": {"completed": done, "total": total}}) for done, total in ((1, 0), (4, 3))]
 STATES = [("missing_field", "data.newState", {}), ("missing_field", "data.newState", {"newState": None})] + [
     ("wrong_type", "data.newState", {"newState": bad}) for bad in (1, True, ["idle"], {})] + [
     ("out_of_range", "data.newState", {"newState": bad}) for bad in ("", "Idle", "idle ", "flying", "x" * 4000)]
@@ -299,8 +300,8 @@ def test_events_out_of_order(world, back_end):
     user.respond(asked["requestId"], True, user.device.token).expect(200)
     # The same activity again: it begins anew.
     again = user.start_activity(session)
-    event("progress_update", {"elapsedSeconds": 30, "todoProgress": {"completed": 3, "total": 2}})
-    check_update(user.wait(1, again)[0], again, session, content("processing", elapsed=30, todo=(3, 2)))
+    event("progress_update", {"elapsedSeconds": 30, "todoProgress": {"completed": 2, "total": 2}})
+    check_update(user.wait(1, again)[0], again, session, content("processing", elapsed=30, todo=(2, 2)))
     user.wait(1, activity)
     user.close()
 
