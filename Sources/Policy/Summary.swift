@@ -2,10 +2,10 @@ extension Policy {
     /// The whole policy for people: every limit, every template, and for rooms what guessing a join code comes to.
     public func summary() -> String {
         var lines = ["policy \(name)", "kind \(kind.rawValue)", "sha256 \(sha256)", "", "limits"]
-        lines += limits.rows.map { row("  ", $0, $1) }
+        lines += limits.rows(kind).map { row("  ", $0, $1) }
         for template in templates.values.sorted(by: { $0.name < $1.name }) {
             lines += ["", "template \(template.name)"]
-            lines += template.rows.map { row("  ", $0, $1) }
+            lines += template.rows(after: kind == .rooms ? "knock" : "event").map { row("  ", $0, $1) }
         }
         if case .rooms(let limits) = limits {
             lines += ["", "guessing a join code: the chance that one day of it hits"]
@@ -20,10 +20,10 @@ private func row(_ indent: String, _ name: String, _ value: String) -> String {
 }
 
 extension PolicyLimits {
-    fileprivate var rows: [(String, String)] {
+    fileprivate func rows(_ kind: Policy.Kind) -> [(String, String)] {
         switch self {
         case .rooms(let limits): limits.rows
-        case .audience(let limits): limits.rows
+        case .audience(let limits): limits.rows(kind)
         }
     }
 }
@@ -58,10 +58,16 @@ extension Limits {
 }
 
 extension AudienceLimits {
-    fileprivate var rows: [(String, String)] {
+    fileprivate func rows(_ kind: Policy.Kind) -> [(String, String)] {
+        let (session, events) =
+            switch kind {
+            case .monitor: ("a print", "events of one printer, registrations of one user")
+            case .calls: ("a call", "registrations of one user")
+            case .companion, .rooms: ("a session", "events and registrations of one user")
+            }
         var rows = [
             ("a device stays registered for", "at most \(seconds(deviceLifeMs))"),
-            ("a session is known for", "at most \(seconds(sessionLifeMs))"),
+            ("\(session) is known for", "at most \(seconds(sessionLifeMs))"),
             ("devices of one owner", "at most \(registrationsPerOwner.grouped)"),
         ]
         if let activities {
@@ -78,7 +84,7 @@ extension AudienceLimits {
             ]
         }
         return rows + [
-            ("events for one user", budget(eventsPerUser)), ("pushes to one token", budget(tokenPushes)),
+            (events, budget(eventsPerUser)), ("pushes to one token", budget(tokenPushes)),
             ("a job may try for", seconds(jobDeadlineMs)),
         ]
     }
@@ -95,14 +101,15 @@ private func budgets(_ budgets: Budgets) -> String {
 private func budget(_ budget: Budget) -> String { "\(budget.count.grouped) per \(seconds(budget.windowMs))" }
 
 extension Template {
-    fileprivate var rows: [(String, String)] {
+    /// - Parameter cause: what lets the policy's kind of app push.
+    fileprivate func rows(after cause: String) -> [(String, String)] {
         var rows = [
             ("push type, priority", "\(pushType), \(priority)"),
             ("worth delivering for", ttlSeconds == 0 ? "one attempt" : "\(ttlSeconds.grouped) s, never past the token's expiry"),
         ]
         rows += texts.map { ($0.key, "\"\($0.text)\"") }
         rows.append(("handle", handleKey.map { "collapse id, and \($0.joined(separator: "."))" } ?? "collapse id"))
-        rows += timing.rows
+        rows += timing.rows(after: cause)
         rows += fields.map { ("field \($0.name)", $0.kind.words + ($0.key.map { ", at \($0.joined(separator: "."))" } ?? "")) }
         rows.append(("payload", "at most \(worstCasePayload.grouped) bytes (Apple takes \(pushType.payloadLimit.grouped))"))
         rows.append(("", pieces.map(\.words).joined()))
@@ -111,9 +118,9 @@ extension Template {
 }
 
 extension SendTiming {
-    fileprivate var rows: [(String, String)] {
+    fileprivate func rows(after cause: String) -> [(String, String)] {
         guard !isAtOnce else {
-            return [("leaves", "at once"), ("so its time tells Apple", "when the knock came")]
+            return [("leaves", "at once"), ("so its time tells Apple", "when the \(cause) came")]
         }
         let slot = slotMs / 1_000
         let span = spanMs / 1_000
@@ -122,12 +129,12 @@ extension SendTiming {
             (
                 "leaves",
                 slotMs == 0
-                    ? "up to \(jitterMs / 1_000) s after the knock, drawn at random"
+                    ? "up to \(jitterMs / 1_000) s after the \(cause), drawn at random"
                     : "at the next whole \(slot) s of unix time" + jitter
             ),
             (
                 "so its time tells Apple",
-                "that the knock came in the \(longestWaitMs / 1_000) s before, spread evenly over \(span) s of them or more"
+                "that the \(cause) came in the \(longestWaitMs / 1_000) s before, spread evenly over \(span) s of them or more"
             ),
             ("", "(a guess at its second is right at most 1 time in \(span))"),
             (
@@ -141,7 +148,8 @@ extension SendTiming {
 }
 
 extension Field.Kind {
-    var words: String {
+    /// Its values, for people.
+    public var words: String {
         switch self {
         case .handle: "handle (16 opaque bytes)"
         case .oneOf(let words): "one of " + words.joined(separator: ", ")

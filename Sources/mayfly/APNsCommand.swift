@@ -83,7 +83,7 @@ enum APNsCommand {
             keys: [.state] + APNsSettings.keys),
         Subcommand(
             "send", ["[TEMPLATE] [--field NAME=VALUE]..."],
-            "a policy's template, to the one token on standard input; nothing of it is recorded. TEMPLATE: peer_waiting",
+            "a policy's template, to the one token on standard input; nothing of it is recorded. TEMPLATE: one that\n`mayfly policy show` lists for the policies of --policy; default: peer_waiting",
             flags: [("--field", "a value for one of the template's fields; handles are made up")],
             keys: [.state, .policy] + APNsSettings.keys),
         Subcommand(

@@ -9,26 +9,28 @@ enum PolicyCommand {
         switch (configuration.operands.first, Array(configuration.operands.dropFirst())) {
         case ("lint", let files) where !files.isEmpty: try lint(files)
         case ("show", let names) where names.count <= 1:
-            let shown = try names.first.map { [try load(GivenFile($0, "policy show"))] } ?? inForce(configuration).all
+            let shown = try names.first.map { try load(list: $0, "policy show") } ?? inForce(configuration).all
             Terminal.out(shown.map { $0.summary() }.joined(separator: "\n"))
-        default: throw UsageError("policy takes lint FILE... or show [FILE|NAME]")
+        default: throw UsageError("policy takes lint FILE... or show [FILE|NAME,...]")
         }
     }
 
     /// Those that `--policy` lists, and the built-in one for rooms if it lists none for them. Where it lists nothing, apps with accounts are
     /// served as soon as their users can be known.
     static func inForce(_ configuration: Configuration) throws -> Policies {
-        var policies: [Policy] = []
-        let names = configuration[.policy] ?? byDefault(configuration)
-        for name in names.split(separator: ",", omittingEmptySubsequences: false) {
-            guard !name.isEmpty else { throw UsageError("--policy takes policy files and names with one comma between them") }
-            policies.append(try load(GivenFile(String(name), Key.policy.named)))
-        }
+        var policies = try load(list: configuration[.policy] ?? byDefault(configuration), Key.policy.named)
         if !policies.contains(where: { $0.kind == .rooms }) { policies.append(try load(GivenFile("rooms", Key.policy.named))) }
         do {
             return try Policies(policies)
         } catch {
             throw CheckFailed("mayfly: \(error)")
+        }
+    }
+
+    private static func load(list: String, _ source: String) throws -> [Policy] {
+        try list.split(separator: ",", omittingEmptySubsequences: false).map { name in
+            guard !name.isEmpty else { throw UsageError("\(source) takes policy files and names with one comma between them") }
+            return try load(GivenFile(String(name), source))
         }
     }
 
@@ -74,7 +76,7 @@ enum PolicyCommand {
     private static let subcommands = [
         Subcommand("lint", ["FILE..."], "every reason why a policy would be refused; exit 1 if there is one"),
         Subcommand(
-            "show", ["[FILE|NAME]"],
+            "show", ["[FILE|NAME,...]"],
             "limits, pushes, what their time tells, and the probability of guessing a join code; default: those that --policy puts in force",
             keys: [.policy]),
     ]

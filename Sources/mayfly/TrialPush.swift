@@ -65,12 +65,12 @@ struct TrialPush {
                 "no policy in force (\(names)) has a template \(ShownWord(name)): `mayfly policy show` lists them, and a token is read from standard input"
             )
         }
+        let fields = try Self.fields(configuration.repeated["field"] ?? [], template)
         var line = try Terminal.inputLine(limit: 8_192, "apns send reads a token from standard input") ?? []
         defer { wipe(&line) }
         guard let token = try Secret(hexToken: line.span) else { throw CheckFailed("no device token: \(TokenShape(line).text)") }
         let rendered = try template.render(
-            handle: Sodium.randomBytes(16), fields: try Self.fields(configuration.repeated["field"] ?? [], template),
-            nowMs: Clock.wallMs)
+            handle: Sodium.randomBytes(16), fields: fields, nowMs: Clock.wallMs)
         guard let kind = Push.Kind(rawValue: rendered.pushType.rawValue) else {
             throw CheckFailed("this push type can't be sent")
         }
@@ -114,6 +114,11 @@ struct TrialPush {
             guard values[field.name] != nil else { throw UsageError("--field \(field.name): not of the field's kind") }
         }
         for field in template.fields where field.kind == .handle { values[field.name] = .handle(Sodium.randomBytes(16)) }
+        let missing = template.fields.filter { values[$0.name] == nil }.map { "\($0.name) (\($0.kind.words))" }
+        guard missing.isEmpty else {
+            let all = missing.joined(separator: ", and for ")
+            throw UsageError("the template \(template.name) needs a --field NAME=VALUE for \(all)")
+        }
         return values
     }
 

@@ -67,8 +67,28 @@ def test_all_of_them_are_shown():
     done = mayfly("policy", "show", "--policy", "companion")
     assert done.returncode == 0 and "policy rooms\n" in done.stdout and "policy companion\n" in done.stdout, done
     assert all(digest in done.stdout for digest in DIGESTS)
+    done = mayfly("policy", "show", "monitor,calls")
+    assert "policy monitor\n" in done.stdout and "policy calls\n" in done.stdout and "policy rooms\n" not in done.stdout, done
+    done = mayfly("policy", "show", "monitor,")
+    assert done.returncode == 2 and "policy show takes policy files and names with one comma" in done.stderr, done
     done = mayfly("policy", "show", "companion")
     assert "policy companion\n" in done.stdout and "policy rooms\n" not in done.stdout, done
+
+
+@pytest.mark.parametrize("kind, session, events, cause", [
+    ("companion", "a session", "events and registrations of one user", "event"), ("monitor", "a print", "events of one printer", "event"),
+    ("calls", "a call", "registrations of one user", "event"), ("rooms", None, None, "knock")])
+def test_each_is_shown_in_words_of_its_kind(kind, session, events, cause):
+    shown = mayfly("policy", "show", kind).stdout
+    assert f"when the {cause} came\n" in shown and ("knock" in shown) == (kind == "rooms"), shown
+    assert session is None or f"\n  {session} is known for " in shown and f"\n  {events}" in shown, shown
+
+
+def test_all_that_a_template_needs_is_said_at_once(both):
+    ran = apns(both, "send", "activity_progress", "--policy", "companion", given="ab" * 32)
+    assert ran.returncode == 2 and "for completed (number 0 to 999 in steps of 1), and for elapsedSeconds (" in ran.stderr, ran
+    assert ", and for total (number" in ran.stderr
+    assert "policy show" in mayfly("apns", "send", "--help").stdout
 
 
 def rename(content):
