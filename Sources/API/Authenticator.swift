@@ -21,13 +21,14 @@ public final class Authenticator: Sendable {
     }
 
     /// Reads the file again. If it is no good the keys stay as they are.
-    /// - Returns: whether a key is gone that was in use: whom it vouched for must show another JWT.
-    @discardableResult public func reload() throws(JSONWebKeyError) -> Bool {
+    /// - Returns: how many keys are gone of so many that were in use: whom one of them vouched for must show another JWT.
+    @discardableResult public func reload() throws(JSONWebKeyError) -> (gone: Int, of: Int) {
         let new = try source.load(for: algorithm)
         return state.withLock { state in
-            let isWithdrawal = !state.keys.keys.allSatisfy(new.keys.contains)
-            state = (new, state.withdrawals + (isWithdrawal ? 1 : 0))
-            return isWithdrawal
+            let before = state.keys.keys
+            let gone = before.count { !new.keys.contains($0) }
+            state = (new, state.withdrawals + (gone > 0 ? 1 : 0))
+            return (gone, before.count)
         }
     }
 

@@ -101,11 +101,11 @@ enum Key: String, CaseIterable {
         case .jwtAlgorithm:
             "How the JWTs of users are signed: HS256, ES256 or EdDSA (Ed25519); no other is taken. Default: none, and only rooms are served."
         case .jwtKey:
-            "The key they are verified by. HS256: a file with the secret, 32 bytes or more, mode 0600. Else a public key in PEM. SIGHUP reads it again."
+            "The key of JWTs. HS256: a file with the secret, 32 bytes or more, mode 0600. Else, in PEM, the public key that they are verified by; only `mayfly jwt --sub` takes the private one, which signs. SIGHUP reads it again."
         case .jwtJWKS:
-            "Instead of one key: a JWK set (RFC 7517), from which a JWT names its key by kid. SIGHUP reads it again."
-        case .jwtIssuer: "What iss must be. Default: anything."
-        case .jwtAudience: "What aud must name. Default: there must be no aud."
+            "Instead of one key to verify by: a JWK set (RFC 7517), from which a JWT names its key by kid. SIGHUP reads it again."
+        case .jwtIssuer: "What iss must be; `mayfly jwt --sub` writes it. Default: anything, and none is written."
+        case .jwtAudience: "What aud must name; `mayfly jwt --sub` writes it. Default: there must be no aud, and none is written."
         case .webhookSecrets:
             "File with the secrets that webhooks of calls are signed by, one a line, 1 to 128 bytes each, better 32, mode 0600. SIGHUP reads it again. One may also stand in \(WebhookSettings.variable) itself. Default: none, and calls are not served."
         case .witnessPolicy:

@@ -296,9 +296,10 @@ final class Service: Sendable {
     /// From now on JWTs are verified by what the file says now. One that is no good changes nothing.
     func renewKeys(_ authenticator: Authenticator) async {
         do {
-            let isWithdrawal = try authenticator.reload()
-            Terminal.log("jwt: \(authenticator.keysText)\(isWithdrawal ? "; one is gone: every /ws/sessions is closed" : "")")
-            if isWithdrawal { await sessions?.endAll() }
+            let (gone, before) = try authenticator.reload()
+            let end = gone == 0 ? "" : "; of the keys before, \(gone) of \(before) gone: every /ws/sessions is closed"
+            Terminal.log("jwt: \(authenticator.keysText)\(end)")
+            if gone > 0 { await sessions?.endAll() }
         } catch {
             parts.broker.metrics.add(.alarms)
             Terminal.log("jwt: the keys in use stay. \(error)")

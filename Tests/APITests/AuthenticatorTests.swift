@@ -106,12 +106,15 @@ import Testing
         let (first, second) = (try mint.jwk(algorithm, #","kid":"1""#), try other.jwk(algorithm, #","kid":"2""#))
         let path = try mint.write("set", #"{"keys":[\#(first)]}"#)
         let authenticator = try mint.authenticator(algorithm, .keySet(path: path))
+        var counts: [Int] = []
         func reload(_ keys: String...) throws -> Bool {
             try mint.write("set", #"{"keys":[\#(keys.joined(separator: ","))]}"#)
-            return try authenticator.reload()
+            let (gone, before) = try authenticator.reload()
+            counts = [gone, before]
+            return gone > 0
         }
         #expect(try !reload(first) && !reload(second, first) && authenticator.withdrawals == 0)
-        #expect(try reload(second))
+        #expect(try reload(second) && counts == [1, 2])
         // Of the same name, and another.
         #expect(try reload(other.jwk(algorithm, #","kid":"1""#)) && reload(first) && !reload(first))
         #expect(authenticator.withdrawals == 3)

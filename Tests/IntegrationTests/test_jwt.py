@@ -115,6 +115,12 @@ def test_what_pyjwt_makes_is_taken(issuer, other, algorithm):
         assert status == 1 and told.startswith("invalid_jwt: ") and word in told
 
 
+def test_help_has_words_for_both_forms():
+    told = mayfly("jwt", "--help").stdout
+    assert "public key that they are verified by" in told and "the private one, which signs" in told
+    assert told.count("`mayfly jwt --sub` writes it") == 2
+
+
 def encoded(content):
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
