@@ -37,7 +37,9 @@ extension API {
             let body = try RequestBody(bytes)
             let token = try body.token(bytes)
             // A variable that was empty must not log all phones out.
-            guard token != nil || !body.has("token") else { throw .wrongType("token", expected: "a string, or left out for all") }
+            guard token != nil || !body.names(oneOf: ["token"]) else {
+                throw .wrongType("token", expected: "a string, or left out for all")
+            }
             return (try body.client("uid", bytes), token, body.dropped)
         }
         let purged = try await calls.delete(principal, user: user, token: token)

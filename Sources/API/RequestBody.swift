@@ -20,7 +20,8 @@ struct RequestBody {
     /// Names of the content that was dropped, sorted.
     var dropped: [String] { object.names.filter(Self.content.contains).map { String(decoding: $0, as: UTF8.self) }.sorted() }
 
-    var isEmpty: Bool { object.names.isEmpty }
+    /// Whether nothing else is in it, or nothing at all.
+    var isContentAlone: Bool { object.names.allSatisfy(Self.content.contains) }
 
     /// Whether it has a field of one of these names, also one that is null.
     func names(oneOf fields: [StaticString]) -> Bool {
@@ -55,9 +56,6 @@ struct RequestBody {
         }
         return seconds
     }
-
-    /// Also with null.
-    func has(_ name: StaticString) -> Bool { object.has(name) }
 
     func flag(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Bool {
         do {
