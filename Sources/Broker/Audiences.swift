@@ -23,6 +23,8 @@ public actor Audiences: LoopActor {
     var tokenPushes: KeyedBudget
     private var events: KeyedBudget
     private var windowsEnd: UInt64?
+    /// Where registrations lie that were made while the policy had them live longer or shorter.
+    private var formerPlaces: [(kind: TokenKind, place: Place)] = []
     /// What an app does when one of its timers runs out.
     var timedOut: (@Sendable (TimerRecord) async throws(BrokerError) -> Void)?
     /// When something next falls due, as far as this knows; and who sleeps until then.
@@ -111,8 +113,25 @@ public actor Audiences: LoopActor {
 
     /// Wherever a row of this life may lie.
     func places(_ life: Life) -> [Place] {
+        let now = time.now
+        formerPlaces.removeAll { $0.place.expiryMs <= now }
+        let former = life == .session ? [] : formerPlaces.filter { $0.kind.life == life }.map(\.place)
+        return usualPlaces(life) + former
+    }
+
+    private func usualPlaces(_ life: Life) -> [Place] {
         let (life, step) = span(life)
         return life > 0 ? keys.places(lifeMs: life, stepMs: step, nowMs: time.now) : []
+    }
+
+    /// Learns where registrations lie, once, before anything is looked up: what was registered by a policy with other lives is found, renewed
+    /// and deleted like everything else until it expires.
+    public func learnPlaces() async throws(BrokerError) {
+        let found = try await access.stored { () throws(StoreError) in try await self.store.registrationPlaces() }
+        formerPlaces = found.compactMap { found in
+            guard let kind = TokenKind(rawValue: found.kind), !usualPlaces(kind.life).contains(found.place) else { return nil }
+            return (kind, found.place)
+        }
     }
 
     /// What a row under this place is found by.
@@ -231,6 +250,10 @@ extension KeyRing {
 extension TokenKind {
     /// Of what is registered for it.
     var life: Audiences.Life { self == .liveActivity ? .activity : .device }
+}
+
+extension RegistrationPlace {
+    var place: Place { Place(generation: generation, expiryMs: expires) }
 }
 
 extension RegistrationRecord {

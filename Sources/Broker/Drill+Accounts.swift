@@ -197,7 +197,7 @@ extension Drill {
     }
 
     private func registrationPlaces() throws(StoreError) -> [Place] {
-        try store.registrationPlaces().map { Place(generation: $0.generation, expiryMs: $0.expires) }
+        Array(Set(try store.registrationPlaces().map { Place(generation: $0.generation, expiryMs: $0.expires) }))
     }
 
     private func sessionPlaces() throws(StoreError) -> [Place] {

@@ -12,6 +12,14 @@ public struct RowName: Sendable, Hashable {
     }
 }
 
+/// Where registrations of one kind lie: under the keys of a generation for this expiry.
+public struct RegistrationPlace: Sendable, Equatable {
+    public let kind: UInt8
+    public let generation: UInt32
+    /// Unix ms.
+    public let expires: UInt64
+}
+
 /// A sealed token of an audience, and what its pushes need: its row.
 public struct RegistrationRecord: Sendable, Equatable {
     /// 16 random bytes: the token's name here and in the ledger, another one whenever it is sealed anew.

@@ -145,6 +145,10 @@ public final class SQLiteStore: Store {
         try await read { try $0.registrations(lookup, indexes) }
     }
 
+    public func registrationPlaces() async throws(StoreError) -> [RegistrationPlace] {
+        try await perform(on: background) { try $0.registrationPlaces() }
+    }
+
     public func holds(_ row: RowName) async throws(StoreError) -> Bool { try await read { try $0.holds(row) } }
 
     public func register(

@@ -89,6 +89,8 @@ public protocol Store: Sendable {
     func registrations(
         _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
     ) async throws(StoreError) -> [RegistrationRecord]
+    /// Where registrations lie, each place once: what their indexes can be made by. It reads all of them.
+    func registrationPlaces() async throws(StoreError) -> [RegistrationPlace]
     /// Whether a registration stands, for a push about to leave.
     func holds(_ row: RowName) async throws(StoreError) -> Bool
     /// Inserts a registration, and purges as replaced those in whose place it comes, all of which must stand with the throttle that was read.

@@ -61,13 +61,7 @@ public final class StoreSnapshot {
         try read { try $0.registrations(lookup, indexes) }
     }
     /// Where registrations lie: what their indexes can be made by.
-    public func registrationPlaces() throws(StoreError) -> [(generation: UInt32, expires: UInt64)] {
-        try read { tables in
-            try tables.rows("SELECT DISTINCT generation, expires FROM registration") {
-                (UInt32(clamping: $0.int(0)), $0.time(1))
-            }
-        }
-    }
+    public func registrationPlaces() throws(StoreError) -> [RegistrationPlace] { try read { try $0.registrationPlaces() } }
     /// All registrations, one after the other: there may be more than fit into memory.
     public func eachRegistration(_ body: (RegistrationRecord) -> Void) throws(StoreError) {
         try read { try $0.eachRegistration(body) }

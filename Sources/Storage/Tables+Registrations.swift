@@ -27,6 +27,12 @@ extension Tables {
         ) { body(Self.registration($0)) }
     }
 
+    func registrationPlaces() throws -> [RegistrationPlace] {
+        try rows("SELECT DISTINCT kind, generation, expires FROM registration") {
+            RegistrationPlace(kind: UInt8(clamping: $0.int(0)), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
+        }
+    }
+
     static func registration(_ row: Statement) -> RegistrationRecord {
         RegistrationRecord(
             ref: row.blob(1), id: row.blob(2), audience: row.blob(3), owner: row.blob(4), device: row.blob(5),

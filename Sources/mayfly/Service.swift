@@ -162,17 +162,18 @@ final class Service: Sendable {
         let broker = Broker(
             loop: main, store: store, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
             settings: destinations, metrics: metrics, access: access, log: log)
-        func audiences(_ kind: Policy.Kind) -> Audiences? {
+        func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = settings.policies.audience(kind) else { return nil }
             let audiences = Audiences(
                 broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
                 settings: destinations, metrics: metrics, access: access)
+            try await audiences.learnPlaces()
             // On a thread of its own: nobody waits for it.
             Task.detached { audiences.prepare() }
             return audiences
         }
         var companion: Companion?
-        if let audiences = audiences(.companion) {
+        if let audiences = try await audiences(.companion) {
             companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
         }
         let sequencer = Sequencer(
@@ -181,8 +182,9 @@ final class Service: Sendable {
             witnessFailure: settings.witnesses?.failureMode ?? .closed, refusals: { await broker.takeRefusals() })
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
-            renewal: renewal, broker: broker, companion: companion, monitor: audiences(.monitor).map { Monitor(audiences: $0) },
-            calls: audiences(.calls).map { Calls(audiences: $0) }, node: node, verifierKey: ledgerKey.verifierKey)
+            renewal: renewal, broker: broker, companion: companion,
+            monitor: try await audiences(.monitor).map { Monitor(audiences: $0) },
+            calls: try await audiences(.calls).map { Calls(audiences: $0) }, node: node, verifierKey: ledgerKey.verifierKey)
         try await Startup(store: store, keys: keys, time: time).catchUp(
             starts, marks: RotationMark.marks(of: starts), policies: settings.policies.all.map(\.bytes), folder: folder,
             sequencer: sequencer, keeper: keeper, sweeper: sweeper)

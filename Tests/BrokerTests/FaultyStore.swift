@@ -10,7 +10,7 @@ import Synchronization
 final class FaultyStore: Store {
     enum Call: String, CaseIterable, Sendable {
         case room, joinable, token, jobs, nextExpiry, logHead, unpublished, latestWindow, mark, counts
-        case registrations, holds, session, timer, due
+        case registrations, registrationPlaces, holds, session, timer, due
         case register, unregister, setPreferences, apply
         case create, accept, replaceToken, withdrawToken, markProven, close, knock, finish, sweep, forgetAll
         case start, record, commit, published, setMark, closeLog, beginLog
@@ -20,7 +20,7 @@ final class FaultyStore: Store {
         fileprivate var kind: Kind {
             switch self {
             case .room, .joinable, .token, .jobs, .nextExpiry, .logHead, .unpublished, .latestWindow, .mark, .counts: .read
-            case .registrations, .holds, .session, .timer, .due: .read
+            case .registrations, .registrationPlaces, .holds, .session, .timer, .due: .read
             case .scrub, .closedEntries: .alone
             default: .write
             }
@@ -218,6 +218,9 @@ extension FaultyStore {
         _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
     ) async throws(StoreError) -> [RegistrationRecord] {
         try await perform(.registrations) { () throws(StoreError) in try await inner.registrations(lookup, indexes) }
+    }
+    func registrationPlaces() async throws(StoreError) -> [RegistrationPlace] {
+        try await perform(.registrationPlaces) { () throws(StoreError) in try await inner.registrationPlaces() }
     }
     func holds(_ row: RowName) async throws(StoreError) -> Bool {
         try await perform(.holds) { () throws(StoreError) in try await inner.holds(row) }

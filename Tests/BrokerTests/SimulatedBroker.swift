@@ -171,14 +171,16 @@ actor SimulatedBroker: LoopActor {
         let broker = Broker(
             loop: loop, store: store, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
             settings: settings, metrics: metrics, access: access, log: log)
-        func audiences(_ kind: Policy.Kind) -> Audiences? {
+        func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = policies.audience(kind) else { return nil }
-            return Audiences(
+            let audiences = Audiences(
                 broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
                 settings: settings, metrics: metrics, access: access)
+            try await audiences.learnPlaces()
+            return audiences
         }
         var companion: Companion?
-        if let audiences = audiences(.companion) {
+        if let audiences = try await audiences(.companion) {
             companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
         }
         let sequencer = Sequencer(
@@ -189,8 +191,9 @@ actor SimulatedBroker: LoopActor {
         try await broker.resumeJobs()
         return Run(
             store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,
-            courier: courier, metrics: metrics, companion: companion, monitor: audiences(.monitor).map { Monitor(audiences: $0) },
-            calls: audiences(.calls).map { Calls(audiences: $0) })
+            courier: courier, metrics: metrics, companion: companion,
+            monitor: try await audiences(.monitor).map { Monitor(audiences: $0) },
+            calls: try await audiences(.calls).map { Calls(audiences: $0) })
     }
 
     /// Stops in order, as `mayfly serve` does after SIGTERM.

@@ -1,5 +1,6 @@
 """Very many: registrations, events and pushes beyond what the policy lets, and one thing many times at once."""
 
+import contextlib
 import json
 import random
 import threading
@@ -12,7 +13,7 @@ import pytest
 from companion_client import SessionSocket
 from companion_pushes import check_end
 from companion_world import CompanionWorld, new_session
-from mayfly import new_token
+from mayfly import Client, new_token
 from peers import Peer
 from processes import eventually
 
@@ -24,6 +25,27 @@ def world():
     with CompanionWorld() as world:
         yield world
         assert world.broker.running, "the broker ended while the tests of this file ran"
+
+
+def test_another_life():
+    """What was registered while the policy had it live longer or shorter is pushed to, seen, renewed and deleted as before."""
+    with CompanionWorld(deviceLifeSeconds=172_800) as world, ExitStack() as callers:
+        phone, other = world.user(), world.user()
+        for one in (phone, other):
+            one.close()
+        world.broker.stop()
+        world.broker.options["policy"] = "rooms,companion"
+        world.broker.start()
+        back_end = callers.enter_context(contextlib.closing(world.back_end()))
+        for one in (phone, other):
+            one.http = callers.enter_context(contextlib.closing(Client(world.broker.port)))
+            assert back_end.event(new_session(), "task_complete", {"status": "success"}, one.name).expect(202).json["pushes"] == 1
+            assert one.status().expect(200).json["deviceTokenRegistered"]
+        renewed = phone.register(phone.device.token).expect(200).json
+        assert renewed["tokenId"] == phone.device.id and renewed["expiresAt"] > phone.device.answer["expiresAt"]
+        other.delete_token(other.device.id).expect(200)
+        assert back_end.event(new_session(), "task_complete", {"status": "success"}, other.name).expect(202).json["pushes"] == 0
+        assert world.state.counts()["registration"] == 1
 
 
 @pytest.mark.background
