@@ -3,7 +3,7 @@ import Linux
 
 /// A reader of hostile bytes and what must hold of it, whatever the bytes are. Chosen by the variable `FUZZ_TARGET`; `scripts/fuzz` runs them.
 enum FuzzTarget: String, CaseIterable, Sendable {
-    case request, response, websocket, http2server, http2client, http2pair, tls, json, jwt, ledger, policy
+    case request, response, websocket, http2server, http2client, http2pair, tls, json, jwt, message, ledger, policy
 
     /// Reads `input`; a property that does not hold ends the process.
     func run(_ input: [UInt8]) {
@@ -17,6 +17,7 @@ enum FuzzTarget: String, CaseIterable, Sendable {
         case .tls: TLSFuzz.run(input)
         case .json: JSONFuzz.run(input)
         case .jwt: TokenFuzz.run(input)
+        case .message: MessageFuzz.run(input)
         case .ledger: LedgerFuzz.run(input)
         case .policy: PolicyFuzz.run(input)
         }

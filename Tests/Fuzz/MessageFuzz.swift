@@ -1,0 +1,62 @@
+import Broker
+import FoundationEssentials
+
+@testable import API
+
+/// What apps with accounts send: a socket's messages and webhooks of calls. What is taken says the same to Foundation, and of what is dropped
+/// nothing is said back but plain names.
+enum MessageFuzz {
+    static func run(_ input: [UInt8]) {
+        let theirs = try? JSONDecoder().decode([String: FoundationValue].self, from: Data(input))
+        if let call = try? CallBody(input.span) { check(call, theirs) }
+        if let name = SessionRequest.name(of: input.span) { require(names.contains(name), "a name of ours") }
+        if let request = try? SessionRequest(input.span) { check(request, theirs) }
+    }
+
+    private static let names = Set(EventBody.types + ["approval_response", "ping", "auth", "claim"])
+
+    private static func check(_ call: CallBody, _ theirs: [String: FoundationValue]?) {
+        require(call.dropped == call.dropped.sorted() && call.dropped.allSatisfy(isPlain), "plain names, sorted")
+        guard let invitation = call.invitation else { return }
+        let data = theirs?["data"]
+        require(theirs?["trigger"]?.text == "call_initiated", "a call begins")
+        require(data?["receiverType"]?.text == "user", "it is to one user")
+        require(data?["type"]?.text == invitation.media.rawValue, "the same kind of call")
+        require(data?["receiver"]?["uid"]?.bytes == invitation.receiver, "the same receiver")
+        require(data?["initiator"]?["uid"]?.bytes == invitation.caller, "the same caller")
+        require((data?["sessionId"]?.bytes ?? data?["id"]?.bytes) == invitation.session, "the same session")
+        for name in [invitation.receiver, invitation.caller, invitation.session] {
+            require((1...128).contains(name.count), "a name")
+        }
+    }
+
+    private static func check(_ request: SessionRequest, _ theirs: [String: FoundationValue]?) {
+        require(theirs?["type"]?.text == request.type && theirs?["userId"]?.bytes == request.user, "the same type and user")
+        if let claim = request.claim {
+            require(theirs?["deviceId"]?.bytes == claim.device && theirs?["sessionId"]?.bytes == claim.session, "the same claim")
+        }
+        switch request.kind {
+        case .answer(_, let approved, _):
+            if case .bool(approved)? = theirs?["approved"] {} else { fatalError("the same answer") }
+        case .event(let event, let session, let name, let dropped):
+            require(theirs?["sessionId"]?.bytes == session && theirs?["eventId"]?.bytes == name, "the same session and event")
+            require(dropped == dropped.sorted() && dropped.allSatisfy(isPlain), "plain names, sorted")
+            if case .progress(let progress) = event, let completed = progress.completed, let total = progress.total, total >= 0 {
+                require(completed <= total, "no more done than there is")
+            }
+        case .ping, .claimOnly: break
+        }
+    }
+
+    private static func isPlain(_ path: String) -> Bool {
+        path.utf8.allSatisfy { 0x61...0x7a ~= $0 | 0x20 || 0x30...0x39 ~= $0 || [0x2a, 0x2e, 0x5f].contains($0) }
+    }
+}
+
+extension FoundationValue {
+    fileprivate var text: String? { if case .string(let text) = self { text } else { nil } }
+    fileprivate var bytes: [UInt8]? { text.map { Array($0.utf8) } }
+    fileprivate subscript(_ name: String) -> FoundationValue? {
+        if case .object(let members) = self { members[name] } else { nil }
+    }
+}
