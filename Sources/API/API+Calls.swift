@@ -36,9 +36,9 @@ extension API {
         let (user, token, dropped) = try request.withBody { bytes throws(BrokerError) in
             let body = try RequestBody(bytes)
             let token = try body.token(bytes)
-            // A variable that was empty must not log all phones out.
-            guard token != nil || !body.names(oneOf: ["token"]) else {
-                throw .wrongType("token", expected: "a string, or left out for all")
+            // A variable that was empty, or a field misspelt, must not log all phones out.
+            guard token != nil || body.holdsOnly(["uid"]) else {
+                throw .outOfRange("token", allowed: "a token, or no field but uid for all of the user's")
             }
             return (try body.client("uid", bytes), token, body.dropped)
         }

@@ -56,7 +56,7 @@ extension API {
                 }
             }
             // Names of another spelling would change nothing, and be answered as if they had.
-            if !body.isContentAlone, !body.names(oneOf: Self.preferences.map(\.name)) {
+            if !body.holdsOnly([]), !body.names(oneOf: Self.preferences.map(\.name)) {
                 let names = Self.preferences.map { "\($0.name)" }.joined(separator: ", ")
                 faults.note(.outOfRange("settings", allowed: "at least one of \(names), or no field at all"))
             }

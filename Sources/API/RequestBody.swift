@@ -20,8 +20,11 @@ struct RequestBody {
     /// Names of the content that was dropped, sorted.
     var dropped: [String] { object.names.filter(Self.content.contains).map { String(decoding: $0, as: UTF8.self) }.sorted() }
 
-    /// Whether nothing else is in it, or nothing at all.
-    var isContentAlone: Bool { object.names.allSatisfy(Self.content.contains) }
+    /// Whether nothing but these fields and content is in it.
+    func holdsOnly(_ fields: [StaticString]) -> Bool {
+        let fields = fields.map { Array("\($0)".utf8) }
+        return object.names.allSatisfy { fields.contains($0) || Self.content.contains($0) }
+    }
 
     /// Whether it has a field of one of these names, also one that is null.
     func names(oneOf fields: [StaticString]) -> Bool {

@@ -89,6 +89,8 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         guard principal.isBackEnd || listeners[listener, default: []].count < Self.mostSockets else {
             throw BrokerError.tooManySockets(limit: Self.mostSockets)
         }
+        // A call may still be let by for the difference between clocks; a socket would end at once, and its client come back at once.
+        guard principal.expiresMs > companion.audiences.wallMs else { throw BrokerError.jwtExpired }
         loop.cancel(waiting.end)
         // A timer that long is as good as none: whoever stays for a day shows a JWT again.
         let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.wallMs), 86_400_000)

@@ -96,7 +96,8 @@ def test_a_phone_is_removed(world, service, phone):
     assert phone.remove_voip_token(token=phone.token).expect(200).json == {"success": True, "purged": 0}
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 2
     # As the document's app does it when PushKit says that the token is no longer valid.
-    phone.call("DELETE", "/api/voip/token", {"uid": phone.uid, "token": None}).expect(400, "wrong_type", "token")
+    for other in ({"token": None}, {"tokenId": "voip_1"}, {"deviceToken": phone.token}, {"environment": "production"}):
+        phone.call("DELETE", "/api/voip/token", {"uid": phone.uid} | other).expect(400, "out_of_range", "token")
     assert phone.remove_voip_token().expect(200).json == {"success": True, "purged": 2}
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 0
     for other in others:
