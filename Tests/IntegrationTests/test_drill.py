@@ -106,7 +106,8 @@ def test_a_code(held):
     assert findings(world, "--code", pending["code"]) == {
         "room_ids": (1, 1), "room": (1, 1), "creator_token": (1, 1), "joiner_token": (0, 0), "refs": (1, 1), "members": (1, 0),
         "last_knocks": (0, 0)}
-    assert findings(world, "--code", "-", given=short)["room_ids"] == (1, 1)
+    for end in ("", "\n", "\r\n"):
+        assert findings(world, "--code", "-", given=short + end)["room_ids"] == (1, 1)
     assert findings(world, "--code", full.code) == {"room_ids": (1, 0), "ends_of_rooms": (1, 1)}
     assert findings(world, "--code", closed.code) == findings(world, "--code", new_code()) == {"room": (0, 0)}
 
