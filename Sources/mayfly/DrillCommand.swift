@@ -98,7 +98,10 @@ enum DrillCommand {
 
     private static func line(_ question: String) throws -> [UInt8] {
         let usage = "--\(question) - reads the \(question) from the first line of standard input, at most 256 bytes"
-        guard let line = try Terminal.inputLine(limit: 256, usage), !line.isEmpty else { throw UsageError(usage) }
+        guard var line = try Terminal.inputLine(limit: 256, usage) else { throw UsageError(usage) }
+        // Written on another system: it belongs to the line's end, and would find nobody.
+        if line.last == UInt8(ascii: "\r") { line.removeLast() }
+        guard !line.isEmpty else { throw UsageError(usage) }
         return line
     }
 

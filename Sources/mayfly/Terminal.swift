@@ -15,9 +15,7 @@ enum Terminal {
     /// - Parameter usage: what it is read for, in a sentence.
     static func inputLine(limit: Int, _ usage: String) throws -> [UInt8]? {
         do throws(Standard.LineTooLong) {
-            let line = try Standard.inputLine(limit: limit)
-            // Written on another system: it belongs to the line's end.
-            return line?.last == UInt8(ascii: "\r") ? line?.dropLast() : line
+            return try Standard.inputLine(limit: limit)
         } catch { throw UsageError("\(usage): \(error)") }
     }
 
