@@ -60,9 +60,12 @@ let package = Package(
         room("HTTP2", ["CNghttp2"]),
         room("WebSocket", ["CWslay"]),
 
+        // Who may take how much: under every layer that hands something out.
+        room("Shares", ["Linux", "Sodium"]),
+
         // The engine.
         room("EventLoop", ["Linux"]),
-        room("HTTPServer", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
+        room("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
 
         // The domain.
         room("Sealing", ["Sodium", "Linux"]),
@@ -70,7 +73,7 @@ let package = Package(
         room("Ledger", ["Sodium", "Linux"]),
         room("Storage", ["SQLite", "Ledger", "Linux"]),
         room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium"]),
-        room("Broker", ["Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+        room("Broker", ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
 
         // The edges.
         room("AuditPage", ["Sodium"], resources: auditPage),
@@ -78,14 +81,14 @@ let package = Package(
             "API",
             [
                 "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop",
-                "Sodium", "TLS",
+                "Shares", "Sodium", "TLS",
             ]),
         room("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
         .executableTarget(
             name: "mayfly",
             dependencies: [
                 "API", "APNsSimulator", "AuditPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer",
-                "EventLoop", "TLS", "HTTP1", "Linux", "Malloc", "Sodium",
+                "Shares", "EventLoop", "TLS", "HTTP1", "Linux", "Malloc", "Sodium",
             ],
             swiftSettings: strict,
             linkerSettings: [
@@ -100,17 +103,22 @@ let package = Package(
 
         tests("Linux"), tests("Sodium"), tests("SQLite"), tests("TLS", ["Linux", "TestCertificates"]), tests("HTTP1"),
         tests("HTTP2"), tests("WebSocket"),
+        tests("Shares", ["Linux"]),
         tests("EventLoop", ["Linux"]),
-        tests("HTTPServer", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
+        tests("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
         tests("Sealing", ["Sodium", "Linux"]),
         tests("Policy", ["Sodium"]),
         tests("Ledger", ["Sodium", "Linux"]),
         tests("Storage", ["SQLite", "Ledger", "Linux"]),
         tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator", "TestCertificates"]),
-        tests("Broker", ["TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+        tests("Broker", ["Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
         tests(
             "API",
-            ["Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop", "Sodium", "TLS"]),
+            [
+                "Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Shares", "Linux", "EventLoop",
+                "Sodium",
+                "TLS",
+            ]),
         tests("AuditPage", ["Linux"]),
         tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),
     ]

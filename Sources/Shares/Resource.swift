@@ -1,0 +1,125 @@
+/// A finite resource that callers take from. `ShareTable` has its numbers.
+public enum Resource: Int, Sendable, CaseIterable {
+    case connections
+    /// WebSockets whose handler has not said `markJoined` yet.
+    case unjoinedSockets
+    /// HTTP/2 requests from their head to the last byte of their answer, and what they hold.
+    case streams, streamBytes
+    /// The clock of this one counts turns of the event loop.
+    case requestsInTurn
+    /// Joined WebSockets of one room side.
+    case roomSockets
+    case storeOperations
+    case arenaSlots
+    case timers, probes, presenceChanges, tokenReplacements
+    case creations
+    case ledgerBacklog
+    case queuedPushes
+
+    /// The label of its metrics.
+    public var name: String {
+        switch self {
+        case .connections: "connections"
+        case .unjoinedSockets: "unjoined_sockets"
+        case .streams: "streams"
+        case .streamBytes: "stream_bytes"
+        case .requestsInTurn: "requests_in_turn"
+        case .roomSockets: "room_sockets"
+        case .storeOperations: "store_operations"
+        case .arenaSlots: "arena_slots"
+        case .timers: "timers"
+        case .probes: "probes"
+        case .presenceChanges: "presence_changes"
+        case .tokenReplacements: "token_replacements"
+        case .creations: "creations"
+        case .ledgerBacklog: "ledger_backlog"
+        case .queuedPushes: "queued_pushes"
+        }
+    }
+}
+
+/// What one owner may hold: at most `cap`, and at most the `part`th part of what is free at that moment.
+public struct Share: Sendable, Equatable {
+    public var cap: Int
+    /// 0 for no fraction.
+    public var part: Int
+
+    public init(_ cap: Int = .max, freeDividedBy part: Int = 0) { (self.cap, self.part) = (cap, part) }
+}
+
+/// How urgent a charge is. A resource may keep a part for the more urgent ones.
+public enum Urgency: Int, Sendable, CaseIterable { case creation, knock, acknowledged }
+
+/// One row of the table: a resource's total and the share of each kind of owner. An owner without a share is not charged.
+public struct Quota: Sendable, Equatable {
+    public var total: Int
+    public var side: Share?
+    public var connection: Share?
+    /// Of a network, and of a user known by a JWT.
+    public var network: Share?
+    public var backEnd: Share?
+    /// Ms after which what was charged is forgotten; nil if it is held until it is refunded.
+    public var windowMs: UInt64?
+    /// Thousandths of `total` that a charge of each urgency may fill.
+    public var ceilings: [Urgency: Int] = [:]
+
+    public init(
+        _ total: Int = .max, side: Share? = nil, connection: Share? = nil, network: Share? = nil, backEnd: Share? = nil,
+        windowMs: UInt64? = nil, ceilings: [Urgency: Int] = [:]
+    ) {
+        self.total = total
+        self.side = side
+        self.connection = connection
+        self.network = network
+        self.backEnd = backEnd
+        self.windowMs = windowMs
+        self.ceilings = ceilings
+    }
+
+    /// Of a trusted proxy, which speaks for many, and of all owners together that the bounded tables have no row for. It leaves others room.
+    var exempt: Share { Share(total - total / 16) }
+
+    func ceiling(_ urgency: Urgency) -> Int { ceilings[urgency].map { total / 1_000 * $0 } ?? total }
+}
+
+/// Every finite resource with its total and its shares.
+public struct ShareTable: Sendable, Equatable {
+    private var quotas: [Quota]
+
+    public subscript(_ resource: Resource) -> Quota {
+        get { quotas[resource.rawValue] }
+        set { quotas[resource.rawValue] = newValue }
+    }
+
+    public static let standard = ShareTable(quotas: Resource.allCases.map(quota))
+
+    private static func quota(_ resource: Resource) -> Quota {
+        let half = Share(freeDividedBy: 2)
+        return switch resource {
+        case .connections: Quota(30_000, network: Share(4_000, freeDividedBy: 4), backEnd: half)
+        case .unjoinedSockets: Quota(2_048, network: Share(256), backEnd: half)
+        // As many as fit into the bytes.
+        case .streams: Quota(32_768, connection: Share(64), network: Share(1_024), backEnd: half)
+        case .streamBytes:
+            Quota(128 << 20, connection: Share(1 << 20), network: Share(freeDividedBy: 4), backEnd: half)
+        case .requestsInTurn: Quota(connection: Share(16), network: Share(64), backEnd: Share(256), windowMs: 1)
+        case .roomSockets: Quota(side: Share(8))
+        case .storeOperations:
+            Quota(4_096, side: Share(2), connection: Share(64), network: Share(freeDividedBy: 4), backEnd: half)
+        case .arenaSlots:
+            // Two for each of a connection's 64 requests. A sixteenth belongs to pushes already acknowledged.
+            Quota(
+                40_960, connection: Share(128), network: Share(freeDividedBy: 4), backEnd: half,
+                ceilings: [.creation: 938, .knock: 938])
+        case .timers: Quota(side: Share(2))
+        case .probes: Quota(side: Share(1), windowMs: 2_000)
+        case .presenceChanges: Quota(side: Share(5), windowMs: 5_000)
+        case .tokenReplacements: Quota(side: Share(6), windowMs: 600_000)
+        case .creations: Quota(1_000_000, network: Share(10_000), backEnd: Share(200_000), windowMs: 600_000)
+        case .ledgerBacklog:
+            Quota(
+                1_000_000, network: Share(freeDividedBy: 8), backEnd: half, ceilings: [.creation: 700, .knock: 850])
+        case .queuedPushes: Quota(200_000, side: Share(1), network: Share(freeDividedBy: 8), backEnd: half)
+        }
+    }
+}
