@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks a Mayfly log from outside: an opinion that shares no code with Mayfly's own `mayfly audit verify`.
 
-    verify.py [DIR|URL] --key VKEY|FILE [--since CHECKPOINT]... [--policy TLOG-POLICY] [--proof FILE [--ref REF]]
+    verify.py [DIR|URL] --key VKEY|FILE [--since CHECKPOINT]... [--policy TLOG-POLICY] [--max-age SECONDS] [--proof FILE [--ref REF]]
 
 Exit 0 and a line of figures; 1 and what is wrong, and where; 2 if asked wrongly. Needs PyNaCl, and entry.schema.json beside it.
 Reads from first entry to last, up to the first fault. Files that no checkpoint covers don't matter, unless they contradict the log.
@@ -10,7 +10,7 @@ import argparse, base64, collections, contextlib, datetime, functools, hashlib, 
 try: import nacl.exceptions, nacl.signing
 except ImportError: sys.exit("verify.py needs PyNaCl: apt install python3-nacl, or pip install pynacl in a virtual environment")
 GRACE, EPOCH, SKEW = 120, 300, 600  # Seconds: how late a purge or step of the keys may be; what a key lives; how far clocks may differ.
-PATIENCE, LARGEST, LONGEST = 60, 256 * (2 + 65535), 65536  # Seconds that a file may take; bytes of a log's largest file, and of a note.
+PATIENCE, LARGEST, LONGEST, AGE = 60, 256 * (2 + 65535), 65536, "seconds since the last entry"  # Seconds that a file may take; bytes of a log's largest file, and of a note.
 class Bad(Exception): pass  # Code word, place, what is wrong there.
 class Missing(Bad): pass
 
@@ -221,12 +221,11 @@ def verify(log, vkey, since=(), policy=None):
     for digest in sorted(policies):
         place = f"{log}/policies/{digest}.json"
         if hashlib.sha256(fetch(place)).hexdigest() != digest: raise Bad("damaged", place, "is not the policy of its name")
-    return dict(story.counts, entries=size, live=len(live), excused=story.excused)
+    return dict(story.counts, entries=size, live=len(live), excused=story.excused) | ({AGE: int(time.time()) - story.now} if size else {})
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("log", nargs="?")
+    (parser := argparse.ArgumentParser(usage=__doc__)).add_argument("log", nargs="?")
     parser.add_argument("--since", action="append", default=[])
-    for flag in ("--key", "--policy", "--proof", "--ref"): parser.add_argument(flag, required=flag == "--key")
+    for flag in ("--key", "--policy", "--proof", "--ref", "--max-age"): parser.add_argument(flag, required=flag == "--key", type=int if flag == "--max-age" else str)
     asked = parser.parse_args()
     try:
         if os.path.isfile(asked.key): asked.key = fetch(asked.key).decode().split("\n")[0]
@@ -238,11 +237,12 @@ def main():
         if asked.proof:
             entry, index, size, root = prove(asked.proof, fetch(asked.proof), asked.key, policy)
             since.append((asked.proof, size, root))
-            told = json.loads(entry)
-            if asked.ref not in (None, told.get("ref")): raise Bad("entry", asked.proof, f"is not about {asked.ref}: {entry}")
+            if asked.ref not in (None, (told := json.loads(entry)).get("ref")): raise Bad("entry", asked.proof, f"is not about {asked.ref}: {entry}")
             print(f"good: {asked.proof}: entry {index} of {size}: {entry}", "" if told["op"] == "token.purged" else " (this proves no purge)", sep="")
         if asked.log:
-            told = ", ".join(f"{count} {name}" for name, count in sorted(verify(asked.log.rstrip("/"), asked.key, since, policy).items()))
+            age = (figures := verify(asked.log.rstrip("/"), asked.key, since, policy)).get(AGE, 1 << 62)
+            if asked.max_age is not None and abs(age) > asked.max_age: raise Bad("stale", asked.log, f"{age} {AGE}, not {asked.max_age} at most")
+            told = ", ".join(f"{count} {name}" for name, count in sorted(figures.items()))
             print(f"good: {asked.key.split('+')[0]}: {told}; {len(since)} older checkpoints hold", *["the witnesses too"] if policy else [], sep="; ")
     except ValueError as error: parser.error(str(error))
     except Bad as bad: sys.exit("".join(c if c.isprintable() else "?" for c in "bad: " + ": ".join(map(str, bad.args))))

@@ -36,6 +36,17 @@ public struct TileReader: Sendable {
         return proof.hashes
     }
 
+    /// Returns whether the log begins with everything that the head `old` signs.
+    /// - Parameter root: the root that the log's own key has signed for `size`.
+    /// - Precondition: `old.size <= size`.
+    /// - Throws: also if the tiles do not lead to `root`.
+    public mutating func continues(_ old: Checkpoint, root: Digest) async throws(VerificationFailure) -> Bool {
+        if old.size == 0 { return old.root == .emptyRoot }
+        if old.size == size { return old.root == root }
+        let hashes = try await consistencyProof(oldSize: old.size, leadingTo: root)
+        return ConsistencyProof(oldSize: old.size, newSize: size, hashes: hashes).isValid(oldRoot: old.root, newRoot: root)
+    }
+
     /// The bytes of the entries of one bundle, those from `256 * bundle` on.
     /// - Precondition: `256 * bundle < size`.
     public func entries(bundle index: UInt64) async throws(VerificationFailure) -> [[UInt8]] {

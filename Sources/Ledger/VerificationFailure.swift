@@ -33,6 +33,8 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
         case ratchetEarly = "ratchet_early"
         /// The witnesses that are asked for have not cosigned.
         case cosignatures
+        /// The last entry is older than the auditor allows.
+        case stale
     }
 
     public var code: Code

@@ -13,18 +13,22 @@ enum AuditCommand {
         if ["report", "page"].contains(first) { return try await ReportCommand.run(words) }
         let configuration = try Configuration(
             words, environment: Environment.all, keys: [], switches: ["json"],
-            options: ["key", "since", "policy", "out", "proof", "ref"])
+            options: ["key", "since", "policy", "max-age", "out", "proof", "ref"])
         guard let text = configuration.repeated["key"]?.last else {
             throw UsageError("--key is missing: the line in ledger.vkey")
         }
         let key = try verifierKey(text)
         let (words, proof) = (configuration.operands, configuration.repeated["proof"]?.last)
+        let maxAge = try configuration.repeated["max-age"]?.last.map(seconds)
+        guard maxAge == nil || words.first == "verify" && proof == nil else {
+            throw UsageError("--max-age is for `audit verify` of a whole log: a proof or a part of a log does not tell its age")
+        }
         switch (words.first, words.count) {
         case ("verify", 1) where proof != nil:
             try ProofCommand.verify(
                 proof!, key, ref: try configuration.repeated["ref"]?.last.map(ref), demand: try demand(configuration),
                 json: configuration.switches.contains("json"))
-        case ("verify", 2) where proof == nil: try await verify(try source(words[1]), key, configuration)
+        case ("verify", 2) where proof == nil: try await verify(try source(words[1]), key, maxAge, configuration)
         case ("prove", 3):
             let subject = try ProofCommand.Subject(words[2])
             try await ProofCommand.prove(try source(words[1]), key, subject, out: configuration.repeated["out"]?.last)
@@ -36,6 +40,13 @@ enum AuditCommand {
     private static func ref(_ text: String) throws -> OpaqueID {
         guard let ref = OpaqueID(hex: Array(text.utf8).span) else { throw UsageError("--ref takes 32 digits 0-9 a-f") }
         return ref
+    }
+
+    private static func seconds(_ text: String) throws -> UInt64 {
+        guard let seconds = UInt64(text), seconds > 0, seconds <= UInt64(Int64.max) else {
+            throw UsageError("--max-age takes a whole number of seconds from 1 on")
+        }
+        return seconds
     }
 
     static func verifierKey(_ text: String) throws -> VerifierKey {
@@ -57,7 +68,9 @@ enum AuditCommand {
         return try WebSource(place)
     }
 
-    private static func verify(_ source: any LogSource, _ key: VerifierKey, _ configuration: Configuration) async throws {
+    private static func verify(
+        _ source: any LogSource, _ key: VerifierKey, _ maxAge: UInt64?, _ configuration: Configuration
+    ) async throws {
         let older = try (configuration.repeated["since"] ?? []).map { path in
             let file = GivenFile(path, "--since")
             return Verifier.OlderCheckpoint(name: "\(file)", bytes: try file.read(limit: 65_536))
@@ -65,7 +78,10 @@ enum AuditCommand {
         let demand = try demand(configuration)
         do throws(VerificationFailure) {
             let report = try await Verifier(source, key: key, demand: demand).verify(since: older)
-            Terminal.out(configuration.switches.contains("json") ? json(report) : "good: \(report)")
+            let now = Clock.wallMs / 1_000
+            if let maxAge { try report.checkAge(limit: maxAge, now: now) }
+            Terminal.out(
+                configuration.switches.contains("json") ? json(report, now: now) : "good: \(report); \(report.ageText(now: now))")
         } catch {
             if configuration.switches.contains("json") { Terminal.out(json(error)) }
             throw CheckFailed("bad: \(error)")
@@ -91,11 +107,12 @@ enum AuditCommand {
         } catch { throw CheckFailed("bad: \(error)") }
     }
 
-    private static func json(_ report: Report) -> String {
+    private static func json(_ report: Report, now: UInt64) -> String {
         "{\"good\":true,\"origin\":\(quoted(report.origin)),\"size\":\(report.size),\"sealed\":\(report.sealed),\"live\":\(report.live),"
             + "\"purged\":\(report.purged),\"excused\":\(report.excused),\"opened\":\(report.opened),"
             + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"compared\":\(report.compared),"
-            + "\"cosignatures\":\(report.cosignatures.map { "\($0)" } ?? "null")}"
+            + "\"cosignatures\":\(report.cosignatures.map { "\($0)" } ?? "null"),"
+            + "\"age\":\(report.age(now: now).map { "\($0)" } ?? "null")}"
     }
 
     static func json(_ failure: VerificationFailure) -> String {
@@ -126,11 +143,12 @@ enum AuditCommand {
         Subcommand(
             "verify",
             [
-                "DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--json]",
+                "DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--max-age SECONDS] [--json]",
                 "--proof FILE --key VKEY [--ref REF] [--policy FILE] [--json]",
             ], "exit 0 and one line of figures, or exit 1 and what is wrong, and where",
             flags: [
                 keyFlag, ("--since", "a checkpoint kept from earlier, which the log must continue"), policyFlag,
+                ("--max-age", "how old the last entry may be, e.g. 900: a running broker adds one every five minutes"),
                 ("--proof", "a proof's file, checked by itself: exit 0 and what it proves, or exit 1 and what is wrong"),
                 ("--ref", "the ref that the proved entry must be about"),
             ]),

@@ -37,6 +37,23 @@ import Testing
         }
     }
 
+    @Test func aLogContinuesItsOwnHeadsOnly() async throws {
+        let heads = Self.log.checkpoints.map { SignedNote($0)!.checkpoint(signedBy: Self.key)! }
+        let head = try #require(heads.last)
+        #expect(heads.first?.size == 0 && heads.count > 20)
+        for var old in heads {
+            var tiles = TileReader(Self.log.source, size: head.size)
+            #expect(try await tiles.continues(old, root: head.root))
+            old.root = .leaf([UInt8]("another".utf8).span)
+            #expect(try await !tiles.continues(old, root: head.root), "\(old.size) entries")
+        }
+        // An answer needs tiles that lead to the root that is compared with.
+        var damaged = Self.log.source
+        for path in damaged.files.keys where path.hasPrefix("tile/0/") && path.contains(".p/") { damaged.files[path]![0] ^= 1 }
+        var tiles = TileReader(damaged, size: head.size)
+        await #expect(throws: VerificationFailure.self) { _ = try await tiles.continues(heads[heads.count - 2], root: head.root) }
+    }
+
     @Test func aRefIsProvedByItsPurgeOrItsLatestEntry() async throws {
         var (purged, live) = (0, 0)
         for ref in Set(Self.story.compactMap(\.ref)).sorted().prefix(60) {

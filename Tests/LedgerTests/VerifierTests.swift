@@ -48,6 +48,25 @@ import Testing
         #expect(try await Self.verify(PublishedLog().source).size == 0)
     }
 
+    @Test(
+        arguments: [
+            (60_000, 60, 0, "last entry 0 s old"), (60_000, 119, 59, "last entry 59 s old"),
+            (60_999, 3_720, 3_660, "last entry 1 h 1 min old"),
+            (0, 86_400, 86_400, "last entry 1 d old"), (0, 90_061, 90_061, "last entry 1 d 1 h old"),
+            (60_000, 0, -60, "last entry dated 1 min ahead of this clock"),
+        ] as [(UInt64, UInt64, Int64, String)])
+    func theAgeIsThatOfTheLastEntry(toMs: UInt64, now: UInt64, age: Int64, text: String) throws {
+        var report = Report()
+        #expect(report.age(now: now) == nil && report.ageText(now: now) == "no entry yet")
+        #expect(throws: VerificationFailure.self) { try report.checkAge(limit: .max, now: now) }
+        report.toMs = toMs
+        #expect(report.age(now: now) == age && report.ageText(now: now) == text)
+        try report.checkAge(limit: age.magnitude, now: now)
+        guard age != 0 else { return }
+        let failure = try #require(throws: VerificationFailure.self) { try report.checkAge(limit: age.magnitude - 1, now: now) }
+        #expect(failure.code == .stale && failure.detail.hasPrefix(text))
+    }
+
     @Test func everyPublishedHeadVerified() async throws {
         var log = PublishedLog()
         var start = 0

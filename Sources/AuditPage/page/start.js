@@ -123,7 +123,7 @@ class AuditPage {
         this.idle();
         if (findings.length > 0) return this.verdict.set('bad', this.wrong(findings[0], count));
         if (unable !== null || !this.steps.areAllGood) return this.giveUp(`${unable ?? 'A step was left out.'} This is no verdict on the log.`);
-        this.verdict.set('good', this.good());
+        this.verdict.set('good', this.good(), this.isStale ? `, but ${span(this.age)} old` : '');
     }
 
     wrong({ code, detail, index }, count) {
@@ -134,12 +134,21 @@ class AuditPage {
         return `${code}${place}: ${detail}.${more}${other}`;
     }
 
+    /** Seconds since the last entry, negative if it is dated ahead of this machine's clock. */
+    get age() {
+        return Date.now() / 1000 - this.to;
+    }
+
+    /** A closed log has ended, and a file says when it was written. */
+    get isStale() {
+        return this.size > 0 && this.age > silentAfter && this.next === null && !this.log.isFile;
+    }
+
     good() {
-        const silence = Date.now() / 1000 - this.to;
-        const isSilent = this.size > 0 && silence > silentAfter && !this.log.isFile;
         const old = this.next !== null ? ` The log is closed and goes on as ${this.next}.`
-            : isSilent ? ` The last entry is ${span(silence)} old, though a running broker adds one every five minutes.` : '';
-        const until = this.size > 0 ? `, to ${time(this.to)}` : '';
+            : this.isStale ? ' A running broker adds an entry every five minutes: it stands still, or this copy lags.' : '';
+        const age = this.age < 0 ? `${span(-this.age)} ahead of this machine's clock` : `${span(this.age)} ago`;
+        const until = this.size > 0 ? `, to ${time(this.to)} (${age})` : '';
         return `${counted(this.size, 'entry', 'entries')}${until}: every step below was checked here.${old} ${this.trust.caveat}`;
     }
 

@@ -12,12 +12,17 @@ export class Verdict {
         this.showRef = showRef;
     }
 
-    /** `kind`: checking, good, bad or unsure. The text is a live region: it changes a few times in a check, no more. */
-    set(kind, reason) {
+    /**
+     * `kind`: checking, good, bad or unsure; `but`: what the word alone would hide. The text is a live region: it changes a few times in a
+     * check, no more.
+     */
+    set(kind, reason, but = '') {
+        const word = heads[kind] + but;
         document.documentElement.dataset.verdict = kind;
-        if (byID('word').textContent !== heads[kind]) byID('word').textContent = heads[kind];
+        document.documentElement.dataset.but = but ? 'yes' : 'no';
+        if (byID('word').textContent !== word) byID('word').textContent = word;
         if (byID('reason').textContent !== reason) byID('reason').textContent = reason;
-        document.title = `${heads[kind]}: audit log`;
+        document.title = `${word}: audit log`;
         this.kind = kind;
     }
 
