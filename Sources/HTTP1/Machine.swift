@@ -21,6 +21,9 @@ import Glibc
     private var hostCount = 0
     private var authorizationCount = 0
     private var isExpecting = false
+    /// The method as far as it has come; nil once it was read to the space after it.
+    private var methodBytes: [UInt8]? = []
+    private var methodCount = 0
     /// The head asks for what can't be done; said once it is known to be well-formed.
     private var unmet: ParseFailure?
     /// What is missing of a chunk's data, and then of the CR LF after it, which llhttp skips without looking.
@@ -97,6 +100,8 @@ import Glibc
         hostCount = 0
         authorizationCount = 0
         isExpecting = false
+        methodBytes = []
+        methodCount = 0
         unmet = nil
         chunkBytesLeft = 0
         chunkEndLeft = 0
@@ -201,7 +206,6 @@ extension Machine {
         let hasLength = unsafe UInt32(llhttp.pointee.flags) & F_CONTENT_LENGTH.rawValue != 0
         phase = .body
         if isServer {
-            head.method = unsafe Method(llhttp.pointee.method)
             guard checkRequest() else { return stop(.malformed) }
             if let unmet { return stop(unmet) }
         } else {
@@ -216,8 +220,7 @@ extension Machine {
 
     private func checkRequest() -> Bool {
         // llhttp takes several spaces for one, and RTSP for HTTP.
-        let name = unsafe strlen(llhttp_method_name(llhttp_method(UInt32(llhttp.pointee.method))))
-        guard scanner.firstLineCount == name + head.targetCount + 10, scanner.firstLineTail | 1 == Self.version11 else {
+        guard scanner.firstLineCount == methodCount + head.targetCount + 10, scanner.firstLineTail | 1 == Self.version11 else {
             return false
         }
         // RFC 9112 sections 3.2 (Host) and 6.1 (a coding in 1.0 is faulty framing).
@@ -269,18 +272,44 @@ extension Machine {
     }
 }
 
-extension Method {
-    init(_ number: UInt8) {
-        self =
-            switch llhttp_method(UInt32(number)) {
-            case HTTP_GET: .get
-            case HTTP_HEAD: .head
-            case HTTP_POST: .post
-            case HTTP_PUT: .put
-            case HTTP_DELETE: .delete
-            case HTTP_OPTIONS: .options
-            case HTTP_PATCH: .patch
-            default: .other
+// llhttp refuses methods that it does not know, and knows some that change how it reads the target. It is only shown methods of `Method`; any
+// other one is read here, and llhttp is told PUT in its place.
+extension Machine {
+    enum MethodRead {
+        case incomplete, refused
+        /// llhttp gets the bytes as they are.
+        case direct
+        /// llhttp gets `line`, and the bytes from `count` on.
+        case read(line: [UInt8], count: Int)
+    }
+
+    private static let longestMethod = 32
+
+    /// Reads the method at the start of a request.
+    mutating func readMethod(_ bytes: UnsafePointer<CChar>, _ count: Int) -> MethodRead {
+        guard isServer, var name = methodBytes else { return .direct }
+        var index = 0
+        // RFC 9112 section 2.2: blank lines before a request line are passed over.
+        while unsafe name.isEmpty && index < count && (bytes[index] == 0x0D || bytes[index] == 0x0A) { index += 1 }
+        let isWhole = name.isEmpty && index == 0
+        while index < count {
+            let byte = unsafe UInt8(bitPattern: bytes[index])
+            index += 1
+            if byte == 0x20, !name.isEmpty {
+                (methodBytes, methodCount) = (nil, name.count)
+                head.method = Method(name: name.span)
+                if isWhole, head.method != .other { return .direct }
+                return .read(line: (head.method == .other ? Array("PUT".utf8) : name) + [0x20], count: index)
             }
+            // Methods are case-sensitive, and no registered one has small letters.
+            guard byte.isTokenByte, !(0x61...0x7A).contains(byte), name.count < Self.longestMethod else {
+                _ = refuse(.malformed)
+                return .refused
+            }
+            name.append(byte)
+        }
+        if !name.isEmpty { begin() }
+        methodBytes = name
+        return .incomplete
     }
 }

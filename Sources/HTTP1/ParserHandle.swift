@@ -29,6 +29,17 @@ import CLlhttp
     private func parse(_ bytes: UnsafePointer<CChar>, _ count: Int) -> ParseOutcome {
         guard unsafe machine.pointee.prepare(bytes, count) else { return unsafe machine.pointee.fail() }
         var done = 0
+        switch unsafe machine.pointee.readMethod(bytes, count) {
+        case .direct: break
+        case .refused: return unsafe machine.pointee.fail()
+        case .incomplete: return unsafe machine.pointee.checkProgress(untouched: 0) ? .incomplete : machine.pointee.fail()
+        case .read(let line, let count):
+            done = count
+            let result = unsafe line.withUnsafeBytes { line in
+                unsafe llhttp_execute(llhttp, line.baseAddress!.assumingMemoryBound(to: CChar.self), line.count)
+            }
+            guard result == HPE_OK else { return unsafe machine.pointee.fail() }
+        }
         while true {
             let result = unsafe llhttp_execute(llhttp, bytes + done, count - done)
             guard result == HPE_OK || result == HPE_PAUSED else { return unsafe machine.pointee.fail() }

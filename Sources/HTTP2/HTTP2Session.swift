@@ -36,6 +36,8 @@ internal import CNghttp2
         var malformed = false
         /// The request never left, so the peer can't have seen it.
         var unsent = false
+        /// Others hold the body too: it is no secret, and is not wiped.
+        var isShared = false
 
         init(outgoing: [UInt8] = []) { self.outgoing = outgoing }
     }
@@ -131,10 +133,14 @@ internal import CNghttp2
     }
 
     /// Sends the response of `stream`, once.
-    public func submitResponse(stream: Int32, _ headers: HTTP2Headers, body: [UInt8]) throws(HTTP2Error) {
+    /// - Parameter isShared: others hold the body too, so that it is not wiped.
+    public func submitResponse(
+        stream: Int32, _ headers: HTTP2Headers, body: [UInt8], isShared: Bool = false
+    ) throws(HTTP2Error) {
         precondition(role == .server, "a client sends no responses")
         guard let state = streams[stream] else { throw .noSuchStream }
         state.outgoing = body
+        state.isShared = isShared
         var provider = unsafe bodyProvider()
         let result = unsafe headers.withNameValues { values in
             unsafe withUnsafePointer(to: &provider) { provider in
@@ -158,6 +164,9 @@ internal import CNghttp2
 
     /// Whether the peer has sent all of its message on a stream; true for one that is over.
     public func hasEnded(stream: Int32) -> Bool { streams[stream]?.ended ?? true }
+
+    /// Bytes of our body on `stream` that have been taken for sending.
+    public func sentBytes(stream: Int32) -> Int { streams[stream]?.sent ?? 0 }
 
     public func reset(stream: Int32, _ code: HTTP2ErrorCode) throws(HTTP2Error) {
         guard streams[stream] != nil else { throw .noSuchStream }

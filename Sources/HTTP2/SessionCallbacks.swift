@@ -239,7 +239,7 @@ extension HTTP2Session {
     private func closed(_ stream: Int32, _ code: HTTP2ErrorCode, _ session: OpaquePointer?) {
         guard let state = streams.removeValue(forKey: stream) else { return }
         // An answer may hold a capability. The body came to us as its only copy, or the zeroes go elsewhere; a client still holds its own.
-        if role == .server { WipedBytes.wipe(&state.outgoing) }
+        if role == .server, !state.isShared { WipedBytes.wipe(&state.outgoing) }
         let reason = state.malformed ? .protocolError : state.unsent && role == .client ? .refusedStream : code
         events.append(.closed(stream: stream, reason))
         guard role == .server else { return }

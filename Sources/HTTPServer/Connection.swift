@@ -1,6 +1,7 @@
 import EventLoop
 import HTTP1
 import Linux
+import Shares
 import TLS
 
 /// Names one connection of a server. The generation tells it from the next one in the same slot.
@@ -73,10 +74,14 @@ final class Connection: EventSource {
     var hasEnded = false
     /// The socket takes no more bytes for now.
     var isBlocked = false
-    /// One too many: its requests are told so.
-    var isOverflow = false
-    /// It counts among those of its address.
-    var hasShare = true
+    /// Whom it is charged to, and its charge. Without one it is held for a moment to be told why.
+    let owners: Owners
+    var charge: Charge?
+    var overflow: Refusal?
+    /// What its peer has not taken of answers over HTTP/1.1.
+    var blockedBytes: Charge?
+    /// A request that waits for the loop's next turn.
+    var waiting: HTTPRequest?
     /// Waits for the end of the turn to be written.
     var isDirty = false
     /// There was traffic since OpenSSL's buffers were last looked at, and whether they are looked at.
@@ -93,10 +98,11 @@ final class Connection: EventSource {
     var isHead = false
 
     init(
-        id: ConnectionID, remote: SocketAddress, socket: consuming Socket, limits: MessageLimits, tls: TLSSession?,
-        ready: ReadyList
+        id: ConnectionID, remote: SocketAddress, owners: Owners, socket: consuming Socket, limits: MessageLimits,
+        tls: TLSSession?, ready: ReadyList
     ) {
         self.id = id
+        self.owners = owners
         self.remote = remote
         self.socket = socket
         parser = RequestParser(limits: limits)

@@ -14,6 +14,9 @@ public protocol HTTPHandler: Sendable {
     /// The next message. The one after it comes when this call has returned, and this one's bytes are zeroed then.
     func received(_ message: TextMessage, on socket: WebSocketHandle) async
 
+    /// The peer answered the ping with this number for the first time.
+    func ponged(_ socket: WebSocketHandle, number: UInt64) async
+
     /// The WebSocket is gone, for whatever reason; nothing more comes from it.
     /// - Parameter code: of the peer's close frame; `abnormal` without one.
     func closed(_ socket: WebSocketHandle, code: CloseCode) async
@@ -24,6 +27,7 @@ extension HTTPHandler {
     public func shouldUpgrade(_ request: HTTPRequest) -> Bool { false }
     public func opened(_ socket: WebSocketHandle, request: HTTPRequest) async {}
     public func received(_ message: TextMessage, on socket: WebSocketHandle) async {}
+    public func ponged(_ socket: WebSocketHandle, number: UInt64) async {}
     public func closed(_ socket: WebSocketHandle, code: CloseCode) async {}
 }
 
@@ -35,6 +39,12 @@ public struct WebSocketHandle: Sendable, Hashable {
     /// Queues a text message.
     /// - Returns: false when the socket is gone or closing, or when the peer reads too slowly: then it is dropped.
     @discardableResult public func send(_ text: [UInt8]) async -> Bool { await server.send(text, to: id) }
+
+    /// The peer has said who it is, and no longer counts as a socket that has not joined.
+    public func markJoined() async { await server.markJoined(id) }
+
+    /// Pings the peer, besides the server's own pings, which go on as before. `HTTPHandler.ponged` reports the answer.
+    public func ping(_ number: UInt64) async { await server.ping(id, number: number) }
 
     /// Starts the closing handshake; messages not yet delivered to the handler are dropped.
     public func close(_ code: CloseCode) async { await server.close(id, code) }

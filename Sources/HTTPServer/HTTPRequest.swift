@@ -1,9 +1,12 @@
 public import HTTP1
 public import Linux
+public import Shares
 
 /// One complete request. Its bytes belong to the engine, which zeroes them once the answer was given: take out what must last.
 public struct HTTPRequest {
     public let remote: SocketAddress
+    /// Whom this request is charged to: its connection, and the network that it comes from, or the back end.
+    public internal(set) var owners = Owners.unknown
     let message: Message
     private let pathRange: Range<Int>
     private let queryStart: Int?

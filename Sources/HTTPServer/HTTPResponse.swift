@@ -34,6 +34,8 @@ public struct HTTPResponse: Sendable {
     public var contentType: ContentType
     public var headers: [Header]
     public var body: [UInt8]
+    /// The body exists once in memory, whoever asks for it: it is no secret, is not wiped, and counts towards nobody's share.
+    public var isBodyShared = false
     /// Ends the connection after this answer.
     public var closesConnection = false
 

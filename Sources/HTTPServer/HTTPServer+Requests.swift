@@ -2,6 +2,7 @@ import EventLoop
 import HTTP1
 import HTTP2
 import Linux
+import Shares
 import TLS
 import WebSocket
 
@@ -149,10 +150,19 @@ extension HTTPServer {
         connection.keepsAlive = message.keepsAlive
         connection.isVersion11 = message.isVersion11
         connection.isHead = message.method == .head
-        guard let request = HTTPRequest(message, remote: connection.remote) else { return refuse(connection, .malformedRequest) }
+        guard var request = HTTPRequest(message, remote: connection.remote) else { return refuse(connection, .malformedRequest) }
+        request.owners = owners(of: request, connection)
         statistics.requests += 1
         connection.state = .answering
-        if message.wantsUpgrade, handler.shouldUpgrade(request) { return upgrade(connection, request) }
+        guard takesTurn(request.owners) else {
+            connection.waiting = request
+            return wait(.request(connection.id), request.owners)
+        }
+        start(request, connection)
+    }
+
+    func start(_ request: HTTPRequest, _ connection: Connection) {
+        if request.message.wantsUpgrade, handler.shouldUpgrade(request) { return upgrade(connection, request) }
         Task { [id = connection.id] in
             var response = await handler.respond(to: request)
             request.message.wipe()
@@ -162,7 +172,7 @@ extension HTTPServer {
 
     /// Writes an answer and zeroes its body, which may hold a capability. One that the handler holds too is left to it.
     func answer(_ id: ConnectionID, _ response: inout HTTPResponse) {
-        defer { wipe(&response.body) }
+        defer { if !response.isBodyShared { wipe(&response.body) } }
         guard let connection = connection(id), connection.state == .answering else { return }
         // A drain answers what was sent before its peer could know.
         let isLast = isDraining && !connection.hasFollower && !connection.hasInput && !connection.socket.hasInput

@@ -30,7 +30,7 @@ extension HTTPServer {
         if !wasReady, tls.state == .established {
             if tls.negotiatedProtocol == "h2" { return beginStreams(connection) }
             setDeadline(connection, .idle)
-            if connection.isOverflow { refuse(connection, .tooManyConnections) }
+            if let overflow = connection.overflow { refuse(connection, overflow) }
         }
         if tls.state == .closed, !connection.hasInput { ended(connection) }
     }

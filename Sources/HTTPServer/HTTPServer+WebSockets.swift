@@ -1,5 +1,6 @@
 import EventLoop
 import HTTP1
+import Shares
 import WebSocket
 
 // WebSockets: upgrade, delivery in order, pings, closing.
@@ -14,12 +15,19 @@ extension HTTPServer {
         } catch {
             return refuse(connection, error == .version ? .upgradeVersion : .badUpgrade)
         }
+        let unjoined: Charge
+        do throws(Shortage) {
+            unjoined = try configuration.shares.charge(.unjoinedSockets, to: request.owners)
+        } catch {
+            return refuse(connection, Refusal(error))
+        }
         let head =
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: \(accept)\r\n\r\n"
         connection.withOutput { $0.append(contentsOf: head.utf8) }
         markDirty(connection)
         let session = WebSocketSession(
             handle: WebSocketHandle(id: connection.id, server: self), maximumBytes: configuration.maximumMessageBytes)
+        session.unjoined = unjoined
         connection.session = session
         connection.parser = nil
         connection.state = .webSocket
@@ -37,7 +45,10 @@ extension HTTPServer {
 
     func takeFrames(_ bytes: Span<UInt8>, _ connection: Connection) {
         guard let session = connection.session else { return }
+        let answered = session.machine.answeredPing
         session.machine.receive(bytes, nowMs: loop.now)
+        let number = session.machine.answeredPing
+        if number > answered { Task { await handler.ponged(session.handle, number: number) } }
         if session.machine.messageCount > 0 {
             if deadlines.kind(connection.slot) == .firstMessage { setDeadline(connection, .ping) }
             startDelivery(session)
@@ -54,6 +65,13 @@ extension HTTPServer {
         }
         takeOutput(connection, session)
         return connection.state != .closed
+    }
+
+    /// Leaves the deadline of the server's own pings as it is.
+    func ping(_ id: ConnectionID, number: UInt64) {
+        guard let connection = connection(id), let session = connection.session else { return }
+        session.machine.sendPing(number)
+        takeOutput(connection, session)
     }
 
     func close(_ id: ConnectionID, _ code: CloseCode) {
@@ -77,9 +95,18 @@ extension HTTPServer {
         takeOutput(connection, session)
     }
 
+    func markJoined(_ id: ConnectionID) {
+        if let session = connection(id)?.session { markJoined(session) }
+    }
+
+    private func markJoined(_ session: WebSocketSession) {
+        if let charge = session.unjoined.take() { configuration.shares.refund(charge) }
+    }
+
     /// The connection is gone: the handler sees the messages that had come, then the end.
     func end(_ session: WebSocketSession) {
         session.isGone = true
+        markJoined(session)
         statistics.openWebSockets -= 1
         startDelivery(session)
     }

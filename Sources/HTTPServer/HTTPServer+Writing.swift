@@ -38,6 +38,7 @@ extension HTTPServer {
         swap(&wire, &connection.wire)
         switch write(connection, &wire) {
         case .done:
+            releaseBlocked(connection)
             let wrote = !wire.isEmpty
             connection.wireOffset = 0
             recycle(&wire)
@@ -46,6 +47,7 @@ extension HTTPServer {
             swap(&wire, &connection.wire)
             connection.isBlocked = true
             if connection.state != .webSocket { setDeadline(connection, .write) }
+            holdBlocked(connection)
         case .failed:
             wipe(&wire)
             drop(connection)

@@ -1,6 +1,7 @@
 public import EventLoop
 import HTTP1
 public import Linux
+import Shares
 import TLS
 import WebSocket
 
@@ -29,7 +30,8 @@ public actor HTTPServer: LoopActor {
     var slots: [Connection?] = []
     var freeSlots: [Int32] = []
     var generation: UInt32 = 0
-    var addresses: AddressCounts
+    /// How many connections there have been.
+    var connectionNumber: UInt64 = 0
     var deadlines: Deadlines
     var overflows = 0
     var timers: Set<Deadlines.Kind> = []
@@ -39,8 +41,10 @@ public actor HTTPServer: LoopActor {
     var cooling: [ConnectionID] = []
     /// Frames of HTTP/2 on their way into TLS.
     var outbound: [UInt8] = []
-    /// What requests of HTTP/2 hold.
-    var streamBytes = 0
+    /// HTTP/2 connections with a stream whose peer takes nothing.
+    var stalled = StalledConnections()
+    var turn = Turn()
+    var dominance = Dominance()
     var dirty: [ConnectionID] = []
     var spareBuffers: [[UInt8]] = []
     var isDraining = false
@@ -53,7 +57,6 @@ public actor HTTPServer: LoopActor {
         self.loop = loop
         self.configuration = configuration
         self.handler = handler
-        addresses = AddressCounts(maximum: configuration.maximumConnectionsPerAddress)
         deadlines = Deadlines(lengthMs: configuration.lengthMs)
     }
 
@@ -71,6 +74,9 @@ public actor HTTPServer: LoopActor {
         guard configuration.tls != nil else { return }
         configuration.tls = tls
     }
+
+    /// Whether most requests since the last call came from one network that is no trusted proxy. Needs two calls to know.
+    public func endRequestWindow() -> Bool { dominance.endWindow() }
 
     /// Ends in an orderly way: takes no new connections, answers what has come and what is on its way, tells HTTP/2 peers (GOAWAY) and closes
     /// WebSockets with 1001. Idle connections are left open for a moment, since a request may be under way; whatever is left after
@@ -147,22 +153,24 @@ public actor HTTPServer: LoopActor {
 
     func admit(_ socket: consuming Socket, from remote: SocketAddress) {
         statistics.accepted += 1
-        let hasShare = addresses.add(remote)
-        let isOverflow = !hasShare || statistics.openConnections - overflows >= configuration.maximumConnections
-        guard !isOverflow || overflows < Self.overflow else {
-            if hasShare { addresses.remove(remote) }
-            return
-        }
+        let shares = configuration.shares
+        connectionNumber += 1
+        let payer = configuration.payer(remote) ?? shares.network(remote)
+        let owners = Owners(payer, connection: shares.connection(connectionNumber))
+        var charge: Charge?
+        var overflow: Refusal?
+        do throws(Shortage) { charge = try shares.charge(.connections, to: owners) } catch { overflow = Refusal(error) }
+        guard overflow == nil || overflows < Self.overflow else { return }
         generation &+= 1
         let slot = freeSlots.popLast() ?? Int32(slots.count)
         if slot == slots.count { slots.append(nil) }
         let tls = configuration.tls.flatMap { try? TLSSession(accepting: $0) }
         let connection = Connection(
-            id: ConnectionID(slot: slot, generation: generation), remote: remote, socket: socket, limits: configuration.limits,
-            tls: tls, ready: ready)
-        connection.hasShare = hasShare
-        connection.isOverflow = isOverflow
-        if isOverflow { overflows += 1 }
+            id: ConnectionID(slot: slot, generation: generation), remote: remote, owners: owners, socket: socket,
+            limits: configuration.limits, tls: tls, ready: ready)
+        connection.charge = charge
+        connection.overflow = overflow
+        if overflow != nil { overflows += 1 }
         slots[Int(slot)] = connection
         statistics.openConnections += 1
         guard (tls == nil) == (configuration.tls == nil),
@@ -170,7 +178,7 @@ public actor HTTPServer: LoopActor {
         else { return drop(connection) }
         connection.registration = registration
         setDeadline(connection, tls == nil ? .idle : .handshake)
-        if isOverflow, tls == nil { refuse(connection, .tooManyConnections) }
+        if let overflow, tls == nil { refuse(connection, overflow) }
     }
 
     private func stopListening() {
@@ -202,8 +210,11 @@ public actor HTTPServer: LoopActor {
         connection.dropWire()
         slots[connection.slot] = nil
         freeSlots.append(connection.id.slot)
-        if connection.hasShare { addresses.remove(connection.remote) }
-        if connection.isOverflow { overflows -= 1 }
+        if let charge = connection.charge.take() { configuration.shares.refund(charge) }
+        if connection.overflow != nil { overflows -= 1 }
+        releaseBlocked(connection)
+        connection.waiting = nil
+        stalled.remove(connection.id.slot)
         statistics.openConnections -= 1
         if let session = connection.session { end(session) }
         if let table = connection.streams { endStreams(table) }

@@ -1,9 +1,19 @@
 import HTTP1
+import Shares
 
 /// Answers the engine gives by itself, without its handler.
 public enum Refusal: Sendable, CaseIterable {
     case malformedRequest, requestTimeout, bodyTooLarge, targetTooLong, headersTooLarge, tooManyConnections, badUpgrade,
-        upgradeVersion, expectationFailed, unsupportedEncoding, overloaded
+        upgradeVersion, expectationFailed, unsupportedEncoding, overloaded, overShare
+
+    init(_ shortage: Shortage) {
+        self =
+            switch shortage {
+            case .overShare: .overShare
+            case .exhausted(.connections, _): .tooManyConnections
+            case .exhausted: .overloaded
+            }
+    }
 
     init(_ failure: ParseFailure) {
         self =
@@ -26,6 +36,7 @@ public enum Refusal: Sendable, CaseIterable {
         case .unsupportedEncoding: 415
         case .expectationFailed: 417
         case .upgradeVersion: 426
+        case .overShare: 429
         case .headersTooLarge: 431
         case .tooManyConnections, .overloaded: 503
         }
@@ -45,6 +56,7 @@ public enum Refusal: Sendable, CaseIterable {
         case .expectationFailed: "expectation_failed"
         case .unsupportedEncoding: "unsupported_encoding"
         case .overloaded: "overloaded"
+        case .overShare: "over_share"
         }
     }
 
@@ -59,6 +71,8 @@ public enum Refusal: Sendable, CaseIterable {
         case .headersTooLarge: "The request has too many or too long header lines. Send fewer."
         case .tooManyConnections: "Too many connections are open. Try again later, and reuse connections."
         case .overloaded: "The server holds as many requests as it can. Try again later."
+        case .overShare:
+            "This client or its network holds its share of connections, sockets or requests. End some, or try again later."
         case .badUpgrade: "The WebSocket handshake is incomplete. Use a WebSocket client (RFC 6455)."
         case .upgradeVersion: "Only version 13 of the WebSocket protocol is spoken here."
         case .expectationFailed:
@@ -75,7 +89,7 @@ public enum Refusal: Sendable, CaseIterable {
             """
         var response = HTTPResponse(status: status, contentType: .problem, body: Array(text.utf8))
         switch self {
-        case .tooManyConnections, .overloaded: response.headers = [.init("Retry-After", "5")]
+        case .tooManyConnections, .overloaded, .overShare: response.headers = [.init("Retry-After", "5")]
         case .upgradeVersion: response.headers = [.init("Sec-WebSocket-Version", "13")]
         case .unsupportedEncoding: response.headers = [.init("Accept-Encoding", "identity")]
         default: break

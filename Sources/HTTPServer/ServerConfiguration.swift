@@ -1,5 +1,6 @@
 public import HTTP1
 public import Linux
+public import Shares
 public import TLS
 
 /// How a server listens and what it puts up with. Times are in ms.
@@ -10,14 +11,12 @@ public struct ServerConfiguration: Sendable {
     /// Who may read and write the path of a Unix-domain socket.
     public var unixMode: UInt32 = 0o660
     public var limits = MessageLimits()
-    /// One more is answered 503.
-    public var maximumConnections = 30_000
-    /// From one IPv4 address or one IPv6 /64. Does not hold for loopback and Unix-domain peers: a proxy speaks for many.
-    public var maximumConnectionsPerAddress = 1000
-    /// Requests of one HTTP/2 connection at a time.
-    public var concurrentStreams = 64
-    /// What all HTTP/2 requests may hold together, from their head to their answer; beyond that they are answered 503.
-    public var maximumStreamBytes = 128 << 20
+    /// What callers may hold of connections, sockets that have not joined, streams and turns.
+    public var shares = Shares()
+    /// Who pays for what a peer's connection holds. Nil: the peer's network.
+    public var payer: @Sendable (SocketAddress) -> Owner? = { _ in nil }
+    /// Where a request comes from that a trusted proxy passed on.
+    public var origin: @Sendable (HTTPRequest) -> SocketAddress = { $0.remote }
 
     public var handshakeMs: UInt64 = 10_000
     /// From the first byte of a request to the end of its head, and from there to the end of its body.
@@ -26,6 +25,8 @@ public struct ServerConfiguration: Sendable {
     public var idleMs: UInt64 = 60_000
     /// Without the peer taking a byte.
     public var writeMs: UInt64 = 30_000
+    /// How long an HTTP/2 answer stalls before it may make room for others.
+    public var stallMs: UInt64 = 1_000
     /// For the peer to close, after the last answer.
     public var lingerMs: UInt64 = 2_000
     /// How often the age of an HTTP/2 connection's requests is looked at.

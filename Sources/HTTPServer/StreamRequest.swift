@@ -35,6 +35,14 @@ enum StreamRequest {
         }
     }
 
+    /// What a stream with this request holds.
+    var byteCount: Int {
+        switch self {
+        case .taken(let builder, _): StreamTable.Stream.cost + builder.byteCount
+        case .refused: StreamTable.Stream.cost
+        }
+    }
+
     /// RFC 9113 section 8.3.1: a path and query, or `*`; in visible ASCII.
     private static func isTarget(_ path: Span<UInt8>) -> Bool {
         guard path.count > 0, path[0] == UInt8(ascii: "/") || path.count == 1 && path[0] == UInt8(ascii: "*") else {

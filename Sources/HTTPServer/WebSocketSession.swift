@@ -1,3 +1,4 @@
+import Shares
 import WebSocket
 
 /// A connection after its upgrade, and what outlives it: messages the handler has yet to see.
@@ -7,6 +8,8 @@ final class WebSocketSession {
     /// A task is calling the handler.
     var isDelivering = false
     var isGone = false
+    /// Until the handler says that the peer has joined.
+    var unjoined: Charge?
     /// `machine.pongCount` when the last ping was sent.
     var pongCount = 0
 

@@ -43,6 +43,8 @@ public struct Errno: Error, Sendable, Equatable, CustomStringConvertible {
     /// A name that can't be read as a file: it is a folder, or lies below a file.
     public var isNoFile: Bool { code == EISDIR || code == ENOTDIR }
     public var isExisting: Bool { code == EEXIST }
+    /// The file system is mounted read-only.
+    public var isReadOnly: Bool { code == EROFS }
     /// A move from one file system to another.
     public var isOtherFileSystem: Bool { code == EXDEV }
     public var isRefused: Bool { code == ECONNREFUSED }

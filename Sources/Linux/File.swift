@@ -64,6 +64,11 @@ public enum File {
 
     public static func exists(_ path: String) -> Bool { unsafe access(path, F_OK) == 0 }
 
+    /// - Throws: if this user can't write the file, or make files in the folder. On a read-only file system root can't either.
+    public static func checkWritable(_ path: String) throws(Errno) {
+        guard unsafe access(path, W_OK) == 0 else { throw .last("access", path: path) }
+    }
+
     /// The whole file.
     /// - Throws: `EFBIG` if it holds more than `limit` bytes.
     public static func read(_ path: String, limit: Int) throws(Errno) -> [UInt8] {

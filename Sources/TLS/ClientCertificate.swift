@@ -58,6 +58,12 @@ internal import COpenSSL
         unsafe EVP_PKEY_free(key)
     }
 
+    /// Whether both are the same certificates in the same order.
+    public func isSame(as other: ClientCertificate) -> Bool {
+        guard unsafe chain.count == other.chain.count else { return false }
+        return unsafe zip(chain, other.chain).allSatisfy { unsafe X509_cmp($0, $1) == 0 }
+    }
+
     /// - Parameter nowS: unix seconds.
     /// - Throws: `expired` or `notYetValid`.
     public func check(nowS: UInt64) throws(ClientCertificateError) {

@@ -21,7 +21,8 @@ enum Callbacks {
             unsafe Callbacks.machine(user).takeChunk(chunk!.pointee.data, chunk!.pointee.data_length)
         }
         unsafe calls.on_msg_recv_callback = { _, message, user in
-            unsafe Callbacks.machine(user).endMessage(opcode: message!.pointee.opcode)
+            let payload = unsafe UnsafeBufferPointer(start: message!.pointee.msg, count: message!.pointee.msg_length)
+            unsafe Callbacks.machine(user).endMessage(opcode: message!.pointee.opcode, payload.span)
         }
         return calls
     }

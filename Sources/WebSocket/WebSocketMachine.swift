@@ -11,7 +11,8 @@ import Glibc
 @safe public final class WebSocketMachine {
     public enum Role: Sendable { case server, client }
 
-    /// Pings, pongs and empty fragments taken from a peer in one `controlWindowMs`; one more closes with 1008.
+    /// Pings, pongs and empty fragments taken from a peer in one `controlWindowMs`; one more closes with 1008. Answers to numbered pings
+    /// don't count: otherwise who has a socket pinged could get it closed.
     public static let controlFrameLimit = 100
     public static let controlWindowMs: UInt64 = 10_000
 
@@ -38,6 +39,9 @@ import Glibc
     public private(set) var isClosing = false
     /// How often the peer answered `sendPing`.
     public private(set) var pongCount = 0
+    /// The highest number that a ping carried, and the highest that the peer returned.
+    private var pingNumber: UInt64 = 0
+    public private(set) var answeredPing: UInt64 = 0
 
     /// - Parameter maximumBytes: the longest message taken, in bytes over all its fragments; a longer one closes with 1009.
     public init(role: Role, maximumBytes: Int = 16384) {
@@ -117,7 +121,12 @@ import Glibc
     /// - Returns: false when this side has closed: the message is dropped.
     @discardableResult public func send(_ text: Span<UInt8>) -> Bool { queue(WSLAY_TEXT_FRAME, text) }
 
-    @discardableResult public func sendPing() -> Bool { queue(WSLAY_PING, Span()) }
+    /// Sends a ping with this number, or with the last one again: a peer may answer the latest of several pings alone.
+    @discardableResult public func sendPing(_ number: UInt64 = 0) -> Bool {
+        pingNumber = max(pingNumber, number)
+        let payload = pingNumber == 0 ? [] : (0..<8).map { UInt8(truncatingIfNeeded: pingNumber >> (56 - 8 * $0)) }
+        return queue(WSLAY_PING, payload.span)
+    }
 
     /// Starts the closing handshake. Messages not yet taken are dropped.
     public func close(_ code: CloseCode) {
@@ -192,10 +201,9 @@ extension WebSocketMachine {
         // RFC 6455 section 5.2; wslay takes the shortest form of a length only.
         let lengthBytes: UInt64 = count < 126 ? 0 : count < 65_536 ? 2 : 8
         framedBytes += 2 + lengthBytes + (role == .server ? 4 : 0) + count
-        if opcode >= 8 || (count == 0 && !isFinal) {
-            if nowMs >= windowStartMs + Self.controlWindowMs { (windowStartMs, controlFrames) = (nowMs, 0) }
-            controlFrames += 1
-            if controlFrames > Self.controlFrameLimit { return refuse(.policyViolation) }
+        // Pongs count when their number is known.
+        if opcode >= 8 ? opcode != UInt8(WSLAY_PONG.rawValue) : count == 0 && !isFinal {
+            guard countControlFrame() else { return }
         }
         isInText = false
         // Half a close code; wslay would take it for none.
@@ -214,8 +222,27 @@ extension WebSocketMachine {
         unsafe partial?.append(bytes, count)
     }
 
-    func endMessage(opcode: UInt8) {
-        if opcode == UInt8(WSLAY_PONG.rawValue) { pongCount += 1 }
+    /// - Returns: false if it is one too many, and the peer is refused.
+    private func countControlFrame() -> Bool {
+        if nowMs >= windowStartMs + Self.controlWindowMs { (windowStartMs, controlFrames) = (nowMs, 0) }
+        controlFrames += 1
+        if controlFrames > Self.controlFrameLimit { refuse(.policyViolation) }
+        return controlFrames <= Self.controlFrameLimit
+    }
+
+    private func takePong(_ payload: Span<UInt8>) {
+        pongCount += 1
+        var number: UInt64 = 0
+        for index in payload.indices.prefix(8) { number = number << 8 | UInt64(payload[index]) }
+        if payload.count == 8, number > answeredPing, number <= pingNumber {
+            answeredPing = number
+        } else {
+            _ = countControlFrame()
+        }
+    }
+
+    func endMessage(opcode: UInt8, _ payload: Span<UInt8>) {
+        if opcode == UInt8(WSLAY_PONG.rawValue) { takePong(payload) }
         guard opcode == UInt8(WSLAY_TEXT_FRAME.rawValue), !isClosing, let message = partial else { return }
         messages.append(message)
         partial = nil

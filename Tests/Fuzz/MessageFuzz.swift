@@ -16,8 +16,8 @@ enum MessageFuzz {
     private static let names = Set(EventBody.types + ["approval_response", "ping", "auth", "claim"])
 
     private static func check(_ call: CallBody, _ theirs: [String: FoundationValue]?) {
-        require(call.dropped == call.dropped.sorted() && call.dropped.allSatisfy(isPlain), "plain names, sorted")
-        guard let invitation = call.invitation else { return }
+        guard case .call(let invitation, let dropped) = call else { return }
+        require(dropped == dropped.sorted() && dropped.allSatisfy(isPlain), "plain names, sorted")
         let data = theirs?["data"]
         require(theirs?["trigger"]?.text == "call_initiated", "a call begins")
         require(data?["receiverType"]?.text == "user", "it is to one user")
@@ -41,7 +41,10 @@ enum MessageFuzz {
         case .event(let event, let session, let name, let dropped):
             require(theirs?["sessionId"]?.bytes == session && theirs?["eventId"]?.bytes == name, "the same session and event")
             require(dropped == dropped.sorted() && dropped.allSatisfy(isPlain), "plain names, sorted")
-            if case .progress(let progress) = event, let completed = progress.completed, let total = progress.total, total >= 0 {
+            if let ownID = event.ownID { require((1...128).contains(ownID.count), "a name of its own") }
+            if case .progress(let progress) = event.event, let completed = progress.completed, let total = progress.total,
+                total >= 0
+            {
                 require(completed <= total, "no more done than there is")
             }
         case .ping, .claimOnly: break

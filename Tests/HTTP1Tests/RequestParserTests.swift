@@ -74,7 +74,13 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
                 "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhiDELETE /3 HTTP/1.1\r\nHost: a\r\n\r\n",
                 ["get /1 ", "post /2 hi", "delete /3 "]
             ),
-            ("BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n", nil),
+            ("QUERY /pot HTTP/1.1\r\nHost: a\r\n\r\n", ["other /pot "]),
+            ("\r\nM-SEARCH /pot HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", ["other /pot hi"]),
+            ("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", nil),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", nil),
+            ("QU(ERY /pot HTTP/1.1\r\nHost: a\r\n\r\n", nil),
+            ("QUERY  /pot HTTP/1.1\r\nHost: a\r\n\r\n", nil),
+            ("ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG / HTTP/1.1\r\nHost: a\r\n\r\n", nil),
             ("LOCK /pot HTTP/1.1\r\nHost: a\r\n\r\n", ["other /pot "]),
             ("GET http://a/x HTTP/1.1\r\nHost: a\r\n\r\n", ["get http://a/x "]),
             (

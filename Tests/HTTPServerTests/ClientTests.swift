@@ -1,6 +1,7 @@
 import EventLoop
 import HTTP1
 import Linux
+import Shares
 import TLS
 import Testing
 import WebSocket
@@ -287,7 +288,7 @@ func text(_ response: ClientResponse) -> String { "\(response.status) \(String(d
 
     @Test func tooManyConnectionsAreTurnedAwayThroughTLS() async throws {
         try await withSecureServer {
-            $0.maximumConnections = 1
+            $0.setQuota(.connections, Quota(1))
         } _: { server, address, _, trust in
             let first = HTTPClient(loop: server.loop, tls: trust)
             let statuses = [

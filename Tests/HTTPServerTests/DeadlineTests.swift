@@ -166,26 +166,6 @@ import Testing
         }
     }
 
-    @Test func addressesHaveTheirShare() throws {
-        var counts = AddressCounts(maximum: 2)
-        func address(_ text: String) throws -> SocketAddress { try #require(SocketAddress(parsing: text)) }
-        #expect(counts.add(try address("192.0.2.1:1")))
-        #expect(counts.add(try address("192.0.2.1:2")))
-        #expect(!counts.add(try address("192.0.2.1:3")))
-        #expect(counts.add(try address("192.0.2.2:1")))
-        #expect(counts.add(try address("[2001:db8::1]:1")))
-        #expect(counts.add(try address("[2001:db8::2]:1")))
-        #expect(!counts.add(try address("[2001:db8::3]:1")))
-        #expect(counts.add(try address("[2001:db8:0:1::3]:1")))
-        for port in 1...9 { #expect(counts.add(try address("127.0.0.1:\(port)"))) }
-        counts.remove(try address("192.0.2.1:1"))
-        #expect(counts.add(try address("192.0.2.1:4")))
-        for text in ["192.0.2.1:1", "192.0.2.1:1", "192.0.2.2:1", "[2001:db8::1]:1", "[2001:db8::1]:1", "[2001:db8:0:1::]:1"] {
-            counts.remove(try address(text))
-        }
-        #expect(counts.isEmpty)
-    }
-
     @Test(
         arguments: [
             (0, "Thu, 01 Jan 1970 00:00:00 GMT"), (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),

@@ -1,5 +1,6 @@
 import HTTP1
 import Linux
+import Shares
 import Testing
 
 @testable import HTTPServer
@@ -164,6 +165,7 @@ import Testing
         ("GET / HTTP/1.1\r\n\r\n", 400, "malformed_request"),
         ("nonsense\r\n\r\n", 400, "malformed_request"),
         ("OPTIONS a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("QU(ERY / HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
@@ -213,7 +215,7 @@ import Testing
 
     @Test func tooManyConnectionsAreTurnedAway() async throws {
         try await withServer {
-            $0.maximumConnections = 2
+            $0.setQuota(.connections, Quota(2))
         } _: { server, address, _ in
             let first = try await RawClient(address)
             let second = try await RawClient(address)
@@ -229,6 +231,14 @@ import Testing
         }
     }
 
+    @Test func anUnknownMethodReachesTheHandler() async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write("QUERY /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi" + Self.get)
+            #expect(try await client.answers(2) == ["200 other /x hi", "200 get /x?y "])
+        }
+    }
+
     @Test func aUnixSocketServesToo() async throws {
         let path = "/tmp/mayfly-test-\(UInt64.random(in: 0 ... .max)).sock"
         defer { try? File.remove(path) }
@@ -240,6 +250,23 @@ import Testing
             #expect(try await client.answers(1) == ["200 get /x?y "])
         }
     }
+
+    @Test(
+        arguments: [
+            ("localhost", true), ("LocalHost:8788", true), ("127.0.0.1", true), ("127.0.0.1:8788", true), ("127.1.2.3:1", true),
+            ("[::1]", true), ("[::1]:8788", true), ("localhost:", true),
+            ("attacker.example", false), ("attacker.example:8788", false), ("localhost.attacker.example", false),
+            ("127.0.0.1.attacker.example", false), ("127.0.0.1:80:80", false), ("128.0.0.1", false), ("10.0.0.1:8788", false),
+            ("0.0.0.0", false), ("127.1", false), ("2130706433", false), ("[::2]", false), ("[::]", false), ("::1", false),
+            ("unix", false), ("unix:1", false), ("", false), ("localhost,127.0.0.1", false),
+            ("localhost@attacker.example", false),
+        ])
+    func loopbackIsKnownByItsNames(_ host: String, _ isLoopback: Bool) {
+        let request = HTTPRequest(method: .get, target: "/", headers: [("host", host)])
+        #expect(request.namesLoopback == isLoopback)
+    }
+
+    @Test func withoutAHostNothingIsNamed() { #expect(!HTTPRequest(method: .get, target: "/").namesLoopback) }
 
     @Test func requestsInMemoryAreLikeThoseFromTheWire() async {
         let request = HTTPRequest(method: .put, target: "/a?b", headers: [("X-Y", "z"), ("x-y", "w")], body: [0x68, 0x69])
@@ -261,17 +288,16 @@ extension String {
         return count
     }
 
-    /// As if they had come from elsewhere: loopback has no share.
     @Test func anAddressBeyondItsShareIsToldSo() async throws {
         try await withServer {
-            $0.maximumConnectionsPerAddress = 2
+            $0.setQuota(.connections, Quota(100, network: Share(2)))
         } _: { server, _, _ in
             var peers: [PairedClient] = []
             for last in [7, 7, 7, 8] as [UInt32] {
                 peers.append(try await PairedClient(server, .v4(0xC000_0200 | last, port: 1)))
             }
             for peer in peers { try await peer.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n") }
-            for (peer, status) in zip(peers, ["200", "200", "503", "200"]) {
+            for (peer, status) in zip(peers, ["200", "200", "429", "200"]) {
                 #expect(try await peer.statusLine().hasPrefix("HTTP/1.1 \(status) "))
             }
             #expect(await server.overflows == 1)
@@ -288,7 +314,7 @@ extension String {
 
     @Test func thoseWhoAreToldSoAreFew() async throws {
         try await withServer {
-            $0.maximumConnectionsPerAddress = 1
+            $0.setQuota(.connections, Quota(100, network: Share(1)))
         } _: { server, _, _ in
             var peers: [PairedClient] = []
             for _ in 0..<HTTPServer.overflow + 2 { peers.append(try await PairedClient(server, .v4(0xC000_0207, port: 1))) }

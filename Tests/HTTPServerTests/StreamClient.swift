@@ -104,6 +104,10 @@ final class StreamClient {
         return answerSoFar(stream)
     }
 
+    func headers(_ stream: Int32) -> HTTP2Headers? {
+        events.lazy.compactMap { if case .headers(stream, let headers) = $0 { headers } else { nil } }.first
+    }
+
     func answerSoFar(_ stream: Int32) -> String {
         var text = ""
         for event in events {

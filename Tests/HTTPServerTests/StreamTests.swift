@@ -1,5 +1,6 @@
 import HTTP2
 import Linux
+import Shares
 import TLS
 import Testing
 
@@ -17,6 +18,8 @@ import Testing
         let trust = try TLSContext.client(trust: .authorities(pair.certificate), alpn: ["h2"])
         try await withServer {
             $0.tls = context
+            // Answers of /large are larger than a connection's share.
+            $0.setQuota(.streamBytes, Quota(128 << 20))
             configure(&$0)
         } _: { server, address, handler in
             try await use(server, address, handler, trust)
@@ -212,7 +215,7 @@ import Testing
     @Test func aPeerThatDoesNotReadIsCutOff() async throws {
         try await withStreams {
             $0.writeMs = 50
-            $0.maximumStreamBytes = 400 << 20
+            $0.setQuota(.streamBytes, Quota(400 << 20))
         } _: { server, address, _, trust in
             let client = try await StreamClient(address, trust, raw: true)
             client.isDeaf = true
@@ -250,7 +253,7 @@ import Testing
 
     @Test func tooManyConnectionsAreToldSo() async throws {
         try await withStreams {
-            $0.maximumConnections = 1
+            $0.setQuota(.connections, Quota(1))
         } _: { _, address, _, trust in
             let first = try await StreamClient(address, trust)
             #expect(try await first.answer(try first.request("GET", "/")) == "200 get / ")
@@ -263,7 +266,7 @@ import Testing
 
     @Test func whatStreamsHoldTogetherIsBounded() async throws {
         try await withStreams {
-            $0.maximumStreamBytes = 20_000
+            $0.setQuota(.streamBytes, Quota(20_000))
         } _: { server, address, handler, trust in
             let client = try await StreamClient(address, trust)
             let held = try client.request("POST", "/held", body: [UInt8](repeating: 0x61, count: 10_000))
@@ -283,7 +286,7 @@ import Testing
 
     @Test func answersThatNobodyTakesAreBounded() async throws {
         try await withStreams {
-            $0.maximumStreamBytes = 10_000_000
+            $0.setQuota(.streamBytes, Quota(10_000_000))
             $0.writeMs = 500
             $0.streamCheckMs = 50
         } _: { server, address, _, trust in
@@ -393,7 +396,7 @@ import Testing
 }
 
 /// Frames written by hand (RFC 9113, 4.1; RFC 7541, 6.2.2).
-private enum Frames {
+enum Frames {
     static let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8) + frame(type: 4, flags: 0, stream: 0, [])
 
     static func frame(type: UInt8, flags: UInt8, stream: UInt8, _ payload: [UInt8]) -> [UInt8] {
@@ -410,7 +413,7 @@ private enum Frames {
 }
 
 extension [UInt8] {
-    fileprivate func contains(sequence: [UInt8]) -> Bool {
+    func contains(sequence: [UInt8]) -> Bool {
         guard count >= sequence.count else { return false }
         return (0...count - sequence.count).contains { self[$0..<$0 + sequence.count].elementsEqual(sequence) }
     }

@@ -2,6 +2,7 @@ import Dispatch
 import EventLoop
 import HTTP1
 import Linux
+import Shares
 import Synchronization
 import Testing
 import WebSocket
@@ -12,6 +13,12 @@ import WebSocket
 final class EchoHandler: HTTPHandler {
     private let events = Mutex<[String]>([])
     private let held = Mutex<[CheckedContinuation<Void, Never>]>([])
+
+    /// The answer to /shared: the one array, whoever asks.
+    let shared = [UInt8](repeating: 0x78, count: 200_000)
+    private let asked = Mutex<[String]>([])
+    /// The paths of all requests.
+    var paths: [String] { asked.withLock { $0 } }
 
     var log: [String] { events.withLock { $0 } }
     private func note(_ event: String) { events.withLock { $0.append(event) } }
@@ -28,6 +35,12 @@ final class EchoHandler: HTTPHandler {
     var heldCount: Int { held.withLock { $0.count } }
 
     func respond(to request: HTTPRequest) async -> HTTPResponse {
+        asked.withLock { $0.append(request.path) }
+        if request.path == "/shared" {
+            var response = HTTPResponse(status: 200, contentType: .bytes, body: shared)
+            response.isBodyShared = true
+            return response
+        }
         if request.path == "/held" { await withCheckedContinuation { waiting in held.withLock { $0.append(waiting) } } }
         if request.path == "/large" {
             return HTTPResponse(status: 200, contentType: .bytes, body: Array(repeating: 0x78, count: 4_000_000))
@@ -46,13 +59,18 @@ final class EchoHandler: HTTPHandler {
         note("received \(text)")
         switch text {
         case "close": await socket.close(.normal)
+        case "join":
+            await socket.markJoined()
+            await socket.send(Array(text.utf8))
         case "flood":
             for _ in 0..<100 where !(await socket.send(Array(repeating: 0x61, count: 1_000_000))) { return note("dropped") }
+        case "ping": await socket.ping(7)
         case "hold": await withCheckedContinuation { waiting in held.withLock { $0.append(waiting) } }
         default: await socket.send(Array(text.utf8))
         }
     }
 
+    func ponged(_ socket: WebSocketHandle, number: UInt64) async { note("ponged \(number)") }
     func closed(_ socket: WebSocketHandle, code: CloseCode) async { note("closed \(code.rawValue)") }
 }
 
@@ -77,6 +95,14 @@ func withServer(
     }
     loop.stop()
     loop.join()
+}
+
+extension ServerConfiguration {
+    mutating func setQuota(_ resource: Resource, _ quota: Quota) {
+        var table = shares.table
+        table[resource] = quota
+        shares = Shares(table)
+    }
 }
 
 /// Holds the server's loop while `prepare` runs, so that it finds all of that at once: its deadlines can't pass in between.

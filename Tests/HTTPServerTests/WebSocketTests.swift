@@ -185,6 +185,35 @@ final class RawWebSocket {
         }
     }
 
+    @Test func theHandlerHearsOfTheAnswerToItsPing() async throws {
+        try await withServer { _, address, handler in
+            let socket = try await RawWebSocket(address)
+            try await socket.send("ping")
+            try await eventually {
+                try await socket.read()
+                return handler.log.contains("ponged 7")
+            }
+        }
+    }
+
+    /// Who has a socket pinged again and again does not keep it alive.
+    @Test func aHandlersPingsDoNotMoveTheServersOwn() async throws {
+        try await withServer {
+            $0.pingMs = 200
+            $0.pongMs = 50
+        } _: { server, address, handler in
+            let socket = try await RawWebSocket(address)
+            let start = Clock.monotonicMs
+            while !handler.log.contains("closed 1006"), Clock.monotonicMs < start + 20_000 {
+                try? await socket.send("ping")
+                try await Task.sleep(for: .milliseconds(5))
+            }
+            #expect(handler.log.last == "closed 1006")
+            #expect(await server.statistics.openWebSockets == 0)
+            withExtendedLifetime(socket) {}
+        }
+    }
+
     @Test func aSocketThatDoesNotAnswerPingsIsCutOff() async throws {
         try await withServer {
             $0.pingMs = 20

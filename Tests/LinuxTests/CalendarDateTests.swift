@@ -10,6 +10,12 @@ import Testing
         ] as [(UInt64, String)])
     func text(_ ms: UInt64, _ text: String) { #expect(CalendarDate.timestamp(ms: ms) == text) }
 
+    @Test func wholeSeconds() {
+        var text: [UInt8] = []
+        CalendarDate.append(seconds: 951_782_399, to: &text)
+        #expect(String(decoding: text, as: UTF8.self) == "2000-02-28T23:59:59Z")
+    }
+
     @Test func daysAndDatesAreInverse() {
         for days: UInt64 in stride(from: 0, to: 3_000_000, by: 97) {
             let date = CalendarDate(daysSince1970: days)

@@ -201,6 +201,37 @@ func read(_ input: [UInt8], cuts: [Int] = [], maximum: Int = 16384) -> Reading {
         #expect(client.peerCloseCode == .normal)
     }
 
+    /// A hostile peer's arrivals have a socket pinged. Its answers must not get it closed.
+    @Test func answersToNumberedPingsAreNoControlFrames() {
+        let server = WebSocketMachine(role: .server)
+        func pong(_ number: UInt8) { server.receive(frame(10, [0, 0, 0, 0, 0, 0, 0, number]).span, nowMs: 0) }
+        for number: UInt8 in 1...200 {
+            server.sendPing(UInt64(number))
+            pong(number)
+            #expect(server.answeredPing == UInt64(number))
+        }
+        // Each once; and none that was not asked for.
+        for _ in 0..<50 { pong(200) }
+        for _ in 0..<50 { pong(201) }
+        #expect(!server.isClosing && server.answeredPing == 200 && server.pongCount == 300)
+        pong(7)
+        #expect(server.isClosing)
+    }
+
+    @Test func aPingCarriesItsNumberAndTheNextOneRepeatsIt() {
+        let server = WebSocketMachine(role: .server)
+        var bytes: [UInt8] = []
+        server.sendPing()
+        server.sendPing(258)
+        server.sendPing()
+        server.takeOutput(into: &bytes)
+        #expect(bytes == [0x89, 0] + [0x89, 8, 0, 0, 0, 0, 0, 0, 1, 2] + [0x89, 8, 0, 0, 0, 0, 0, 0, 1, 2])
+        #expect(server.answeredPing == 0)
+        // The peer answers the last of them alone.
+        server.receive(frame(10, [0, 0, 0, 0, 0, 0, 1, 2]).span, nowMs: 0)
+        #expect(server.answeredPing == 258)
+    }
+
     @Test func messagesAreWiped() {
         let message = TextMessage("secret")
         message.wipe()

@@ -1,0 +1,85 @@
+import EventLoop
+import Shares
+
+/// Requests of one turn of the loop, and those that wait for the next one.
+struct Turn {
+    enum Waiting {
+        case request(ConnectionID)
+        case stream(Int32, StreamTable, ConnectionID)
+    }
+
+    var number: UInt64 = 1
+    var isCounting = false
+    /// By who pays, in the order in which they came.
+    var waiting: [Owner: [Waiting]] = [:]
+}
+
+// Who brings many requests at once waits, so that others get their turn.
+extension HTTPServer {
+    /// Behind a trusted proxy the network that the request comes from; the proxy's connection has no share of its own.
+    func owners(of request: HTTPRequest, _ connection: Connection) -> Owners {
+        var owners = connection.owners
+        if owners.payer.isProxy {
+            let origin = configuration.origin(request)
+            let payer = configuration.payer(origin).flatMap { $0.isProxy ? nil : $0 }
+            owners.payer = payer ?? configuration.shares.network(origin)
+            owners.connection = nil
+        }
+        dominance.add(connection.owners.payer)
+        return owners
+    }
+
+    func takesTurn(_ owners: Owners) -> Bool {
+        if !turn.isCounting {
+            turn.isCounting = true
+            loop.atEndOfTurn { self.endTurn() }
+        }
+        // Those that came before go first.
+        if turn.waiting[owners.payer] != nil { return false }
+        return charge(owners)
+    }
+
+    private func charge(_ owners: Owners) -> Bool {
+        (try? configuration.shares.charge(.requestsInTurn, to: owners, now: turn.number)) != nil
+    }
+
+    func wait(_ request: Turn.Waiting, _ owners: Owners) { turn.waiting[owners.payer, default: []].append(request) }
+
+    private func endTurn() {
+        turn.number += 1
+        turn.isCounting = false
+        guard !turn.waiting.isEmpty else { return }
+        turn.isCounting = true
+        loop.atEndOfTurn { self.endTurn() }
+        for payer in Array(turn.waiting.keys) { startWaiting(of: payer) }
+    }
+
+    /// Starts requests of one payer until it has had its share of the next turn.
+    private func startWaiting(of payer: Owner) {
+        guard let requests = turn.waiting.removeValue(forKey: payer) else { return }
+        var left: [Turn.Waiting] = []
+        var isOver = false
+        for request in requests where isOver || !start(request) {
+            left.append(request)
+            isOver = isOver || !configuration.shares.allows(.requestsInTurn, to: Owners(payer), now: turn.number)
+        }
+        if !left.isEmpty { turn.waiting[payer] = left }
+    }
+
+    /// - Returns: false if the request has to wait on.
+    private func start(_ waiting: Turn.Waiting) -> Bool {
+        switch waiting {
+        case .request(let id):
+            guard let connection = connection(id), let request = connection.waiting else { return true }
+            guard charge(request.owners) else { return false }
+            connection.waiting = nil
+            start(request, connection)
+        case .stream(let stream, let table, let id):
+            guard let request = table.streams[stream]?.waiting else { return true }
+            guard charge(request.owners) else { return false }
+            table.streams[stream]?.waiting = nil
+            start(request, stream, table, id)
+        }
+        return true
+    }
+}

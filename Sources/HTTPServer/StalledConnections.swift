@@ -1,0 +1,45 @@
+import Shares
+
+/// HTTP/2 connections with a stream whose peer takes nothing, by who pays for them: a list each, the one that has stalled longest first.
+struct StalledConnections {
+    private struct Node {
+        var payer: Owner?
+        var sinceMs: UInt64 = 0
+        var previous: Int32 = -1
+        var next: Int32 = -1
+    }
+
+    private var nodes: [Node] = []
+    private var ends: [Owner: (first: Int32, last: Int32)] = [:]
+    /// Payers that are compared when anyone's stream may go.
+    private static let compared = 64
+
+    var isEmpty: Bool { ends.isEmpty }
+
+    /// Puts the slot at the end of its payer's list, unless it stands there already.
+    mutating func add(_ slot: Int32, _ payer: Owner, nowMs: UInt64) {
+        while slot >= nodes.count { nodes.append(Node()) }
+        guard nodes[Int(slot)].payer == nil else { return }
+        let last = ends[payer]?.last ?? -1
+        nodes[Int(slot)] = Node(payer: payer, sinceMs: nowMs, previous: last, next: -1)
+        if last >= 0 { nodes[Int(last)].next = slot }
+        ends[payer] = (first: ends[payer]?.first ?? slot, last: slot)
+    }
+
+    mutating func remove(_ slot: Int32) {
+        guard slot < nodes.count, let payer = nodes[Int(slot)].payer, var end = ends[payer] else { return }
+        let node = nodes[Int(slot)]
+        if node.previous >= 0 { nodes[Int(node.previous)].next = node.next } else { end.first = node.next }
+        if node.next >= 0 { nodes[Int(node.next)].previous = node.previous } else { end.last = node.previous }
+        ends[payer] = end.first < 0 ? nil : end
+        nodes[Int(slot)] = Node()
+    }
+
+    /// The slot of this payer that has stalled longest.
+    func longest(of payer: Owner) -> Int32? { ends[payer]?.first }
+
+    /// The slot of anyone that has stalled longest.
+    func longest() -> Int32? {
+        ends.values.prefix(Self.compared).map(\.first).min { nodes[Int($0)].sinceMs < nodes[Int($1)].sinceMs }
+    }
+}
