@@ -3,6 +3,8 @@
 public struct Limits: Sendable, Equatable {
     /// Lives a room may be asked to have.
     public let roomLifeSeconds: ClosedRange<Int>
+    /// A room's life when none is asked for.
+    public let roomLifeDefaultSeconds: Int
     /// Lives a join code may be asked to have.
     public let codeLifeSeconds: ClosedRange<Int>
     /// A code's life when none is asked for; never longer than its room's.
@@ -25,6 +27,8 @@ public struct Limits: Sendable, Equatable {
     public let tokenKnocks: Budget
     /// How long a reported presence counts.
     public let presenceMs: UInt64
+    /// How long a pinged socket may take to answer before its side counts as absent.
+    public let presenceProbeMs: UInt64
     /// How long a peer who is gone still counts as present.
     public let peerGraceMs: UInt64
     /// How long after a start a knock waits for the peer to come back.
@@ -32,7 +36,7 @@ public struct Limits: Sendable, Equatable {
     /// How long a job may try to reach Apple.
     public let jobDeadlineMs: UInt64
 
-    /// Addresses equal in these first bits share a budget.
+    /// Addresses equal in these first bits share a budget of wrong codes.
     public let ipv4Bits: Int
     public let ipv6Bits: Int
     public let creations: Budgets
@@ -40,6 +44,8 @@ public struct Limits: Sendable, Equatable {
 
     /// `tokenKnocks` of a policy that says nothing of it.
     static let tokenKnocksDefault = Budget(count: 30, windowMs: 300_000)
+    /// `presenceProbeSeconds` of a policy that doesn't set it.
+    static let presenceProbeDefaultSeconds = 2
 
     /// Rooms that may be made with a short code, whoever makes them: each tells its maker whether the code was free.
     public var shortCreations: Budget { Budget(count: pendingShortCodes, windowMs: wrongCodes.overall.windowMs) }

@@ -5,7 +5,8 @@ struct LimitsReader {
     func read(_ value: JSONValue?, at path: JSONPath) -> Limits? {
         let known = [
             "roomLifeSeconds", "joinCode", "knockThrottleSeconds", "tokenKnocks",
-            "presenceSeconds", "peerGraceSeconds", "startGraceSeconds", "retryWindowSeconds", "jobDeadlineSeconds", "addressBits",
+            "presenceSeconds", "presenceProbeSeconds", "peerGraceSeconds", "startGraceSeconds", "retryWindowSeconds",
+            "jobDeadlineSeconds", "addressBits",
             "creations", "wrongCodes",
         ]
         let foreign = [
@@ -16,15 +17,14 @@ struct LimitsReader {
         ]
         guard let object = ObjectReader(value, at: path, known: known, foreign: foreign, findings) else { return nil }
 
-        let room = range(
-            object["roomLifeSeconds"], at: path.member("roomLifeSeconds"), in: 1...2_592_000,
-            why: "a key has to be kept for as long as a room lives; beyond 30 days that is no longer forgetting")
+        let room = roomLife(object["roomLifeSeconds"], at: path.member("roomLifeSeconds"))
         let code = joinCode(object["joinCode"], at: path.member("joinCode"))
         let knock = object.int(
             "knockThrottleSeconds", in: 1...3600, why: "without a pause a side could make the other's phone ring on and on")
         let tokenKnocks = tokenKnocks(object, knockSeconds: knock)
         let presence = object.int(
             "presenceSeconds", in: 5...600, why: "shorter flickers with every lost packet, longer calls someone present who left")
+        let probe = presenceProbe(object)
         let peerGrace = object.int(
             "peerGraceSeconds", in: 0...60, why: "a longer grace swallows knocks at a peer who is really gone")
         let startGrace = object.int("startGraceSeconds", in: 0...120, why: "a longer grace outlives the job that waits for it")
@@ -47,24 +47,38 @@ struct LimitsReader {
                 why: "the grace would say more about who is there than the report it follows", do: "make it less than \(presence)"
             )
         }
-        guard let room, let code, let knock, let tokenKnocks, let presence, let peerGrace, let startGrace, let retry,
+        guard let room, let code, let knock, let tokenKnocks, let presence, let probe, let peerGrace, let startGrace, let retry,
             let deadline, let bits,
             let creations, let wrongCodes
         else { return nil }
         return Limits(
-            roomLifeSeconds: room, codeLifeSeconds: code.life, codeLifeDefaultSeconds: code.lifeDefault,
+            roomLifeSeconds: room.range, roomLifeDefaultSeconds: room.default, codeLifeSeconds: code.life,
+            codeLifeDefaultSeconds: code.lifeDefault,
             shortestCode: code.shortest, shortCodeBelow: code.shortBelow,
             pendingShortCodes: code.pendingShort, codeKeptAfterAcceptMs: code.keptSeconds.secondsInMs,
             retryWindowMs: retry.secondsInMs,
             knockThrottleMs: knock.secondsInMs, tokenKnocks: tokenKnocks, presenceMs: presence.secondsInMs,
-            peerGraceMs: peerGrace.secondsInMs,
+            presenceProbeMs: probe.secondsInMs, peerGraceMs: peerGrace.secondsInMs,
             startGraceMs: startGrace.secondsInMs, jobDeadlineMs: deadline.secondsInMs, ipv4Bits: bits.ipv4, ipv6Bits: bits.ipv6,
             creations: creations, wrongCodes: wrongCodes)
     }
 
-    private func range(_ value: JSONValue?, at path: JSONPath, in bounds: ClosedRange<Int>, why: String) -> ClosedRange<Int>? {
-        guard let object = ObjectReader(value, at: path, known: ["min", "max"], findings) else { return nil }
-        return range(object, in: bounds, why: why)
+    private func roomLife(_ value: JSONValue?, at path: JSONPath) -> (range: ClosedRange<Int>, default: Int)? {
+        guard let object = ObjectReader(value, at: path, known: ["min", "max", "default"], findings) else { return nil }
+        let bounds = 1...2_592_000
+        let why = "a key has to be kept for as long as a room lives; beyond 30 days that is no longer forgetting"
+        let range = range(object, in: bounds, why: why)
+        // Optional: policies written before there was a default keep working.
+        let asked = object.has("default") ? object.int("default", in: bounds, why: why) : 86_400
+        guard let range, let asked else { return nil }
+        guard object.has("default") else { return (range, min(max(asked, range.lowerBound), range.upperBound)) }
+        guard range.contains(asked) else {
+            findings.add(
+                path.member("default"), "is not between min and max", why: "a room made without a life would be refused",
+                do: "choose a number from \(range.lowerBound) to \(range.upperBound)")
+            return nil
+        }
+        return (range, asked)
     }
 
     private func range(_ object: ObjectReader, in bounds: ClosedRange<Int>, why: String) -> ClosedRange<Int>? {
@@ -94,6 +108,14 @@ struct LimitsReader {
             return nil
         }
         return budget
+    }
+
+    /// Policies that were written before this limit existed have the default.
+    private func presenceProbe(_ object: ObjectReader) -> Int? {
+        guard object.has("presenceProbeSeconds") else { return Limits.presenceProbeDefaultSeconds }
+        return object.int(
+            "presenceProbeSeconds", in: 1...5,
+            why: "a shorter wait takes every slow network for absence, a longer one delays the push to someone who is absent")
     }
 
     private struct JoinCode {

@@ -31,7 +31,7 @@ extension PolicyLimits {
 extension Limits {
     fileprivate var rows: [(String, String)] {
         [
-            ("room life", seconds(roomLifeSeconds)),
+            ("room life", "\(seconds(roomLifeSeconds)); \(roomLifeDefaultSeconds.grouped) s when none is asked for"),
             (
                 "join code life",
                 "\(seconds(codeLifeSeconds)); \(codeLifeDefaultSeconds.grouped) s or the room's life when none is asked for"
@@ -46,6 +46,7 @@ extension Limits {
             ("between two knocks of one side", seconds(knockThrottleMs)),
             ("knocks at one token, by all rooms", budget(tokenKnocks)),
             ("reported presence counts for", seconds(presenceMs)),
+            ("a pinged socket must answer within", seconds(presenceProbeMs)),
             ("a peer gone counts as present for", seconds(peerGraceMs)),
             ("knocks wait after a start for", seconds(startGraceMs)),
             ("a job may try for", seconds(jobDeadlineMs)),

@@ -13,10 +13,16 @@ extension TemplateReader {
             }
         } else if object.has("body"), object.has("loc-key") {
             duplicateMeaning(object, "body", "loc-key")
+        } else if onlySetsBadge(object) {
+            for key in Self.shownKeys where object.has(key) {
+                findings.add(
+                    object.path.member(key), "is not allowed in an alert without a text",
+                    why: "such an alert only sets the badge and wakes the app", do: "take it out, or add body or loc-key")
+            }
         } else if !object.has("body"), !object.has("loc-key") {
             findings.add(
                 object.path.member("body"), "is missing", why: "an alert without a text rings and shows nothing",
-                do: "add body or loc-key")
+                do: "add body or loc-key; only a badge may stand alone")
         }
         if pushType == .alert {
             if object.has("title"), object.has("title-loc-key") { duplicateMeaning(object, "title", "title-loc-key") }
@@ -43,6 +49,11 @@ extension TemplateReader {
                     why: "only Live Activities have events, and times at which they are out of date or gone", do: "take it out")
             }
         }
+    }
+
+    /// Whether an alert shows nothing: Apple allows a badge in no background push.
+    private func onlySetsBadge(_ object: ObjectReader) -> Bool {
+        object.has("badge") && !(Self.textKeys + Self.localizedKeys).contains(where: object.has)
     }
 
     private func duplicateMeaning(_ object: ObjectReader, _ text: String, _ localized: String) {
@@ -80,7 +91,8 @@ extension TemplateReader {
                 Self.localizedKeys.contains(key)
                 ? .constant(.string(text)) : .text(payload.parts(of: text, at: object.path.member(key)))
         }
-        var aps: [String: PayloadTree] = ["alert": .object(alert)]
+        var aps: [String: PayloadTree] =
+            onlySetsBadge(object) ? ["content-available": .constant(.number("1"))] : ["alert": .object(alert)]
         for key in Self.wordKeys where object.has(key) {
             guard let word = object.string(key) else { continue }
             guard (1...64).contains(word.utf8.count), word.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else {

@@ -13,6 +13,8 @@ struct TemplateReader {
     /// Written into `aps`, under the same keys.
     static let wordKeys = ["sound", "category"]
     static let alertKeys = textKeys + localizedKeys + wordKeys + ["interruption-level", "mutable-content", "badge", "thread-id"]
+    /// What an alert without a text can't have: nothing is shown.
+    static let shownKeys = wordKeys + ["interruption-level", "mutable-content", "thread-id"]
     static let liveActivityKeys = ["event", "staleSeconds", "dismissSeconds"]
     static let interruptionLevels = ["passive", "active", "time-sensitive", "critical"]
 
@@ -28,7 +30,7 @@ struct TemplateReader {
         "timestamp": ("each update of a Live Activity carries its event's time", "take it out"),
         "stale-date": ("a date would be the same in every push", "use staleSeconds: so long after the event"),
         "dismissal-date": ("a date would be the same in every push", "use dismissSeconds: so long after the event"),
-        "content-available": ("it is set for background and voip pushes and for no other", "take it out"),
+        "content-available": ("it is set for background and voip pushes, and for alerts that only set the badge", "take it out"),
     ]
 
     func read(_ name: String, _ value: JSONValue, at path: JSONPath) -> Template? {

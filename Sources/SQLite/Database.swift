@@ -15,7 +15,7 @@ internal import CSQLite
     ///
     /// What a checkpoint writes into the file holds no remnant of rows that are gone (`shim.h` says how), given `secure_delete` and no
     /// `auto_vacuum`.
-    /// - Throws: `SQLiteError`, e.g. `isReadOnly` for a folder that can't be written, `isDamaged` for a file that is no database.
+    /// - Throws: `SQLiteError`, e.g. `isUnopened` for a folder that can't be written, `isDamaged` for a file that is no database.
     public init(path: String, access: Access = .readWrite) throws(SQLiteError) {
         Self.configured
         let flags =

@@ -16,7 +16,9 @@ public struct SQLiteError: Error, Sendable, Equatable, CustomStringConvertible {
     public var primary: Int32 { code & 0xff }
     public var isConstraint: Bool { primary == SQLITE_CONSTRAINT }
     public var isFull: Bool { primary == SQLITE_FULL }
-    public var isReadOnly: Bool { primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM }
+    public var isReadOnly: Bool { primary == SQLITE_READONLY || primary == SQLITE_PERM }
+    /// A file could not be opened or made: the database, or one that SQLite keeps beside it.
+    public var isUnopened: Bool { primary == SQLITE_CANTOPEN }
     public var isDamaged: Bool { primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB }
     public var isBusy: Bool { primary == SQLITE_BUSY || primary == SQLITE_LOCKED }
 

@@ -6,7 +6,14 @@ import Synchronization
 /// It grows by chunks up to its capacity and never shrinks. Thread-safe.
 public final class Arena: Sendable {
     /// The process's arena: 40,960 slots are 5 MiB, within the 8 MiB that Linux lets a process lock by default.
-    public static let shared = Arena(capacity: 40_960)
+    public static let shared = Arena(capacity: 40_960, reserve: 2_560)
+
+    /// What a slot is for.
+    enum Purpose {
+        case anything
+        /// May use the reserve.
+        case acknowledgedPush
+    }
 
     public static let slotCount = 128
     static let slotsPerChunk = 512
@@ -18,17 +25,23 @@ public final class Arena: Sendable {
     }
 
     private let capacity: Int
+    private let reserve: Int
     private let state = Mutex(State())
 
-    /// `capacity`: slots, rounded up to whole chunks of 512.
-    init(capacity: Int) {
+    /// - Parameters:
+    ///   - capacity: slots, rounded up to whole chunks of 512.
+    ///   - reserve: so many of them are for acknowledged pushes only.
+    init(capacity: Int, reserve: Int = 0) {
+        self.reserve = reserve
         self.capacity = (capacity + Self.slotsPerChunk - 1) / Self.slotsPerChunk * Self.slotsPerChunk
     }
 
-    /// Locks the first chunk, so that a system that refuses is found out at the start.
+    /// Locks the reserve and the first chunk beside it, so that a system that refuses is noticed at the start.
     public func prepare() throws(SealingError) {
         try state.withLock { state throws(SealingError) in
-            if state.chunks.isEmpty { try grow(&state) }
+            while state.chunks.count * Self.slotsPerChunk <= reserve {
+                try grow(&state)
+            }
         }
     }
 
@@ -37,9 +50,11 @@ public final class Arena: Sendable {
         state.withLock { $0.chunks.count * Self.slotsPerChunk - $0.free.count }
     }
 
-    func take() throws(SealingError) -> Slot {
+    func take(for purpose: Purpose = .anything) throws(SealingError) -> Slot {
         let (memory, index) = try state.withLock { state throws(SealingError) in
-            if state.free.isEmpty { try grow(&state) }
+            // The reserve is locked before anyone else gets a slot: the system may refuse more memory later.
+            let left = purpose == .acknowledgedPush ? 0 : reserve
+            while state.free.count <= left { try grow(&state) }
             let index = state.free.removeLast()
             return (state.chunks[Int(index) / Self.slotsPerChunk], index)
         }
@@ -52,11 +67,11 @@ public final class Arena: Sendable {
 
     private func grow(_ state: inout State) throws(SealingError) {
         let first = state.chunks.count * Self.slotsPerChunk
-        guard first < capacity else { throw .exhausted }
+        guard first < capacity else { throw .outOf(.exhausted) }
         do throws(LockedMemory.Unavailable) {
             state.chunks.append(try LockedMemory(count: Self.slotsPerChunk * Self.slotCount))
         } catch {
-            throw .cannotLock
+            throw .outOf(.cannotLock)
         }
         state.free.reserveCapacity(first + Self.slotsPerChunk)
         for index in (first..<first + Self.slotsPerChunk).reversed() { state.free.append(UInt32(index)) }

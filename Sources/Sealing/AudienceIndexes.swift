@@ -14,6 +14,8 @@ public enum AudienceLabel: Sendable, Hashable, CaseIterable {
     case activeClient
     /// What was done already. Fields: what names it.
     case seen
+    /// A request by its back end's own id. Fields: who may name it so, the id.
+    case request
 
     var label: Label {
         switch self {
@@ -23,6 +25,7 @@ public enum AudienceLabel: Sendable, Hashable, CaseIterable {
         case .session: .sessionIndex
         case .activeClient: .activeClient
         case .seen: .seenIndex
+        case .request: .requestIndex
         }
     }
 }

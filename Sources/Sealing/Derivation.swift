@@ -33,6 +33,7 @@ struct Label: Sendable {
     static let sessionIndex = Label("session-index")
     static let activeClient = Label("active-client")
     static let seenIndex = Label("seen-index")
+    static let requestIndex = Label("request-index")
     static let details = Label("details")
     static let update = Label("update")
     static let fields = Label("fields")
@@ -88,8 +89,8 @@ struct Derivation: ~Copyable {
     }
 
     /// The 32 bytes in a slot of the arena.
-    consuming func secret() throws(SealingError) -> Slot {
-        let slot = try Arena.shared.take()
+    consuming func secret(for purpose: Arena.Purpose = .anything) throws(SealingError) -> Slot {
+        let slot = try Arena.shared.take(for: purpose)
         var derivation: Derivation? = self
         slot.withMutableBytes(32) { derivation.take()!.finish(into: &$0) }
         return slot

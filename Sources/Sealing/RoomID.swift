@@ -17,14 +17,6 @@ extension Capability {
         guard let secret = try Secret(base64url: text, count: Self.count) else { return nil }
         self.init(secret)
     }
-
-    /// Lends the 43 characters from a slot that is wiped afterwards.
-    public func withBase64URL<Result: ~Copyable>(_ body: (Span<UInt8>) -> Result) throws(SealingError) -> Result {
-        let slot = try Arena.shared.take()
-        let textCount = Base64.url.encodedCount(Self.count)
-        slot.withMutableBytes(textCount) { text in secret.withBytes { Base64.url.encode($0, into: &text) } }
-        return slot.withBytes(textCount, body)
-    }
 }
 
 /// The capability of a room's two members. Never at rest, never in a URL, never in a push.

@@ -83,19 +83,21 @@ extension KeyRing {
             plaintext, count: Self.paddedCount, associatedData: context.associatedData, nonce: nonce(), key: try key.secret())
     }
 
-    /// - Throws: `doesNotOpen`, whatever the reason.
+    /// Opens a job. It may use the arena's reserve.
+    /// - Throws: `doesNotOpen` if the job is invalid or its key is gone; `outOf`.
     public func openJob(_ sealed: Span<UInt8>, context: JobContext) throws(SealingError) -> JobContent {
         guard let key = jobKey(context) else { throw .doesNotOpen }
         let plaintext = try SealedBox.open(
-            sealed, count: Self.paddedCount, associatedData: context.associatedData, key: try key.secret())
+            sealed, count: Self.paddedCount, associatedData: context.associatedData,
+            key: try key.secret(for: .acknowledgedPush), for: .acknowledgedPush)
         return try plaintext.withBytes(Self.paddedCount) { bytes throws(SealingError) in
             let count = Int(bytes[24])
             guard Sodium.unpaddedCount(bytes, block: Self.paddedCount) == 25 + count else { throw .doesNotOpen }
             var handle: [UInt8] = []
             for index in 8..<24 { handle.append(bytes[index]) }
             return JobContent(
-                token: try Secret(copying: bytes.extracting(25..<25 + count)), sealedAtMs: bytes.bigEndian64(at: 0),
-                handle: handle)
+                token: try Secret(copying: bytes.extracting(25..<25 + count), for: .acknowledgedPush),
+                sealedAtMs: bytes.bigEndian64(at: 0), handle: handle)
         }
     }
 

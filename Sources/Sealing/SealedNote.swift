@@ -19,6 +19,9 @@ public enum NoteLabel: Sendable, Hashable, CaseIterable {
         case .timer: .timer
         }
     }
+
+    /// Of its key while it is opened: a stored push can't leave without its fields.
+    var purpose: Arena.Purpose { self == .fields ? .acknowledgedPush : .anything }
 }
 
 // Notes: bytes of any length that the broker alone can open, until the epoch of their place's expiry is over.
@@ -47,7 +50,7 @@ extension KeyRing {
         return try sealNote(secret, bytes, label, place, fields, block)
     }
 
-    /// - Throws: `doesNotOpen`, whatever the reason.
+    /// - Throws: `doesNotOpen` if the note is invalid or its key is gone; `outOf`.
     public func openNote(
         _ sealed: Span<UInt8>, _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], block: Int
     ) throws(SealingError) -> [UInt8] {
@@ -55,7 +58,7 @@ extension KeyRing {
     }
 
     /// A note that was sealed with 32 secret bytes before the others.
-    /// - Throws: `doesNotOpen`, whatever the reason; `exhausted`.
+    /// - Throws: `doesNotOpen` if the note is invalid or its key is gone; `outOf`.
     public func openSecretNote(
         _ sealed: Span<UInt8>, _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], block: Int
     ) throws(SealingError) -> (secret: Secret, bytes: [UInt8]) {
@@ -92,7 +95,9 @@ extension KeyRing {
         _ body: (Span<UInt8>) throws(SealingError) -> Result
     ) throws(SealingError) -> Result {
         let count = sealed.count - SealedBox.overhead
-        guard count > 0, count.isMultiple(of: block), let key = try noteKey(label, place, fields) else { throw .doesNotOpen }
+        guard count > 0, count.isMultiple(of: block), let key = try noteKey(label, place, fields, label.purpose) else {
+            throw .doesNotOpen
+        }
         var plaintext = [UInt8](repeating: 0, count: count)
         defer { Sodium.wipe(&plaintext) }
         var text = plaintext.mutableSpan
@@ -105,10 +110,12 @@ extension KeyRing {
         return try body(bytes.extracting(2..<end))
     }
 
-    private func noteKey(_ label: NoteLabel, _ place: Place, _ fields: [[UInt8]]) throws(SealingError) -> Slot? {
+    private func noteKey(
+        _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], _ purpose: Arena.Purpose = .anything
+    ) throws(SealingError) -> Slot? {
         guard var derivation = derivation(place.generation, place.expiryMs, label.label) else { return nil }
         for field in fields { derivation.add(field.span) }
-        return try derivation.secret()
+        return try derivation.secret(for: purpose)
     }
 
     /// `"MFN1" || g u32be || expiry u64be || (u16be length || text)...`, the texts being label and fields.

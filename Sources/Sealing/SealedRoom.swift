@@ -17,7 +17,7 @@ extension KeyRing {
         return try seal(room.secret, nil, Self.data("MFP1", generation, expiryMs, codeIndex), key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen`, whatever the reason.
+    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
     public func openPending(
         _ sealed: Span<UInt8>, joinID: Span<UInt8>, expiryMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> RoomID {
@@ -25,21 +25,21 @@ extension KeyRing {
         return RoomID(try openSecret(sealed, Self.data("MFP1", generation, expiryMs, codeIndex), key: key.secret()))
     }
 
-    /// The creator's member secret while the code is pending, so that a repeated create is answered alike, under
-    /// `D(epochKey[epoch(expiry)], "creator", joinid, client1)`. Returns 72 bytes.
+    /// The creator's member secret for the time in which a repeated create is answered with it, under
+    /// `D(epochKey[epoch(until)], "creator", joinid, client1)`. Returns 72 bytes.
     public func sealCreator(
-        _ member: MemberSecret, joinID: Span<UInt8>, client1: Span<UInt8>, expiryMs: UInt64, generation: UInt32, codeIndex: Digest
+        _ member: MemberSecret, joinID: Span<UInt8>, client1: Span<UInt8>, untilMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> [UInt8] {
-        guard let key = codeKey(.creator, joinID, client1, expiryMs, generation) else { throw .outOfReach }
-        return try seal(member.secret, nil, Self.data("MFC1", generation, expiryMs, codeIndex), key: key.secret())
+        guard let key = codeKey(.creator, joinID, client1, untilMs, generation) else { throw .outOfReach }
+        return try seal(member.secret, nil, Self.data("MFC1", generation, untilMs, codeIndex), key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen`, for another client too.
+    /// - Throws: `.doesNotOpen`, also for another client; `.outOf`.
     public func openCreator(
-        _ sealed: Span<UInt8>, joinID: Span<UInt8>, client1: Span<UInt8>, expiryMs: UInt64, generation: UInt32, codeIndex: Digest
+        _ sealed: Span<UInt8>, joinID: Span<UInt8>, client1: Span<UInt8>, untilMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> MemberSecret {
-        guard let key = codeKey(.creator, joinID, client1, expiryMs, generation) else { throw .doesNotOpen }
-        return MemberSecret(try openSecret(sealed, Self.data("MFC1", generation, expiryMs, codeIndex), key: key.secret()))
+        guard let key = codeKey(.creator, joinID, client1, untilMs, generation) else { throw .doesNotOpen }
+        return MemberSecret(try openSecret(sealed, Self.data("MFC1", generation, untilMs, codeIndex), key: key.secret()))
     }
 
     /// What an accept answered, for 120 s, under `D(epochKey[epoch(until)], "retry", joinid, client2)`.
@@ -53,7 +53,7 @@ extension KeyRing {
         return try seal(room.secret, member.secret, Self.data("MFR1", generation, untilMs, codeIndex), key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen`, for another client too.
+    /// - Throws: `doesNotOpen`, for another client too; `outOf`.
     public func openRetry(
         _ sealed: Span<UInt8>, joinID: Span<UInt8>, client2: Span<UInt8>, untilMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> (room: RoomID, member: MemberSecret) {

@@ -75,7 +75,7 @@ extension KeyRing {
         return try sealToken(token, sealedAtMs, context, key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen`, whatever the reason.
+    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
     public func openToken(_ sealed: Span<UInt8>, context: TokenContext, room: RoomID) throws(SealingError) -> OpenedToken {
         guard let key = tokenKey(context, room) else { throw .doesNotOpen }
         return try openToken(sealed, context, key: key.secret())
@@ -90,7 +90,7 @@ extension KeyRing {
         return try sealToken(token, sealedAtMs, context, key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen`, whatever the reason.
+    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
     public func openToken(
         _ sealed: Span<UInt8>, context: TokenContext, audience: Span<UInt8>
     ) throws(SealingError) -> OpenedToken {

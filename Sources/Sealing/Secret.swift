@@ -9,9 +9,13 @@ public final class Secret: Sendable, Equatable, Redacted {
     private let slot: Slot
 
     /// `count` bytes (at most 128) that `fill` writes in place; they are zero before.
-    public init(count: Int, fill: (inout MutableSpan<UInt8>) -> Void) throws(SealingError) {
+    public convenience init(count: Int, fill: (inout MutableSpan<UInt8>) -> Void) throws(SealingError) {
+        try self.init(count: count, for: .anything, fill: fill)
+    }
+
+    init(count: Int, for purpose: Arena.Purpose, fill: (inout MutableSpan<UInt8>) -> Void) throws(SealingError) {
         precondition((0...Self.largestCount).contains(count))
-        let slot = try Arena.shared.take()
+        let slot = try Arena.shared.take(for: purpose)
         slot.withMutableBytes(count, fill)
         self.count = count
         self.slot = slot
@@ -19,7 +23,11 @@ public final class Secret: Sendable, Equatable, Redacted {
 
     /// Copies 1 to 128 bytes; the caller wipes the original.
     public convenience init(copying bytes: Span<UInt8>) throws(SealingError) {
-        try self.init(count: bytes.count) { copy in
+        try self.init(copying: bytes, for: .anything)
+    }
+
+    convenience init(copying bytes: Span<UInt8>, for purpose: Arena.Purpose) throws(SealingError) {
+        try self.init(count: bytes.count, for: purpose) { copy in
             for index in bytes.indices { copy[index] = bytes[index] }
         }
     }

@@ -99,7 +99,7 @@ public enum WrappingKeySource: Sendable, Equatable {
         } catch let error as SealingError {
             throw .sealing(error)
         } catch {
-            throw .sealing(.cannotLock)
+            throw .sealing(.outOf(.cannotLock))
         }
     }
 

@@ -5,6 +5,11 @@ public enum RegistrationLookup: Sendable, CaseIterable {
     case audience, owner, session
 }
 
+/// Whose index of a request's own id is looked up.
+public enum RequestNamer: Sendable, CaseIterable {
+    case user, creator
+}
+
 /// What a registration came to.
 public enum RegisterOutcome: Sendable, Equatable {
     case registered
@@ -109,6 +114,8 @@ public enum SessionChange: Sendable, Equatable {
     case set(SessionRecord, after: UInt64?, replacing: [UInt8]? = nil)
     /// One that is gone already is left at that.
     case delete(expires: UInt64, session: [UInt8])
+    /// Changes when it began, whatever version it has by now. A session that is gone stays gone.
+    case restart(session: [UInt8], started: UInt64)
 }
 
 public enum TimerChange: Sendable, Equatable {

@@ -121,14 +121,31 @@ public struct TimerRecord: Sendable, Equatable {
     public var answer: UInt8
     /// What it is about: a sealed note.
     public var sealed: [UInt8]
+    /// Indexes of its back end's own id: one for its user, one for the back end.
+    public var names: RequestNames?
 
-    public init(id: [UInt8], due: UInt64, expires: UInt64, generation: UInt32, answer: UInt8 = 0, sealed: [UInt8]) {
+    public init(
+        id: [UInt8], due: UInt64, expires: UInt64, generation: UInt32, answer: UInt8 = 0, sealed: [UInt8],
+        names: RequestNames? = nil
+    ) {
         self.id = id
         self.due = due
         self.expires = expires
         self.generation = generation
         self.answer = answer
         self.sealed = sealed
+        self.names = names
+    }
+}
+
+/// What a request is found by beside its id, by whoever may name it so. Each index is 32 bytes.
+public struct RequestNames: Sendable, Equatable {
+    public var user: [UInt8]
+    public var creator: [UInt8]
+
+    public init(user: [UInt8], creator: [UInt8]) {
+        self.user = user
+        self.creator = creator
     }
 }
 

@@ -81,7 +81,10 @@ final class Journal: Sendable {
         set { state.withLock { $0.backlog = newValue } }
     }
 
-    var isFull: Bool { state.withLock { $0.backlog.limited >= limit } }
+    /// Whether so many thousandths of the limit are reached.
+    func isFull(_ thousandths: Int) -> Bool {
+        state.withLock { $0.backlog.limited * 1_000 >= limit * thousandths }
+    }
     var waiting: Int { state.withLock { $0.backlog.waiting } }
 
     func next(isPurge: Bool) -> (window: UInt64, sequence: UInt64) {

@@ -81,7 +81,7 @@ public struct RoomRecord: Sendable, Equatable {
     public subscript(slot: UInt8) -> SideRecord? { slot == 1 ? creator : joiner }
 }
 
-/// A join code that waits to be used: what a joiner's code opens, and what the creator's own repeat opens.
+/// A join code that waits to be used.
 public struct PendingCode: Sendable, Equatable {
     public var code: [UInt8]
     public var expires: UInt64
@@ -90,14 +90,16 @@ public struct PendingCode: Sendable, Equatable {
     public var generation: UInt32
     /// The room id, sealed to the join code.
     public var pending: [UInt8]
-    /// The creator's member secret, sealed to the join code and the creator's client id.
-    public var creator: [UInt8]
+    /// The creator's member secret, sealed to the join code and the creator's client id. Nil once the creator has used the
+    /// secret, or `creatorUntil` has passed.
+    public var creator: [UInt8]?
+    public var creatorUntil: UInt64
     /// Whether it counts towards the limit on short codes.
     public var short: Bool
 
     public init(
         code: [UInt8], expires: UInt64, room: [UInt8], roomExpires: UInt64, generation: UInt32, pending: [UInt8],
-        creator: [UInt8], short: Bool
+        creator: [UInt8]?, creatorUntil: UInt64, short: Bool
     ) {
         self.code = code
         self.expires = expires
@@ -106,6 +108,7 @@ public struct PendingCode: Sendable, Equatable {
         self.generation = generation
         self.pending = pending
         self.creator = creator
+        self.creatorUntil = creatorUntil
         self.short = short
     }
 }
@@ -219,7 +222,7 @@ public struct SweepResult: Sendable, Equatable {
     public var jobs = 0
     /// Of each token, when it was to end.
     public var ends: [UInt64] = []
-    /// Answers to accepts that nobody may ask for again.
+    /// Sealed answers to creates and accepts that nobody may ask for again.
     public var retries = 0
     /// Sessions, timers and marks of what was done.
     public var others = 0

@@ -33,7 +33,7 @@ public final class RowLoop {
     /// - Parameter cacheKiB: for pages in memory; the store's if nil.
     public init(path: String, cacheKiB: Int? = nil) throws(StoreError) {
         do {
-            let journal = Journal(resolution: 60, limit: .max, now: { Clock.wallMs })
+            let journal = Journal(resolution: 60, limit: .max / 1_000, now: { Clock.wallMs })
             tables = try Tables(path: path, access: .readWrite, journal: journal)
             if let cacheKiB { try tables.database.execute("PRAGMA cache_size = -\(cacheKiB)") }
             try tables.resumeJournal()

@@ -172,6 +172,9 @@ public final class SQLiteStore: Store {
     }
 
     public func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord? { try await read { try $0.timer(id) } }
+    public func timer(named names: [[UInt8]], by namer: RequestNamer) async throws(StoreError) -> TimerRecord? {
+        try await read { try $0.timer(named: names, by: namer) }
+    }
 
     public func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork {
         try await read { try $0.due(now: now, limit: limit) }

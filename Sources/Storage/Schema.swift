@@ -3,15 +3,16 @@
 /// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
 /// expiry, so that rows which expire together lie together and go in one sweep.
 enum Schema {
-    static let version: Int64 = 5
+    static let version: Int64 = 7
 
     static let statements = rooms + audiences
 
     private static let rooms = """
-        -- One row a room, with its join code while that is pending (`pending` and `creator` set) or used (kept to refuse a
-        -- second use, ten minutes at most; `retry`, the answer to an accept, for two). `due` is when something of it ends
-        -- before the room does. Thief: how many rooms live, when each ends, whether it was accepted or its code is open,
-        -- whether each side has a token, when each side was last knocked at. `room`, `client`, `member` are keyed or one-way
+        -- One row a room, with its join code while that is pending (`pending` set) or used (kept to refuse a second use, ten
+        -- minutes at most). `creator` and `retry` are the sealed answers to a create and an accept; each is deleted at
+        -- `retry_until`, two minutes later at most, and `creator` already when the creator first uses its member secret. `due`
+        -- is when something of the row ends before the room does. Thief: how many rooms live, when each ends, whether it was
+        -- accepted or its code is open, whether each side has a token, when each side was last knocked at. `room`, `client`, `member` are keyed or one-way
         -- hashes of 32 random bytes (client ids: keyed by epoch key and room id). With the key file as well: codes can be
         -- tried against `code`.
         CREATE TABLE room (
@@ -110,7 +111,8 @@ enum Schema {
             PRIMARY KEY (value, ref)
         ) WITHOUT ROWID;
 
-        -- One row a session, or a printer's run. Thief: how many, since when, how far a run is (25, 50, 75), how often the active device changed, and which registration is its:
+        -- One row a session, or a printer's run. Thief: how many, since when (a session's as its back end reports it), how far a
+        -- run is (25, 50, 75), how often the active device or that start changed, and which registration is the active one's:
         -- `registration` is the `id` that stands in that table too. With that row's `owner`, which sessions are one user's, across
         -- steps as well. `session` and `client` are keyed; with the key file both can be tried, and the registration opens
         -- with its user's name.
@@ -120,24 +122,40 @@ enum Schema {
             client BLOB, registration BLOB, reached INTEGER NOT NULL DEFAULT 0
         ) WITHOUT ROWID;
 
-        -- One row a question to an audience, ten minutes or so. Thief: when it was asked, and how it was answered. With the key
-        -- file as well: whom it was for (`sealed`), until the epoch key of `expires` is destroyed.
+        -- One row a question to an audience, ten minutes or so. Thief: when it was asked, how it was answered, whether its back
+        -- end has an id of its own for it. With the key file as well: whom it was for (`sealed`), until the epoch key of
+        -- `expires` is destroyed; own ids (`user_name`, `creator_name`, keyed) can be tried, an epoch longer.
         CREATE TABLE timer (
             expires INTEGER NOT NULL,
             id BLOB NOT NULL,
             due INTEGER NOT NULL, generation INTEGER NOT NULL, answer INTEGER NOT NULL, sealed BLOB NOT NULL,
+            user_name BLOB, creator_name BLOB,
             PRIMARY KEY (expires, id)
         ) WITHOUT ROWID;
         CREATE UNIQUE INDEX timer_by_id ON timer (id);
         CREATE INDEX timer_due ON timer (due) WHERE answer = 0;
+        CREATE INDEX timer_by_user_name ON timer (user_name, due) WHERE user_name IS NOT NULL;
+        CREATE INDEX timer_by_creator_name ON timer (creator_name, due) WHERE creator_name IS NOT NULL;
 
         -- One row a thing that is done once. Thief: how many, to the step of their places.
         CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID;
         """
 
+    /// Up to version 5 the sealed answer to a create was kept for as long as its code.
+    private static let forgetCreators = "UPDATE room SET creator = NULL WHERE creator IS NOT NULL;"
+
     /// What makes a database of an earlier version one of this version.
     static let migrations: [Int64: String] = [
-        3: audiences + "ALTER TABLE job ADD COLUMN fields BLOB; ALTER TABLE job ADD COLUMN is_last INTEGER NOT NULL DEFAULT 0;",
-        4: "ALTER TABLE session ADD COLUMN reached INTEGER NOT NULL DEFAULT 0;",
+        3: audiences + "ALTER TABLE job ADD COLUMN fields BLOB; ALTER TABLE job ADD COLUMN is_last INTEGER NOT NULL DEFAULT 0;"
+            + forgetCreators,
+        4: "ALTER TABLE session ADD COLUMN reached INTEGER NOT NULL DEFAULT 0;" + forgetCreators + ownIDs,
+        5: forgetCreators + ownIDs,
+        6: ownIDs,
     ]
+
+    private static let ownIDs = """
+        ALTER TABLE timer ADD COLUMN user_name BLOB; ALTER TABLE timer ADD COLUMN creator_name BLOB;
+        CREATE INDEX timer_by_user_name ON timer (user_name, due) WHERE user_name IS NOT NULL;
+        CREATE INDEX timer_by_creator_name ON timer (creator_name, due) WHERE creator_name IS NOT NULL;
+        """
 }

@@ -19,7 +19,8 @@ public enum AcceptOutcome: Sendable, Equatable {
 /// What asking for a push came to.
 public enum KnockOutcome: Sendable, Equatable {
     case queued
-    case throttled
+    /// The side may be knocked at again from then on, in broker time.
+    case throttled(until: UInt64)
     /// The token is no longer the one that was opened: read again.
     case changed
 }
@@ -69,8 +70,8 @@ public protocol Store: Sendable {
     ) async throws(StoreError) -> Bool
     /// - Returns: how many tokens were purged, or nil where `replaceToken` gives false.
     func withdrawToken(room: [UInt8], slot: UInt8, proven: Bool) async throws(StoreError) -> Int?
-    /// Remembers that a side has used its member secret.
-    /// - Returns: false when the room is gone.
+    /// Records that a side has used its member secret. The sealed copy that answers a repeated create is deleted with it.
+    /// - Returns: false if the room is gone.
     func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) -> Bool
     /// Deletes the room, its tokens and its code.
     /// - Returns: how many tokens were purged, or nil when the room was gone already.
@@ -109,6 +110,8 @@ public protocol Store: Sendable {
     /// The session that stands under the first of the indexes that has one.
     func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord?
     func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord?
+    /// The newest timer under one of these indexes of its back end's own id.
+    func timer(named names: [[UInt8]], by namer: RequestNamer) async throws(StoreError) -> TimerRecord?
     /// What has fallen due at `now`, at most `limit` of each kind, the earliest first.
     func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork
     /// Does all of a change, or nothing. A job whose registration is gone gives `changed`, or `leftOut` where the change leaves it out.

@@ -4,6 +4,8 @@ import SQLite
 public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The disk or a quota is full.
     case full
+    /// The file system is read-only, or this user may not write the database.
+    case readOnly
     /// The folder or file can't be read or written, or another process holds it.
     case unavailable(String)
     /// The file is no database of this version, or is damaged.
@@ -16,6 +18,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     init(_ error: SQLiteError) {
         if error.isFull {
             self = .full
+        } else if error.isReadOnly {
+            self = .readOnly
         } else if error.isDamaged {
             self = .damaged(error.description)
         } else {
@@ -26,6 +30,9 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .full: "the disk is full: nothing was stored; free space and try again"
+        case .readOnly:
+            "the database can't be written: nothing was stored. Its file system became read-only, as Linux makes it after a disk error, or its "
+                + "owner or mode changed. Look at the kernel's log, and make it writable again"
         case .unavailable(let text): "the database can't be used (\(text)): nothing was stored"
         case .damaged(let text):
             "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"

@@ -1,3 +1,4 @@
+import Linux
 import SQLite
 
 /// How much lies in a database, by what it is. Times are unix milliseconds.
@@ -37,16 +38,26 @@ public struct Holdings: Sendable, Equatable {
 public final class StoreSnapshot {
     private let tables: Tables
 
-    /// - Throws: `damaged` for another version's file, `unavailable` when there is none.
+    /// - Throws: `damaged` for another version's file, `unavailable` if there is none, `readOnly` on a read-only file system: SQLite makes
+    ///   files beside the database even to read it.
     public init(path: String) throws(StoreError) {
         do {
             tables = try Tables(path: path, access: .readOnly, journal: Journal(resolution: 1, limit: 0, now: { 0 }))
             try tables.checkVersion()
             try tables.beginReading()
-        } catch { throw StoreError(any: error) }
+        } catch {
+            throw (error as? SQLiteError)?.isUnopened == true && Self.isReadOnly(path) ? .readOnly : StoreError(any: error)
+        }
     }
 
     deinit { tables.endReading() }
+
+    private static func isReadOnly(_ path: String) -> Bool {
+        do {
+            try File.checkWritable(File.folder(of: path))
+            return false
+        } catch { return error.isReadOnly }
+    }
 
     public func holdings() throws(StoreError) -> Holdings { try read { try $0.holdings() } }
     public func room(_ room: [UInt8]) throws(StoreError) -> RoomRecord? { try read { try $0.room(room) } }

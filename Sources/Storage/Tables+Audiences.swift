@@ -22,24 +22,53 @@ extension Tables {
     }
 
     func timer(_ id: [UInt8]) throws -> TimerRecord? {
-        try rows("SELECT expires, id, due, generation, answer, sealed FROM timer WHERE id = ?", .blob(id), read: Self.timer).first
+        try rows(
+            "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer WHERE id = ?", .blob(id),
+            read: Self.timer
+        ).first
+    }
+
+    func timer(named names: [[UInt8]], by namer: RequestNamer) throws -> TimerRecord? {
+        try names.compactMap { name in
+            switch namer {
+            case .user:
+                try rows(
+                    """
+                    SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+                    WHERE user_name = ? ORDER BY due DESC LIMIT 1
+                    """, .blob(name), read: Self.timer
+                ).first
+            case .creator:
+                try rows(
+                    """
+                    SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+                    WHERE creator_name = ? ORDER BY due DESC LIMIT 1
+                    """, .blob(name), read: Self.timer
+                ).first
+            }
+        }.max { $0.due < $1.due }
     }
 
     func timers() throws -> [TimerRecord] {
-        try rows("SELECT expires, id, due, generation, answer, sealed FROM timer", read: Self.timer)
+        try rows(
+            "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer", read: Self.timer)
     }
 
     private static func timer(_ row: Statement) -> TimerRecord {
         TimerRecord(
             id: row.blob(1), due: row.time(2), expires: row.time(0), generation: UInt32(clamping: row.int(3)),
-            answer: UInt8(clamping: row.int(4)), sealed: row.blob(5))
+            answer: UInt8(clamping: row.int(4)), sealed: row.blob(5),
+            names: row.blobOrNil(6).flatMap { user in
+                row.blobOrNil(7).map { RequestNames(user: user, creator: $0) }
+            })
     }
 
     func due(now: UInt64, limit: Int) throws -> DueWork {
         var work = DueWork()
         work.timers = try rows(
             """
-            SELECT expires, id, due, generation, answer, sealed FROM timer WHERE answer = 0 AND due <= ? ORDER BY due LIMIT ?
+            SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+            WHERE answer = 0 AND due <= ? ORDER BY due LIMIT ?
             """, .time(now), .number(limit), read: Self.timer)
         work.updates = try rows(
             """
@@ -57,7 +86,7 @@ extension Tables {
     }
 
     func apply(_ change: AudienceChange, now: UInt64) throws -> ChangeOutcome {
-        try refuseWhenLedgerIsBehind()
+        try refuseWhenLedgerIsBehind(.knock)
         try change.checkIndexes()
         // All is looked at before anything is done, since what is done stays.
         if let seen = change.seen, try isSeen(seen, now: now) { return .repeated }
@@ -163,6 +192,9 @@ extension Tables {
                 """, .blob(session.session), .number(session.generation), .time(session.started), .time(session.version),
                 .blob(session.client), .blob(session.registration), .number(session.reached))
         case .delete(_, let session): try run("DELETE FROM session WHERE session = ?", .blob(session))
+        case .restart(let session, let started):
+            try run(
+                "UPDATE session SET started = ?, version = version + 1 WHERE session = ?", .time(started), .blob(session))
         }
     }
 
@@ -170,9 +202,11 @@ extension Tables {
         switch change {
         case .begin(let timer):
             try run(
-                "INSERT INTO timer (expires, id, due, generation, answer, sealed) VALUES (?, ?, ?, ?, ?, ?)",
-                .time(timer.expires), .blob(timer.id), .time(timer.due), .number(timer.generation), .number(timer.answer),
-                .blob(timer.sealed))
+                """
+                INSERT INTO timer (expires, id, due, generation, answer, sealed, user_name, creator_name)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+                """, .time(timer.expires), .blob(timer.id), .time(timer.due), .number(timer.generation), .number(timer.answer),
+                .blob(timer.sealed), .blob(timer.names?.user), .blob(timer.names?.creator))
         case .settle(let id, let expires, let answer):
             try run("UPDATE timer SET answer = ? WHERE expires = ? AND id = ?", .number(answer), .time(expires), .blob(id))
         }

@@ -3,9 +3,15 @@ import SQLite
 
 // Entries that wait: recorded with what they tell of, kept in the order in which they came, until they are in the log.
 extension Tables {
-    /// Every operation but a purge is refused while more entries wait than the journal takes.
-    func refuseWhenLedgerIsBehind() throws {
-        if journal.isFull { throw StoreError.ledgerBehind }
+    /// What a ledger that is behind still takes. Purges and outcomes are never refused.
+    enum LedgerUse: Int {
+        /// New tokens stop first: each of them brings more entries later.
+        case creation = 700
+        case knock = 850
+    }
+
+    func refuseWhenLedgerIsBehind(_ use: LedgerUse) throws {
+        if journal.isFull(use.rawValue) { throw StoreError.ledgerBehind }
     }
 
     /// Adds one entry to the current window, inside the operation's transaction.

@@ -3,14 +3,14 @@ import SQLite
 
 extension Tables {
     func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
-        try refuseWhenLedgerIsBehind()
+        try refuseWhenLedgerIsBehind(.knock)
         guard let room = try room(job.room), let side = room[job.slot], side.ref == job.ref else { return .changed }
         // The log will date the opening at its window, which must lie before the end of the token's epoch.
         guard journal.upcoming * 1_000 < Entry.Op.epochEnd(job.expires), try token(job.ref, expires: job.expires) != nil else {
             return .changed
         }
         // A mark that lies ahead throttles as one of now would.
-        if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled }
+        if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled(until: side.knocked + throttle) }
         try setKnocked(knocked, room: room, slot: job.slot)
         try insert(job)
         return .queued

@@ -50,7 +50,7 @@ extension Tables {
     func register(
         _ registration: RegistrationRecord, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
     ) throws -> RegisterOutcome {
-        try refuseWhenLedgerIsBehind()
+        try refuseWhenLedgerIsBehind(.creation)
         try registration.checkIndexes()
         for old in replacing { guard try throttle(old.row)?.isSame(as: old) == true else { return .changed } }
         let replacing = replacing.map(\.row)

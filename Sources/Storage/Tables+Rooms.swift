@@ -41,8 +41,8 @@ extension Tables {
             code: .pending(
                 PendingCode(
                     code: row.blob(15), expires: row.time(14), room: room.room, roomExpires: room.expires,
-                    generation: UInt32(clamping: row.int(16)), pending: row.blob(18), creator: row.blob(19),
-                    short: row.int(17) == 1)))
+                    generation: UInt32(clamping: row.int(16)), pending: row.blob(18), creator: row.blobOrNil(19),
+                    creatorUntil: row.time(21), short: row.int(17) == 1)))
     }
 
     /// The rooms whose code stands under one of the indexes, expired ones too. One by one: `IN` would build a table of them first.
@@ -60,10 +60,20 @@ extension Tables {
     }
 
     func joinable(_ indexes: [[UInt8]], now: UInt64) throws -> JoinableRoom? {
-        guard var found = try joinable(indexes).first(where: { $0.code.expires > now }) else { return nil }
-        if case .used(var code) = found.code, code.retryUntil <= now {
+        try joinable(indexes).first { $0.code.expires > now }.map { Self.withoutLateAnswer($0, now: now) }
+    }
+
+    /// The sweeper may not have deleted the sealed answer yet.
+    private static func withoutLateAnswer(_ found: JoinableRoom, now: UInt64) -> JoinableRoom {
+        var found = found
+        switch found.code {
+        case .used(var code) where code.retryUntil <= now:
             code.retry = nil
             found.code = .used(code)
+        case .pending(var code) where code.creatorUntil <= now:
+            code.creator = nil
+            found.code = .pending(code)
+        default: break
         }
         return found
     }
@@ -84,10 +94,12 @@ extension Tables {
     func create(
         _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord?, shortLimit: Int, now: UInt64
     ) throws -> CreateOutcome {
-        try refuseWhenLedgerIsBehind()
+        try refuseWhenLedgerIsBehind(.creation)
         let indexes = [code.code] + otherIndexes
         let standing = try joinable(indexes)
-        if let taken = standing.first(where: { $0.code.expires > now }) { return .taken(taken.code) }
+        if let taken = standing.first(where: { $0.code.expires > now }) {
+            return .taken(Self.withoutLateAnswer(taken, now: now).code)
+        }
         // What stands there has expired and was not swept yet.
         for old in standing { try end(old) }
         if code.short, try rows("SELECT count(*) FROM room WHERE short = 1", read: { Int($0.int(0)) })[0] >= shortLimit {
@@ -103,18 +115,20 @@ extension Tables {
         try run(
             """
             INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
-            creator_knocked, due, code, code_expires, code_generation, short, pending, creator)
-            VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?, ?, ?)
+            creator_knocked, due, code, code_expires, code_generation, short, pending, creator, retry_until)
+            VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)
             """, .time(room.expires), .blob(room.room), .number(creator.generation), .blob(creator.client),
-            .blob(creator.member), .blob(token?.ref), .time(code.expires), .blob(code.code), .time(code.expires),
-            .number(code.generation), code.short ? .int(1) : .null, .blob(code.pending), .blob(code.creator))
+            .blob(creator.member), .blob(token?.ref),
+            .time(code.creator == nil ? code.expires : min(code.creatorUntil, code.expires)), .blob(code.code),
+            .time(code.expires), .number(code.generation), code.short ? .int(1) : .null, .blob(code.pending),
+            .blob(code.creator), .time(code.creatorUntil))
         if let token { try insert(token) }
     }
 
     func accept(
         _ code: PendingCode, joiner: SideRecord, token: TokenRecord?, used: UsedCode, now: UInt64
     ) throws -> AcceptOutcome {
-        try refuseWhenLedgerIsBehind()
+        try refuseWhenLedgerIsBehind(.creation)
         guard code.expires > now,
             try run(
                 """
@@ -132,7 +146,7 @@ extension Tables {
     }
 
     func replaceToken(room index: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) throws -> Bool {
-        try refuseWhenLedgerIsBehind()
+        try refuseWhenLedgerIsBehind(.creation)
         guard let room = try room(index), room.expires == token.expires, let side = room[slot], proven || !side.proven else {
             return false
         }
@@ -150,7 +164,14 @@ extension Tables {
     }
 
     func markProven(room index: [UInt8], slot: UInt8) throws -> Bool {
-        if slot == 1 { return try run("UPDATE room SET creator_proven = 1 WHERE room = ?", .blob(index)) == 1 }
+        if slot == 1 {
+            // While the room is pending, `due` may be the end of the sealed answer, which goes now.
+            return try run(
+                """
+                UPDATE room SET creator_proven = 1, creator = NULL, due = CASE WHEN pending IS NULL THEN due ELSE code_expires END
+                WHERE room = ?
+                """, .blob(index)) == 1
+        }
         return try run("UPDATE room SET joiner_proven = 1 WHERE room = ? AND joiner_client IS NOT NULL", .blob(index)) == 1
     }
 
@@ -229,10 +250,10 @@ extension Tables {
         return (0, 0)
     }
 
-    /// Forgets the answer to an accept; the used code stands until its own end.
-    func forgetRetry(_ joinable: JoinableRoom) throws {
+    /// Deletes the sealed answer to a create or an accept. The code stays until its own end.
+    func forgetAnswer(_ joinable: JoinableRoom) throws {
         try run(
-            "UPDATE room SET due = code_expires, retry = NULL WHERE expires = ? AND room = ?", .time(joinable.room.expires),
-            .blob(joinable.room.room))
+            "UPDATE room SET due = code_expires, retry = NULL, creator = NULL WHERE expires = ? AND room = ?",
+            .time(joinable.room.expires), .blob(joinable.room.room))
     }
 }

@@ -15,7 +15,7 @@ extension Tables {
         for joinable in due {
             let hasEnded = joinable.room.expires <= now
             guard hasEnded || joinable.code.expires <= now else {
-                try forgetRetry(joinable)
+                try forgetAnswer(joinable)
                 result.retries += 1
                 continue
             }

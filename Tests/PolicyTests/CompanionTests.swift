@@ -24,6 +24,10 @@ import Testing
     private static func silent(_ template: String, _ fields: [String: FieldValue], _ payload: String) -> Case {
         Case(template: template, fields: fields, type: .background, priority: 5, ttl: 3_600, payload: payload)
     }
+    /// Shows nothing, takes the badge off and wakes the app.
+    private static func clearing(_ template: String, _ fields: [String: FieldValue], _ payload: String) -> Case {
+        Case(template: template, fields: fields, type: .alert, priority: 5, ttl: 3_600, payload: payload)
+    }
     private static func activity(_ template: String, _ fields: [String: FieldValue], priority: Int, ttl: Int, _ payload: String)
         -> Case
     {
@@ -38,28 +42,28 @@ import Testing
                 + #""expiresAt":1767312183,"requestId":"\#(none)","sessionId":"\#(one)","toolName":"Tool","type":"approval"}"#),
         alert(
             "question_asked", ["questionId": handle(0), "sessionId": handle(1)], ttl: 3_600,
-            #"{"aps":{"alert":{"body":"Open the app to read it","title":"Claude has a question"},"category":"QUESTION_ASKED","#
+            #"{"aps":{"alert":{"body":"Open the app to read it","title":"Your assistant has a question"},"category":"QUESTION_ASKED","#
                 + #""mutable-content":1,"sound":"default"},"questionId":"\#(none)","sessionId":"\#(one)","type":"question"}"#),
         alert(
             "task_complete", ["sessionId": handle(1)], ttl: 3_600,
-            #"{"aps":{"alert":{"body":"Claude finished working","title":"Task Complete"},"category":"TASK_COMPLETE","#
+            #"{"aps":{"alert":{"body":"Your assistant finished working","title":"Task Complete"},"category":"TASK_COMPLETE","#
                 + #""mutable-content":1,"sound":"default"},"sessionId":"\#(one)","type":"complete"}"#),
         alert(
             "task_failed", ["sessionId": handle(1)], ttl: 3_600,
             #"{"aps":{"alert":{"body":"An error occurred","title":"Task Failed"},"category":"TASK_ERROR","#
                 + #""mutable-content":1,"sound":"default"},"sessionId":"\#(one)","type":"error"}"#),
-        silent(
+        clearing(
             "clear_approval",
             ["clearApprovalId": handle(255), "requestId": handle(255), "reason": .choice("approved_on_other_device")],
-            #"{"aps":{"content-available":1},"clearApprovalId":"\#(all)","reason":"approved_on_other_device","requestId":"\#(all)","type":"clear_approval"}"#
+            #"{"aps":{"badge":0,"content-available":1},"clearApprovalId":"\#(all)","reason":"approved_on_other_device","requestId":"\#(all)","type":"clear_approval"}"#
         ),
-        silent(
+        clearing(
             "clear_approval", ["clearApprovalId": handle(255), "requestId": handle(255), "reason": .choice("timed_out")],
-            #"{"aps":{"content-available":1},"clearApprovalId":"\#(all)","reason":"timed_out","requestId":"\#(all)","type":"clear_approval"}"#
+            #"{"aps":{"badge":0,"content-available":1},"clearApprovalId":"\#(all)","reason":"timed_out","requestId":"\#(all)","type":"clear_approval"}"#
         ),
-        silent(
+        clearing(
             "clear_session", ["sessionId": handle(1)],
-            #"{"aps":{"content-available":1},"sessionId":"\#(one)","type":"clear_session"}"#),
+            #"{"aps":{"badge":0,"content-available":1},"sessionId":"\#(one)","type":"clear_session"}"#),
         silent(
             "session_handoff", ["sessionId": handle(1), "handedOffTo": .choice("desktop")],
             #"{"aps":{"content-available":1},"handedOffTo":"desktop","sessionId":"\#(one)","type":"session_handoff"}"#),

@@ -77,7 +77,7 @@ import Testing
             (
                 "\"completed\": {", "\"late\": { \"kind\": \"flag\", \"key\": \"late\" }, \"completed\": {", "activity_progress"
             ),
-            ("\"pushType\": \"background\"", "\"event\": \"update\", \"pushType\": \"liveactivity\"", "clear_approval"),
+            ("\"pushType\": \"background\"", "\"event\": \"update\", \"pushType\": \"liveactivity\"", "session_handoff"),
             ("\"expiresAt\": 60", "\"expiresAt\": 61", "approval_request"),
             ("\"approvalSeconds\": 60", "\"approvalSeconds\": 90", "approval_request"),
         ])

@@ -13,9 +13,22 @@ import Testing
         #expect(try Policy.builtIn("nothing") == nil)
     }
 
+    /// Any operator may push them, for any app.
+    @Test(arguments: Policy.builtInNames) func builtInTextsNameNoProduct(_ name: String) throws {
+        let policy = try builtIn(name)
+        for template in policy.templates.values {
+            for (_, text) in template.texts {
+                for product in ["claude", "anthropic", "cometchat", "bambu", "apple", "iphone", "mayfly"] {
+                    #expect(!text.lowercased().contains(product), "\(name): \(text)")
+                }
+            }
+        }
+    }
+
     @Test func limitsOfRooms() throws {
         let limits = try builtIn("rooms").rooms
         #expect(limits.roomLifeSeconds == 10...604_800)
+        #expect(limits.roomLifeDefaultSeconds == 86_400)
         #expect(limits.codeLifeSeconds == 10...86_400)
         #expect(limits.codeLifeDefaultSeconds == 86_400)
         #expect(limits.shortestCode == 4)
@@ -27,6 +40,7 @@ import Testing
         #expect(limits.knockThrottleMs == 30_000)
         #expect(limits.tokenKnocks.count == 30 && limits.tokenKnocks.windowMs == 300_000)
         #expect(limits.presenceMs == 45_000)
+        #expect(limits.presenceProbeMs == 2000)
         #expect(limits.peerGraceMs == 5000)
         #expect(limits.startGraceMs == 15_000)
         #expect(limits.jobDeadlineMs == 120_000)
@@ -39,6 +53,13 @@ import Testing
         #expect(limits.codeLifeSeconds(asked: nil, roomSeconds: 604_800) == 86_400)
         #expect(limits.codeLifeSeconds(asked: nil, roomSeconds: 60) == 60)
         #expect(limits.codeLifeSeconds(asked: 30, roomSeconds: 60) == 30)
+    }
+
+    @Test(arguments: [("10", "604800", 86_400), ("10", "3600", 3_600), ("100000", "604800", 100_000)])
+    func aPolicyWithoutADefaultLifeOfRoomsHasADay(_ min: String, _ max: String, _ life: Int) throws {
+        let policy = try Policy(
+            rooms("\"min\": 10, \"max\": 604800, \"default\": 86400", "\"min\": \(min), \"max\": \(max)"))
+        #expect(try policy.rooms.roomLifeDefaultSeconds == life)
     }
 
     @Test func limitsOfCompanion() throws {
@@ -75,6 +96,11 @@ import Testing
     @Test func aPolicyWithoutALimitOnKnocksAtATokenHasTheUsualOne() throws {
         let limits = try Policy(rooms("\"tokenKnocks\": { \"count\": 30, \"seconds\": 300 },", "")).rooms
         #expect(limits.tokenKnocks.count == 30 && limits.tokenKnocks.windowMs == 300_000)
+    }
+
+    @Test func aPolicyWithoutALimitOnProbesHasTheUsualOne() throws {
+        #expect(try Policy(rooms("\"presenceProbeSeconds\": 2,", "")).rooms.presenceProbeMs == 2000)
+        #expect(try Policy(rooms("\"presenceProbeSeconds\": 2", "\"presenceProbeSeconds\": 5")).rooms.presenceProbeMs == 5000)
     }
 
     /// The hash is over the bytes, not over what they mean: a space more is another policy.

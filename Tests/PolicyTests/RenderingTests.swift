@@ -68,6 +68,7 @@ import Testing
 
     @Test func badgesAndTimes() throws {
         #expect(try render(Self.alert + #""body":"x","badge":0}"#) == #"{"aps":{"alert":{"body":"x"},"badge":0}}"#)
+        #expect(try render(Self.alert + #""badge":0}"#) == #"{"aps":{"badge":0,"content-available":1}}"#)
         let timed = Self.alert + #""body":"x","badge":999,"times":{"sent":0,"until.at":60}}"#
         #expect(
             try render(timed, nowMs: 1_700_000_000_999)

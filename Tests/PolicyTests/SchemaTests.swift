@@ -14,7 +14,7 @@ import Testing
 
     /// A built-in policy of each kind of limits, what the schema calls them, and how many numbers it bounds.
     private static let limits = [
-        ("rooms", "roomsLimits", 27), ("companion", "companionLimits", 13), ("monitor", "monitorLimits", 8),
+        ("rooms", "roomsLimits", 29), ("companion", "companionLimits", 13), ("monitor", "monitorLimits", 8),
         ("calls", "callsLimits", 8),
     ]
 

@@ -141,7 +141,7 @@ import Testing
         // A creator's secret has the same length and is another purpose.
         #expect(throws: SealingError.doesNotOpen) {
             try ring.openCreator(
-                sealed.span, joinID: "123456".bytes.span, client1: "a".bytes.span, expiryMs: expiry, generation: 1,
+                sealed.span, joinID: "123456".bytes.span, client1: "a".bytes.span, untilMs: expiry, generation: 1,
                 codeIndex: code)
         }
     }
@@ -150,10 +150,10 @@ import Testing
         let code = try ring.codes("123456", nowMs: start)[0]
         let (joinID, member) = ("123456".bytes, try MemberSecret.random())
         let creator = try ring.sealCreator(
-            member, joinID: joinID.span, client1: "alice".bytes.span, expiryMs: expiry, generation: 1, codeIndex: code)
+            member, joinID: joinID.span, client1: "alice".bytes.span, untilMs: expiry, generation: 1, codeIndex: code)
         func openCreator(_ client: String) throws -> MemberSecret {
             try ring.openCreator(
-                creator.span, joinID: joinID.span, client1: client.bytes.span, expiryMs: expiry, generation: 1, codeIndex: code)
+                creator.span, joinID: joinID.span, client1: client.bytes.span, untilMs: expiry, generation: 1, codeIndex: code)
         }
         #expect(creator.count == 72)
         #expect(try openCreator("alice") == member)

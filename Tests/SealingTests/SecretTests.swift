@@ -1,3 +1,4 @@
+import Sodium
 import Testing
 
 @testable import Sealing
@@ -42,12 +43,7 @@ import Testing
         #expect(try room(text) == Array(0..<32))
         let ascii = text.bytes
         let made = try RoomID(base64url: ascii.span)
-        let back = try #require(made).withBase64URL { text in
-            var copy: [UInt8] = []
-            for index in text.indices { copy.append(text[index]) }
-            return String(decoding: copy, as: UTF8.self)
-        }
-        #expect(back == text)
+        #expect(try #require(made).secret.withBytes { Base64.url.encode($0) } == text)
         // Left-over bits, padding, the other alphabet, another length.
         for wrong in [
             "", String(text.dropLast()) + "9", text + "=", String(text.dropLast()), text + "A", "+" + text.dropFirst(),
@@ -62,7 +58,7 @@ import Testing
         var slots: [Held] = []
         for _ in 0..<512 { slots.append(Held(try arena.take())) }
         #expect(arena.used == 512)
-        #expect(throws: SealingError.exhausted) { _ = Held(try arena.take()) }
+        #expect(throws: SealingError.outOf(.exhausted)) { _ = Held(try arena.take()) }
         slots[3].slot.withMutableBytes(128) { bytes in for index in bytes.indices { bytes[index] = 0xaa } }
         slots.remove(at: 3)
         #expect(arena.used == 511)
@@ -77,6 +73,21 @@ import Testing
         slots = []
         _ = consume again
         #expect(arena.used == 0)
+    }
+
+    @Test func theReserveIsForAcknowledgedPushesOnly() throws {
+        let arena = Arena(capacity: 1_024, reserve: 100)
+        try arena.prepare()
+        var slots: [Held] = []
+        while slots.count < 1_024 - 100 { slots.append(Held(try arena.take())) }
+        #expect(throws: SealingError.outOf(.exhausted)) { _ = Held(try arena.take()) }
+        for _ in 0..<100 { slots.append(Held(try arena.take(for: .acknowledgedPush))) }
+        #expect(throws: SealingError.outOf(.exhausted)) { _ = Held(try arena.take(for: .acknowledgedPush)) }
+        slots.removeLast(100)
+        #expect(throws: SealingError.outOf(.exhausted)) { _ = Held(try arena.take()) }
+        slots.removeLast()
+        slots.append(Held(try arena.take()))
+        #expect(arena.used == 1_024 - 100)
     }
 
     @Test func aFailedSecretLeavesNoSlotBehind() throws {

@@ -147,7 +147,7 @@ import Testing
             return .one(
                 hex(
                     try ring.sealCreator(
-                        member(), joinID: joinID.span, client1: client.span, expiryMs: some(v.expiry), generation: generation,
+                        member(), joinID: joinID.span, client1: client.span, untilMs: some(v.expiry), generation: generation,
                         codeIndex: code())))
         case "seal_retry":
             return .one(

@@ -51,7 +51,7 @@ struct Fixture {
     func code(_ id: UInt8, room: RoomRecord, expires: UInt64, short: Bool = false) -> PendingCode {
         PendingCode(
             code: Self.blob(id &+ 100), expires: expires, room: room.room, roomExpires: room.expires, generation: 1,
-            pending: Self.blob(7, 72), creator: Self.blob(8, 72), short: short)
+            pending: Self.blob(7, 72), creator: Self.blob(8, 72), creatorUntil: expires, short: short)
     }
 
     func token(_ id: UInt8, room: RoomRecord, slot: UInt8 = 1) -> TokenRecord {
@@ -119,10 +119,12 @@ struct Fixture {
     /// Makes a room of a minute with a token for its creator.
     @discardableResult
     func create(
-        _ id: UInt8, life: UInt64 = 60_000, codeLife: UInt64 = 30_000, in reopened: SQLiteStore? = nil
+        _ id: UInt8, life: UInt64 = 60_000, codeLife: UInt64 = 30_000, answerLife: UInt64? = nil,
+        in reopened: SQLiteStore? = nil
     ) async throws -> (RoomRecord, PendingCode, TokenRecord) {
         var room = room(id, expires: clock.now + life)
-        let code = code(id, room: room, expires: clock.now + codeLife)
+        var code = code(id, room: room, expires: clock.now + codeLife)
+        code.creatorUntil = clock.now + (answerLife ?? codeLife)
         let token = token(id, room: room)
         room.creator.ref = token.ref
         let outcome = try await (reopened ?? store).create(

@@ -232,6 +232,29 @@ import Testing
         try await fixture.close()
     }
 
+    /// It hits whatever version there is, and whoever read the one before reads again.
+    @Test func aSessionsStartIsSet() async throws {
+        let fixture = try Fixture()
+        let first = session(fixture, version: 1, client: 1)
+        #expect(try await fixture.apply(AudienceChange(session: .set(first, after: nil))) == .done)
+        for started: UInt64 in [70, 30] {
+            let change = SessionChange.restart(session: first.session, started: started)
+            #expect(try await fixture.apply(AudienceChange(session: change)) == .done)
+        }
+        var expected = first
+        (expected.started, expected.version) = (30, 3)
+        #expect(try await fixture.store.session([first.session]) == expected)
+        var next = first
+        next.version = 2
+        #expect(try await fixture.apply(AudienceChange(session: .set(next, after: 1))) == .changed)
+        let gone = SessionChange.delete(expires: first.expires, session: first.session)
+        #expect(try await fixture.apply(AudienceChange(session: gone)) == .done)
+        let late = SessionChange.restart(session: first.session, started: 9)
+        #expect(try await fixture.apply(AudienceChange(session: late)) == .done)
+        #expect(try await fixture.store.session([first.session]) == nil)
+        try await fixture.close()
+    }
+
     // MARK: Timers
 
     @Test func aTimerIsSettledOnce() async throws {

@@ -129,6 +129,53 @@ import Testing
         #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1, proven: true) == 1)
     }
 
+    /// The copy of the creator's secret goes with the creator's first use of it; code and room stay as they are.
+    @Test func aSideThatUsedItsSecretIsNotAnsweredWithItAgain() async throws {
+        let fixture = try Fixture()
+        let (room, code, _) = try await fixture.create(1)
+        #expect(try await fixture.store.markProven(room: room.room, slot: 1))
+        try await expectNoAnswer(to: code, in: fixture)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == code.expires)
+        #expect(try await fixture.accept(code) == .accepted)
+        try await fixture.close()
+    }
+
+    @Test func anAnswerToACreateIsSweptOnTime() async throws {
+        let fixture = try Fixture()
+        let (room, code, _) = try await fixture.create(1, answerLife: 5_000)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == fixture.clock.now + 5_000)
+        fixture.clock.advance(5_000)
+        // It is not answered with between its end and the sweep either.
+        let early = try await fixture.store.code([code.code], now: fixture.clock.now)
+        guard case .pending(let pending)? = early else { return #expect(Bool(false), "the code is gone") }
+        #expect(pending.creator == nil)
+        let again = fixture.room(40, expires: fixture.clock.now + 60_000)
+        var second = fixture.code(40, room: again, expires: fixture.clock.now + 30_000)
+        second.code = code.code
+        let taken = try await fixture.store.create(
+            again, code: second, otherIndexes: [], token: nil, shortLimit: 10, now: fixture.clock.now)
+        #expect(taken == .taken(.pending(pending)))
+
+        let result = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
+        #expect(result.retries == 1 && result.hasErased && result.rooms == 0 && result.codes == 0)
+        try await expectNoAnswer(to: code, in: fixture)
+        #expect(try await fixture.store.nextExpiry(jobSlack: 0) == code.expires)
+        #expect(try await fixture.store.room(room.room) != nil)
+        try await fixture.close()
+    }
+
+    /// The row has none, and no file of the database has its bytes.
+    private func expectNoAnswer(to code: PendingCode, in fixture: Fixture) async throws {
+        let found = try await fixture.store.code([code.code], now: fixture.clock.now)
+        guard case .pending(let pending)? = found else { return #expect(Bool(false), "the code is gone") }
+        #expect(pending.creator == nil)
+        #expect(try await fixture.store.scrub())
+        for file in [fixture.path, fixture.path + "-wal"] {
+            let bytes = try File.read(file, limit: 1 << 24)
+            #expect(bytes.firstRange(of: try #require(code.creator)) == nil, "\(file)")
+        }
+    }
+
     @Test func replacingAndWithdrawingPurgeOnce() async throws {
         let fixture = try Fixture()
         let (room, _, old) = try await fixture.create(1)
@@ -175,7 +222,8 @@ import Testing
         fixture.clock.advance(29_999)
         #expect(
             try await fixture.store.knock(
-                fixture.job(2, token: token, deadline: deadline), throttle: 30_000, now: fixture.clock.now) == .throttled)
+                fixture.job(2, token: token, deadline: deadline), throttle: 30_000, now: fixture.clock.now)
+                == .throttled(until: fixture.clock.now + 1))
         fixture.clock.advance(1)
         #expect(
             try await fixture.store.knock(
@@ -199,10 +247,10 @@ import Testing
                 knocked: start + knocked)
         }
         #expect(try await knock(1, after: 0, knocked: 30_000) == .queued)
-        #expect(try await knock(2, after: 11_000, knocked: 41_000) == .throttled)
-        #expect(try await knock(3, after: 39_999, knocked: 69_999) == .throttled)
+        #expect(try await knock(2, after: 11_000, knocked: 41_000) == .throttled(until: start + 40_000))
+        #expect(try await knock(3, after: 39_999, knocked: 69_999) == .throttled(until: start + 40_000))
         #expect(try await knock(4, after: 40_000, knocked: 35_000) == .queued)
-        #expect(try await knock(5, after: 44_999, knocked: 0) == .throttled)
+        #expect(try await knock(5, after: 44_999, knocked: 0) == .throttled(until: start + 45_000))
         #expect(try await knock(6, after: 45_000, knocked: 45_000) == .queued)
         try await fixture.close()
     }

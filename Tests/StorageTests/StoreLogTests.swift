@@ -209,6 +209,30 @@ import Testing
         try await fixture.close()
     }
 
+    /// Each new token brings more entries later, so creations stop first. What is on its way comes to its end.
+    @Test func aLedgerThatIsBehindStopsCreationsBeforeKnocks() async throws {
+        let fixture = try Fixture(waitingLimit: 100)
+        let (_, _, token) = try await fixture.create(1)
+        func wait(_ count: Int) async throws {
+            try await fixture.store.record([Entry.Op](repeating: .requestRefused(cause: .throttled, count: 5), count: count))
+        }
+        func knock(_ id: UInt8) async throws -> KnockOutcome {
+            try await fixture.store.knock(
+                fixture.job(id, token: token, deadline: fixture.clock.now + 20_000), throttle: 0, now: fixture.clock.now)
+        }
+        try await wait(68)
+        let (_, code, _) = try await fixture.create(2)
+        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(3) }
+        await #expect(throws: StoreError.ledgerBehind) { try await fixture.accept(code) }
+        #expect(try await knock(10) == .queued)
+        try await wait(14)
+        await #expect(throws: StoreError.ledgerBehind) { try await knock(11) }
+        try await fixture.store.finish(
+            fixture.job(10, token: token, deadline: 0), JobOutcome(status: 200, reason: nil))
+        #expect(try await fixture.store.close(room: token.room) == 1)
+        try await fixture.close()
+    }
+
     @Test func scrubbingEmptiesTheWriteAheadLog() async throws {
         let fixture = try Fixture()
         try await fixture.create(1)
@@ -255,7 +279,7 @@ import Testing
         try File.write(folder + "/mayfly.sqlite", [UInt8](repeating: 0x41, count: 8192).span, mode: 0o600)
         #expect(throws: StoreError.self) { try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, now: { 0 }) }
         let other = try Database(path: folder + "/other.sqlite")
-        try other.execute("CREATE TABLE t (a); PRAGMA user_version = 7")
+        try other.execute("CREATE TABLE t (a); PRAGMA user_version = 99")
         let error = #expect(throws: StoreError.self) {
             try SQLiteStore(path: folder + "/other.sqlite", resolution: 1, now: { 0 })
         }

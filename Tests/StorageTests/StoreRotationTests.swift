@@ -149,7 +149,7 @@ import Testing
                         creator: SideRecord(generation: 1, client: blob(2, 32), member: blob(3, 32), ref: blob(4, 16)))
                     let code = PendingCode(
                         code: blob(5, 32), expires: expires, room: room.room, roomExpires: expires, generation: 1,
-                        pending: blob(6, 72), creator: blob(7, 72), short: false)
+                        pending: blob(6, 72), creator: blob(7, 72), creatorUntil: expires, short: false)
                     let token = TokenRecord(
                         ref: blob(4, 16), room: room.room, slot: 1, kind: 1, environment: 1, generation: 1, expires: expires,
                         topic: "t", sealed: blob(8, 168))
