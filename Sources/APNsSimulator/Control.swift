@@ -6,7 +6,11 @@ struct Control: HTTPHandler {
     let simulator: APNsSimulator
 
     func respond(to request: HTTPRequest) async -> HTTPResponse {
-        switch (request.path, request.method) {
+        guard request.namesLoopback else {
+            return Self.problem(
+                421, "foreign_host", "The control listener is for this machine only. Call it as localhost, 127.0.0.1 or [::1].")
+        }
+        return switch (request.path, request.method) {
         case ("/pushes", .get): HTTPResponse(status: 200, contentType: .json, body: await simulator.pushesJSON)
         case ("/pushes", .delete): await forget()
         case ("/pushes", _): Self.methodNotAllowed("GET, DELETE")

@@ -78,6 +78,7 @@ extension Fault {
                 case ("drop", .bool(let flag)): set(\.drop, flag)
                 case ("silent", .bool(let flag)): set(\.silent, flag)
                 case ("stall", .bool(let flag)): set(\.stall, flag)
+                case ("pauseMs", _): set(\.pauseMs, value.wholeNumber, atMost: 3_600_000)
                 case ("accepted", .bool(let flag)): set(\.accepted, flag)
                 default: false
                 }
@@ -106,6 +107,7 @@ extension Fault {
         putText("token", token)
         if rate != 1 { put("rate", "\(rate)") }
         if delayMs != 0 { put("delayMs", "\(delayMs)") }
+        if pauseMs != 0 { put("pauseMs", "\(pauseMs)") }
         putText("reason", reason)
         if let status { put("status", "\(status)") }
         if let timestamp { put("timestamp", "\(timestamp)") }

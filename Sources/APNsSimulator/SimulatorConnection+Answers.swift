@@ -30,6 +30,7 @@ extension SimulatorConnection {
 
     /// What comes before the answer.
     func prepare(_ fault: Fault) {
+        if fault.pauseMs > 0 { pause(fault.pauseMs) }
         if let streams = fault.streams {
             allow(UInt32(streams), pins: true)
         }

@@ -31,6 +31,7 @@ final class SimulatorConnection: EventSource {
     /// Ends with what is to be sent now.
     var ends = false
     private(set) var isStalled = false
+    private var isPaused = false
     private var interest = Events.read
     private var handshakeTimer: TimerID?
     private var ciphertext: [UInt8] = []
@@ -76,7 +77,7 @@ final class SimulatorConnection: EventSource {
     // MARK: Bytes
 
     func ready(_ events: Events) {
-        if isStalled {
+        if isStalled || isPaused {
             // Told whatever one waits for, and for ever.
             if !events.isDisjoint(with: [.hangup, .failure]) { close() }
             return
@@ -118,7 +119,7 @@ final class SimulatorConnection: EventSource {
 
     /// Sends what the session has to say, as far as the socket takes it; then waits for the socket, and reads on afterwards.
     private func flush() throws {
-        guard !isClosed, !isStalled else { return }
+        guard !isClosed, !isStalled, !isPaused else { return }
         // Before the answers leave.
         try service.record?.write()
         var outbound = exchange(&service.plaintext, with: [])
@@ -174,6 +175,20 @@ final class SimulatorConnection: EventSource {
     func stall() {
         isStalled = true
         if let registration { service.loop.modify(registration, []) }
+    }
+
+    /// Reads and writes nothing for a while.
+    func pause(_ ms: UInt64) {
+        guard !isPaused, !isStalled, let registration else { return }
+        isPaused = true
+        interest = []
+        service.loop.modify(registration, [])
+        service.loop.after(ms) { [weak self] in
+            guard let self, !isClosed, !isStalled else { return }
+            isPaused = false
+            wait(for: .read)
+            ready([])
+        }
     }
 
     private func wait(for events: Events) {

@@ -69,6 +69,8 @@ final class Connection: EventSource {
     private var requestHeaders: RequestHeaders
     /// Under way, by stream; how far each is, it knows itself.
     private var flights: [Int32: Delivery] = [:]
+    /// By a GOAWAY the peer has processed no stream above this one (RFC 9113, 6.8).
+    private var lastServed = Int32.max
 
     private let startedAt: UInt64
     private var lastTraffic: UInt64
@@ -208,7 +210,7 @@ final class Connection: EventSource {
             case .ended: return
             // What comes of these answers, the next requests among it, is written together.
             case .ready where events.isDisjoint(with: .write): flushSoon()
-            default: try writeAll()
+            default: flush()
             }
         } catch {
             end(error)
@@ -217,6 +219,8 @@ final class Connection: EventSource {
 
     /// At most this much a turn, so that one connection does not hold the loop.
     private static let readsATurn = 8
+    /// Turns' worth of reading after the peer has closed its end.
+    private static let lastReads = 8
     /// Without an answer to a request or a PING among them: more is a peer that makes work for nothing.
     private static let bytesPerAnswer = 1 << 20
 
@@ -270,12 +274,14 @@ final class Connection: EventSource {
                 let status = headers.status
                 delivery.flight?.status = status
                 if status != 200 { delivery.flight?.retryAfter = headers["retry-after"] }
+                if delivery.isTraced { delivery.uniqueID = headers["apns-unique-id"].flatMap { Self.isPlain($0) ? $0 : nil } }
             case .data(let stream, let bytes): flights[stream]?.flight?.body += bytes.bytes
             // Not whole, whatever came of it.
             case .tooLarge(let stream, _): flights[stream]?.flight?.body = [UInt8(ascii: "{")]
             case .end(let stream): answered(stream)
             case .closed(let stream, let code): closed(stream, code)
-            case .goAway(_, let code, let debugData):
+            case .goAway(let last, let code, let debugData):
+                lastServed = min(lastServed, last)
                 let dismissal = Dismissal(code, debugData: debugData)
                 deliveries.connection(self, dismissedFor: dismissal)
                 retire(.dismissed(dismissal))
@@ -303,6 +309,9 @@ final class Connection: EventSource {
         }
         deliveries.connection(self, answered: delivery, answer, flight.attempt)
     }
+
+    /// Whether an id can be printed as it is.
+    private static func isPlain(_ id: String) -> Bool { id.utf8.count <= 64 && id.utf8.allSatisfy { (0x21...0x7e).contains($0) } }
 
     private static let mostInARow = (refusals: 20, timeouts: 3)
 
@@ -338,7 +347,19 @@ final class Connection: EventSource {
 
     private func flush() {
         guard phase != .ended else { return }
-        do throws(ConnectionEnd) { try writeAll() } catch { end(error) }
+        do throws(ConnectionEnd) { try writeAll() } catch {
+            readLastAnswers(error)
+            end(error)
+        }
+    }
+
+    /// A peer that has closed its end may have answered first. An answer left unread would send its push a second time.
+    private func readLastAnswers(_ cause: ConnectionEnd) {
+        guard cause == .closedByPeer, !flights.isEmpty else { return }
+        retire(cause)
+        do throws(ConnectionEnd) {
+            for _ in 0..<Self.lastReads where phase != .ended { try read() }
+        } catch { return }
     }
 
     private static let requestBytes = 32 * 1024
@@ -408,7 +429,11 @@ final class Connection: EventSource {
         case .connecting, .handshaking, .settling:
             if now - startedAt >= timing.connectMs { return end(.timedOut) }
         case .ready:
-            if let pingedAt, now - max(pingedAt, lastRead) >= timing.pingMs { return end(.silent) }
+            if let pingedAt, now - max(pingedAt, lastRead) >= timing.pingMs {
+                // The peer may only be slow. Requests that were sent elsewhere now could arrive twice: they keep their time.
+                retire(.silent)
+                guard phase == .ready else { return }
+            }
             giveUpOverdue(now)
             guard phase == .ready else { return }
             if flights.isEmpty, pingedAt == nil, now - lastTraffic >= timing.idleMs { ping(now) }
@@ -450,9 +475,11 @@ final class Connection: EventSource {
         isRetired = true
         if let registration { loop.remove(registration) }
         if let timer { loop.cancel(timer) }
-        let lost = flights.values
+        let unanswered = flights
         flights = [:]
         owner.connectionEnded(self, cause)
-        for delivery in lost { deliveries.lost(delivery) }
+        for (stream, delivery) in unanswered {
+            if stream > lastServed { deliveries.refused(delivery) } else { deliveries.lost(delivery) }
+        }
     }
 }

@@ -61,7 +61,7 @@ public actor Courier: LoopActor, PushSender {
     public nonisolated let loop: EventLoop
     /// Whom to ask what can be sent.
     public nonisolated let accounts: Accounts
-    private let deadlineClock: @Sendable () -> UInt64
+    let deadlineClock: @Sendable () -> UInt64
     private let resolver: @Sendable (Endpoint) -> [SocketAddress]
     /// By `LaneID.index`.
     private let lanes: [Lane]
@@ -102,32 +102,39 @@ public actor Courier: LoopActor, PushSender {
     }
 
     /// Sends `push`; returns when Apple has answered for good, or when its deadline has passed.
-    public nonisolated func send(_ push: Push) async -> Outcome {
+    public nonisolated func send(_ push: Push) async -> Outcome { await deliver(push, traced: false).outcome }
+
+    /// As `send`; also returns the name that Apple gave the delivery. Apple gives one in the sandbox, and in production to some.
+    public nonisolated func sendTraced(_ push: Push) async -> (outcome: Outcome, uniqueID: String?) {
+        let receipt = await deliver(push, traced: true)
+        return (receipt.outcome, receipt.uniqueID)
+    }
+
+    private nonisolated func deliver(_ push: Push, traced: Bool) async -> Receipt {
         // Not the actor's: who waits here is resumed where it was, without a turn on the courier's thread.
         await withCheckedContinuation { continuation in
             if loop.isCurrent {
-                assumeIsolated { $0.take(push, continuation) }
+                assumeIsolated { $0.take(push, traced, continuation) }
             } else {
-                loop.submit { self.assumeIsolated { $0.take(push, continuation) } }
+                loop.submit { self.assumeIsolated { $0.take(push, traced, continuation) } }
             }
         }
     }
 
-    private func take(_ push: Push, _ continuation: CheckedContinuation<Outcome, Never>) {
-        if let fault = push.fault {
-            return continuation.resume(returning: .failed(status: 0, reason: fault, verdict: .keep))
+    private func take(_ push: Push, _ traced: Bool, _ continuation: CheckedContinuation<Receipt, Never>) {
+        func fail(_ reason: Reason, _ verdict: Verdict = .keep) {
+            continuation.resume(returning: Receipt(outcome: .failed(status: 0, reason: reason, verdict: verdict)))
         }
+        if let fault = push.fault { return fail(fault) }
         let now = deadlineClock()
-        guard push.deadlineMs > now else {
-            return continuation.resume(returning: .failed(status: 0, reason: .late, verdict: .keep))
-        }
+        guard push.deadlineMs > now else { return fail(.late) }
         guard let account = accounts.index(push.topic, push.environment, push.kind) else {
             shared.raise(.noAccount(push.environment, topic: push.topic, push.kind))
-            let reason: Reason = accounts.all.isEmpty ? .notConfigured : .topicDisallowed
-            return continuation.resume(returning: .failed(status: 0, reason: reason, verdict: .configuration))
+            return fail(accounts.all.isEmpty ? .notConfigured : .topicDisallowed, .configuration)
         }
         let lane = lanes[LaneID(account: account, environment: push.environment).index]
-        lane.enqueue(Delivery(push, lane.topic(push.topic), deadline: loop.now + (push.deadlineMs - now), continuation))
+        let deadline = loop.now + (push.deadlineMs - now)
+        lane.enqueue(Delivery(push, lane.topic(push.topic), deadline: deadline, traced: traced, continuation))
     }
 
     /// Takes nothing more, gives what is under way `withinMs` to be answered, and closes the connections.

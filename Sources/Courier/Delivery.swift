@@ -1,5 +1,12 @@
 import Sealing
 
+/// What a sender gets.
+struct Receipt: Sendable {
+    var outcome: Outcome
+    /// `apns-unique-id` of the last answer.
+    var uniqueID: String?
+}
+
 /// One push on its way, and who waits for it.
 final class Delivery {
     let push: Push
@@ -13,9 +20,16 @@ final class Delivery {
     var standing: (status: Int, reason: Reason)?
     /// While it is under way.
     var flight: Flight?
-    private var continuation: CheckedContinuation<Outcome, Never>?
+    /// Whether the sender asked for Apple's name of the delivery. Pushes of the broker don't. See
+    /// docs/decisions/0056-unique-ids-are-not-kept.md.
+    let isTraced: Bool
+    var uniqueID: String?
+    private var continuation: CheckedContinuation<Receipt, Never>?
 
-    init(_ push: Push, _ topic: Topic, deadline: UInt64, _ continuation: CheckedContinuation<Outcome, Never>) {
+    init(
+        _ push: Push, _ topic: Topic, deadline: UInt64, traced: Bool, _ continuation: CheckedContinuation<Receipt, Never>
+    ) {
+        isTraced = traced
         self.push = push
         self.topic = topic
         self.deadline = deadline
@@ -23,7 +37,7 @@ final class Delivery {
     }
 
     func finish(_ outcome: Outcome) {
-        continuation?.resume(returning: outcome)
+        continuation?.resume(returning: Receipt(outcome: outcome, uniqueID: uniqueID))
         continuation = nil
     }
 

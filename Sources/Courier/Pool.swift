@@ -191,8 +191,8 @@ final class Pool: ConnectionOwner {
         if isIdle { lane.poolIsIdle() }
     }
 
-    /// What ends soon counts as a failed attempt, so that a peer that ends one connection after another is not hammered. The first time it costs
-    /// no wait, if the connection did any work.
+    /// A connection that ends soon counts as a failed attempt, so that a peer that ends one connection after another is not hammered. After one
+    /// that got answers the wait is the shortest, and the first time there is none: such waits must not grow while pushes are delivered.
     private func leave(_ connection: Connection, _ cause: ConnectionEnd) {
         guard let index = connections.firstIndex(where: { $0 === connection }) else { return }
         connections.remove(at: index)
@@ -203,11 +203,16 @@ final class Pool: ConnectionOwner {
             if dismissal.code == .enhanceYourCalm { calmUntil = loop.now + timing.calmMs }
         }
         let wasSpare = cause == .finished && !connections.isEmpty
-        if connection.isSteady, !isRebuke { (failures, failedAddresses) = (0, 0) }
-        if wasSpare || connection.isSteady && !isRebuke { return lane.pumpLater() }
-        failures += 1
+        let didWork = connection.isProven && !isRebuke
+        if connection.isSteady, didWork { (failures, failedAddresses) = (0, 0) }
+        if wasSpare || connection.isSteady && didWork { return lane.pumpLater() }
         failedAddresses += 1
-        if failures == 1, connection.isProven, !isRebuke { return lane.pumpLater() }
+        if didWork {
+            let isFirst = failures == 0
+            failures = 1
+            return isFirst ? lane.pumpLater() : pause(.finished)
+        }
+        failures += 1
         pause(connection.isProven && failures < 3 ? .finished : cause)
     }
 }

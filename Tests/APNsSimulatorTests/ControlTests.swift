@@ -7,10 +7,11 @@ import Testing
 @testable import APNsSimulator
 
 @Suite(.timeLimit(.minutes(1))) struct ControlTests {
-    private func call(_ world: World, _ method: Method, _ path: String, _ body: String = "") async -> (
-        status: UInt16, body: String
-    ) {
-        let request = HTTPRequest(method: method, target: path, body: Array(body.utf8))
+    private func call(
+        _ world: World, _ method: Method, _ path: String, _ body: String = "", host: String? = "localhost:8790"
+    ) async -> (status: UInt16, body: String) {
+        let request = HTTPRequest(
+            method: method, target: path, headers: host.map { [("host", $0)] } ?? [], body: Array(body.utf8))
         let response = await Control(simulator: world.simulator).respond(to: request)
         return (response.status, String(decoding: response.body, as: UTF8.self))
     }
@@ -45,6 +46,18 @@ import Testing
         #expect(await world.simulator.faults == FaultPlan())
     }
 
+    /// It shows device tokens: no web page may read it under a name of its own.
+    @Test(arguments: [nil, "attacker.example", "attacker.example:8790"])
+    func otherNamesThanLoopbackAreRefused(_ host: String?) async throws {
+        let world = try await World()
+        for path in ["/pushes", "/faults", "/"] {
+            let (status, body) = await call(world, .get, path, host: host)
+            #expect(status == 421)
+            #expect(JSON(parsing: Array(body.utf8))?["code"] == .string("foreign_host"))
+        }
+        #expect(await call(world, .delete, "/pushes", host: host).status == 421)
+    }
+
     @Test func aBadPlanChangesNothing() async throws {
         let world = try await World()
         _ = await call(world, .put, "/faults", #"{"reason":"BadTopic"}"#)
@@ -67,7 +80,7 @@ import Testing
     @Test func isServedOverHTTP() async throws {
         let world = try await World()
         let socket = try Socket.connect(to: #require(world.control))
-        let request = Array("GET /pushes HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".utf8)
+        let request = Array("GET /pushes HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".utf8)
         while try socket.write(request.span) == nil { try await world.loop.sleep(1) }
         var answer: [UInt8] = []
         while true {

@@ -64,6 +64,7 @@ import Testing
         fault.drop = true
         fault.silent = true
         fault.stall = true
+        fault.pauseMs = 8
         fault.graceful = true
         fault.accepted = true
         fault.at = .headers

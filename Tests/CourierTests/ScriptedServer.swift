@@ -33,6 +33,8 @@ actor ScriptedServer: LoopActor {
         /// Sends what there is so far.
         case send
         case hangUp
+        /// Ends with a reset.
+        case abort
         /// Reads and writes nothing more.
         case freeze
         /// These a little later.
@@ -238,6 +240,9 @@ private final class Peer: EventSource {
         case .settings(let streams): try? http2.submitSettings(concurrentStreams: streams)
         case .send: flush()
         case .hangUp: end()
+        case .abort:
+            socket.resetOnClose()
+            end()
         case .after(let ms, let acts):
             server.loop.after(ms) { [weak self] in
                 for act in acts { self?.perform(act, stream) }

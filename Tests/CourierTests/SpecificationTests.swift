@@ -191,6 +191,20 @@ import Testing
         }
     }
 
+    @Test func theNameOfADeliveryIsReadForThoseWhoAsk() async throws {
+        for isSandbox in [true, false] {
+            let setting = try SimulatedAPNs.setting { $0.simulator.isSandbox = isSandbox }
+            try await SimulatedAPNs.play(setting) { world in
+                var push = Push.sample()
+                push.environment = isSandbox ? .sandbox : .production
+                let (outcome, uniqueID) = await world.courier.sendTraced(push)
+                #expect(outcome == .delivered)
+                #expect(uniqueID?.utf8.count == (isSandbox ? 36 : nil))
+                #expect(uniqueID != push.apnsID)
+            }
+        }
+    }
+
     static let sealed: UInt64 = 1_700_000_000_000
 
     /// A token sealed by then is purged, one sealed a millisecond later is kept; a time stamp that can't be meant keeps everything.

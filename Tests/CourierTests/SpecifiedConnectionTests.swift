@@ -160,7 +160,9 @@ import Testing
 
     @Test(arguments: [(false, nil), (true, nil), (false, "Shutdown")] as [(Bool, String?)])
     func goAwayLosesNothingAndSendsNothingTwice(graceful: Bool, reason: String?) async throws {
-        try await SimulatedAPNs.play { world in
+        // A push that is not answered in time goes again. That is not what this is about.
+        let setting = try SimulatedAPNs.setting { $0.timing.requestMs = 10_000 }
+        try await SimulatedAPNs.play(setting) { world in
             let below = Fault.with { ($0.goaway, $0.graceful, $0.rate) = (true, graceful, 0.02) }
             let above = Fault.with { ($0.goaway, $0.refuse, $0.rate, $0.reason) = (true, true, 0.02, reason) }
             await world.plan(always: [below, above])
@@ -170,6 +172,24 @@ import Testing
             #expect(accepted.count == 400)
             #expect(Set(accepted.compactMap { $0.headers["apns-id"] }).count == 400)
             #expect(await world.connections > 2)
+        }
+    }
+
+    /// The peer has taken 40 pushes, and answers them after it has missed a PING. Meanwhile others go by another connection.
+    @Test(arguments: [false, true]) func aGoAwayWhoseAnswersAreSlowSendsNothingTwice(graceful: Bool) async throws {
+        let setting = try SimulatedAPNs.setting { $0.timing.requestMs = 10_000 }
+        try await SimulatedAPNs.play(setting) { world in
+            #expect(await world.send(1000) == .delivered)
+            await world.plan(always: [.with { ($0.goaway, $0.graceful, $0.pauseMs, $0.rate) = (true, graceful, 1000, 0.025) }])
+            async let slow = world.send(1...40)
+            try await world.until { await world.accepted.count == 41 }
+            await world.plan()
+            #expect(await world.send(41) == .delivered)
+            #expect(await slow.allSatisfy { $0 == .delivered })
+            #expect(await world.accepted.count == 42)
+            #expect(Set(await world.accepted.compactMap { $0.headers["apns-id"] }).count == 42)
+            #expect(await world.courier.figures.retries == 0)
+            #expect(await world.connections == 2)
         }
     }
 
@@ -184,6 +204,22 @@ import Testing
             }
             #expect(await world.connections == 2)
             #expect(await world.accepted.count == 20)
+        }
+    }
+
+    /// Every twentieth answer ends its connection. With waits that grow, 240 pushes would take minutes.
+    @Test(arguments: [Fault.with { $0.goaway = true }, .with { $0.drop = true }])
+    func connectionsThatDeliverAreReplacedWithoutLongerAndLongerWaits(end: Fault) async throws {
+        let setting = try SimulatedAPNs.setting { setting in
+            setting.timing.reconnect = Backoff(firstMs: 50, longestMs: 60_000)
+            setting.timing.requestMs = 20_000
+        }
+        var end = end
+        end.rate = 0.05
+        try await SimulatedAPNs.play(setting) { world in
+            await world.plan(always: [end])
+            #expect(await world.send(1...240, deadlineInMs: 20_000).allSatisfy { $0 == .delivered })
+            #expect(await world.connections >= 12)
         }
     }
 
