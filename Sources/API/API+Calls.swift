@@ -16,31 +16,36 @@ extension API {
     private func registerPhone(_ request: HTTPRequest) async throws -> HTTPResponse {
         guard let calls else { throw BrokerError.audiencesOff }
         let principal = try principal(request)
-        let asked = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            let user = try body.client("uid", bytes)
-            guard let token = try body.token(bytes) else { throw .missingField("token") }
-            return (
-                user: user, token: token, environment: try body.environment(bytes), topic: try body.topic(bytes),
-                dropped: body.dropped
-            )
+        let asked = try request.fields { body, bytes, faults in
+            let user = faults.take { () throws(BrokerError) in try body.client("uid", bytes) }
+            let token = faults.required("token") { () throws(BrokerError) in try body.token(bytes) }
+            let previous = faults.take { () throws(BrokerError) in try body.onlyToken("previousToken", bytes) }
+            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
+            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+            return if let user, let token {
+                (user: user, token: token, previous: previous, environment: environment, topic: topic, dropped: body.dropped)
+            } else { nil }
         }
         let registered = try await calls.register(
-            principal, user: asked.user, token: asked.token, environment: asked.environment, topic: asked.topic)
+            principal, user: asked.user, token: asked.token, previous: asked.previous, environment: asked.environment,
+            topic: asked.topic)
         return Self.registered(registered, "voip_", asked.dropped)
     }
 
     private func deletePhone(_ request: HTTPRequest) async throws -> HTTPResponse {
         guard let calls else { throw BrokerError.audiencesOff }
         let principal = try principal(request)
-        let (user, token, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            let token = try body.token(bytes)
-            // A variable that was empty, or a field misspelt, must not log all phones out.
-            guard token != nil || body.holdsOnly(["uid"]) else {
-                throw .outOfRange("token", allowed: "a token, or no field but uid for all of the user's")
+        let (user, token, dropped) = try request.fields { body, bytes, faults in
+            let user = faults.take { () throws(BrokerError) in try body.client("uid", bytes) }
+            let token = faults.take { () throws(BrokerError) in
+                let all = try body.flag("all", bytes)
+                let token = try body.token(bytes)
+                // A variable that was empty, or a field misspelt, must not log all phones out.
+                guard token != nil || all else { throw .missingField("token") }
+                guard token == nil || !all else { throw .outOfRange("all", allowed: "true without token, or token alone") }
+                return token
             }
-            return (try body.client("uid", bytes), token, body.dropped)
+            return user.map { ($0, token, body.dropped) }
         }
         let purged = try await calls.delete(principal, user: user, token: token)
         return .json(200) { json in
@@ -57,15 +62,25 @@ extension API {
             request.withHeader("x-cometchat-signature") { webhookSecrets.haveSigned(body, $0) } ?? false
         }
         guard isSigned else { throw BrokerError.invalidSignature }
-        let body = try request.withBody { bytes throws(BrokerError) in try CallBody(bytes) }
-        var receipt = CallReceipt()
-        if let invitation = body.invitation { receipt = try await calls.ring(invitation) }
-        return .json(200) { json in
-            json.add("success", true)
-            json.add("rang", receipt.rang)
-            if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
-            if receipt.isRepeated { json.add("repeated", true) }
-            if !body.dropped.isEmpty { json.add("dropped", body.dropped) }
+        try RequestCharges.current?.becomeBackEnd(named: "webhooks")
+        let body = try request.withBody { bytes throws(InvalidRequest) in try CallBody(bytes) }
+        switch body {
+        case .call(let invitation, let dropped):
+            let receipt = try await calls.ring(invitation)
+            return .json(200) { json in
+                json.add("success", true)
+                json.add("rang", receipt.rang)
+                if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
+                if receipt.isRepeated { json.add("repeated", true) }
+                if !dropped.isEmpty { json.add("dropped", dropped) }
+            }
+        case .ignored(let reason):
+            // Not an error: senders of webhooks would send it again.
+            return .json(200) { json in
+                json.add("success", true)
+                json.add("rang", 0)
+                json.add("ignored", reason.rawValue)
+            }
         }
     }
 }

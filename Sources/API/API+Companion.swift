@@ -47,10 +47,11 @@ extension API {
 
     private func registerDevice(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        let (token, environment, topic, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            guard let token = try body.token("deviceToken", bytes) else { throw .missingField("deviceToken") }
-            return (token, try body.environment(bytes), try body.topic(bytes), body.dropped)
+        let (token, environment, topic, dropped) = try request.fields { body, bytes, faults in
+            let token = faults.required("deviceToken") { () throws(BrokerError) in try body.token("deviceToken", bytes) }
+            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
+            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+            return token.map { ($0, environment, topic, body.dropped) }
         }
         let registered = try await companion.registerDevice(principal, token: token, environment: environment, topic: topic)
         return Self.registered(registered, "tok_", dropped)
@@ -58,14 +59,19 @@ extension API {
 
     private func registerActivity(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        let asked = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            guard let token = try body.token("activityToken", bytes) else { throw .missingField("activityToken") }
-            return (
-                token: token, activity: try body.client("activityId", bytes), session: try body.client("sessionId", bytes),
-                previous: try body.token("previousToken", bytes), environment: try body.environment(bytes),
-                topic: try body.topic(bytes), dropped: body.dropped
-            )
+        let asked = try request.fields { body, bytes, faults in
+            let token = faults.required("activityToken") { () throws(BrokerError) in try body.token("activityToken", bytes) }
+            let activity = faults.take { () throws(BrokerError) in try body.client("activityId", bytes) }
+            let session = faults.take { () throws(BrokerError) in try body.client("sessionId", bytes) }
+            let previous = faults.take { () throws(BrokerError) in try body.onlyToken("previousToken", bytes) }
+            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
+            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+            return if let token, let activity, let session {
+                (
+                    token: token, activity: activity, session: session, previous: previous, environment: environment,
+                    topic: topic, dropped: body.dropped
+                )
+            } else { nil }
         }
         let registered = try await companion.registerActivity(
             principal, token: asked.token, activity: asked.activity, session: asked.session, previous: asked.previous,
@@ -85,7 +91,7 @@ extension API {
     static func write(_ registered: Registered, _ dropped: [String], to json: inout JSONWriter) {
         json.add("ref", plain: registered.ref.hex.span)
         json.add("expiresAt", timeMs: registered.expires)
-        _ = try? registered.handleKey.withBase64URL { json.add("handleKey", plain: $0) }
+        json.add("handleKey", registered.handleKey)
         if !dropped.isEmpty { json.add("dropped", dropped) }
     }
 
@@ -116,12 +122,12 @@ extension API {
 
     private func clearApproval(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        let (id, excluded, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            guard let id = try body.text("requestId", bytes) else { throw .missingField("requestId") }
-            return (Self.id(id[...]), try body.token("excludeDeviceToken", bytes), body.dropped)
+        let (id, excluded, dropped) = try request.fields { body, bytes, faults in
+            let id = faults.required("requestId") { () throws(BrokerError) in try body.text("requestId", bytes) }
+            let excluded = faults.take { () throws(BrokerError) in try body.token("excludeDeviceToken", bytes) }
+            return id.map { (RequestName($0), excluded, body.dropped) }
         }
-        guard let id, let told = try await companion.clearApproval(principal, request: id, excluding: excluded) else {
+        guard let told = try await companion.clearApproval(principal, request: id, excluding: excluded) else {
             throw BrokerError.requestNotFound
         }
         return .json(200) { json in
@@ -144,27 +150,32 @@ extension API {
 
     private func respond(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        let (approved, excluded, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            guard let approved = try body.choice("approved", bytes) else { throw .missingField("approved") }
-            return (approved, try body.token("deviceToken", bytes), body.dropped)
+        let (approved, excluded, dropped) = try request.fields { body, bytes, faults in
+            let approved = faults.required("approved") { () throws(BrokerError) in try body.choice("approved", bytes) }
+            let excluded = faults.take { () throws(BrokerError) in try body.token("deviceToken", bytes) }
+            return approved.map { ($0, excluded, body.dropped) }
         }
-        guard let id = Self.id(id),
-            try await companion.respond(principal, request: id, approved: approved, excluding: excluded)
-        else { throw BrokerError.requestNotFound }
+        let isTaken = try await companion.respond(
+            principal, request: RequestName(segment: id), approved: approved, excluding: excluded)
         return .json(200) { json in
-            json.add("success", true)
+            json.add("success", isTaken)
+            // Clients of this call read `success`, not the status: a late answer is no error to them.
+            if !isTaken {
+                json.add("error", BrokerError.requestNotFound.detail)
+                json.add("code", BrokerError.requestNotFound.code)
+            }
             if !dropped.isEmpty { json.add("dropped", dropped) }
         }
     }
 
     private func approval(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        guard let bytes = Self.id(id), let approval = try await companion.approval(principal, request: bytes) else {
+        let name = RequestName(segment: id)
+        guard let approval = try await companion.approval(principal, request: name) else {
             throw BrokerError.requestNotFound
         }
         return .json(200) { json in
-            json.add("requestId", String(id))
+            json.add("requestId", name.own.map { String(decoding: $0, as: UTF8.self) } ?? String(id))
             json.add("sessionId", String(decoding: approval.session, as: UTF8.self))
             json.add("status", approval.state.name)
             json.add("expiresAt", timeMs: approval.expires)
@@ -174,15 +185,14 @@ extension API {
     private func takeEvent(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
         let session = try Self.name(session)
-        let (event, user, eventID, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            let event = try body.event(bytes)
-            return (
-                event.event, try body.name("userId", bytes), try body.name("eventId", bytes),
-                (body.dropped + event.dropped).sorted()
-            )
+        let (event, user, eventID, ownID, dropped) = try request.fields { body, bytes, faults in
+            let event = body.event(bytes, &faults)
+            let user = faults.take { () throws(BrokerError) in try body.name("userId", bytes) }
+            let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
+            return event.map { ($0.event, user, eventID, $0.ownID, (body.dropped + $0.dropped).sorted()) }
         }
-        let receipt = try await companion.take(event, of: user, session: session, eventID: eventID, from: principal)
+        let receipt = try await companion.take(
+            event, of: user, session: session, eventID: eventID, ownID: ownID, from: principal)
         return .json(202) { Self.write(receipt, dropped, to: &$0) }
     }
 
@@ -232,6 +242,17 @@ extension API {
             throw BrokerError.outOfRange(field, allowed: "1 to 128 bytes of UTF-8")
         }
         return bytes
+    }
+}
+
+extension RequestName {
+    init(_ text: String) {
+        self.init(id: API.id(text[...]), own: (1...128).contains(text.utf8.count) ? Array(text.utf8) : nil)
+    }
+
+    /// As a path's segment names it. What can't be a name is nobody's.
+    init(segment: Substring) {
+        self.init(id: API.id(segment), own: try? API.name(segment))
     }
 }
 

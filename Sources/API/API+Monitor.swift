@@ -26,7 +26,7 @@ extension API {
 
     private func registerMonitor(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
-        let asked = try request.fields { body, bytes, faults in
+        let asked = try Self.monitorFields(request) { body, bytes, faults in
             let token = faults.required("apnsToken") { () throws(BrokerError) in try body.token("apnsToken", bytes) }
             let printer = faults.take { () throws(BrokerError) in try body.name("printerPrefix", bytes) }
             let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
@@ -45,7 +45,7 @@ extension API {
 
     private func setMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
-        let (adding, removing, dropped) = try request.fields { body, bytes, faults in
+        let (adding, removing, dropped) = try Self.monitorFields(request) { body, bytes, faults in
             var (adding, removing): (DevicePreferences, DevicePreferences) = ([], [])
             for (name, preference) in Self.preferences {
                 let choice = faults.take { () throws(BrokerError) in try body.choice(name, bytes) }
@@ -54,11 +54,6 @@ extension API {
                 case false?: removing.insert(preference)
                 case nil: break
                 }
-            }
-            // Names of another spelling would change nothing, and be answered as if they had.
-            if !body.holdsOnly([]), !body.names(oneOf: Self.preferences.map(\.name)) {
-                let names = Self.preferences.map { "\($0.name)" }.joined(separator: ", ")
-                faults.note(.outOfRange("settings", allowed: "at least one of \(names), or no field at all"))
             }
             return (adding, removing, body.dropped)
         }
@@ -108,31 +103,48 @@ extension API {
 
     // MARK: Printers
 
+    /// A report of a printer's server.
+    private enum Report {
+        case event(PrinterEvent)
+        /// A status in a word that the broker doesn't know. Servers have words of their own, and nobody waits for those.
+        case unknownStatus
+    }
+
     private func takeStatus(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
         try await take(request, of: printer) { body, bytes, faults in
-            let old = faults.required("oldStatus") { () throws(BrokerError) in try body.status("oldStatus", bytes) }
-            let new = faults.required("newStatus") { () throws(BrokerError) in try body.status("newStatus", bytes) }
-            return if let old, let new { .status(from: old, to: new) } else { nil }
+            let old = faults.required("oldStatus") { () throws(BrokerError) in try body.text("oldStatus", bytes) }
+            let new = faults.required("newStatus") { () throws(BrokerError) in try body.text("newStatus", bytes) }
+            guard let old, let new else { return nil }
+            guard let old = PrinterStatus(rawValue: old), let new = PrinterStatus(rawValue: new) else { return .unknownStatus }
+            return .event(.status(from: old, to: new))
         }
     }
 
     private func takeProgress(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
         try await take(request, of: printer) { body, bytes, faults in
             faults.required("progress") { () throws(BrokerError) in try body.percentage("progress", bytes) }
-                .map { .progress($0) }
+                .map { .event(.progress($0)) }
         }
     }
 
     private func take(
-        _ request: HTTPRequest, of printer: Substring, _ read: (RequestBody, Span<UInt8>, inout FieldFaults) -> PrinterEvent?
+        _ request: HTTPRequest, of printer: Substring, _ read: (RequestBody, Span<UInt8>, inout FieldFaults) -> Report?
     ) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
         guard principal.isBackEnd else { throw BrokerError.backEndOnly }
         let printer = try Self.printer(printer)
-        let (event, eventID, dropped) = try request.fields { body, bytes, faults in
-            let event = read(body, bytes, &faults)
+        let (report, eventID, dropped) = try Self.monitorFields(request) { body, bytes, faults in
+            let report = read(body, bytes, &faults)
             let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
-            return event.map { ($0, eventID, body.dropped) }
+            return report.map { ($0, eventID, body.dropped) }
+        }
+        guard case .event(let event) = report else {
+            return .json(200) { json in
+                json.add("success", true)
+                json.add("pushes", 0)
+                json.add("ignored", "unknown_status")
+                if !dropped.isEmpty { json.add("dropped", dropped) }
+            }
         }
         let (news, receipt) = try await monitor.take(event, of: printer, eventID: eventID, from: principal)
         return .json(202) { Self.write(receipt, notification: news?.template, dropped, to: &$0) }
@@ -146,6 +158,23 @@ extension API {
     }
 
     private static func printer(_ segment: Substring) throws -> [UInt8] {
-        do { return try name(segment, "prefix") } catch let error as BrokerError { throw InvalidRequest([error]) }
+        do {
+            return try name(segment, "prefix")
+        } catch let error as BrokerError {
+            throw InvalidRequest([error], summary: invalid)
+        }
+    }
+
+    /// The words of the seed's server.
+    private static let invalid = "Invalid request"
+
+    private static func monitorFields<Value>(
+        _ request: HTTPRequest, _ read: (RequestBody, Span<UInt8>, inout FieldFaults) -> Value?
+    ) throws(InvalidRequest) -> Value {
+        do {
+            return try request.fields(read)
+        } catch {
+            throw InvalidRequest(error.errors, summary: invalid)
+        }
     }
 }

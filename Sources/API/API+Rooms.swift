@@ -7,19 +7,25 @@ import Sealing
 extension API {
     func createRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
         let limits = broker.policies.rooms
-        let (create, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            let joinid = try body.joinid(bytes, limits)
-            guard let life = try body.seconds("expiresInSeconds", bytes, limits.roomLifeSeconds) else {
-                throw .missingField("expiresInSeconds")
+        let (create, dropped) = try request.fields { body, bytes, faults -> (CreateRoom, [String])? in
+            let joinid = faults.take { () throws(BrokerError) in try body.joinid(bytes, limits) }
+            let asked = faults.take { () throws(BrokerError) in
+                try body.seconds("expiresInSeconds", bytes, limits.roomLifeSeconds)
             }
-            let codeRange = limits.codeLifeSeconds.clamped(
-                to: limits.codeLifeSeconds.lowerBound...max(life, limits.codeLifeSeconds.lowerBound))
-            let asked = try body.seconds("joinExpiresInSeconds", bytes, codeRange)
+            let life = asked ?? limits.roomLifeDefaultSeconds
+            let codes = limits.codeLifeSeconds
+            let code = faults.take { () throws(BrokerError) in
+                try body.seconds(
+                    "joinExpiresInSeconds", bytes, codes.clamped(to: codes.lowerBound...max(life, codes.lowerBound)))
+            }
+            let client = faults.take { () throws(BrokerError) in try body.client("client1", bytes) }
+            let token = faults.take { () throws(BrokerError) in try body.token("client1_token", bytes) }
+            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
+            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+            guard let joinid, let client else { return nil }
             let create = CreateRoom(
-                joinid: joinid, lifeSeconds: life, codeLifeSeconds: limits.codeLifeSeconds(asked: asked, roomSeconds: life),
-                client: try body.client("client1", bytes), token: try body.token("client1_token", bytes),
-                environment: try body.environment(bytes), topic: try body.topic(bytes))
+                joinid: joinid, lifeSeconds: life, codeLifeSeconds: limits.codeLifeSeconds(asked: code, roomSeconds: life),
+                client: client, token: token, environment: environment, topic: topic)
             return (create, body.dropped)
         }
         let room = try await broker.create(create, from: proxies.origin(of: request))
@@ -28,12 +34,14 @@ extension API {
 
     func acceptRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
         let limits = broker.policies.rooms
-        let (accept, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            let accept = AcceptRoom(
-                joinid: try body.joinid(bytes, limits), client: try body.client("client2", bytes),
-                token: try body.token("client2_token", bytes), environment: try body.environment(bytes),
-                topic: try body.topic(bytes))
+        let (accept, dropped) = try request.fields { body, bytes, faults -> (AcceptRoom, [String])? in
+            let joinid = faults.take { () throws(BrokerError) in try body.joinid(bytes, limits) }
+            let client = faults.take { () throws(BrokerError) in try body.client("client2", bytes) }
+            let token = faults.take { () throws(BrokerError) in try body.token("client2_token", bytes) }
+            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
+            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+            guard let joinid, let client else { return nil }
+            let accept = AcceptRoom(joinid: joinid, client: client, token: token, environment: environment, topic: topic)
             return (accept, body.dropped)
         }
         return Self.membership(try await broker.accept(accept, from: proxies.origin(of: request)), status: 200, dropped)
@@ -58,11 +66,12 @@ extension API {
 
     func replaceToken(_ request: HTTPRequest) async throws -> HTTPResponse {
         let room = try bearer(request)
-        let (caller, token, environment, topic, dropped) = try request.withBody { bytes throws(BrokerError) in
-            let body = try RequestBody(bytes)
-            let caller = try Self.caller(room, body, bytes)
-            guard let token = try body.token(bytes) else { throw .missingField("token") }
-            return (caller, token, try body.environment(bytes), try body.topic(bytes), body.dropped)
+        let (caller, token, environment, topic, dropped) = try request.fields { body, bytes, faults in
+            let caller = Self.caller(room, body, bytes, &faults)
+            let token = faults.required("token") { () throws(BrokerError) in try body.token(bytes) }
+            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
+            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+            return if let caller, let token { (caller, token, environment, topic, body.dropped) } else { nil }
         }
         let (ref, expires) = try await broker.replaceToken(caller, token: token, environment: environment, topic: topic)
         return .json(200) { json in
@@ -94,19 +103,27 @@ extension API {
 
     private func caller(_ request: HTTPRequest) throws -> (Caller, leaving: Bool, dropped: [String]) {
         let room = try bearer(request)
-        return try request.withBody { bytes throws(BrokerError) in
-            // Without a bearer the body must hold the room id; without both, that is what is wrong.
-            if room == nil, bytes.isEmpty { throw .noCapability }
-            let body = try RequestBody(bytes)
-            return (try Self.caller(room, body, bytes), try body.flag("leaving", bytes), body.dropped)
+        // Without a bearer the body must hold the room id.
+        if room == nil, request.bodyCount == 0 { throw BrokerError.noCapability }
+        return try request.fields { body, bytes, faults in
+            let caller = Self.caller(room, body, bytes, &faults)
+            let leaving = faults.take { () throws(BrokerError) in try body.flag("leaving", bytes) }
+            return caller.map { ($0, leaving ?? false, body.dropped) }
         }
     }
 
     /// Who speaks: the room id comes as a bearer or in the body.
-    private static func caller(_ room: RoomID?, _ body: RequestBody, _ bytes: Span<UInt8>) throws(BrokerError) -> Caller {
-        let inBody = try body.room(bytes)
-        guard let room = room ?? inBody else { throw .noCapability }
-        return Caller(room: room, client: try body.client("client", bytes), member: try body.member(bytes))
+    private static func caller(
+        _ room: RoomID?, _ body: RequestBody, _ bytes: Span<UInt8>, _ faults: inout FieldFaults
+    ) -> Caller? {
+        let room = faults.take { () throws(BrokerError) in
+            let inBody = try body.room(bytes)
+            guard let room = room ?? inBody else { throw .noCapability }
+            return room
+        }
+        let client = faults.take { () throws(BrokerError) in try body.client("client", bytes) }
+        let member = faults.take { () throws(BrokerError) in try body.member(bytes) }
+        return if let room, let client { Caller(room: room, client: client, member: member) } else { nil }
     }
 
     private func capability(_ request: HTTPRequest) throws -> RoomID {
@@ -124,9 +141,10 @@ extension API {
 
     private static func membership(_ room: Membership, status: UInt16, _ dropped: [String]) -> HTTPResponse {
         .json(status) { json in
-            _ = try? room.room.withBase64URL { json.add("roomid", plain: $0) }
-            _ = try? room.member.withBase64URL { json.add("member", plain: $0) }
+            json.add("roomid", room.room)
+            if let member = room.member { json.add("member", member) }
             json.add("expiresAt", timeMs: room.expires)
+            if let end = room.joinExpires { json.add("joinExpiresAt", timeMs: end) }
             if let ref = room.ref { json.add("ref", plain: ref.hex.span) }
             if !dropped.isEmpty { json.add("dropped", dropped) }
         }

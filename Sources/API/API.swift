@@ -2,6 +2,7 @@ public import Broker
 import HTTP1
 public import HTTPServer
 import Linux
+import Sealing
 
 /// The public listener's calls: one place that finds the route, runs it, and turns errors into answers.
 public struct API: Sendable {
@@ -46,26 +47,41 @@ public struct API: Sendable {
     /// Answers one request.
     public func respond(to request: HTTPRequest) async -> HTTPResponse {
         do {
-            return try await route(request)
+            // The engine charges reads of the log's files.
+            if Self.isAudit(request.path) { return try audited(request) }
+            let charges = try RequestCharges(broker.shares, request.owners)
+            defer { charges.end() }
+            return try await RequestCharges.$current.withValue(charges) { try await route(request) }
         } catch let error as BrokerError {
-            await broker.noteRefusal(error)
-            return HTTPResponse(error)
+            return await refuse(error)
         } catch let error as InvalidRequest {
             await broker.noteRefusal(error.errors[0])
             return HTTPResponse(error)
+        } catch let error as SealingError {
+            return await refuse(BrokerError(error))
         } catch {
+            // A file of the log that can't be read.
+            await broker.noteTrouble("requests: \(error)")
             return HTTPResponse(.storageUnavailable)
         }
     }
 
+    private func refuse(_ error: BrokerError) async -> HTTPResponse {
+        await broker.noteRefusal(error)
+        return HTTPResponse(error)
+    }
+
+    private static func isAudit(_ path: String) -> Bool { path == "/audit" || path.hasPrefix("/audit/") }
+
+    private func audited(_ request: HTTPRequest) throws -> HTTPResponse {
+        guard request.method == .get || request.method == .head else {
+            throw BrokerError.methodNotAllowed(allowed: "GET, HEAD")
+        }
+        return try audit.respond(path: request.path)
+    }
+
     private func route(_ request: HTTPRequest) async throws -> HTTPResponse {
         let path = request.path
-        if path == "/audit" || path.hasPrefix("/audit/") {
-            guard request.method == .get || request.method == .head else {
-                throw BrokerError.methodNotAllowed(allowed: "GET, HEAD")
-            }
-            return try audit.respond(path: path)
-        }
         if path == "/ws/sessions", companion == nil { throw BrokerError.audiencesOff }
         if path == "/ws" || path == "/ws/sessions" { throw BrokerError.upgradeRequired }
         guard

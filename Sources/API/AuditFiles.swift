@@ -25,12 +25,14 @@ public struct AuditFiles: Sendable {
 
     private func found(_ name: String) throws -> HTTPResponse {
         if let file = AuditPage.file(at: name) {
-            return HTTPResponse(
+            var answer = HTTPResponse(
                 status: 200, contentType: .other(file.contentType),
                 headers: [
                     .init("Cache-Control", "no-cache"), .init("Content-Security-Policy", AuditPage.contentSecurityPolicy),
                     .init("Referrer-Policy", "no-referrer"),
                 ], body: file.bytes)
+            answer.isBodyShared = true
+            return answer
         }
         if name == "ledger.vkey" { return text(Array("\(key)\n".utf8)) }
         guard Self.isLogPath(name), let bytes = try folder.read(name) else { throw BrokerError.notFound }

@@ -11,12 +11,14 @@ public final class Authenticator: Sendable {
     /// - Parameters:
     ///   - source: the file with the keys, read now and again by `reload`.
     ///   - issuer: what `iss` must be; nil where it may be anything. - audience: what `aud` must name; nil where there must be none.
+    ///   - userClaim: the claim that names the user.
     public init(
-        algorithm: JSONWebAlgorithm, source: JSONWebKeySource, issuer: String?, audience: String?
+        algorithm: JSONWebAlgorithm, source: JSONWebKeySource, issuer: String?, audience: String?, userClaim: String = "sub"
     ) throws(JSONWebKeyError) {
         self.algorithm = algorithm
         self.source = source
-        claims = JSONWebClaims(issuer: issuer.map { Array($0.utf8) }, audience: audience.map { Array($0.utf8) })
+        claims = JSONWebClaims(
+            issuer: issuer.map { Array($0.utf8) }, audience: audience.map { Array($0.utf8) }, userClaim: userClaim)
         state = Mutex((try source.load(for: algorithm), 0))
     }
 

@@ -34,6 +34,8 @@ extension API {
     /// - Throws: `.audiencesOff` too.
     func principal(_ request: HTTPRequest) throws(BrokerError) -> Principal {
         guard let authenticator else { throw .audiencesOff }
-        return try authenticator.principal(request, nowMs: broker.wallMs)
+        let principal = try authenticator.principal(request, nowMs: broker.wallMs)
+        try RequestCharges.current?.become(principal)
+        return principal
     }
 }

@@ -1,37 +1,70 @@
 import Broker
 
 /// What a webhook says of a call, read from the body's own bytes. What people are called is dropped unread.
-struct CallBody {
-    /// Nil for what rings no phone: that a call has ended, say.
-    var invitation: CallInvitation?
-    /// Paths of what was dropped, sorted.
-    var dropped: [String] = []
+enum CallBody {
+    /// A call that rings phones, and the paths of what was dropped, sorted.
+    case call(CallInvitation, dropped: [String])
+    case ignored(Reason)
 
-    /// - Throws: `.malformedJSON`, `.groupCall`, and with the field's path `.missingField`, `.wrongType`, `.outOfRange`.
-    init(_ bytes: Span<UInt8>) throws(BrokerError) {
-        guard let body = JSONObject(bytes) else { throw .malformedJSON }
-        guard try Self.text("trigger", body, bytes, "trigger") == Array("call_initiated".utf8) else { return }
-        let (call, callRange) = try Self.object("data", body, bytes, "data")
+    /// Why a webhook rings no phone.
+    enum Reason: String {
+        /// It isn't about the beginning of a call.
+        case otherTrigger = "other_trigger"
+        case groupCall = "group_call"
+        /// Neither audio nor video.
+        case unknownType = "unknown_type"
+    }
+
+    /// - Throws: everything that is wrong with the body, each with the field's path.
+    init(_ bytes: Span<UInt8>) throws(InvalidRequest) {
+        var faults = FieldFaults()
+        let read = faults.take { () throws(BrokerError) in
+            guard let body = JSONObject(bytes) else { throw .malformedJSON }
+            return body
+        }.flatMap { Self.read($0, bytes, &faults) }
+        guard faults.errors.isEmpty, let read else { throw InvalidRequest(faults.errors) }
+        self = read
+    }
+
+    /// - Returns: nil only after a fault.
+    private static func read(_ body: JSONObject, _ bytes: Span<UInt8>, _ faults: inout FieldFaults) -> CallBody? {
+        let trigger = faults.take { () throws(BrokerError) in try text("trigger", body, bytes, "trigger") }
+        if let trigger, trigger != Array("call_initiated".utf8) { return .ignored(.otherTrigger) }
+        let data = faults.take { () throws(BrokerError) in try object("data", body, bytes, "data") }
+        guard let (call, callRange) = data else { return nil }
         let callBytes = bytes.extracting(callRange)
-        guard try Self.text("receiverType", call, callBytes, "data.receiverType") == Array("user".utf8) else { throw .groupCall }
-        let type = String(decoding: try Self.text("type", call, callBytes, "data.type"), as: UTF8.self)
-        guard let media = CallInvitation.Media(rawValue: type) else {
-            throw .outOfRange("data.type", allowed: CallInvitation.Media.allCases.map(\.rawValue).joined(separator: " or "))
+        let receiverType = faults.take { () throws(BrokerError) in
+            try text("receiverType", call, callBytes, "data.receiverType")
         }
-        let isNamed = try Self.optional("sessionId", call, callBytes, "data.sessionId") != nil
-        let session = try Self.name(isNamed ? "sessionId" : "id", call, callBytes, isNamed ? "data.sessionId" : "data.id")
-        let (initiator, initiatorRange) = try Self.object("initiator", call, callBytes, "data.initiator")
-        let (receiver, receiverRange) = try Self.object("receiver", call, callBytes, "data.receiver")
-        invitation = CallInvitation(
-            session: session,
-            caller: try Self.name("uid", initiator, callBytes.extracting(initiatorRange), "data.initiator.uid"),
-            receiver: try Self.name("uid", receiver, callBytes.extracting(receiverRange), "data.receiver.uid"), media: media)
-        dropped = EventBody.names(of: body, but: ["trigger", "data"], under: "")
-        dropped += EventBody.names(
-            of: call, but: ["id", "sessionId", "type", "initiator", "receiver", "receiverType"], under: "data.")
-        dropped += EventBody.names(of: initiator, but: ["uid"], under: "data.initiator.")
-        dropped += EventBody.names(of: receiver, but: ["uid"], under: "data.receiver.")
-        dropped.sort()
+        if let receiverType, receiverType != Array("user".utf8) { return .ignored(.groupCall) }
+        let type = faults.take { () throws(BrokerError) in try text("type", call, callBytes, "data.type") }
+        let media = type.flatMap { CallInvitation.Media(rawValue: String(decoding: $0, as: UTF8.self)) }
+        if type != nil, media == nil { return .ignored(.unknownType) }
+        let session = faults.take { () throws(BrokerError) in
+            let isNamed = try optional("sessionId", call, callBytes, "data.sessionId") != nil
+            return try name(isNamed ? "sessionId" : "id", call, callBytes, isNamed ? "data.sessionId" : "data.id")
+        }
+        let caller = person("initiator", call, callBytes, &faults)
+        let receiver = person("receiver", call, callBytes, &faults)
+        guard let media, let session, let caller, let receiver else { return nil }
+        let known = ["id", "sessionId", "type", "initiator", "receiver", "receiverType"]
+        let dropped =
+            EventBody.names(of: body, but: ["trigger", "data"], under: "")
+            + EventBody.names(of: call, but: Set(known), under: "data.") + caller.dropped + receiver.dropped
+        return .call(
+            CallInvitation(session: session, caller: caller.uid, receiver: receiver.uid, media: media), dropped: dropped.sorted())
+    }
+
+    private static func person(
+        _ who: StaticString, _ call: JSONObject, _ bytes: Span<UInt8>, _ faults: inout FieldFaults
+    ) -> (uid: [UInt8], dropped: [String])? {
+        faults.take { () throws(BrokerError) in
+            let (person, range) = try object(who, call, bytes, "data.\(who)")
+            return (
+                uid: try name("uid", person, bytes.extracting(range), "data.\(who).uid"),
+                dropped: EventBody.names(of: person, but: ["uid"], under: "data.\(who).")
+            )
+        }
     }
 
     /// A name that the app chose.

@@ -5,6 +5,8 @@ import Sealing
 /// What a companion's client says of an event, read from the body's own bytes. All that is text is dropped.
 struct EventBody {
     var event: CompanionEvent
+    /// The back end's own id of an approval or a question.
+    var ownID: [UInt8]?
     /// Paths of what was dropped, sorted.
     var dropped: [String]
 
@@ -16,49 +18,70 @@ struct EventBody {
     /// - Parameters:
     ///   - data: the object under `data`; nil without one.
     ///   - bytes: those that `data` counts in.
-    /// - Throws: `.missingField`, `.wrongType` and `.outOfRange`, with the field's path from `data` on.
-    init(type: String?, data: JSONObject?, _ bytes: Span<UInt8>) throws(BrokerError) {
+    ///   - faults: gets what is wrong, with the field's path from `data` on.
+    /// - Returns: nil only after a fault.
+    init?(type: String, data: JSONObject?, _ bytes: Span<UInt8>, _ faults: inout FieldFaults) {
         var known: Set<String> = []
         var nested: [String] = []
         switch type {
-        case nil: throw .missingField("type")
-        case "approval_request": event = .approvalRequest
-        case "question_asked": event = .question
+        case "approval_request":
+            known = ["requestId", "id"]
+            ownID = faults.take { () throws(BrokerError) in try Self.ownID("requestId", data, bytes) }
+            event = .approvalRequest
+        case "question_asked":
+            known = ["questionId", "id"]
+            ownID = faults.take { () throws(BrokerError) in try Self.ownID("questionId", data, bytes) }
+            event = .question
         case "task_failed": event = .complete(success: false)
         case "task_complete", "claude-complete":
             known = ["status"]
-            let status = try Self.word("status", data, bytes)
-            guard status == nil || ["success", "completed", "complete", "error", "failed", "failure"].contains(status) else {
-                throw .outOfRange("data.status", allowed: "success or error")
-            }
-            event = .complete(success: !["error", "failed", "failure"].contains(status))
+            // Whatever else it is, people have to hear of it: anything but this word is a failure.
+            let status = try? data?.bytes("status", in: bytes)
+            event = .complete(success: status.map { $0.elementsEqual("success".utf8) } ?? false)
         case "progress_update":
             known = ["elapsedSeconds", "todoProgress"]
-            var progress = SessionProgress(elapsedSeconds: try Self.number("elapsedSeconds", data, bytes, "data.elapsedSeconds"))
-            if let (todo, range) = try Self.object("todoProgress", data, bytes) {
-                let inner = bytes.extracting(range)
-                progress.completed = try Self.number("completed", todo, inner, "data.todoProgress.completed")
-                progress.total = try Self.number("total", todo, inner, "data.todoProgress.total")
-                guard (progress.completed == nil) == (progress.total == nil) else {
-                    throw .missingField(progress.total == nil ? "data.todoProgress.total" : "data.todoProgress.completed")
-                }
-                // A negative total is refused by its own name, with what the policy does not let pass.
-                if let completed = progress.completed, let total = progress.total, total >= 0, completed > total {
-                    throw .outOfRange("data.todoProgress.completed", allowed: "at most data.todoProgress.total")
-                }
+            var progress = SessionProgress(
+                elapsedSeconds: faults.take { () throws(BrokerError) in
+                    try Self.number("elapsedSeconds", data, bytes, "data.elapsedSeconds")
+                })
+            let todo = faults.take { () throws(BrokerError) in try Self.object("todoProgress", data, bytes) }
+            if let (todo, range) = todo {
+                Self.read(todo, bytes.extracting(range), into: &progress, &faults)
                 nested = Self.names(of: todo, but: ["completed", "total"], under: "data.todoProgress.")
             }
             event = .progress(progress)
         case "state_change":
-            // The one before says nothing that is needed, and is no text: it is passed over.
             known = ["previousState", "newState"]
-            guard let state = try Self.word("newState", data, bytes) else { throw .missingField("data.newState") }
-            event = .state(state)
+            let state = faults.required("data.newState") { () throws(BrokerError) in try Self.word("newState", data, bytes) }
+            guard let state else { return nil }
+            // Only sockets hear of the one before, and only of a listed word: nothing is refused for its sake.
+            let before = try? data?.bytes("previousState", in: bytes)
+            event = .state(state, before: before.map { String(decoding: $0, as: UTF8.self) })
         default:
-            throw .outOfRange("type", allowed: "one of \(Self.types.joined(separator: ", "))")
+            faults.note(.outOfRange("type", allowed: "one of \(Self.types.joined(separator: ", "))"))
+            return nil
         }
         dropped = (data.map { Self.names(of: $0, but: known, under: "data.") } ?? []) + nested
         dropped.sort()
+    }
+
+    private static func read(
+        _ todo: JSONObject, _ bytes: Span<UInt8>, into progress: inout SessionProgress, _ faults: inout FieldFaults
+    ) {
+        let before = faults.errors.count
+        progress.completed = faults.take { () throws(BrokerError) in
+            try number("completed", todo, bytes, "data.todoProgress.completed")
+        }
+        progress.total = faults.take { () throws(BrokerError) in try number("total", todo, bytes, "data.todoProgress.total") }
+        guard faults.errors.count == before else { return }
+        switch (progress.completed, progress.total) {
+        case (nil, .some): faults.note(.missingField("data.todoProgress.completed"))
+        case (.some, nil): faults.note(.missingField("data.todoProgress.total"))
+        // A negative total is refused by its own name, with what the policy does not let pass.
+        case (let completed?, let total?) where total >= 0 && completed > total:
+            faults.note(.outOfRange("data.todoProgress.completed", allowed: "at most data.todoProgress.total"))
+        default: break
+        }
     }
 
     static func names(of object: JSONObject, but known: Set<String>, under path: String) -> [String] {
@@ -91,6 +114,28 @@ struct EventBody {
         } catch {
             throw .wrongType("data.\(name)", expected: "a word")
         }
+    }
+
+    /// A back end's own id, under its full name or under `id`.
+    private static func ownID(
+        _ name: StaticString, _ object: JSONObject?, _ bytes: Span<UInt8>
+    ) throws(BrokerError) -> [UInt8]? {
+        if let id = try Self.name(name, object, bytes) { return id }
+        return try Self.name("id", object, bytes)
+    }
+
+    private static func name(
+        _ name: StaticString, _ object: JSONObject?, _ bytes: Span<UInt8>
+    ) throws(BrokerError) -> [UInt8]? {
+        let value: [UInt8]?
+        do throws(JSONObject.Failure) {
+            value = try object?.bytes(name, in: bytes)
+        } catch {
+            throw .wrongType("data.\(name)", expected: "a string")
+        }
+        guard let value else { return nil }
+        guard (1...128).contains(value.count) else { throw .outOfRange("data.\(name)", allowed: "1 to 128 bytes") }
+        return value
     }
 
     private static func object(

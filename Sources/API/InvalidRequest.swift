@@ -1,32 +1,48 @@
 import Broker
 import HTTPServer
 
-/// A body that can't be used, with all that is wrong with its fields: clients of a monitor show each beside its field.
+/// A body that can't be used, with everything that is wrong with it.
 struct InvalidRequest: Error {
+    /// At least one. The first decides status and code.
     let errors: [BrokerError]
+    /// Replaces the first error's `detail` in `error`. The monitor's clients expect the same words each time.
+    var summary: String?
 
-    /// - Parameter errors: at least one.
-    init(_ errors: [BrokerError]) {
+    init(_ errors: [BrokerError], summary: String? = nil) {
         precondition(!errors.isEmpty)
         self.errors = errors
+        self.summary = summary
+    }
+
+    /// For each field at fault what is wrong with it, each field once.
+    var details: [(name: String, values: [String])] {
+        var details: [(name: String, values: [String])] = []
+        for error in errors {
+            guard let field = error.field, !details.contains(where: { $0.name == field }) else { continue }
+            details.append((field, [error.detail]))
+        }
+        return details
     }
 }
 
-/// What is wrong with a body's fields, gathered while they are read one by one.
+/// Collects the faults of a body while its fields are read.
 struct FieldFaults {
-    fileprivate(set) var errors: [BrokerError] = []
+    private var faults: [BrokerError] = []
+    /// An error that outranks faulty fields: the caller is not allowed, or the broker is unavailable.
+    private var refusal: BrokerError?
 
-    /// - Returns: nil for what is not there, or wrong.
+    /// All faults of the fields; or the refusal alone, where there is one.
+    var errors: [BrokerError] { refusal.map { [$0] } ?? faults }
+
+    /// - Returns: nil if the field is absent or at fault.
     mutating func take<Value>(_ read: () throws(BrokerError) -> Value?) -> Value? {
         do {
             return try read()
         } catch {
-            errors.append(error)
+            note(error)
             return nil
         }
     }
-
-    mutating func note(_ error: BrokerError) { errors.append(error) }
 
     mutating func required<Value>(_ name: StaticString, _ read: () throws(BrokerError) -> Value?) -> Value? {
         take { () throws(BrokerError) in
@@ -34,22 +50,35 @@ struct FieldFaults {
             return value
         }
     }
+
+    mutating func note(_ error: BrokerError) {
+        if error.status == 400 { faults.append(error) } else { refusal = refusal ?? error }
+    }
+}
+
+extension RequestBody {
+    /// Reads a body's fields.
+    /// - Parameter read: returns nil only after a fault.
+    /// - Throws: everything that is wrong with the body.
+    static func fields<Value>(
+        of bytes: Span<UInt8>, _ read: (RequestBody, inout FieldFaults) -> Value?
+    ) throws(InvalidRequest) -> Value {
+        var faults = FieldFaults()
+        if let body = faults.take({ () throws(BrokerError) in try RequestBody(bytes) }) {
+            let value = read(body, &faults)
+            if faults.errors.isEmpty, let value { return value }
+        }
+        throw InvalidRequest(faults.errors)
+    }
 }
 
 extension HTTPRequest {
-    /// Reads the body's fields.
-    /// - Parameter read: nil only after an error.
-    /// - Throws: `InvalidRequest` with everything that was wrong.
+    /// Reads the fields of the request's body, as `RequestBody.fields` does.
     func fields<Value>(
         _ read: (RequestBody, Span<UInt8>, inout FieldFaults) -> Value?
     ) throws(InvalidRequest) -> Value {
         try withBody { bytes throws(InvalidRequest) in
-            var faults = FieldFaults()
-            if let body = faults.take({ () throws(BrokerError) in try RequestBody(bytes) }) {
-                let value = read(body, bytes, &faults)
-                if faults.errors.isEmpty, let value { return value }
-            }
-            throw InvalidRequest(faults.errors)
+            try RequestBody.fields(of: bytes) { body, faults in read(body, bytes, &faults) }
         }
     }
 }

@@ -51,9 +51,22 @@ struct JSONObject {
         }
     }
 
+    private func member(named name: String) -> Member? {
+        members.first { $0.kind != .null && $0.name.elementsEqual(name.utf8) }
+    }
+
     /// A string's bytes, escapes decoded.
     func bytes(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> [UInt8]? {
-        guard let member = member(name) else { return nil }
+        try Self.bytes(member(name), in: body)
+    }
+
+    /// A string of a name that the configuration chooses.
+    func bytes(named name: String, in body: Span<UInt8>) throws(Failure) -> [UInt8]? {
+        try Self.bytes(member(named: name), in: body)
+    }
+
+    private static func bytes(_ member: Member?, in body: Span<UInt8>) throws(Failure) -> [UInt8]? {
+        guard let member else { return nil }
         guard member.kind == .string else { throw .wrongType }
         guard let decoded = JSONScanner.decode(body.extracting(member.range)) else { throw .outOfRange }
         return decoded
@@ -61,7 +74,16 @@ struct JSONObject {
 
     /// A whole number; a fraction, an exponent or a string is of the wrong type.
     func integer(_ name: StaticString, in body: Span<UInt8>) throws(Failure) -> Int? {
-        guard let member = member(name) else { return nil }
+        try Self.integer(member(name), in: body)
+    }
+
+    /// A whole number of a name that the configuration chooses.
+    func integer(named name: String, in body: Span<UInt8>) throws(Failure) -> Int? {
+        try Self.integer(member(named: name), in: body)
+    }
+
+    private static func integer(_ member: Member?, in body: Span<UInt8>) throws(Failure) -> Int? {
+        guard let member else { return nil }
         guard member.kind == .number else { throw .wrongType }
         var value = 0
         let negative = body[member.range.lowerBound] == UInt8(ascii: "-")

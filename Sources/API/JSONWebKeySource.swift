@@ -36,7 +36,7 @@ public enum JSONWebKeySource: Sendable, Equatable {
         let memory: LockedMemory
         do {
             memory = try LockedMemory(count: largestFile + 1)
-        } catch { throw .memory(.cannotLock) }
+        } catch { throw .memory(.outOf(.cannotLock)) }
         let status: File.Status
         let count: Int
         do throws(Errno) {

@@ -8,6 +8,8 @@ public struct JSONWebSigner: Sendable {
     /// What a JWT is to say. Times in unix seconds.
     public struct Claims: Sendable {
         public var user: String
+        /// The claim that names the user.
+        public var userClaim: String
         public var scope: String?
         public var issuer: String?
         public var audience: String?
@@ -15,10 +17,11 @@ public struct JSONWebSigner: Sendable {
         public var expiresAtS: UInt64
 
         public init(
-            user: String, scope: String? = nil, issuer: String? = nil, audience: String? = nil, issuedAtS: UInt64,
-            expiresAtS: UInt64
+            user: String, userClaim: String = "sub", scope: String? = nil, issuer: String? = nil, audience: String? = nil,
+            issuedAtS: UInt64, expiresAtS: UInt64
         ) {
-            (self.user, self.scope, self.issuer, self.audience) = (user, scope, issuer, audience)
+            (self.user, self.userClaim) = (user, userClaim)
+            (self.scope, self.issuer, self.audience) = (scope, issuer, audience)
             (self.issuedAtS, self.expiresAtS) = (issuedAtS, expiresAtS)
         }
     }
@@ -60,7 +63,7 @@ public struct JSONWebSigner: Sendable {
             } catch { throw .noPrivateKey(algorithm) }
             do throws(LockedMemory.Unavailable) {
                 return .ed25519(try Ed25519.PrivateKey(seed: seed.span))
-            } catch { throw .memory(.cannotLock) }
+            } catch { throw .memory(.outOf(.cannotLock)) }
         }
     }
 
@@ -72,7 +75,7 @@ public struct JSONWebSigner: Sendable {
         head.add("typ", "JWT")
         if let keyID { head.add("kid", keyID) }
         var body = JSONWriter()
-        body.add("sub", claims.user)
+        body.add(member: claims.userClaim, claims.user)
         if let scope = claims.scope { body.add("scope", scope) }
         if let issuer = claims.issuer { body.add("iss", issuer) }
         if let audience = claims.audience { body.add("aud", audience) }

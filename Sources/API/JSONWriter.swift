@@ -1,4 +1,6 @@
 import Linux
+import Sealing
+import Sodium
 
 /// Writes one JSON object in the order it is told, as bytes. They may hold a secret, so that no copy of them is left behind, neither on
 /// growth nor with a copy of the writer.
@@ -36,6 +38,16 @@ struct JSONWriter: ~Copyable {
         append(value.utf8)
     }
 
+    /// A member whose name the configuration chooses.
+    mutating func add(member name: String, _ value: String) {
+        reserve(1)
+        if bytes.count > 1 { bytes.append(UInt8(ascii: ",")) }
+        append(name.utf8)
+        reserve(1)
+        bytes.append(UInt8(ascii: ":"))
+        append(value.utf8)
+    }
+
     /// Bytes that need no escaping, such as base64url.
     mutating func add(_ name: StaticString, plain value: Span<UInt8>) {
         self.name(name)
@@ -45,12 +57,26 @@ struct JSONWriter: ~Copyable {
         bytes.append(UInt8(ascii: "\""))
     }
 
-    /// A time in unix ms, as RFC 3339 writes it.
+    /// A secret in base64url, written in place: an answer that is due must not depend on a free slot.
+    mutating func add(_ name: StaticString, _ capability: some Capability) {
+        self.name(name)
+        let count = Base64.url.encodedCount(capability.secret.count)
+        reserve(count + 2)
+        bytes.append(UInt8(ascii: "\""))
+        let start = bytes.count
+        bytes.append(contentsOf: repeatElement(0, count: count))
+        var all = bytes.mutableSpan
+        var text = all._mutatingExtracting(start..<start + count)
+        capability.secret.withBytes { Base64.url.encode($0, into: &text) }
+        bytes.append(UInt8(ascii: "\""))
+    }
+
+    /// A time in unix ms, as RFC 3339 writes it in whole seconds: decoders of ISO 8601 such as Foundation's take no fraction.
     mutating func add(_ name: StaticString, timeMs: UInt64) {
         self.name(name)
-        reserve(26)
+        reserve(22)
         bytes.append(UInt8(ascii: "\""))
-        CalendarDate.append(ms: timeMs, to: &bytes)
+        CalendarDate.append(seconds: timeMs / 1_000, to: &bytes)
         bytes.append(UInt8(ascii: "\""))
     }
 
@@ -91,6 +117,20 @@ struct JSONWriter: ~Copyable {
         append(plain: "]")
     }
 
+    mutating func add(_ name: StaticString, _ write: (inout JSONWriter) -> Void) {
+        self.name(name)
+        append(write)
+    }
+
+    private mutating func append(_ write: (inout JSONWriter) -> Void) {
+        var object = JSONWriter()
+        write(&object)
+        var bytes = object.finish()
+        reserve(bytes.count)
+        self.bytes += bytes
+        wipe(&bytes)
+    }
+
     /// An array of objects.
     mutating func add<Values: Collection>(
         _ name: StaticString, objects values: Values, _ write: (inout JSONWriter, Values.Element) -> Void
@@ -101,12 +141,7 @@ struct JSONWriter: ~Copyable {
         for value in values {
             if !isFirst { append(plain: ",") }
             isFirst = false
-            var object = JSONWriter()
-            write(&object, value)
-            var bytes = object.finish()
-            reserve(bytes.count)
-            self.bytes += bytes
-            wipe(&bytes)
+            append { write(&$0, value) }
         }
         append(plain: "]")
     }

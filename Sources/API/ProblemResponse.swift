@@ -3,14 +3,16 @@ import HTTPServer
 
 extension HTTPResponse {
     /// An error as `application/problem+json` (RFC 9457), with `success` and `error` for clients that know only those.
-    init(_ error: BrokerError) { self.init(error, message: error.detail, faults: nil) }
+    init(_ error: BrokerError) { self.init(error, message: error.detail, details: nil) }
 
-    /// The problem document of the first error, with `details`: for each field what is wrong with it.
+    /// The problem document of the first error. For faults of the body it has `details`: for each field what is wrong with it.
     init(_ invalid: InvalidRequest) {
-        self.init(invalid.errors[0], message: "Invalid request", faults: invalid.errors)
+        let first = invalid.errors[0]
+        self.init(
+            first, message: invalid.summary ?? first.detail, details: first.status == 400 ? invalid.details : nil)
     }
 
-    private init(_ error: BrokerError, message: String, faults: [BrokerError]?) {
+    private init(_ error: BrokerError, message: String, details: [(name: String, values: [String])]?) {
         var json = JSONWriter()
         json.add("type", "about:blank")
         json.add("title", error.title)
@@ -20,9 +22,7 @@ extension HTTPResponse {
         if let field = error.field { json.add("field", field) }
         json.add("success", false)
         json.add("error", message)
-        if let faults {
-            json.add("details", lists: faults.compactMap { fault in fault.field.map { ($0, [fault.detail]) } })
-        }
+        if let details { json.add("details", lists: details) }
         var headers: [Header] = []
         if let seconds = error.retryAfter { headers.append(Header("Retry-After", String(seconds))) }
         switch error {

@@ -20,18 +20,6 @@ struct RequestBody {
     /// Names of the content that was dropped, sorted.
     var dropped: [String] { object.names.filter(Self.content.contains).map { String(decoding: $0, as: UTF8.self) }.sorted() }
 
-    /// Whether nothing but these fields and content is in it.
-    func holdsOnly(_ fields: [StaticString]) -> Bool {
-        let fields = fields.map { Array("\($0)".utf8) }
-        return object.names.allSatisfy { fields.contains($0) || Self.content.contains($0) }
-    }
-
-    /// Whether it has a field of one of these names, also one that is null.
-    func names(oneOf fields: [StaticString]) -> Bool {
-        let fields = fields.map { Array("\($0)".utf8) }
-        return object.names.contains(where: fields.contains)
-    }
-
     func joinid(_ body: Span<UInt8>, _ limits: Limits) throws(BrokerError) -> [UInt8] {
         let code = try required("joinid", body, "a string")
         guard (limits.shortestCode...64).contains(code.count), code.allSatisfy({ (0x21...0x7e).contains($0) }) else {
@@ -70,7 +58,7 @@ struct RequestBody {
 
     /// A token under its own name or under `token`; both must say the same.
     func token(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
-        let own = try oneToken(name, body)
+        let own = try onlyToken(name, body)
         guard let common = try token(body) else { return own }
         guard let own else { return common }
         guard own == common else { throw .outOfRange("token", allowed: "the same as \(name), or one of the two") }
@@ -78,9 +66,10 @@ struct RequestBody {
     }
 
     /// A token under the name `token`.
-    func token(_ body: Span<UInt8>) throws(BrokerError) -> Secret? { try oneToken("token", body) }
+    func token(_ body: Span<UInt8>) throws(BrokerError) -> Secret? { try onlyToken("token", body) }
 
-    private func oneToken(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
+    /// A token under this name alone.
+    func onlyToken(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
         do {
             guard let range = try object.plainString(name, in: body) else { return nil }
             let token = try Secret(hexToken: body.extracting(range))
@@ -91,12 +80,14 @@ struct RequestBody {
             throw .invalidToken("\(name)")
         } catch let error as BrokerError {
             throw error
+        } catch let error as SealingError {
+            throw BrokerError(error)
         } catch {
             throw .storageUnavailable
         }
     }
 
-    /// A member secret; what is none is no member's.
+    /// A member secret. A malformed one is reported as `notAMember`.
     func member(_ body: Span<UInt8>) throws(BrokerError) -> MemberSecret? {
         do {
             guard let range = try object.plainString("member", in: body) else { return nil }
@@ -107,6 +98,8 @@ struct RequestBody {
             throw .notAMember
         } catch let error as BrokerError {
             throw error
+        } catch let error as SealingError {
+            throw BrokerError(error)
         } catch {
             throw .storageUnavailable
         }
@@ -123,6 +116,8 @@ struct RequestBody {
             throw .malformedCapability
         } catch let error as BrokerError {
             throw error
+        } catch let error as SealingError {
+            throw BrokerError(error)
         } catch {
             throw .storageUnavailable
         }
@@ -177,18 +172,30 @@ struct RequestBody {
     }
 
     /// An event of a session: its type, and its data.
-    func event(_ body: Span<UInt8>) throws(BrokerError) -> EventBody {
-        let type = try text("type", body)
+    /// - Returns: nil only after a fault.
+    func event(_ body: Span<UInt8>, _ faults: inout FieldFaults) -> EventBody? {
+        let type = faults.required("type") { () throws(BrokerError) in try text("type", body) }
+        let found = faults.take { () throws(BrokerError) -> EventData? in try data(body) }
+        guard let type, let found else { return nil }
+        guard let (object, range) = found.object else { return EventBody(type: type, data: nil, body, &faults) }
+        return EventBody(type: type, data: object, body.extracting(range), &faults)
+    }
+
+    private struct EventData {
+        /// Is nil if the body has no `data`.
+        var object: (JSONObject, Range<Int>)?
+    }
+
+    private func data(_ body: Span<UInt8>) throws(BrokerError) -> EventData {
         let range: Range<Int>?
         do {
             range = try object.object("data", in: body)
         } catch {
             throw Self.error(error, "data", expected: "an object", allowed: "an object")
         }
-        guard let range else { return try EventBody(type: type, data: nil, body) }
-        let data = body.extracting(range)
-        guard let object = JSONObject(data) else { throw .malformedJSON }
-        return try EventBody(type: type, data: object, data)
+        guard let range else { return EventData() }
+        guard let data = JSONObject(body.extracting(range)) else { throw .malformedJSON }
+        return EventData(object: (data, range))
     }
 
     /// What a client of a session is; a phone unless it says otherwise.
@@ -198,16 +205,6 @@ struct RequestBody {
             throw .outOfRange("clientType", allowed: "ios, desktop or web")
         }
         return type
-    }
-
-    /// What a printer does, in its server's word.
-    func status(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> PrinterStatus? {
-        guard let text = try text(name, body) else { return nil }
-        guard let status = PrinterStatus(rawValue: text) else {
-            let words = PrinterStatus.allCases.map(\.rawValue).joined(separator: ", ")
-            throw .outOfRange("\(name)", allowed: "one of \(words)")
-        }
-        return status
     }
 
     /// Whole percent of a number with or without a fraction: what is not full does not count.

@@ -4,8 +4,8 @@ import Sealing
 /// What a socket of the companion may say once it is authenticated.
 struct SessionRequest: Sendable {
     enum Kind: Sendable {
-        case event(CompanionEvent, session: [UInt8], eventID: [UInt8]?, dropped: [String])
-        case answer(id: [UInt8]?, approved: Bool, token: Secret?)
+        case event(EventBody, session: [UInt8], eventID: [UInt8]?, dropped: [String])
+        case answer(request: String, approved: Bool, token: Secret?)
         case ping
         /// It says no more than that its client is at work.
         case claimOnly
@@ -35,35 +35,52 @@ struct SessionRequest: Sendable {
         return namesClient ? "claim" : nil
     }
 
-    /// - Throws: `.malformedJSON`, `.missingField`, `.wrongType`, `.outOfRange` and `.invalidToken`, with the field.
-    init(_ bytes: Span<UInt8>) throws(BrokerError) {
-        let body = try RequestBody(bytes)
-        guard let type = try body.text("type", bytes) else { throw .missingField("type") }
+    /// - Throws: everything that is wrong with the message.
+    init(_ bytes: Span<UInt8>) throws(InvalidRequest) {
+        self = try RequestBody.fields(of: bytes) { body, faults in Self(body, bytes, &faults) }
+    }
+
+    /// - Returns: nil only after a fault.
+    private init?(_ body: RequestBody, _ bytes: Span<UInt8>, _ faults: inout FieldFaults) {
+        let type = faults.required("type") { () throws(BrokerError) in try body.text("type", bytes) }
+        let session = faults.take { () throws(BrokerError) in try body.name("sessionId", bytes) }
+        user = faults.take { () throws(BrokerError) in try body.name("userId", bytes) }
+        let device = faults.take { () throws(BrokerError) in try body.name("deviceId", bytes) }
+        claim = device.flatMap { Self.claim(of: $0, session, body, bytes, &faults) }
+        guard let type else { return nil }
         self.type = type
-        let session = try body.name("sessionId", bytes)
-        user = try body.name("userId", bytes)
-        if let device = try body.name("deviceId", bytes) {
-            guard let session else { throw .missingField("sessionId") }
-            claim = Claim(
-                session: session, device: device, type: try body.clientType(bytes), token: try body.token("pushToken", bytes))
-        } else {
-            claim = nil
-        }
         switch type {
         case "ping": kind = .ping
         case "approval_response":
-            guard let id = try body.text("requestId", bytes) else { throw .missingField("requestId") }
-            guard let approved = try body.choice("approved", bytes) else { throw .missingField("approved") }
-            kind = .answer(id: API.id(id[...]), approved: approved, token: try body.token("pushToken", bytes))
+            let id = faults.required("requestId") { () throws(BrokerError) in try body.text("requestId", bytes) }
+            let approved = faults.required("approved") { () throws(BrokerError) in try body.choice("approved", bytes) }
+            let token = faults.take { () throws(BrokerError) in try body.token("pushToken", bytes) }
+            guard let id, let approved else { return nil }
+            kind = .answer(request: id, approved: approved, token: token)
         case _ where EventBody.types.contains(type):
-            guard let session else { throw .missingField("sessionId") }
-            let event = try body.event(bytes)
-            kind = .event(
-                event.event, session: session, eventID: try body.name("eventId", bytes),
-                dropped: (body.dropped + event.dropped).sorted())
-        case _ where claim != nil: kind = .claimOnly
-        default: throw .outOfRange("type", allowed: "\(EventBody.types.joined(separator: ", ")), approval_response or ping")
+            if session == nil { faults.note(.missingField("sessionId")) }
+            let event = body.event(bytes, &faults)
+            let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
+            guard let session, let event else { return nil }
+            kind = .event(event, session: session, eventID: eventID, dropped: (body.dropped + event.dropped).sorted())
+        case _ where device != nil: kind = .claimOnly
+        default:
+            // A `deviceId` at fault might have made it a claim.
+            if faults.errors.isEmpty {
+                faults.note(
+                    .outOfRange("type", allowed: "\(EventBody.types.joined(separator: ", ")), approval_response or ping"))
+            }
+            return nil
         }
+    }
+
+    private static func claim(
+        of device: [UInt8], _ session: [UInt8]?, _ body: RequestBody, _ bytes: Span<UInt8>, _ faults: inout FieldFaults
+    ) -> Claim? {
+        if session == nil { faults.note(.missingField("sessionId")) }
+        let type = faults.take { () throws(BrokerError) in try body.clientType(bytes) }
+        let token = faults.take { () throws(BrokerError) in try body.token("pushToken", bytes) }
+        return if let session, let type { Claim(session: session, device: device, type: type, token: token) } else { nil }
     }
 }
 
@@ -76,13 +93,20 @@ enum SocketMessage {
         return json.finish()
     }
 
+    /// Writes the error, and `details` for each faulty field.
+    static func write(_ invalid: InvalidRequest, to json: inout JSONWriter) {
+        let error = invalid.errors[0]
+        json.add("code", error.code)
+        json.add("error", error.detail)
+        if !invalid.details.isEmpty { json.add("details", lists: invalid.details) }
+        if let seconds = error.retryAfter { json.add("retryAfterSeconds", seconds) }
+    }
+
     /// - Parameter name: of the message that it answers.
-    static func refusal(_ error: BrokerError, to name: String?) -> [UInt8] {
+    static func refusal(_ invalid: InvalidRequest, to name: String?) -> [UInt8] {
         message("error") { json in
             if let name { json.add("to", name) }
-            json.add("code", error.code)
-            json.add("error", error.detail)
-            if let seconds = error.retryAfter { json.add("retryAfterSeconds", seconds) }
+            write(invalid, to: &json)
         }
     }
 }

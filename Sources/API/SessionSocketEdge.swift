@@ -53,7 +53,8 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
     nonisolated func received(_ message: TextMessage, on socket: WebSocketHandle) async {
         do {
             if let principal = await principal(of: socket) {
-                let request = try message.withText { bytes throws(BrokerError) in try SessionRequest(bytes) }
+                try RequestCharges.current?.become(principal)
+                let request = try message.withText { bytes throws(InvalidRequest) in try SessionRequest(bytes) }
                 try await answer(request, of: principal, on: socket)
             } else {
                 let withdrawals = authenticator.withdrawals
@@ -61,14 +62,20 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                 try await authenticate(principal, socket, withdrawals)
             }
         } catch let error as BrokerError {
-            await companion.audiences.noteRefusal(error)
-            let name = message.withText { SessionRequest.name(of: $0) }
-            await socket.send(SocketMessage.refusal(error, to: name))
-            // Once it is known whose it is, one message that is no good ends no socket that others depend on.
-            if await principal(of: socket) == nil { await socket.close(.policyViolation) }
+            await refuse(InvalidRequest([error]), message, socket)
+        } catch let error as InvalidRequest {
+            await refuse(error, message, socket)
         } catch {
             await socket.close(.internalError)
         }
+    }
+
+    private nonisolated func refuse(_ invalid: InvalidRequest, _ message: TextMessage, _ socket: WebSocketHandle) async {
+        await companion.audiences.noteRefusal(invalid.errors[0])
+        let name = message.withText { SessionRequest.name(of: $0) }
+        await socket.send(SocketMessage.refusal(invalid, to: name))
+        // Once it is known whose it is, one message that is no good ends no socket that others depend on.
+        if await principal(of: socket) == nil { await socket.close(.policyViolation) }
     }
 
     private func principal(of socket: WebSocketHandle) -> Principal? { members[socket]?.principal }
@@ -96,6 +103,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         let left = min(principal.expiresMs - min(principal.expiresMs, companion.audiences.wallMs), 86_400_000)
         members[socket] = Member(principal: principal, end: end(of: socket, in: left))
         listeners[listener, default: []].insert(socket)
+        await socket.markJoined()
         await socket.send(SocketMessage.message("authenticated") { $0.add("expiresAt", timeMs: principal.expiresMs) })
     }
 
@@ -108,8 +116,9 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
             } catch {
                 // A hand-over that could not be made now does not take an answer along.
                 switch error {
-                case .tooManyPushes, .storageUnavailable, .tooManyRequests:
+                case .tooManyPushes, .storageUnavailable, .tooManyRequests, .overloaded:
                     if case .claimOnly = request.kind { throw error }
+                    await companion.audiences.noteRefusal(error)
                 default: throw error
                 }
             }
@@ -119,7 +128,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         case .claimOnly: break
         case .event(let event, let session, let eventID, let dropped):
             let receipt = try await companion.take(
-                event, of: request.user, session: session, eventID: eventID, from: principal)
+                event.event, of: request.user, session: session, eventID: eventID, ownID: event.ownID, from: principal)
             await socket.send(
                 SocketMessage.message("accepted") { json in
                     json.add("event", request.type)
@@ -127,14 +136,14 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                     if let eventID { json.add("eventId", String(decoding: eventID, as: UTF8.self)) }
                     API.write(receipt, dropped, to: &json)
                 })
-        case .answer(let id, let approved, let token):
-            guard let id, try await companion.respond(principal, request: id, approved: approved, excluding: token) else {
-                throw BrokerError.requestNotFound
-            }
+        case .answer(let name, let approved, let token):
+            guard
+                try await companion.respond(principal, request: RequestName(name), approved: approved, excluding: token)
+            else { throw BrokerError.requestNotFound }
             await socket.send(
                 SocketMessage.message("accepted") { json in
                     json.add("event", request.type)
-                    json.add("requestId", Base64.url.encode(id.span))
+                    json.add("requestId", name)
                     json.add("success", true)
                 })
         }
@@ -183,6 +192,32 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                 json.add("requestId", Base64.url.encode(request.span))
                 json.add("sessionId", String(decoding: session, as: UTF8.self))
                 json.add("message", "Nobody answered in time")
+            }
+        case .approvalRequest(let request, let session, let expires):
+            SocketMessage.message("approval_request") { json in
+                json.add("requestId", Base64.url.encode(request.span))
+                json.add("sessionId", String(decoding: session, as: UTF8.self))
+                json.add("expiresAt", timeMs: expires)
+            }
+        case .progress(let progress, let session):
+            SocketMessage.message("progress_update") { json in
+                json.add("sessionId", String(decoding: session, as: UTF8.self))
+                json.add("data") { data in
+                    if let elapsed = progress.elapsedSeconds { data.add("elapsedSeconds", elapsed) }
+                    guard let completed = progress.completed, let total = progress.total else { return }
+                    data.add("todoProgress") { todo in
+                        todo.add("completed", completed)
+                        todo.add("total", total)
+                    }
+                }
+            }
+        case .state(let word, let before, let session):
+            SocketMessage.message("state_change") { json in
+                json.add("sessionId", String(decoding: session, as: UTF8.self))
+                json.add("data") { data in
+                    if let before { data.add("previousState", before) }
+                    data.add("newState", word)
+                }
             }
         }
     }

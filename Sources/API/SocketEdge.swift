@@ -24,34 +24,51 @@ public actor SocketEdge: LoopActor, RoomSockets {
 
     nonisolated func received(_ message: TextMessage, on socket: WebSocketHandle) async {
         do {
-            await handle(.success(try message.withText { bytes throws(BrokerError) in try Request(bytes) }), on: socket)
+            await handle(.success(try message.withText { bytes throws(InvalidRequest) in try Request(bytes) }), on: socket)
         } catch {
             await handle(.failure(error), on: socket)
         }
     }
 
-    private func handle(_ request: Result<Request, BrokerError>, on socket: WebSocketHandle) async {
+    private func handle(_ request: Result<Request, InvalidRequest>, on socket: WebSocketHandle) async {
         do {
             switch (try request.get(), numbers[socket]) {
             case (.join(let caller), nil): try await join(caller, socket)
             case (.ping, _?): await socket.send(Self.message("pong"))
-            case (.leave, _?): await socket.close(.normal)
+            case (.leave, _?):
+                await end(socket, isDeliberate: true)
+                await socket.close(.normal)
             default: throw BrokerError.wrongType("type", expected: "join_room first, once; then ping or leave_room")
             }
         } catch let error as BrokerError {
-            await broker.noteRefusal(error)
-            await socket.send(Self.refusal(error))
-            await socket.close(.policyViolation)
+            await refuse(InvalidRequest([error]), socket)
+        } catch let error as InvalidRequest {
+            await refuse(error, socket)
         } catch {
             await socket.close(.internalError)
         }
     }
 
-    func closed(_ socket: WebSocketHandle) async {
+    private func refuse(_ invalid: InvalidRequest, _ socket: WebSocketHandle) async {
+        await broker.noteRefusal(invalid.errors[0])
+        await socket.send(Self.message("error") { SocketMessage.write(invalid, to: &$0) })
+        await socket.close(.policyViolation)
+    }
+
+    /// - Parameter code: of the peer's close frame. An app that leaves sends 1000 or 1001; anything else is a connection that broke.
+    func closed(_ socket: WebSocketHandle, code: CloseCode) async {
+        await end(socket, isDeliberate: code == .normal || code == .goingAway)
+    }
+
+    private func end(_ socket: WebSocketHandle, isDeliberate: Bool) async {
         guard let number = numbers.removeValue(forKey: socket) else { return }
         members[number] = nil
         early[number] = nil
-        await broker.leave(socket: number)
+        await broker.leave(socket: number, isDeliberate: isDeliberate)
+    }
+
+    func ponged(_ socket: WebSocketHandle, number: UInt64) async {
+        if let member = numbers[socket] { await broker.pong(socket: member, number: number) }
     }
 
     private func join(_ caller: Caller, _ socket: WebSocketHandle) async throws {
@@ -66,6 +83,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
                 self?.assumeIsolated { $0.members[number] != nil } ?? false
             }
             guard let joined else { return }
+            await socket.markJoined()
             await socket.send(
                 Self.message("joined") { json in
                     json.add("expiresAt", timeMs: joined.expires)
@@ -74,10 +92,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
                 })
             for event in early.removeValue(forKey: number) ?? [] { await tell(number, event) }
         } catch {
-            numbers[socket] = nil
-            members[number] = nil
-            early[number] = nil
-            await broker.leave(socket: number)
+            await end(socket, isDeliberate: false)
             throw error
         }
     }
@@ -87,9 +102,16 @@ public actor SocketEdge: LoopActor, RoomSockets {
     public func tell(_ socket: UInt64, _ event: RoomEvent) async {
         guard let handle = members[socket] else { return }
         guard early[socket]?.append(event) == nil else { return }
-        await handle.send(Self.message(event.rawValue))
+        await handle.send(
+            Self.message(event.name) { json in
+                if case .peerLeft(let delivery?) = event { json.add("delivery", delivery.rawValue) }
+            })
         if event == .roomClosed { await handle.close(.normal) }
     }
+
+    public func ping(_ socket: UInt64, _ number: UInt64) async { await members[socket]?.ping(number) }
+
+    public func close(_ socket: UInt64) async { await members[socket]?.close(.policyViolation) }
 
     private static func message(_ type: String, _ more: (inout JSONWriter) -> Void = { _ in }) -> [UInt8] {
         var json = JSONWriter()
@@ -98,30 +120,26 @@ public actor SocketEdge: LoopActor, RoomSockets {
         return json.finish()
     }
 
-    private static func refusal(_ error: BrokerError) -> [UInt8] {
-        message("error") { json in
-            json.add("code", error.code)
-            json.add("error", error.detail)
-        }
-    }
-
     /// What a socket may say.
     private enum Request: Sendable {
         case join(Caller)
         case ping
         case leave
 
-        init(_ bytes: Span<UInt8>) throws(BrokerError) {
-            let body = try RequestBody(bytes)
-            switch try body.text("type", bytes) {
-            case "join_room":
-                guard let room = try body.room(bytes) else { throw .missingField("roomid") }
-                self = .join(
-                    Caller(room: room, client: try body.client("client", bytes), member: try body.member(bytes)))
-            case "ping": self = .ping
-            case "leave_room": self = .leave
-            case nil: throw .missingField("type")
-            default: throw .outOfRange("type", allowed: "join_room, ping or leave_room")
+        init(_ bytes: Span<UInt8>) throws(InvalidRequest) {
+            self = try RequestBody.fields(of: bytes) { body, faults in
+                switch faults.required("type", { () throws(BrokerError) in try body.text("type", bytes) }) {
+                case "join_room":
+                    let room = faults.required("roomid") { () throws(BrokerError) in try body.room(bytes) }
+                    let client = faults.take { () throws(BrokerError) in try body.client("client", bytes) }
+                    let member = faults.take { () throws(BrokerError) in try body.member(bytes) }
+                    return if let room, let client { .join(Caller(room: room, client: client, member: member)) } else { nil }
+                case "ping": return .ping
+                case "leave_room": return .leave
+                case nil: break
+                default: faults.note(.outOfRange("type", allowed: "join_room, ping or leave_room"))
+                }
+                return nil
             }
         }
     }

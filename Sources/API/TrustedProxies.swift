@@ -1,5 +1,6 @@
-import HTTPServer
-import Linux
+public import HTTPServer
+public import Linux
+public import Shares
 
 /// Whose word about a caller's address is believed.
 public struct TrustedProxies: Sendable {
@@ -8,9 +9,12 @@ public struct TrustedProxies: Sendable {
     /// - Parameter hosts: numeric addresses without ports; `unix` for whoever may connect to a Unix-domain socket.
     public init(hosts: Set<String>) { self.hosts = hosts }
 
+    /// A trusted proxy pays for its own connections; nil for everyone else.
+    public func payer(_ peer: SocketAddress, _ shares: Shares) -> Owner? { isTrusted(peer) ? shares.proxy(peer) : nil }
+
     /// The caller's address: the peer's, or what the nearest named proxies say in `X-Forwarded-For`, read from the right past
     /// all named ones.
-    func origin(of request: HTTPRequest) -> SocketAddress {
+    public func origin(of request: HTTPRequest) -> SocketAddress {
         var origin = request.remote
         guard !hosts.isEmpty, isTrusted(origin) else { return origin }
         let named = request.headers("x-forwarded-for").flatMap { $0.split(separator: ",") }
@@ -23,6 +27,7 @@ public struct TrustedProxies: Sendable {
     }
 
     private func isTrusted(_ address: SocketAddress) -> Bool {
+        if hosts.isEmpty { return false }
         if case .unix = address { return hosts.contains("unix") }
         return hosts.contains(address.host)
     }

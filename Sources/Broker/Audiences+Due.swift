@@ -21,7 +21,8 @@ extension Audiences {
                 let next = try await work()
                 expectDue(next)
             } catch {
-                // What was wrong was told where it was met. That Apple is busy is nobody's to mend.
+                // Nothing was settled or dropped: all of it is due still.
+                access.tell(error)
                 expectDue(time.now + 1_000)
             }
             await sleep()
@@ -87,7 +88,7 @@ extension Audiences {
     }
 
     private func add(_ activity: RegistrationRecord, to fanout: inout Fanout) throws(BrokerError) {
-        if let (audience, content) = waiting(of: activity), let opened = open(activity, of: audience) {
+        if let (audience, content) = try waiting(of: activity), let opened = try open(activity, of: audience) {
             guard let place = try take(opened) else {
                 fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
                 return
@@ -123,7 +124,10 @@ extension Audiences {
             waiting: try sealWaiting(content, of: audience, for: activity))
     }
 
-    func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? { keys.waiting(of: activity) }
+    /// The update that waits, and its audience. Returns nil if there is none, and for one that does not open.
+    func waiting(of activity: RegistrationRecord) throws(BrokerError) -> (audience: [UInt8], content: PushContent)? {
+        try unlessShort { () throws(SlotShortage) in try keys.waiting(of: activity) }
+    }
 
     private func sleep() async {
         let now = time.now
@@ -144,10 +148,12 @@ extension Audiences {
 }
 
 extension KeyRing {
-    /// The update that waits, and whom it is for; nil for none, and for one that does not open.
-    func waiting(of activity: RegistrationRecord) -> (audience: [UInt8], content: PushContent)? {
+    /// The update that waits, and its audience. Returns nil if there is none, and for one that does not open.
+    func waiting(of activity: RegistrationRecord) throws(SlotShortage) -> (audience: [UInt8], content: PushContent)? {
         guard let waiting = activity.waiting,
-            let note = try? openNote(waiting.span, .update, activity.place, [activity.ref], block: 256), let count = note.first,
+            let note = try opened({ () throws(SealingError) in
+                try openNote(waiting.span, .update, activity.place, [activity.ref], block: 256)
+            }), let count = note.first,
             note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))
         else { return nil }
         return (Array(note[1...Int(count)]), content)

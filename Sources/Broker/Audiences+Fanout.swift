@@ -67,7 +67,7 @@ extension Audiences {
             for (number, registration) in registrations.enumerated() {
                 // Thousands may watch one printer.
                 if number % 64 == 63 { await loop.nextTurn() }
-                guard let opened = open(registration, of: audience) else { continue }
+                guard let opened = try open(registration, of: audience) else { continue }
                 guard let place = try take(opened) else {
                     fanout.throttled += 1
                     continue
@@ -88,7 +88,7 @@ extension Audiences {
         try await admit(activities)
         return try await build { fanout throws(BrokerError) in
             for activity in activities {
-                guard let opened = open(activity, of: audience) else { continue }
+                guard let opened = try open(activity, of: audience) else { continue }
                 let content = content(event, opened)
                 if time.now < activity.opens {
                     fanout.change.waits.append(try wait(content, of: audience, for: activity, until: activity.opens))
@@ -128,7 +128,7 @@ extension Audiences {
         try await admit(activities)
         var fanout = Fanout()
         for activity in activities {
-            guard let opened = open(activity, of: audience),
+            guard let opened = try open(activity, of: audience),
                 var update = try update(content(event, opened), of: opened)
             else {
                 // A row that can't be told of its end ends all the same.
@@ -159,22 +159,33 @@ extension Audiences {
         let now = time.now
         let change = fanout.change
         var jobs = change.jobs.map(\.job)
+        let charge: PushCharge?
+        do {
+            charge = try await broker.chargePushes(jobs.count)
+        } catch {
+            giveBack(fanout)
+            throw error
+        }
         await broker.hold(jobs)
         var outcome: ChangeOutcome
         do {
             outcome = try await access.stored { () throws(StoreError) in try await self.store.apply(change, now: now) }
         } catch {
             await broker.release(jobs)
+            charge?.refund(jobs.count)
             giveBack(fanout)
             throw error
         }
         if case .leftOut(let gone) = outcome {
-            await broker.release(jobs.filter { gone.contains($0.row) })
+            let leftOut = jobs.filter { gone.contains($0.row) }
+            await broker.release(leftOut)
+            charge?.refund(leftOut.count)
             jobs.removeAll { gone.contains($0.row) }
             outcome = .done
         }
         guard outcome == .done else {
             await broker.release(jobs)
+            charge?.refund(jobs.count)
             giveBack(fanout)
             return outcome
         }
@@ -185,7 +196,7 @@ extension Audiences {
             await broker.revoke(change.purges.map(\.row.ref))
             await sweeper.noteErasure()
         }
-        await broker.take(jobs)
+        await broker.take(jobs, charge: charge)
         // Not before it is stored: who is woken finds it.
         for wait in change.waits where wait.waiting != nil { expectDue(wait.opens) }
         if case .begin(let timer) = change.timer { expectDue(timer.due) }
@@ -202,10 +213,12 @@ extension Audiences {
         let details: RegistrationDetails
     }
 
-    /// Nil for a row that was edited, or that ended a moment ago.
-    func open(_ record: RegistrationRecord, of audience: [UInt8]) -> OpenedRegistration? {
-        guard let context = record.context, let details = details(of: record),
-            let token = try? keys.openToken(record.sealed.span, context: context, audience: ownerField(audience).span)
+    /// Returns nil for a row that was edited, or that ended a moment ago.
+    func open(_ record: RegistrationRecord, of audience: [UInt8]) throws(BrokerError) -> OpenedRegistration? {
+        guard let context = record.context, let details = try details(of: record),
+            let token = try ifItOpens({ () throws(SealingError) in
+                try keys.openToken(record.sealed.span, context: context, audience: ownerField(audience).span)
+            })
         else { return nil }
         return OpenedRegistration(record: record, context: context, token: token, details: details)
     }

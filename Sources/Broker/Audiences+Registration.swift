@@ -1,6 +1,7 @@
 import Ledger
 import Policy
 public import Sealing
+import Shares
 import Storage
 
 /// A token that an app with accounts gives away, checked for range already.
@@ -43,14 +44,16 @@ struct RegistrationDetails: Sendable {
 extension Audiences {
     /// Seals a token for its audience, or renews it: the same token of the same owner keeps its id and its handle key. Nobody else's
     /// registration is touched, whatever token it holds.
-    /// - Throws: `.appNotServed`, `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`, also when others register the same token all the time.
+    /// - Throws: `.appNotServed`, `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`.
     func register(_ asked: Registration) async throws(BrokerError) -> Registered {
         guard let (topic, environment) = settings.destination(asked.kind, topic: asked.topic, environment: asked.environment)
         else {
             throw .appNotServed
         }
-        // Each loss means that another registration of the owner won.
-        for _ in 0..<5 {
+        try await beginRegistering(asked.owner)
+        defer { endRegistering(asked.owner) }
+        // Each loss means that an update of a Live Activity or a change of preferences came between.
+        for _ in 0..<8 {
             let place = place(asked.kind.life)
             let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind.rawValue }
             let same = try registrations(standing, for: asked.token, owner: asked.owner)
@@ -59,7 +62,9 @@ extension Audiences {
                 replaced += try registrations(standing, for: previous, owner: asked.owner).filter { !same.contains($0) }
             }
             // The same token comes before the previous one: its id is the one to keep.
-            let kept = replaced.first.flatMap { record in details(of: record).map { (record, $0) } }
+            let kept = try replaced.first.flatMap { record throws(BrokerError) in
+                try details(of: record).map { (record, $0) }
+            }
             if replaced.count == 1, let (record, details) = kept, same.count == 1, record.place == place,
                 record.topic == topic, record.environment == environment.rawValue,
                 record.audience == (try index(.audience, place, asked.audience)),
@@ -71,19 +76,30 @@ extension Audiences {
             }
             var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
             // What is of another activity stays behind with its token.
-            let sameActivity = replaced.filter { record in
-                guard let activity = asked.activity, let details = details(of: record) else { return false }
-                return details.activity == activity.id && details.session == activity.session
+            var sameActivity: [RegistrationRecord] = []
+            for record in replaced {
+                guard let activity = asked.activity, let details = try details(of: record) else { continue }
+                if details.activity == activity.id, details.session == activity.session { sameActivity.append(record) }
             }
             try await carry(sameActivity, of: asked.audience, over: &record.row)
             let limit = asked.kind == .liveActivity ? limits.activities?.perOwner ?? 0 : limits.registrationsPerOwner
             let event = try takeEvent(of: asked.owner)
+            let charge: Charge?
+            do {
+                charge = try await broker.chargeEntries()
+            } catch {
+                giveBackEvent(event)
+                throw error
+            }
+            var isKept = false
+            defer { if !isKept, let charge { broker.shares.refund(charge) } }
             let (old, owners, devices) = (replaced, try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await access.stored { () throws(StoreError) in
                 try await self.store.register(record.row, replacing: old, devices: devices, owners: owners, limit: limit)
             }
             switch outcome {
             case .registered:
+                isKept = true
                 // The same token lives on under another seal: what is queued for it still leaves, unless it was carried over.
                 let renewed = same.filter { !sameActivity.contains($0) }
                 await broker.renew(renewed.map(\.ref))
@@ -156,17 +172,17 @@ extension Audiences {
         row.stamp = replaced.map(\.stamp).max() ?? 0
         var newest: UInt64 = 0
         for record in replaced {
-            var next = waiting(of: record)
-            if next == nil { next = await underWay(to: record).map { (owner, $0) } }
+            var next = try waiting(of: record)
+            if next == nil { next = try await underWay(to: record).map { (owner, $0) } }
             guard let (audience, content) = next, content.stampMs >= newest else { continue }
             newest = content.stampMs
             row.waiting = try sealWaiting(content, of: audience, for: row)
         }
     }
 
-    private func underWay(to activity: RegistrationRecord) async -> PushContent? {
-        guard let details = details(of: activity) else { return nil }
-        return await broker.underWay(
+    private func underWay(to activity: RegistrationRecord) async throws(BrokerError) -> PushContent? {
+        guard let details = try details(of: activity) else { return nil }
+        return try await broker.underWay(
             at: NewestPushes.Place(ref: activity.ref, collapse: collapse(.session(details.session), details)))
     }
 
@@ -187,14 +203,19 @@ extension Audiences {
         await sweeper.noteErasure()
     }
 
-    func details(of record: RegistrationRecord) -> RegistrationDetails? { keys.details(of: record) }
+    /// Returns nil for a row that does not open.
+    func details(of record: RegistrationRecord) throws(BrokerError) -> RegistrationDetails? {
+        try unlessShort { () throws(SlotShortage) in try keys.details(of: record) }
+    }
 }
 
 extension KeyRing {
-    /// Nil for a row that does not open: one that was edited.
-    func details(of record: RegistrationRecord) -> RegistrationDetails? {
+    /// Returns nil for a row that does not open: one that was edited.
+    func details(of record: RegistrationRecord) throws(SlotShortage) -> RegistrationDetails? {
         guard let ref = Ref(bytes: record.ref.span) else { return nil }
-        return try? openDetails(record.details.span, record.place, ref: ref, isDevice: record.session == nil)
+        return try opened { () throws(SealingError) in
+            try openDetails(record.details.span, record.place, ref: ref, isDevice: record.session == nil)
+        }
     }
 
     /// Handle key, activity and session, in 64 bytes for a device and in 320 for an activity.

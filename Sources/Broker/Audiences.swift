@@ -30,6 +30,8 @@ public actor Audiences: LoopActor {
     /// When something next falls due, as far as this knows; and who sleeps until then.
     var nextDue: UInt64 = 0
     var sleeper: (until: UInt64, timer: TimerID, continuation: CheckedContinuation<Void, Never>)?
+    /// Registrations of an owner that wait for the one before them, by owner.
+    private var registering: [[UInt8]: [CheckedContinuation<Void, Never>]] = [:]
 
     public init(
         broker: Broker, store: any Store, keys: KeyRing, time: BrokerTime, sweeper: Sweeper, policy: Policy,
@@ -71,6 +73,28 @@ public actor Audiences: LoopActor {
         throw .tooManyRequests(retryAfterSeconds: Int(((events.end ?? now) - now + 999) / 1_000))
     }
 
+    /// Waits until no other registration of this owner is under way: those of one token would replace each other and start over.
+    /// - Throws: `.tooManyRequests` if too many wait already.
+    func beginRegistering(_ owner: [UInt8]) async throws(BrokerError) {
+        guard let waiting = registering[owner]?.count else {
+            registering[owner] = []
+            return
+        }
+        guard waiting < Self.mostRegistering else { throw .tooManyRequests(retryAfterSeconds: 1) }
+        await withCheckedContinuation { registering[owner]?.append($0) }
+    }
+
+    /// Each that waits holds its token in the arena.
+    private static let mostRegistering = 64
+
+    func endRegistering(_ owner: [UInt8]) {
+        if registering[owner]?.isEmpty == false {
+            registering[owner]?.removeFirst().resume()
+        } else {
+            registering[owner] = nil
+        }
+    }
+
     /// Nothing was written after all.
     func giveBackEvent(_ place: KeyedBudget.Place) { events.giveBack(place) }
 
@@ -94,6 +118,8 @@ public actor Audiences: LoopActor {
     /// Rows of one kind live alike long, so that one look-up finds them all.
     enum Life {
         case device, activity, session
+        /// Of a request's own id: it outlives the request by one step, so that the request is found until its end.
+        case request
     }
 
     /// A life of 0 is of what this kind of app does not have.
@@ -102,8 +128,11 @@ public actor Audiences: LoopActor {
         case .device: (limits.deviceLifeMs, 86_400_000)
         case .activity: (limits.activities?.lifeMs ?? 0, 3_600_000)
         case .session: (limits.sessionLifeMs, 43_200_000)
+        case .request: (limits.approvals.map { $0.keptMs + Self.requestStep } ?? 0, Self.requestStep)
         }
     }
+
+    private static let requestStep: UInt64 = 300_000
 
     /// Where a row of this life is written now.
     func place(_ life: Life) -> Place {
@@ -115,7 +144,7 @@ public actor Audiences: LoopActor {
     func places(_ life: Life) -> [Place] {
         let now = time.now
         formerPlaces.removeAll { $0.place.expiryMs <= now }
-        let former = life == .session ? [] : formerPlaces.filter { $0.kind.life == life }.map(\.place)
+        let former = formerPlaces.filter { $0.kind.life == life }.map(\.place)
         return usualPlaces(life) + former
     }
 
@@ -144,7 +173,7 @@ public actor Audiences: LoopActor {
     }
 
     /// The same under every place where such a row may lie.
-    private func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [[UInt8]] {
+    func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [[UInt8]] {
         try available { () throws(SealingError) in
             try places(life).map { place throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
         }

@@ -1,11 +1,15 @@
 import EventLoop
 import Ledger
 import Policy
+import Sealing
 import Storage
 
 // From a job that is stored to its outcome.
 
 extension Broker {
+    /// After a shortage, pushes wait so long for slots to come back.
+    private static let pauseMs: UInt64 = 250
+
     /// Takes up the jobs that a previous run left.
     public func resumeJobs() async throws(BrokerError) {
         let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
@@ -26,10 +30,18 @@ extension Broker {
     }
 
     /// Lets pushes to an audience leave, whose jobs are durable.
-    func take(_ jobs: [JobRecord], isFromBefore: Bool = false) {
-        let departures = jobs.map { job in
-            var departure = Departures.Departure(job: job, place: nil, isFromBefore: isFromBefore)
-            if let content = content(of: job) {
+    func take(_ jobs: [JobRecord], charge: PushCharge? = nil, isFromBefore: Bool = false) {
+        let contents: [PushContent?]
+        do throws(SlotShortage) {
+            contents = try jobs.map { job throws(SlotShortage) in try content(of: job) }
+        } catch {
+            access.tell(.overloaded(error))
+            loop.after(Self.pauseMs) { self.assumeIsolated { $0.take(jobs, charge: charge, isFromBefore: isFromBefore) } }
+            return
+        }
+        let departures = zip(jobs, contents).map { job, content in
+            var departure = Departures.Departure(job: job, place: nil, charge: charge, isFromBefore: isFromBefore)
+            if let content {
                 let place = NewestPushes.Place(ref: job.ref, collapse: content.collapse)
                 newest.add(job, at: place, stampMs: content.stampMs)
                 departure.replaces = place
@@ -41,7 +53,10 @@ extension Broker {
     }
 
     /// What the newest of the pushes on their way there says: Apple may not have taken it.
-    func underWay(at place: NewestPushes.Place) -> PushContent? { newest.newest(at: place).flatMap { content(of: $0) } }
+    func underWay(at place: NewestPushes.Place) throws(BrokerError) -> PushContent? {
+        guard let job = newest.newest(at: place) else { return nil }
+        return try unlessShort { () throws(SlotShortage) in try content(of: job) }
+    }
 
     func hold(_ jobs: [JobRecord]) { for job in jobs { hold(job) } }
 
@@ -79,6 +94,14 @@ extension Broker {
         }
     }
 
+    /// The probe for which pushes waited has ended: they end now, or leave at their time.
+    func resumePushes(at place: Presence.Place) {
+        for departure in waitingPushes.removeValue(forKey: place) ?? [] {
+            if presence.isPresent(place) { departures.add(departure) } else { schedule(departure) }
+        }
+        startDue()
+    }
+
     private func startDue() {
         while let departure = departures.start() {
             Task(executorPreference: loop) { await self.deliver(departure) }
@@ -86,8 +109,27 @@ extension Broker {
     }
 
     private func deliver(_ departure: Departures.Departure) async {
-        // Nil: the broker is stopping, and the next start takes the job up.
-        if let outcome = await carryOut(departure) {
+        let ready = await makeReady(departure)
+        departures.isReady()
+        if case .short(let shortage) = ready { pause(shortage) }
+        startDue()
+        let outcome: JobOutcome?
+        switch ready {
+        case .push(let push): outcome = await send(push, of: departure.job)
+        case .end(let end): outcome = end
+        case .probing:
+            // Not waited for here: only a few pushes are made ready at a time.
+            let place = Presence.Place(room: departure.job.room, slot: departure.job.slot)
+            waitingPushes[place, default: []].append(departure)
+            outcome = nil
+        case .short:
+            // The push was acknowledged: it is tried again until its deadline.
+            departures.end(departure)
+            departures.add(departure)
+            return
+        }
+        // Without an outcome the broker is stopping, and the next start resumes the job; or a probe runs.
+        if let outcome {
             // Or rooms that are closed at once would use the token's share up, and no phone would ring.
             if let place = departure.place, outcome.neverLeft { tokenKnocks.giveBack(place) }
             if !departures.mayRecord() {
@@ -96,19 +138,21 @@ extension Broker {
             await record(outcome, of: departure.job)
             if let place = departure.replaces { newest.remove(at: place) }
             release(departure.job)
+            departure.charge?.refund()
             departures.isRecorded()?()
         }
         departures.end(departure)
         startDue()
     }
 
-    private func carryOut(_ departure: Departures.Departure) async -> JobOutcome? {
-        let ready = await makeReady(departure)
-        departures.isReady()
-        startDue()
-        return switch ready {
-        case .push(let push): await send(push, of: departure.job)
-        case .end(let outcome): outcome
+    private func pause(_ shortage: SlotShortage) {
+        access.tell(.overloaded(shortage))
+        guard departures.pause() else { return }
+        loop.after(Self.pauseMs) {
+            self.assumeIsolated { broker in
+                broker.departures.resume()
+                broker.startDue()
+            }
         }
     }
 

@@ -3,6 +3,7 @@ import EventLoop
 import Ledger
 import Policy
 import Sealing
+import Shares
 import Sodium
 import Storage
 
@@ -15,7 +16,8 @@ extension Broker {
         var room = record
         for _ in 0..<3 {
             let now = time.now
-            if presence.isPresent(room.room, slot, now: now) {
+            // The side may have arrived while the store was asked.
+            if presence.isPresent(Presence.Place(room: room.room, slot: slot)) {
                 metrics.add(.knocksUnneeded)
                 return .peerPresent
             }
@@ -35,20 +37,24 @@ extension Broker {
         guard let context = token.context, now < token.expires, let template = policies.template(Self.template) else {
             return nil
         }
-        let plan = times(template).plan(now: now, heldUntil: startGraceEnd(token.room), tokenExpires: token.expires)
+        let heldUntil = max(startGraceEnd(token.room), recentAccepts.holdEnd(token.room, now: now))
+        let plan = times(template).plan(now: now, heldUntil: heldUntil, tokenExpires: token.expires)
         // The room ends too soon for a push.
         guard let plan else { return .noToken }
         guard !departures.isFull(topic: token.topic, environment: token.environment) else { throw .tooManyPushes }
-        guard let opened = try? keys.openToken(token.sealed.span, context: context, room: room) else { return nil }
-        let place = try secret { () throws(SealingError) in try tokenKnocks.take(opened.token, context.environment, now: now) }
-        guard let place else {
-            metrics.add(.knocksThrottled)
-            return .throttled
+        let opened = try ifItOpens { () throws(SealingError) in
+            try keys.openToken(token.sealed.span, context: context, room: room)
         }
+        guard let opened else { return nil }
+        let place = try secret { () throws(SealingError) in try tokenKnocks.take(opened.token, context.environment, now: now) }
+        guard let place else { return throttled(token, room, until: tokenKnocks.end ?? now) }
         watchWindows()
         // Taken before the wait, so that knocks at the same moment don't all find room; given back unless a push comes of it.
         var isQueued = false
         defer { if !isQueued { tokenKnocks.giveBack(place) } }
+        let (charges, isThrottled) = try chargeKnock(token)
+        if isThrottled { return throttled(token, room, until: now + policies.rooms.knockThrottleMs) }
+        defer { if !isQueued { for charge in charges { shares.refund(charge) } } }
         let job = try self.job(opened, token, context, plan, room: room)
         hold(job)
         defer { if !isQueued { release(job) } }
@@ -59,12 +65,35 @@ extension Broker {
         case .queued:
             isQueued = true
             metrics.add(.knocksQueued)
-            schedule(Departures.Departure(job: job, place: place))
+            schedule(Departures.Departure(job: job, place: place, charge: charges.first.map { PushCharge(shares, $0) }))
             return .queued
-        case .throttled:
-            metrics.add(.knocksThrottled)
-            return .throttled
+        case .throttled(let until): return throttled(token, room, until: until)
         case .changed: return nil
+        }
+    }
+
+    private func throttled(_ token: TokenRecord, _ room: RoomID, until end: UInt64) -> Delivery {
+        metrics.add(.knocksThrottled)
+        let now = time.now
+        checkAgain(Presence.Place(room: token.room, slot: token.slot), in: room, afterMs: end - min(now, end) + 1)
+        return .throttled
+    }
+
+    /// Charges a push to this side, and its entries in the log. The charge of the queue comes first.
+    /// - Returns: whether the side, or whoever knocks, has its share.
+    private func chargeKnock(_ token: TokenRecord) throws(BrokerError) -> (charges: [Charge], isThrottled: Bool) {
+        let side = shares.side(token.room.span, slot: token.slot)
+        do throws(Shortage) {
+            guard let queued = try charge(.queuedPushes, side: side, urgency: .knock) else { return ([], false) }
+            do throws(Shortage) {
+                return ([queued, try charge(.creations)].compactMap(\.self), false)
+            } catch {
+                shares.refund(queued)
+                throw error
+            }
+        } catch {
+            if case .overShare = error { return ([], true) }
+            throw .tooManyPushes
         }
     }
 
@@ -91,18 +120,28 @@ extension Broker {
     /// A push that may leave, or how its job ends without one.
     enum Ready {
         case push(Push)
+        /// The push must wait until there is room for its token.
+        case short(SlotShortage)
         /// Nil: not now, the broker is stopping.
         case end(JobOutcome?)
+        /// Its side is being probed: it is looked at again when the probe has ended.
+        case probing
     }
 
     func makeReady(_ departure: Departures.Departure) async -> Ready {
         let job = departure.job
-        // It may have come while the job was stored, or have come back after a restart.
-        if job.slot != 0, presence.isPresent(job.room, job.slot, now: time.now) {
-            return .end(JobOutcome(status: 0, reason: .peerPresent, releaseThrottle: true))
+        let isLate = departure.isMissed || time.now >= job.deadline
+        // The side may have arrived while the job was stored or waited, or returned after a restart.
+        if job.slot != 0 {
+            let place = Presence.Place(room: job.room, slot: job.slot)
+            switch isLate ? (presence.isPresent(place) ? .present : .absent) : check(place, isAwaited: false) {
+            case .present: return .end(JobOutcome(status: 0, reason: .peerPresent, releaseThrottle: true))
+            case .probing: return .probing
+            case .absent: break
+            }
         }
         // Past its deadline the key is as good as gone: what became of it before a restart is not known.
-        guard !departure.isMissed, time.now < job.deadline else {
+        guard !isLate else {
             return .end(JobOutcome(status: 0, reason: departure.isFromBefore ? .unknown : .expired))
         }
         // Its token may have been destroyed since, before a restart too.
@@ -115,11 +154,11 @@ extension Broker {
         }
         // Something came in its place while it waited.
         guard isNewest(departure) else { return .end(JobOutcome(status: 0, reason: .other)) }
-        guard let push = push(for: departure) else {
-            metrics.add(.alarms)
-            return .end(JobOutcome(status: 0, reason: .other))
-        }
-        return .push(push)
+        do throws(SlotShortage) {
+            if let push = try push(for: departure) { return .push(push) }
+        } catch { return .short(error) }
+        metrics.add(.alarms)
+        return .end(JobOutcome(status: 0, reason: .other))
     }
 
     /// Whether the token of a job is there still, or went with the job's own request.
@@ -169,12 +208,13 @@ extension Broker {
         }
     }
 
-    private func push(for departure: Departures.Departure) -> Push? {
+    /// Returns nil for a row that does not open.
+    private func push(for departure: Departures.Departure) throws(SlotShortage) -> Push? {
         let job = departure.job
         guard let template = policies.template(job.template), let context = job.context,
-            let content = try? keys.openJob(job.sealed.span, context: context),
+            let content = try opened({ () throws(SealingError) in try keys.openJob(job.sealed.span, context: context) }),
             let apnsID = try? keys.apnsID(context.job, deadlineMs: job.deadline, generation: job.generation),
-            let (fields, stampMs) = fields(of: job),
+            let (fields, stampMs) = try fields(of: job),
             let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs),
             let pushKind = Push.Kind(rawValue: rendered.pushType.rawValue)
         else { return nil }
@@ -200,15 +240,18 @@ extension Broker {
     }
 
     /// What an audience's push is filled with, and when that was so; rooms have nothing but their handle.
-    private func fields(of job: JobRecord) -> (fields: [String: FieldValue], stampMs: UInt64)? {
+    private func fields(of job: JobRecord) throws(SlotShortage) -> (fields: [String: FieldValue], stampMs: UInt64)? {
         if job.fields == nil { return ([:], time.now) }
-        return content(of: job).map { ($0.fields, $0.stampMs) }
+        return try content(of: job).map { ($0.fields, $0.stampMs) }
     }
 
-    /// Nil in rooms, and for a row that does not open.
-    func content(of job: JobRecord) -> PushContent? {
+    /// Returns nil in rooms, and for a row that does not open.
+    func content(of job: JobRecord) throws(SlotShortage) -> PushContent? {
         guard let sealed = job.fields else { return nil }
         let place = Place(generation: job.generation, expiryMs: job.deadline)
-        return (try? keys.openNote(sealed.span, .fields, place, [job.job], block: 64)).flatMap(PushContent.init)
+        let note = try opened { () throws(SealingError) in
+            try keys.openNote(sealed.span, .fields, place, [job.job], block: 64)
+        }
+        return note.flatMap(PushContent.init)
     }
 }

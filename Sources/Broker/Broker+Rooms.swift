@@ -2,10 +2,11 @@ import EventLoop
 public import Linux
 import Policy
 public import Sealing
+import Shares
 import Storage
 
 extension Broker {
-    /// Makes a room, or answers again for the one this client made with this code and that still waits.
+    /// Makes a room, or answers again for the pending room that this client made with this code.
     public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
         try admitGuess(request.joinid, address)
         let now = time.now
@@ -24,20 +25,22 @@ extension Broker {
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 1, expires: expires, generation: generation),
             member: keys.memberHash(member).bytes, ref: token?.ref)
+        let creatorUntil = min(now + policies.rooms.retryWindowMs, codeExpires)
         let code = try secret { () throws(SealingError) in
             PendingCode(
                 code: codes[0].bytes, expires: codeExpires, room: index, roomExpires: expires, generation: generation,
                 pending: try keys.sealPending(
                     room, joinID: request.joinid.span, expiryMs: codeExpires, generation: generation, codeIndex: codes[0]),
                 creator: try keys.sealCreator(
-                    member, joinID: request.joinid.span, client1: request.client.span, expiryMs: codeExpires,
+                    member, joinID: request.joinid.span, client1: request.client.span, untilMs: creatorUntil,
                     generation: generation, codeIndex: codes[0]),
-                short: policies.rooms.isShort(codeOf: request.joinid.count))
+                creatorUntil: creatorUntil, short: policies.rooms.isShort(codeOf: request.joinid.count))
         }
         let record = RoomRecord(room: index, expires: expires, creator: creator)
 
+        let charge: Charge
         do {
-            try takeCreation(request.joinid, address)
+            charge = try takeCreation(request.joinid, address)
         } catch {
             // A repeat costs nothing of the budget, so that a lost answer can always be asked for again. Nobody else is told that the
             // code is taken: that would be a guess for nothing.
@@ -54,16 +57,18 @@ extension Broker {
             }
         } catch {
             giveBackCreation(request.joinid)
+            shares.refund(charge)
             throw error
         }
+        if outcome != .created { shares.refund(charge) }
         switch outcome {
         case .created:
-            spendCreation(address)
             noteYoung(index)
-            await sweeper.expect(min(expires, codeExpires))
+            await sweeper.expect(creatorUntil)
             metrics.add(.roomsCreated)
             return Membership(
-                room: room, member: member, expires: expires, ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
+                room: room, member: member, expires: expires, joinExpires: codeExpires,
+                ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
         case .taken(let taken):
             guard let again = try await ownRoom(request, with: taken) else {
                 spendGuess(request.joinid, address)
@@ -76,24 +81,42 @@ extension Broker {
         }
     }
 
-    /// The room that this very client made with this code, while it waits; nil for anyone else.
+    /// Answers a repeated create.
+    ///
+    /// The member secret and the ref are part of the answer only while the sealed copy exists: until the creator first uses the
+    /// secret, and for two minutes at most. Anyone may know the code and guess the client id.
+    /// - Returns: nil if another client made the room, or the code is used.
     private func ownRoom(_ request: CreateRoom, with taken: CodeRecord) async throws(BrokerError) -> Membership? {
         guard case .pending(let code) = taken, let index = Sealing.Digest(bytes: code.code.span),
-            let member = try? keys.openCreator(
-                code.creator.span, joinID: request.joinid.span, client1: request.client.span, expiryMs: code.expires,
-                generation: code.generation, codeIndex: index),
-            let room = try? keys.openPending(
-                code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
-                codeIndex: index),
-            let record = try await stored({ () throws(StoreError) in try await self.store.room(code.room) })
+            let room = try ifItOpens({ () throws(SealingError) in
+                try keys.openPending(
+                    code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
+                    codeIndex: index)
+            }),
+            let record = try await stored({ () throws(StoreError) in try await self.store.room(code.room) }),
+            record.joiner == nil
         else { return nil }
+        let creator = record.creator
+        let client = try clientIndex(
+            of: request.client, in: room, slot: 1, expires: record.expires, generation: creator.generation)
+        guard Self.equal(client, creator.client) else { return nil }
+        var member: MemberSecret?
+        if let sealed = code.creator, !creator.proven {
+            member = try ifItOpens { () throws(SealingError) in
+                try keys.openCreator(
+                    sealed.span, joinID: request.joinid.span, client1: request.client.span, untilMs: code.creatorUntil,
+                    generation: code.generation, codeIndex: index)
+            }
+        }
         return Membership(
-            room: room, member: member, expires: record.expires, ref: record.creator.ref.flatMap { Ref(bytes: $0.span) },
-            isNew: false)
+            room: room, member: member, expires: record.expires, joinExpires: code.expires,
+            ref: member == nil ? nil : creator.ref.flatMap { Ref(bytes: $0.span) }, isNew: false)
     }
 
     /// Lets the holder of a join code in, once; answers the same client again for two minutes.
     public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
+        // Before the code is looked up: the refusal must not depend on whether the code exists.
+        if request.token != nil { _ = try destination(request.topic, request.environment) }
         try admitGuess(request.joinid, address)
         // A few rounds at most: each loss means that another accept, a close or an expiry won.
         for _ in 0..<3 {
@@ -121,9 +144,11 @@ extension Broker {
         _ request: AcceptRoom, of code: UsedCode, from address: SocketAddress
     ) async throws(BrokerError) -> Membership {
         if let sealed = code.retry, let index = Sealing.Digest(bytes: code.code.span),
-            let (room, member) = try? keys.openRetry(
-                sealed.span, joinID: request.joinid.span, client2: request.client.span, untilMs: code.retryUntil,
-                generation: code.retryGeneration, codeIndex: index)
+            let (room, member) = try ifItOpens({ () throws(SealingError) in
+                try keys.openRetry(
+                    sealed.span, joinID: request.joinid.span, client2: request.client.span, untilMs: code.retryUntil,
+                    generation: code.retryGeneration, codeIndex: index)
+            })
         {
             guard let record = try await live(keys.roomIndex(room)) else { throw .roomNotFound }
             return Membership(
@@ -139,9 +164,11 @@ extension Broker {
         _ request: AcceptRoom, _ record: RoomRecord, with code: PendingCode, now: UInt64
     ) async throws(BrokerError) -> Membership? {
         guard let codeIndex = Sealing.Digest(bytes: code.code.span),
-            let room = try? keys.openPending(
-                code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
-                codeIndex: codeIndex),
+            let room = try ifItOpens({ () throws(SealingError) in
+                try keys.openPending(
+                    code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
+                    codeIndex: codeIndex)
+            }),
             // What is sealed in a row opens that room and no other.
             Self.equal(keys.roomIndex(room).bytes, record.room), record.ends > time.now
         else { return nil }
@@ -175,7 +202,8 @@ extension Broker {
         metrics.add(.roomsAccepted)
         await sweeper.expect(retryUntil)
         await sweeper.noteErasure()
-        await tell(code.room, slot: 1, .peerAccepted)
+        recentAccepts.add(code.room, now: now)
+        await tell(Presence.Place(room: code.room, slot: 1), .peerAccepted)
         return Membership(
             room: room, member: member, expires: record.expires, ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
     }
@@ -183,15 +211,14 @@ extension Broker {
     public func status(_ room: RoomID) async throws(BrokerError) -> RoomStatus {
         let index = keys.roomIndex(room)
         guard let record = try await live(index) else { throw .roomNotFound }
-        let now = time.now
         return RoomStatus(
             expires: record.expires, accepted: record.joiner != nil,
-            creatorPresent: presence.isPresent(index.bytes, 1, now: now),
-            joinerPresent: presence.isPresent(index.bytes, 2, now: now),
+            creatorPresent: presence.isPresent(Presence.Place(room: record.room, slot: 1)),
+            joinerPresent: presence.isPresent(Presence.Place(room: record.room, slot: 2)),
             creatorHasToken: record.creator.ref != nil, joinerHasToken: record.joiner?.ref != nil)
     }
 
-    /// Puts a new token in the caller's place.
+    /// Puts a new token in the caller's place. The same token again changes nothing, and is answered as before.
     public func replaceToken(
         _ caller: Caller, token: Secret, environment: PushEnvironment?, topic: String? = nil
     ) async throws(BrokerError) -> (ref: Ref, expires: UInt64) {
@@ -200,19 +227,62 @@ extension Broker {
             let sealed = try seal(
                 token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
                 topic: topic, now: time.now),
-            let ref = Ref(bytes: sealed.ref.span),
-            try await stored({ () throws(StoreError) in
-                try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed)
-            })
+            let ref = Ref(bytes: sealed.ref.span)
         else { throw try await refusal(of: caller) }
+        if let standing = try await standingToken(of: record, slot, in: caller.room),
+            standing.token == token, standing.record.topic == sealed.topic, standing.record.environment == sealed.environment,
+            let ref = Ref(bytes: standing.record.ref.span)
+        {
+            return (ref, record.expires)
+        }
+        let charges = try chargeReplacement(record.room, slot, isProven: caller.member != nil)
+        var isReplaced = false
+        defer { if !isReplaced { for charge in charges { shares.refund(charge) } } }
+        isReplaced = try await stored { () throws(StoreError) in
+            try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed)
+        }
+        guard isReplaced else { throw try await refusal(of: caller) }
         revoke(record[slot]?.ref)
         await sweeper.noteErasure()
         return (ref, record.expires)
     }
 
+    /// Returns nil if the side has none, or none that opens.
+    private func standingToken(
+        of room: RoomRecord, _ slot: UInt8, in id: RoomID
+    ) async throws(BrokerError) -> (record: TokenRecord, token: Secret)? {
+        guard let ref = room[slot]?.ref else { return nil }
+        let expires = room.expires
+        let found = try await stored { () throws(StoreError) in try await self.store.token(ref, expires: expires) }
+        guard let found, let context = found.context else { return nil }
+        let opened = try ifItOpens { () throws(SealingError) in
+            try keys.openToken(found.sealed.span, context: context, room: id)
+        }
+        return opened.map { (found, $0.token) }
+    }
+
+    /// A replacement adds to the public log as a creation does, and is charged like one.
+    ///
+    /// A side that shows its member secret has a share of its own: whoever guesses its client id can't use that up.
+    private func chargeReplacement(_ room: [UInt8], _ slot: UInt8, isProven: Bool) throws(BrokerError) -> [Charge] {
+        let side = shares.side(room.span, slot: isProven ? slot | 0x80 : slot)
+        do throws(Shortage) {
+            let now = time.now
+            let replacement = try shares.charge(.tokenReplacements, to: Owners(side), now: now)
+            noteCharge(now)
+            do throws(Shortage) {
+                return [replacement, try charge(.creations)].compactMap(\.self)
+            } catch {
+                shares.refund(replacement)
+                throw error
+            }
+        } catch { throw BrokerError(error) }
+    }
+
     /// - Returns: how many tokens were purged: 0 or 1.
     public func withdrawToken(_ caller: Caller) async throws(BrokerError) -> Int {
         let (record, slot) = try await authorize(caller)
+        if record[slot]?.ref == nil { return 0 }
         let purged = try await stored { () throws(StoreError) in
             try await self.store.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)
         }
@@ -265,6 +335,8 @@ extension Broker {
                     try await self.store.markProven(room: room.room, slot: slot)
                 }
                 guard known else { throw .roomNotFound }
+                // The copy of the creator's secret went with it.
+                if slot == 1 { await sweeper.noteErasure() }
             }
             return (room, slot)
         }
@@ -272,10 +344,20 @@ extension Broker {
     }
 
     /// The room's row, unless it has expired.
-    func live(_ room: Sealing.Digest) async throws(BrokerError) -> RoomRecord? {
-        let index = room.bytes
+    func live(_ room: Sealing.Digest) async throws(BrokerError) -> RoomRecord? { try await live(room.bytes) }
+
+    func live(_ index: [UInt8]) async throws(BrokerError) -> RoomRecord? {
         let record = try await stored { () throws(StoreError) in try await self.store.room(index) }
         return record.flatMap { $0.ends > time.now ? $0 : nil }
+    }
+
+    private func destination(
+        _ topic: String?, _ environment: PushEnvironment?
+    ) throws(BrokerError) -> (topic: String, environment: PushEnvironment) {
+        guard let destination = settings.destination(.alert, topic: topic, environment: environment) else {
+            throw .appNotServed
+        }
+        return destination
     }
 
     private func seal(
@@ -284,9 +366,7 @@ extension Broker {
         now: UInt64
     ) throws(BrokerError) -> TokenRecord? {
         guard let token else { return nil }
-        guard let (topic, environment) = settings.destination(.alert, topic: topic, environment: environment) else {
-            throw .appNotServed
-        }
+        let (topic, environment) = try destination(topic, environment)
         let ref = Ref.random()
         let context = TokenContext(
             generation: keys.currentGeneration, kind: .alert, environment: environment, slot: slot, expiryMs: expires,

@@ -4,6 +4,7 @@ import Ledger
 import Linux
 public import Policy
 public import Sealing
+public import Shares
 public import Storage
 
 /// The rules of rooms: who may do what, what is sealed under what, when the peer is knocked at.
@@ -55,15 +56,27 @@ public actor Broker: LoopActor {
     public nonisolated let metrics: Metrics
     let log: @Sendable (String) -> Void
 
+    /// The shares of all callers. Every layer charges here.
+    public nonisolated let shares: Shares
     var presence: Presence
-    var sockets = SocketRegister()
+    /// The timer of each room side that waits for something, and of each room with sockets for its end.
+    var presenceTimers: [Presence.Place: TimerID] = [:]
+    var roomEnds: [[UInt8]: TimerID] = [:]
+    /// One copy of the id of each room in which a knock may become due without a caller.
+    var roomIDs: [[UInt8]: RoomID] = [:]
+    /// Reports over HTTP that wait for a probe of the side in this place.
+    var waitingReports: [Presence.Place: [CheckedContinuation<Result<Delivery, BrokerError>, Never>]] = [:]
+    /// Pushes about to leave that wait for such a probe.
+    var waitingPushes: [Presence.Place: [Departures.Departure]] = [:]
+    var recentAccepts = RecentAccepts()
     var edge: (any RoomSockets)?
-    private(set) var creations: AttemptBudget
     private var wrongCodes: AttemptBudget
     private var shortCreations: Allowance
     var tokenKnocks: KeyedBudget
     /// The timer for the next end of a window of these, and when that is.
     private var windowsEnd: (at: UInt64, timer: TimerID)?
+    /// When the last window of what was charged is over; nil if there is none.
+    private(set) var chargesEnd: UInt64?
     private var refusals: [Entry.RefusalCause: Int] = [:]
     private let startedAt: UInt64
     /// Rooms made since the start, for as long as it matters: nobody was in them before, so no one can come back to them.
@@ -80,7 +93,8 @@ public actor Broker: LoopActor {
 
     public init(
         loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
-        sweeper: Sweeper, settings: Settings, metrics: Metrics, access: StoreAccess, log: @escaping @Sendable (String) -> Void
+        sweeper: Sweeper, settings: Settings, metrics: Metrics, access: StoreAccess, shares: Shares? = nil,
+        log: @escaping @Sendable (String) -> Void
     ) {
         self.loop = loop
         self.store = store
@@ -94,8 +108,9 @@ public actor Broker: LoopActor {
         self.access = access
         self.log = log
         let limits = policies.rooms
-        presence = Presence(graceMs: limits.peerGraceMs, heldMs: limits.presenceMs)
-        creations = AttemptBudget(limits.creations, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
+        presence = Presence(
+            Presence.Timing(graceMs: limits.peerGraceMs, reportMs: limits.presenceMs, probeMs: limits.presenceProbeMs))
+        self.shares = shares ?? Shares(.standard(limits.creations))
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         shortCreations = Allowance(limits.shortCreations)
         tokenKnocks = KeyedBudget(limits.tokenKnocks)
@@ -109,13 +124,22 @@ public actor Broker: LoopActor {
 
     /// Making a room tells whether its code is free, so that with a short code it is a guess as well. Taken before the store is asked,
     /// so that requests at the same moment don't all find room.
-    func takeCreation(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) {
+    func takeCreation(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) -> Charge {
         let now = time.now
         let isShort = policies.rooms.isShort(codeOf: joinid.count)
-        if let wait = creations.refusal(address, now: now) ?? (isShort ? shortCreations.refusal(now: now) : nil) {
+        let owners = RequestCharges.current?.owners ?? Owners(shares.network(address))
+        let charge: Charge
+        do throws(Shortage) {
+            charge = try shares.charge(.creations, to: owners, now: now)
+            noteCharge(now)
+        } catch { throw BrokerError(error) }
+        guard isShort else { return charge }
+        if let wait = shortCreations.refusal(now: now) {
+            shares.refund(charge)
             throw .tooManyRequests(retryAfterSeconds: wait)
         }
-        if isShort { shortCreations.take(now: now) }
+        shortCreations.take(now: now)
+        return charge
     }
 
     /// The caller has learned nothing of the code.
@@ -123,9 +147,47 @@ public actor Broker: LoopActor {
         if policies.rooms.isShort(codeOf: joinid.count) { shortCreations.giveBack(now: time.now) }
     }
 
-    func spendCreation(_ address: SocketAddress) {
-        creations.spend(address, now: time.now)
+    // MARK: Shares
+
+    /// Charges whoever asked for what runs now. Returns nil for what the broker does by itself.
+    func charge(
+        _ resource: Resource, _ amount: Int = 1, side: Owner? = nil, urgency: Urgency = .creation
+    ) throws(Shortage) -> Charge? {
+        guard var owners = RequestCharges.current?.owners else { return nil }
+        owners.side = side
+        let now = time.now
+        defer { noteCharge(now) }
+        return try shares.charge(resource, amount, to: owners, now: now, urgency: urgency)
+    }
+
+    /// Rows of callers are dropped when their windows are over.
+    func noteCharge(_ now: UInt64) {
+        chargesEnd = now + max(shares.table[.creations].windowMs ?? 0, shares.table[.tokenReplacements].windowMs ?? 0)
         watchWindows()
+    }
+
+    /// Charges something that adds to the public log: its entries are bounded by the budget of creations.
+    func chargeEntries(_ operations: Int = 1) throws(BrokerError) -> Charge? {
+        do throws(Shortage) { return try charge(.creations, operations) } catch { throw BrokerError(error) }
+    }
+
+    func refund(_ charge: Charge?) { if let charge { shares.refund(charge) } }
+
+    /// Charges pushes that are about to be queued.
+    ///
+    /// Pushes that a back end asks for add to the log no faster than the policy lets the tokens be pushed to.
+    func chargePushes(_ count: Int) throws(BrokerError) -> PushCharge? {
+        guard count > 0, let current = RequestCharges.current else { return nil }
+        do throws(Shortage) {
+            guard let queued = try charge(.queuedPushes, count, urgency: .knock) else { return nil }
+            do throws(Shortage) {
+                if !current.owners.payer.isBackEnd { _ = try charge(.creations, count) }
+            } catch {
+                shares.refund(queued)
+                throw error
+            }
+            return PushCharge(shares, queued)
+        } catch { throw BrokerError(error) }
     }
 
     /// Codes that are not short can't be guessed: the budget of all together holds for short ones only, so that whoever uses it up
@@ -144,7 +206,7 @@ public actor Broker: LoopActor {
 
     /// Whom and what was counted in a window is forgotten when it ends, also if nobody asks then.
     func watchWindows() {
-        let end = min(creations.end ?? .max, wrongCodes.end ?? .max, tokenKnocks.end ?? .max)
+        let end = min(chargesEnd ?? .max, wrongCodes.end ?? .max, tokenKnocks.end ?? .max)
         guard end < .max else { return }
         if let windowsEnd {
             if windowsEnd.at <= end { return }
@@ -157,7 +219,8 @@ public actor Broker: LoopActor {
     private func forgetWindows() {
         windowsEnd = nil
         let now = time.now
-        creations.forget(now)
+        shares.forget([.creations, .tokenReplacements], now: now)
+        if let chargesEnd, chargesEnd <= now { self.chargesEnd = nil }
         wrongCodes.forget(now)
         tokenKnocks.forget(now)
         watchWindows()
@@ -183,8 +246,13 @@ public actor Broker: LoopActor {
     /// Counts a refusal for the ledger's next window.
     public func noteRefusal(_ error: BrokerError) {
         metrics.add(.refused)
+        access.tell(error)
         if let cause = error.ledgerCause { refusals[cause, default: 0] += 1 }
     }
+
+    /// Reports trouble that is no caller's fault.
+    /// - Parameter text: its kind, a colon, what is wrong.
+    public func noteTrouble(_ text: String) { access.report(text) }
 
     /// The refusals since the last call, rounded, at most one of each cause.
     public func takeRefusals() -> [Entry.Op] {
@@ -212,13 +280,20 @@ public actor Broker: LoopActor {
 
     // MARK: Gauges
 
-    public func gauges() async -> [(name: String, value: Int)] {
-        let counts = (try? await store.counts()) ?? StoreCounts()
-        return [
-            ("mayfly_rooms", counts.rooms), ("mayfly_tokens", counts.tokens), ("mayfly_registrations", counts.registrations),
-            ("mayfly_join_codes", counts.codes),
-            ("mayfly_pushes_queued", counts.jobs), ("mayfly_ledger_entries_waiting", counts.waitingEntries),
-            ("mayfly_sockets", sockets.count), ("mayfly_resident_bytes", ProcessControl.residentMemory),
+    public func gauges() async -> [Metrics.Sample] {
+        let own: [Metrics.Sample] = [
+            .init("mayfly_sockets", "Open WebSockets in rooms.", presence.socketCount),
+            .init("mayfly_resident_bytes", "Resident memory.", ProcessControl.residentMemory),
         ]
+        // Unreadable counts are left out. Zeros would report an empty store.
+        guard let counts = try? await store.counts() else { return own }
+        return [
+            .init("mayfly_rooms", "Rooms stored.", counts.rooms),
+            .init("mayfly_tokens", "Tokens of rooms stored.", counts.tokens),
+            .init("mayfly_registrations", "Tokens of apps with accounts stored.", counts.registrations),
+            .init("mayfly_join_codes", "Join codes that can be used.", counts.codes),
+            .init("mayfly_pushes_queued", "Pushes queued for APNs.", counts.jobs),
+            .init("mayfly_ledger_entries_waiting", "Ledger entries that are not published yet.", counts.waitingEntries),
+        ] + own
     }
 }

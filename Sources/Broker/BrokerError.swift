@@ -1,4 +1,6 @@
 public import Ledger
+public import Sealing
+public import Shares
 import Storage
 
 /// Everything that a caller can be told went wrong. Status, stable code, wording and metric are exhaustive matches, so that a
@@ -27,14 +29,14 @@ public enum BrokerError: Error, Sendable, Equatable {
     case tokenNotFound
     case requestNotFound
     case deviceNotFound
-    /// A call to more than one.
-    case groupCall
     case tooManyRegistrations(limit: Int)
     case tooManySockets(limit: Int)
     case notFound
     /// Calls of a kind of app for which no policy is in force, or nothing to know users by.
     case audiencesOff
     case methodNotAllowed(allowed: String)
+    /// A listener on loopback was called by another name.
+    case foreignHost
     case upgradeRequired
     case joinCodeInUse
     case roomAlreadyAccepted
@@ -44,21 +46,26 @@ public enum BrokerError: Error, Sendable, Equatable {
     case storageUnavailable
     case ledgerUnavailable
     case tooManyPushes
+    /// Secrets have no room now.
+    case overloaded(SlotShortage)
+    /// All of something is in use, and not by this caller.
+    case outOf(Resource, retryAfterSeconds: Int)
     case shuttingDown
 
     /// The HTTP status (RFC 9110).
     public var status: Int {
         switch self {
-        case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed, .groupCall: 400
+        case .malformedJSON, .missingField, .wrongType, .outOfRange, .invalidToken, .appNotServed: 400
         case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired, .invalidSignature: 401
         case .notAMember, .memberRequired, .anotherUser, .backEndOnly: 403
         case .roomNotFound, .notFound, .audiencesOff, .tokenNotFound, .requestNotFound, .deviceNotFound: 404
         case .methodNotAllowed: 405
         case .joinCodeInUse, .roomAlreadyAccepted, .tooManyRegistrations, .tooManySockets: 409
         case .bodyTooLarge: 413
+        case .foreignHost: 421
         case .upgradeRequired: 426
         case .tooManyRequests, .tooManyShortCodes: 429
-        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes, .shuttingDown: 503
+        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes, .overloaded, .outOf, .shuttingDown: 503
         }
     }
 
@@ -84,13 +91,13 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .tokenNotFound: "token_not_found"
         case .requestNotFound: "request_not_found"
         case .deviceNotFound: "device_not_found"
-        case .groupCall: "group_call"
         case .tooManyRegistrations: "too_many_registrations"
         case .tooManySockets: "too_many_sockets"
         case .roomNotFound: "room_not_found"
         case .notFound: "not_found"
         case .audiencesOff: "audiences_off"
         case .methodNotAllowed: "method_not_allowed"
+        case .foreignHost: "foreign_host"
         case .upgradeRequired: "upgrade_required"
         case .joinCodeInUse: "join_code_in_use"
         case .roomAlreadyAccepted: "room_already_accepted"
@@ -99,6 +106,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .storageUnavailable: "storage_unavailable"
         case .ledgerUnavailable: "ledger_unavailable"
         case .tooManyPushes: "too_many_pushes"
+        case .overloaded, .outOf: "overloaded"
         case .shuttingDown: "shutting_down"
         }
     }
@@ -112,6 +120,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case 405: "Method Not Allowed"
         case 409: "Conflict"
         case 413: "Content Too Large"
+        case 421: "Misdirected Request"
         case 426: "Upgrade Required"
         case 429: "Too Many Requests"
         default: "Service Unavailable"
@@ -142,7 +151,6 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .tokenNotFound: "There is no such token among this user's. It may have expired, been replaced or deleted."
         case .requestNotFound: "Request expired or not found"
         case .deviceNotFound: "Device not found"
-        case .groupCall: "A call rings one user's phones, and this one is to a group. Send a webhook for each user."
         case .tooManyRegistrations(let limit):
             "This user has \(limit) registrations of that kind already, as many as the policy lets. Delete one."
         case .tooManySockets(let limit): "This user has \(limit) sockets open, as many as may be. Close one."
@@ -151,6 +159,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .audiencesOff:
             "This broker does not serve this kind of app. Its operator must set --jwt-algorithm and a key, and put a policy for it in force."
         case .methodNotAllowed(let allowed): "This path takes \(allowed)."
+        case .foreignHost: "This listener is for this machine only. Call it as localhost, 127.0.0.1 or [::1]."
         case .upgradeRequired: "This path speaks WebSocket only. Use a WebSocket client (RFC 6455)."
         case .joinCodeInUse: "The join code is in use. Make the room with another."
         case .roomAlreadyAccepted: "The join code was used already. Ask for a new one."
@@ -160,6 +169,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .storageUnavailable: "It could not be stored. Nothing was kept; try again later."
         case .ledgerUnavailable: "The audit log can't be written. Nothing was kept; try again later."
         case .tooManyPushes: "Too many pushes wait for Apple. This one was not taken; try again later."
+        case .overloaded, .outOf: "The broker has too much in hand at once. Nothing was kept; try again in a few seconds."
         case .shuttingDown: "The broker is stopping. Try again in a few seconds."
         }
     }
@@ -175,9 +185,9 @@ public enum BrokerError: Error, Sendable, Equatable {
     /// Seconds for `Retry-After`.
     public var retryAfter: Int? {
         switch self {
-        case .tooManyRequests(let seconds): seconds
+        case .tooManyRequests(let seconds), .outOf(_, let seconds): seconds
         case .tooManyShortCodes: 60
-        case .storageUnavailable, .ledgerUnavailable: 5
+        case .storageUnavailable, .ledgerUnavailable, .overloaded: 5
         case .tooManyPushes: 10
         case .shuttingDown: 2
         default: nil
@@ -190,9 +200,34 @@ public enum BrokerError: Error, Sendable, Equatable {
         case .tooManyRequests, .tooManyShortCodes: .throttled
         case .notAMember, .memberRequired, .anotherUser, .backEndOnly: .forbidden
         case .noCapability, .malformedCapability, .noJWT, .invalidJWT, .jwtExpired, .invalidSignature: .unauthorized
-        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes: .unavailable
+        case .storageUnavailable, .ledgerUnavailable, .tooManyPushes, .overloaded, .outOf: .unavailable
         default: nil
         }
+    }
+
+    /// What of the broker's own has run out, for the operator; nil for what is the caller's, or was reported where it was met.
+    var shortage: String? {
+        switch self {
+        case .overloaded(let shortage): "secrets: \(shortage)"
+        case .tooManyPushes: "courier: as many pushes wait for Apple as may; more are refused"
+        default: nil
+        }
+    }
+
+    public init(_ error: SealingError) {
+        self =
+            switch error {
+            case .outOf(let shortage): .overloaded(shortage)
+            case .doesNotOpen, .outOfReach: .storageUnavailable
+            }
+    }
+
+    init(_ shortage: Shortage) {
+        self =
+            switch shortage {
+            case .overShare(_, let seconds): .tooManyRequests(retryAfterSeconds: seconds)
+            case .exhausted(let resource, let seconds): .outOf(resource, retryAfterSeconds: seconds)
+            }
     }
 
     init(_ error: StoreError) {
@@ -200,7 +235,7 @@ public enum BrokerError: Error, Sendable, Equatable {
             switch error {
             case .ledgerBehind: .ledgerUnavailable
             case .closed: .shuttingDown
-            case .full, .unavailable, .damaged: .storageUnavailable
+            case .full, .readOnly, .unavailable, .damaged: .storageUnavailable
             }
     }
 }

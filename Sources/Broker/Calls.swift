@@ -19,14 +19,18 @@ public actor Calls: LoopActor {
     ///
     /// - Parameters:
     ///   - user: 1 to 128 bytes. A user names itself, a back end anyone.
+    ///   - previous: the phone's token before this one, which is purged.
     ///   - environment: nil for the configured one; `topic`, the app's bundle id, likewise.
     /// - Throws: `.anotherUser`, and what `Audiences.register` throws.
     public func register(
-        _ principal: Principal, user: [UInt8], token: Secret, environment: PushEnvironment?, topic: String?
+        _ principal: Principal, user: [UInt8], token: Secret, previous: Secret? = nil, environment: PushEnvironment?,
+        topic: String?
     ) async throws(BrokerError) -> Registered {
         try Self.check(user, principal)
         return try await audiences.register(
-            Registration(audience: user, owner: user, token: token, kind: .voip, environment: environment, topic: topic))
+            Registration(
+                audience: user, owner: user, token: token, kind: .voip, environment: environment, topic: topic,
+                previous: previous))
     }
 
     /// Destroys a user's PushKit token, or all of them.

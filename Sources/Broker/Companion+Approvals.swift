@@ -30,18 +30,25 @@ extension Companion {
             (user, session, creator) = (parts[0], parts[1], parts[2])
         }
 
-        /// Nil for a row that does not open.
-        init?(_ timer: TimerRecord, _ keys: KeyRing) {
+        /// Returns nil for a row that does not open.
+        init?(_ timer: TimerRecord, _ keys: KeyRing) throws(BrokerError) {
             let place = Place(generation: timer.generation, expiryMs: timer.expires)
-            guard let note = try? keys.openNote(timer.sealed.span, .timer, place, [timer.id], block: 128) else { return nil }
+            let note = try ifItOpens { () throws(SealingError) in
+                try keys.openNote(timer.sealed.span, .timer, place, [timer.id], block: 128)
+            }
+            guard let note else { return nil }
             self.init(note)
         }
     }
 
-    /// An approval that waits for its answer from now on.
+    /// Marks the row of a question, which has no answer here: its row only says what its back end's own id names.
+    static let question: UInt8 = .max
+
+    /// An approval that waits for its answer from now on, or a question that has none.
+    /// - Parameter ownID: the back end's own id for it.
     func timer(
-        _ id: [UInt8], user: [UInt8], session: [UInt8], creator: [UInt8]
-    ) throws(BrokerError) -> TimerRecord {
+        _ id: [UInt8], user: [UInt8], session: [UInt8], creator: [UInt8], ownID: [UInt8]?, isQuestion: Bool = false
+    ) async throws(BrokerError) -> TimerRecord {
         guard let limits = audiences.limits.approvals else { throw .storageUnavailable }
         let now = time.now
         let due = now + limits.answerableMs
@@ -50,27 +57,72 @@ extension Companion {
         let sealed = try available { () throws(SealingError) in
             try keys.sealNote(content.encoded, .timer, place, [id], block: 128)
         }
-        return TimerRecord(id: id, due: due, expires: place.expiryMs, generation: place.generation, answer: 0, sealed: sealed)
+        var names: RequestNames?
+        if let ownID {
+            let place = await audiences.place(.request)
+            names = RequestNames(
+                user: try await audiences.index(.request, place, user, ownID),
+                creator: try await audiences.index(.request, place, creator, ownID))
+        }
+        return TimerRecord(
+            id: id, due: due, expires: place.expiryMs, generation: place.generation, answer: isQuestion ? Self.question : 0,
+            sealed: sealed, names: names)
     }
 
-    /// Nil for one that was never there, is over, or does not open.
-    func request(_ id: [UInt8]) async throws(BrokerError) -> (timer: TimerRecord, content: RequestContent)? {
-        let found = try await access.stored { () throws(StoreError) in try await self.store.timer(id) }
-        guard let found, found.expires > time.now, let content = RequestContent(found, keys) else { return nil }
+    typealias Request = (timer: TimerRecord, content: RequestContent)
+
+    /// Returns nil if it was never there, is over, or does not open.
+    func request(_ id: [UInt8]) async throws(BrokerError) -> Request? {
+        try opened(try await access.stored { () throws(StoreError) in try await self.store.timer(id) })
+    }
+
+    /// What this name leads the caller to: it may be another's.
+    private func request(_ name: RequestName, by principal: Principal) async throws(BrokerError) -> Request? {
+        if let id = name.id, let found = try await request(id) { return found }
+        guard let own = name.own else { return nil }
+        let indexes = try await audiences.indexes(.request, .request, [principal.user, own])
+        for namer in principal.isBackEnd ? [RequestNamer.user, .creator] : [.user] {
+            let found = try await access.stored { () throws(StoreError) in
+                try await self.store.timer(named: indexes, by: namer)
+            }
+            if let request = try opened(found) { return request }
+        }
+        return nil
+    }
+
+    private func opened(_ found: TimerRecord?) throws(BrokerError) -> Request? {
+        guard let found, found.expires > time.now, let content = try RequestContent(found, keys) else { return nil }
         return (found, content)
+    }
+
+    /// Takes an approval's or a question's notification from the user's devices but the one with this token. It is no answer.
+    /// - Returns: how many are told; nil for a request that is not this user's, or not known any more.
+    /// - Throws: `.tooManyPushes`, and then nobody is told.
+    public func clearApproval(
+        _ principal: Principal, request name: RequestName, excluding: Secret?
+    ) async throws(BrokerError) -> Int? {
+        guard let (timer, content) = try await request(name, by: principal), content.user == principal.user else { return nil }
+        try await audiences.takeEvent(of: principal.user)
+        for _ in 0..<5 {
+            let fanout = try await clearing(
+                timer.id, of: principal.user, excluding: excluding, reason: "approved_on_other_device")
+            if try await audiences.apply(fanout) == .done { return fanout.pushes }
+        }
+        throw .storageUnavailable
     }
 
     /// Answers an approval, once: all other devices clear it, and the back end hears of it.
     /// - Parameters:
-    ///   - id: 16 bytes. - excluding: the token of the device that answers.
+    ///   - excluding: the token of the device that answers.
     /// - Returns: false when it is not this user's, or was answered, or timed out: a caller is told no more than that.
     public func respond(
-        _ principal: Principal, request id: [UInt8], approved: Bool, excluding: Secret?
+        _ principal: Principal, request name: RequestName, approved: Bool, excluding: Secret?
     ) async throws(BrokerError) -> Bool {
         for _ in 0..<5 {
-            guard let (timer, content) = try await request(id), content.user == principal.user, timer.answer == 0,
-                timer.due > time.now
+            guard let (timer, content) = try await request(name, by: principal), content.user == principal.user,
+                timer.answer == 0, timer.due > time.now
             else { return false }
+            let id = timer.id
             let answer: Approval.State = approved ? .approved : .denied
             var fanout = try await withdrawal(of: id, content)
             fanout += try await clearing(id, of: content.user, excluding: excluding, reason: "approved_on_other_device")
@@ -92,7 +144,7 @@ extension Companion {
     private func withdrawal(of id: [UInt8], _ content: RequestContent) async throws(BrokerError) -> Fanout {
         var fanout = Fanout()
         for activity in try await audiences.activities(of: content.user, session: content.session) {
-            guard var (_, waiting) = await audiences.waiting(of: activity), waiting.template == "activity_approval",
+            guard var (_, waiting) = try await audiences.waiting(of: activity), waiting.template == "activity_approval",
                 waiting.fields["requestId"] == .handle(id)
             else { continue }
             waiting.template = "activity_state"
@@ -105,8 +157,8 @@ extension Companion {
     }
 
     /// How an approval stands, for the user and for the back end that asked; nil for others, and when its answer is not kept any more.
-    public func approval(_ principal: Principal, request id: [UInt8]) async throws(BrokerError) -> Approval? {
-        guard let (timer, content) = try await request(id),
+    public func approval(_ principal: Principal, request name: RequestName) async throws(BrokerError) -> Approval? {
+        guard let (timer, content) = try await request(name, by: principal),
             content.user == principal.user || principal.isBackEnd && content.creator == principal.user,
             let state = Approval.State(rawValue: timer.answer)
         else { return nil }
@@ -118,7 +170,7 @@ extension Companion {
     /// Nobody answered in time: every device clears it, and the back end hears of it.
     func timedOut(_ timer: TimerRecord) async throws(BrokerError) {
         let answer = Approval.State.timedOut.rawValue
-        guard let content = RequestContent(timer, keys) else {
+        guard let content = try RequestContent(timer, keys) else {
             // A row that was edited says nothing to anyone, and is done with.
             var fanout = Fanout()
             fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)

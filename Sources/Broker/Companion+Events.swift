@@ -9,10 +9,12 @@ extension Companion {
     /// - Parameters:
     ///   - user: whose session it is; nil for the caller's own. A back end may name anyone, a user himself alone.
     ///   - eventID: the caller's name for the event, at most 128 bytes: the same one again does nothing.
+    ///   - ownID: the caller's own id for an approval or a question, at most 128 bytes. It is kept as a keyed index.
     /// - Throws: `.missingField` and `.anotherUser` for a user whom the caller may not name, `.tooManyRequests`, `.outOfRange` for what the
     ///   policy does not list, `.tooManyPushes`; nothing of the event was kept.
     public func take(
-        _ event: CompanionEvent, of user: [UInt8]?, session: [UInt8], eventID: [UInt8]?, from principal: Principal
+        _ event: CompanionEvent, of user: [UInt8]?, session: [UInt8], eventID: [UInt8]?, ownID: [UInt8]? = nil,
+        from principal: Principal
     ) async throws(BrokerError) -> EventReceipt {
         let user = try Self.subject(user, principal)
         try await audiences.takeEvent(of: user)
@@ -20,13 +22,14 @@ extension Companion {
         for _ in 0..<8 {
             var seen: SeenRecord?
             if let eventID { seen = try await audiences.seen(user, session, eventID, principal.eventSpace) }
-            var (fanout, receipt) = try await fanout(
-                of: event, user: user, session: session, eventID: eventID, creator: principal)
+            var (fanout, receipt, news) = try await fanout(
+                of: event, user: user, session: session, eventID: eventID, ownID: ownID, creator: principal)
             fanout.change.seen = seen
             switch try await audiences.apply(fanout) {
             case .done:
                 receipt.pushes = fanout.pushes
                 receipt.throttled = fanout.throttled
+                if let news { await edge?.tell(user: user, news) }
                 return receipt
             case .repeated:
                 // Who lost the first answer asks again for it.
@@ -48,15 +51,25 @@ extension Companion {
     }
 
     private func fanout(
-        of event: CompanionEvent, user: [UInt8], session: [UInt8], eventID: [UInt8]?, creator: Principal
-    ) async throws(BrokerError) -> (Fanout, EventReceipt) {
+        of event: CompanionEvent, user: [UInt8], session: [UInt8], eventID: [UInt8]?, ownID: [UInt8]?, creator: Principal
+    ) async throws(BrokerError) -> (Fanout, EventReceipt, news: CompanionMessage?) {
         var receipt = EventReceipt()
         var fanout = Fanout()
+        var news: CompanionMessage?
         let standing = try await audiences.session(user, session)
         let named = AudienceEvent.Value.session(session)
-        let elapsed = standing.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
+        let counted = standing.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
+        let elapsed = event.elapsedSeconds ?? counted
         var change: SessionChange?
-        if standing == nil { change = .set(try await audiences.newSession(user, session), after: nil) }
+        // The next event without an elapsed time counts on from this one's.
+        let started = time.now - min(UInt64(clamping: elapsed), time.now / 1_000) * 1_000
+        if let standing {
+            if elapsed != counted { change = .restart(session: standing.session, started: started) }
+        } else {
+            var new = try await audiences.newSession(user, session)
+            new.started = started
+            change = .set(new, after: nil)
+        }
 
         do throws(BrokerError) {
             switch event {
@@ -65,8 +78,9 @@ extension Companion {
                 if let eventID {
                     id = try await requestID(of: eventID, session, of: user, by: creator, at: await audiences.place(.session))
                 }
-                let timer = try timer(id, user: user, session: session, creator: creator.user)
+                let timer = try await timer(id, user: user, session: session, creator: creator.user, ownID: ownID)
                 (receipt.request, receipt.expires) = (timer.id, timer.due)
+                news = .approvalRequest(request: timer.id, session: session, expires: timer.due)
                 let request = AudienceEvent.Value.plain(.handle(timer.id))
                 fanout += try await alert(
                     "approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
@@ -80,6 +94,11 @@ extension Companion {
                 fanout += try await alert(
                     "question_asked", ["questionId": question, "sessionId": named], collapse: question, user)
                 fanout += try await update("activity_question", [:], elapsed: elapsed, session: session, user)
+                if let ownID {
+                    fanout.change.timer = .begin(
+                        try await timer(
+                            id, user: user, session: session, creator: creator.user, ownID: ownID, isQuestion: true))
+                }
             case .complete(let success):
                 fanout += try await alert(success ? "task_complete" : "task_failed", ["sessionId": named], collapse: named, user)
                 fanout += try await ending(session, of: user, success: success)
@@ -93,18 +112,23 @@ extension Companion {
                 }
                 fanout += try await update(
                     fields["total"] == nil ? "activity_state" : "activity_progress", fields,
-                    elapsed: progress.elapsedSeconds ?? elapsed,
-                    isGiven: progress.elapsedSeconds != nil, session: session, user)
-            case .state(let word):
+                    elapsed: elapsed, isGiven: progress.elapsedSeconds != nil, session: session, user)
+                var told = progress
+                told.elapsedSeconds = elapsed
+                news = .progress(told, session: session)
+            case .state(let word, let before):
                 fanout += try await update(
                     "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
+                // Only a listed word is no free text.
+                let listed = before.flatMap { audiences.policy.lists($0, in: "status", of: "activity_state") ? $0 : nil }
+                news = .state(word, before: listed, session: session)
             }
         } catch {
             await audiences.giveBack(fanout)
             throw error
         }
         fanout.change.session = change
-        return (fanout, receipt)
+        return (fanout, receipt, news)
     }
 
     private func alert(
@@ -158,6 +182,14 @@ extension Companion {
 
 }
 
+extension CompanionEvent {
+    /// How long the session has taken, as the caller reports it.
+    fileprivate var elapsedSeconds: Int? {
+        guard case .progress(let progress) = self else { return nil }
+        return progress.elapsedSeconds
+    }
+}
+
 extension Principal {
     /// Within which an event's name means one event: each caller's own.
     var eventSpace: [UInt8] { [isBackEnd ? 1 : 0] + user }
@@ -169,6 +201,13 @@ extension Policy {
             return nil
         }
         return (range, step)
+    }
+
+    fileprivate func lists(_ word: String, in name: String, of template: String) -> Bool {
+        guard case .oneOf(let words)? = templates[template]?.fields.first(where: { $0.name == name })?.kind else {
+            return false
+        }
+        return words.contains(word)
     }
 
     fileprivate func clamped(_ number: Int, to name: String, of template: String) -> Int {

@@ -72,7 +72,7 @@ public actor Companion: LoopActor {
         let registrations = try await audiences.registrations(of: principal.user)
         var activities: [CompanionStatus.Activity] = []
         for registration in registrations where registration.kind == TokenKind.liveActivity.rawValue {
-            guard let opened = await audiences.open(registration, of: principal.user) else { continue }
+            guard let opened = try await audiences.open(registration, of: principal.user) else { continue }
             activities.append(
                 CompanionStatus.Activity(
                     activity: opened.details.activity, session: opened.details.session, registered: opened.token.sealedAtMs))
@@ -86,20 +86,6 @@ public actor Companion: LoopActor {
     }
 
     // MARK: Clearing
-
-    /// Takes an approval's notification from the user's devices but the one with this token. It is no answer.
-    /// - Returns: how many are told; nil for a request that is not this user's, or not known any more.
-    /// - Throws: `.tooManyPushes`, and then nobody is told.
-    public func clearApproval(_ principal: Principal, request: [UInt8], excluding: Secret?) async throws(BrokerError) -> Int? {
-        guard let known = try await self.request(request), known.content.user == principal.user else { return nil }
-        try await audiences.takeEvent(of: principal.user)
-        for _ in 0..<5 {
-            let fanout = try await clearing(
-                request, of: principal.user, excluding: excluding, reason: "approved_on_other_device")
-            if try await audiences.apply(fanout) == .done { return fanout.pushes }
-        }
-        throw .storageUnavailable
-    }
 
     /// Takes a session's notifications from the caller's devices, and ends its Live Activities.
     /// - Returns: how many devices and Live Activities are told.

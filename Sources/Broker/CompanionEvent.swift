@@ -5,8 +5,8 @@ public enum CompanionEvent: Sendable, Equatable {
     /// A task is done, or has failed.
     case complete(success: Bool)
     case progress(SessionProgress)
-    /// A word that the policy lists.
-    case state(String)
+    /// A word that the policy lists, and the one before it as the caller sent it.
+    case state(String, before: String? = nil)
 }
 
 /// Numbers of a session at work; nil for what nobody said.
@@ -34,6 +34,19 @@ public struct EventReceipt: Sendable, Equatable {
     public var throttled = 0
     /// The same event had been taken before, and nothing was done.
     public var isRepeated = false
+}
+
+/// How a caller names a request: by the broker's id, or by the id of the back end that asked. One text may be both.
+public struct RequestName: Sendable, Equatable {
+    /// 16 bytes.
+    public var id: [UInt8]?
+    /// 1 to 128 bytes.
+    public var own: [UInt8]?
+
+    public init(id: [UInt8]? = nil, own: [UInt8]? = nil) {
+        self.id = id
+        self.own = own
+    }
 }
 
 /// How an approval stands.
@@ -72,6 +85,10 @@ public struct CompanionStatus: Sendable, Equatable {
 public enum CompanionMessage: Sendable, Equatable {
     case approvalResponse(request: [UInt8], session: [UInt8], approved: Bool)
     case approvalTimeout(request: [UInt8], session: [UInt8])
+    /// An approval waits for its answer until `expires`, unix ms.
+    case approvalRequest(request: [UInt8], session: [UInt8], expires: UInt64)
+    case progress(SessionProgress, session: [UInt8])
+    case state(String, before: String?, session: [UInt8])
 }
 
 /// How the companion reaches sockets, which belong to the edge.

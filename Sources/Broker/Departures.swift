@@ -9,6 +9,8 @@ struct Departures {
         let job: JobRecord
         /// What the push took of its token's share among rooms; nil where that is not counted, or was counted by a previous run.
         let place: KeyedBudget.Place?
+        /// What it holds of its owner's share of the queue; nil for one of a previous run, and for what nobody asked for.
+        var charge: PushCharge?
         /// Where it replaces what is older, and is replaced; nil in rooms, where all pushes to a token are alike.
         var replaces: NewestPushes.Place?
         /// A previous run stored it, and may have sent it.
@@ -42,6 +44,7 @@ struct Departures {
     private var held: [App: Line] = [:]
     private var heldCount = 0
     private var looksAtHeldFirst = false
+    private var isPaused = false
     private var recording = 0
     /// What begins the recording of outcomes that are not on their way yet, the first first.
     private var unrecorded: [(() -> Void)?] = []
@@ -103,7 +106,7 @@ struct Departures {
 
     /// The next to be made ready, if there may be one more.
     mutating func start() -> Departure? {
-        guard gettingReady < Self.mostGettingReady, underWay < Self.mostUnderWay else { return nil }
+        guard !isPaused, gettingReady < Self.mostGettingReady, underWay < Self.mostUnderWay else { return nil }
         // By turns, so that neither waits for the other's end.
         looksAtHeldFirst.toggle()
         guard let departure = looksAtHeldFirst ? nextHeld() ?? nextDue() : nextDue() ?? nextHeld() else { return nil }
@@ -112,6 +115,15 @@ struct Departures {
         underWayOf[departure.app, default: 0] += 1
         return departure
     }
+
+    /// Lets nothing start until `resume`.
+    /// - Returns: whether anything could start before.
+    mutating func pause() -> Bool {
+        defer { isPaused = true }
+        return !isPaused
+    }
+
+    mutating func resume() { isPaused = false }
 
     private func mayStart(_ app: App) -> Bool {
         underWayOf[app, default: 0] < Self.mostTimesFree * (Self.mostUnderWay - underWay)

@@ -128,11 +128,13 @@ extension Drill {
 
     private func alone() throws(StoreError) -> Alone {
         var alone = Alone(
-            approvals: try store.timers().compactMap { timer in Companion.RequestContent(timer, keys).map { (timer, $0) } })
+            approvals: try store.timers().compactMap { timer in
+                ((try? Companion.RequestContent(timer, keys)) ?? nil).map { (timer, $0) }
+            })
         try store.eachRegistration { record in
             if record.isActivity { alone.activities += 1 }
-            if let waiting = keys.waiting(of: record) { alone.updates.append((waiting.audience, record.expires)) }
-            guard keys.details(of: record) != nil else { return }
+            if let waiting = (try? keys.waiting(of: record)) ?? nil { alone.updates.append((waiting.audience, record.expires)) }
+            guard details(of: record) != nil else { return }
             alone.handleKeysOpen = true
             if record.isActivity { alone.names.append(record.expires) }
         }
@@ -183,11 +185,14 @@ extension Drill {
     }
 
     private func opens(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Bool {
-        token(record, kind, audience) != nil && keys.details(of: record) != nil
+        token(record, kind, audience) != nil && details(of: record) != nil
     }
 
+    /// This command runs alone: what does not open now does not open at all.
+    private func details(of record: RegistrationRecord) -> RegistrationDetails? { (try? keys.details(of: record)) ?? nil }
+
     private func sessionName(of record: RegistrationRecord) -> [UInt8]? {
-        record.isActivity ? keys.details(of: record)?.session : nil
+        record.isActivity ? details(of: record)?.session : nil
     }
 
     private func token(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Secret? {

@@ -17,7 +17,8 @@ public enum InvalidJWT: Sendable, Equatable {
     case wrongAudience
     /// It is for somebody, and the broker was not told whom it is.
     case unexpectedAudience
-    case badSubject
+    /// The claim that names the user is missing, or unfit.
+    case badUser(claim: String)
     /// `scope` or `scp` is neither text nor a list of texts.
     case badScope
 
@@ -41,7 +42,8 @@ public enum InvalidJWT: Sendable, Equatable {
         case .wrongAudience: "The aud of the JWT does not name this broker. Send the name in its configuration."
         case .unexpectedAudience:
             "The JWT has an aud, and this broker was not told its own name. Have its operator set the audience, or leave aud out."
-        case .badSubject: "The sub of the JWT is missing or no text of 1 to 128 bytes. Send the id of the user."
+        case .badUser(let claim):
+            "The claim \(claim) of the JWT is missing or no text of 1 to 128 bytes. Send the id of the user."
         case .badScope: "The scope of the JWT is neither text nor a list of texts. Send words with spaces between them."
         }
     }

@@ -17,7 +17,7 @@ struct LagHistogram {
 
     /// The Prometheus text format, rounded as all counts are.
     func exposition(named name: String) -> String {
-        var text = "# TYPE \(name) histogram\n"
+        var text = ""
         var below = 0
         for (count, bound) in zip(counts, Self.bounds.map(\.seconds) + ["+Inf"]) {
             below += count

@@ -42,6 +42,43 @@ public final class Metrics: Sendable {
             case .alarms: "mayfly_alarms_total"
             }
         }
+
+        var help: String {
+            switch self {
+            case .roomsCreated: "Rooms created."
+            case .roomsAccepted: "Rooms accepted."
+            case .roomsClosed: "Rooms closed by a member."
+            case .knocksQueued: "Pushes queued: knocks, and pushes to audiences."
+            case .knocksThrottled: "Knocks and pushes to audiences that a limit held back."
+            case .knocksUnneeded: "Knocks that were not needed because the peer was present."
+            case .pushesDelivered: "Pushes that APNs accepted."
+            case .pushesFailed: "Pushes that ended without being accepted by APNs."
+            case .pushesNotConfigured: "Failed pushes for which there are no credentials for APNs."
+            case .tokensRegistered: "Registrations of apps with accounts that were sealed, renewals included."
+            case .tokensPurged: "Tokens purged by expiry, withdrawal, close or deletion."
+            case .purgesLate: "Expired tokens that were purged more than a second late."
+            case .refused: "Requests answered with an error of the API."
+            case .ratchetSteps: "Steps of the key ratchet."
+            case .entriesPublished: "Entries published in the ledger."
+            case .cosignatures: "Cosignatures received from witnesses."
+            case .witnessFailures: "Requests to witnesses that brought no cosignature."
+            case .quorumMissed: "Tries at a checkpoint that missed the witnesses' quorum."
+            case .alarms: "Conditions that an operator must look at."
+            }
+        }
+    }
+
+    /// A metric of others, beside this process's counters.
+    public struct Sample: Sendable {
+        let name: String
+        let help: String
+        let value: Int
+
+        public init(_ name: String, _ help: String, _ value: Int) {
+            self.name = name
+            self.help = help
+            self.value = value
+        }
     }
 
     /// Of what alerts ask when it happened last: unix seconds, 0 for not since the start. Times, which say nothing of anyone and are not rounded.
@@ -91,21 +128,35 @@ public final class Metrics: Sendable {
     static func inWords(_ count: Int) -> String { count < 10 ? "fewer than 10" : "about \(rounded(count))" }
 
     /// The Prometheus text format, version 0.0.4.
-    /// - Parameter counters: of others, beside these.
-    public func exposition(gauges: [(name: String, value: Int)], counters: [(name: String, value: Int)] = []) -> String {
-        var text = ""
-        for counter in Counter.allCases.map({ ($0.name, value($0)) }) + counters {
-            text += "# TYPE \(counter.0) counter\n\(counter.0) \(Self.rounded(counter.1))\n"
+    /// - Parameter version: the program's.
+    public func exposition(version: String, gauges: [Sample], counters: [Sample] = []) -> String {
+        let build = "mayfly_build_info"
+        var text = Self.head(build, "gauge", "The program's version; the value is always 1.")
+        text += "\(build){version=\"\(version)\"} 1\n"
+        for sample in Counter.allCases.map({ Sample($0.name, $0.help, value($0)) }) + counters {
+            text += Self.head(sample.name, "counter", sample.help) + "\(sample.name) \(Self.rounded(sample.value))\n"
         }
-        for gauge in gauges {
-            text += "# TYPE \(gauge.name) gauge\n\(gauge.name) \(Self.rounded(gauge.value))\n"
+        for sample in gauges {
+            text += Self.head(sample.name, "gauge", sample.help) + "\(sample.name) \(Self.rounded(sample.value))\n"
         }
         let last = lastTimes.withLock(\.self)
-        for (name, seconds) in [("ratchet_step", last.ratchetStep), ("alarm", last.alarm)] {
-            let gauge = "mayfly_last_\(name)_timestamp_seconds"
-            text += "# TYPE \(gauge) gauge\n\(gauge) \(seconds)\n"
-        }
-        text += purgeLag.withLock { $0.exposition(named: "mayfly_purge_lag_seconds") }
-        return text
+        let times = [
+            Sample(
+                "mayfly_last_ratchet_step_timestamp_seconds",
+                "Time of the last key step, unix seconds; 0 for none since the start.",
+                Int(clamping: last.ratchetStep)),
+            Sample(
+                "mayfly_last_alarm_timestamp_seconds", "Time of the last alarm, unix seconds; 0 for none since the start.",
+                Int(clamping: last.alarm)),
+        ]
+        for sample in times { text += Self.head(sample.name, "gauge", sample.help) + "\(sample.name) \(sample.value)\n" }
+        let lag = "mayfly_purge_lag_seconds"
+        text += Self.head(lag, "histogram", "Time from a token's expiry to its durable purge.")
+        return text + purgeLag.withLock { $0.exposition(named: lag) }
+    }
+
+    /// The two lines that describe a metric.
+    public static func head(_ name: String, _ type: String, _ help: String) -> String {
+        "# HELP \(name) \(help)\n# TYPE \(name) \(type)\n"
     }
 }

@@ -46,7 +46,9 @@ public actor Monitor: LoopActor {
         // Each loss means that the device was sealed anew meanwhile.
         for _ in 0..<5 {
             guard let device = try await device(id, of: principal) else { return false }
-            if adding.isEmpty, removing.isEmpty { return true }
+            let preferences = DevicePreferences(rawValue: device.preferences)
+            // Nothing would change, so nothing is written.
+            if preferences.subtracting(removing).union(adding) == preferences { return true }
             let event = try await audiences.takeEvent(of: principal.user)
             let isSet = try await audiences.access.stored { () throws(StoreError) in
                 try await self.audiences.store.setPreferences(

@@ -1,117 +1,392 @@
-/// Who is there: sockets, and apps that say so over HTTP. In memory only; a restart forgets it.
+/// Who is present in which room: one state machine per room side, without I/O and without a clock. Memory only; a restart forgets it.
+///
+/// Each event returns the effects that the broker carries out, in order. All times are milliseconds of the event loop's clock.
 struct Presence {
-    /// How long a side that left still counts as present, and how long a word over HTTP holds, in milliseconds.
-    let graceMs: UInt64
-    let heldMs: UInt64
+    /// One side of one room.
+    struct Place: Hashable, Sendable {
+        let room: [UInt8]
+        let slot: UInt8
 
-    private struct Side {
-        var sockets = 0
-        /// Present by its own word until then.
-        var heldUntil: UInt64 = 0
-        /// Counts as present until then, after it left.
-        var graceUntil: UInt64 = 0
-
-        /// Without the grace of who has left.
-        func isHere(_ now: UInt64) -> Bool { sockets > 0 || now < heldUntil }
-        func isPresent(_ now: UInt64) -> Bool { isHere(now) || now < graceUntil }
+        var peer: Place { Place(room: room, slot: Presence.peer(of: slot)) }
     }
 
-    private var rooms: [[UInt8]: (Side, Side)] = [:]
-    /// Rooms that may be forgotten at a time, oldest first: whatever is kept without a socket ends within `heldMs`.
-    private var checks: [(at: UInt64, room: [UInt8])] = []
-    private var checked = 0
-
-    init(graceMs: UInt64, heldMs: UInt64) {
-        self.graceMs = graceMs
-        self.heldMs = heldMs
+    enum Effect: Equatable, Sendable {
+        /// Ping these sockets with this number.
+        case ping([UInt64], number: UInt64)
+        case close(UInt64)
+        /// Tell the peer of this place `peer_joined`.
+        case arrived(Place)
+        /// Tell the peer of this place `peer_left`.
+        case left(Place)
+        /// The side is absent: knock at it if its peer waits, then tell the peer `peer_left` with what became of the knock.
+        case absent(Place, knocks: Bool)
+        /// Knock at a side whose peer already knows that it is absent.
+        case knock(Place)
+        /// A probe ended with the side present: reports that waited for it are answered.
+        case answered(Place)
+        /// Set the one timer of this place, or cancel it.
+        case arm(Place, at: UInt64?)
     }
 
-    var count: Int { rooms.count }
-
-    private mutating func with<Value>(_ room: [UInt8], _ slot: UInt8, _ body: (inout Side) -> Value) -> Value {
-        var sides = rooms[room] ?? (Side(), Side())
-        defer { rooms[room] = sides }
-        return slot == 1 ? body(&sides.0) : body(&sides.1)
+    /// What a check of a side finds.
+    enum Finding: Equatable {
+        case absent
+        case present
+        /// A probe runs. The effect `absent` or `answered` follows.
+        case probing
     }
 
-    private func side(_ room: [UInt8], _ slot: UInt8) -> Side? {
-        rooms[room].map { slot == 1 ? $0.0 : $0.1 }
+    struct Timing {
+        /// How long a side that is gone counts as present.
+        var graceMs: UInt64
+        /// How long a report over HTTP is believed.
+        var reportMs: UInt64
+        /// How long a pinged socket may take to answer.
+        var probeMs: UInt64
+
+        /// How long a sign of life proves a side, and the shortest time between two of its probes.
+        var proofMs: UInt64 { max(2_000, probeMs) }
     }
 
-    func isPresent(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> Bool { side(room, slot)?.isPresent(now) ?? false }
+    /// Sockets of one side. Another one closes the one that has been silent for longest.
+    static let mostSockets = 8
+    /// Reports and joins of one side: one a second, and this many at once.
+    static let changeMs: UInt64 = 1_000
+    static let changeBurst: UInt64 = 5
 
-    /// Whether a side has a socket or holds its word: one that has left is not here, even while it still counts as present.
-    func isHere(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> Bool { side(room, slot)?.isHere(now) ?? false }
+    static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
 
-    /// Until when a side without a socket counts as present; nil when it does not, or has a socket.
-    func graceEnd(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> UInt64? {
-        guard let side = side(room, slot), side.sockets == 0, side.isPresent(now) else { return nil }
-        return max(side.graceUntil, side.heldUntil)
+    private let timing: Timing
+    private var rooms: [[UInt8]: Room] = [:]
+    private var places: [UInt64: Place] = [:]
+
+    init(_ timing: Timing) { self.timing = timing }
+
+    // MARK: Questions
+
+    var roomCount: Int { rooms.count }
+    var socketCount: Int { places.count }
+
+    func hasSocket(_ socket: UInt64) -> Bool { places[socket] != nil }
+    func room(of socket: UInt64) -> [UInt8]? { places[socket]?.room }
+
+    /// A side in its grace or in doubt counts as present.
+    func isPresent(_ place: Place) -> Bool { rooms[place.room].map { $0[place.slot].state != .absent } ?? false }
+
+    func sockets(at place: Place) -> [UInt64] { rooms[place.room]?[place.slot].sockets.map(\.id) ?? [] }
+
+    func hasSockets(in room: [UInt8]) -> Bool { rooms[room]?.hasSockets ?? false }
+
+    /// Whether a knock may become due in this room without a caller who brings the room id.
+    func mayKnock(in room: [UInt8]) -> Bool {
+        guard let room = rooms[room] else { return false }
+        return room.hasSockets || room.creator.checkAt != nil || room.joiner.checkAt != nil
+            || room.creator.state != .absent && room.joiner.state != .absent
     }
 
-    /// A socket joined.
-    /// - Returns: whether the side was away before.
-    mutating func arrive(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> Bool {
-        return with(room, slot) { side in
-            let away = !side.isHere(now)
-            side.sockets += 1
-            return away
+    // MARK: Events
+
+    /// Counts a report or a join, which follows if it is allowed.
+    /// - Returns: nil if it is allowed, else after how many milliseconds the next one is.
+    mutating func charge(_ place: Place, now: UInt64) -> UInt64? {
+        let whole = max(rooms[place.room]?[place.slot].wholeAt ?? 0, now)
+        let latest = now + (Self.changeBurst - 1) * Self.changeMs
+        guard whole <= latest else { return whole - latest }
+        rooms[place.room, default: Room()][place.slot].wholeAt = whole + Self.changeMs
+        return nil
+    }
+
+    mutating func join(_ socket: UInt64, at place: Place, now: UInt64) -> [Effect] {
+        var step = begin(place.room, now)
+        if let closed = step.room[place.slot].add(Socket(id: socket, provenAt: now)) {
+            places[closed] = nil
+            step.effects.append(.close(closed))
+        }
+        places[socket] = place
+        step.arrive(place.slot)
+        return end(step)
+    }
+
+    /// - Parameter isDeliberate: the app left, as opposed to a connection that broke.
+    mutating func leave(_ socket: UInt64, isDeliberate: Bool, now: UInt64) -> [Effect] {
+        guard let place = places.removeValue(forKey: socket) else { return [] }
+        var step = begin(place.room, now)
+        let did = step.room[place.slot].hasSocket
+        step.room[place.slot].sockets.removeAll { $0.id == socket }
+        let isLast = did && !step.room[place.slot].hasSocket
+        // A report is believed on, unless a probe has just put the side in doubt.
+        if isLast, now >= step.room[place.slot].reportedUntil { step.depart(place.slot, isDeliberate: isDeliberate) }
+        return end(step)
+    }
+
+    /// A side reports over HTTP that it is present.
+    mutating func report(_ place: Place, now: UInt64) -> [Effect] {
+        var step = begin(place.room, now)
+        step.room[place.slot].reportedAt = now
+        step.room[place.slot].reportedUntil = now + timing.reportMs
+        step.arrive(place.slot)
+        return end(step)
+    }
+
+    /// A side reports over HTTP that it leaves. Sockets that it has still open count again when it returns.
+    mutating func reportLeaving(_ place: Place, now: UInt64) -> [Effect] {
+        var step = begin(place.room, now)
+        step.room[place.slot].reportedUntil = 0
+        // A pong that is on its way was sent before the side left.
+        step.room[place.slot].number += 1
+        step.depart(place.slot, isDeliberate: true)
+        return end(step)
+    }
+
+    /// A socket answered the ping with this number.
+    mutating func pong(_ socket: UInt64, number: UInt64, now: UInt64) -> [Effect] {
+        guard let place = places[socket] else { return [] }
+        var step = begin(place.room, now)
+        step.answer(place.slot, socket, number: number)
+        return end(step)
+    }
+
+    /// Finds out whether a side is present, for its peer or for a push about to leave.
+    /// - Parameter isAwaited: its peer has arrived. A knock follows if the side turns out to be absent.
+    mutating func check(_ place: Place, isAwaited: Bool, now: UInt64) -> (finding: Finding, effects: [Effect]) {
+        var step = begin(place.room, now)
+        let finding = step.check(place.slot, isAwaited: isAwaited)
+        return (finding, end(step))
+    }
+
+    /// A knock was throttled or failed for now. The side is checked again at that time, if its peer stays present.
+    mutating func checkAgain(_ place: Place, at time: UInt64, now: UInt64) -> [Effect] {
+        var step = begin(place.room, now)
+        let side = step.room[place.slot]
+        if side.state == .absent, step.room[place.peer.slot].isHere {
+            step.room[place.slot].checkAt = min(side.checkAt ?? .max, time)
+        }
+        return end(step)
+    }
+
+    /// The timer of a place fired.
+    mutating func fire(_ place: Place, now: UInt64) -> [Effect] {
+        guard rooms[place.room] != nil else { return [] }
+        var step = begin(place.room, now)
+        step.room[place.slot].armedAt = nil
+        step.expire(place.slot)
+        return end(step)
+    }
+
+    /// The room has ended.
+    /// - Returns: its sockets.
+    mutating func forget(_ room: [UInt8]) -> (sockets: [UInt64], effects: [Effect]) {
+        guard let ended = rooms.removeValue(forKey: room) else { return ([], []) }
+        let sockets = (ended.creator.sockets + ended.joiner.sockets).map(\.id)
+        for socket in sockets { places[socket] = nil }
+        return (sockets, [.arm(Place(room: room, slot: 1), at: nil), .arm(Place(room: room, slot: 2), at: nil)])
+    }
+
+    // MARK: Steps
+
+    private mutating func begin(_ room: [UInt8], _ now: UInt64) -> Step {
+        // Taken out, so that it is changed in place.
+        Step(name: room, room: rooms.removeValue(forKey: room) ?? Room(), timing: timing, now: now)
+    }
+
+    private mutating func end(_ step: consuming Step) -> [Effect] {
+        for slot: UInt8 in [1, 2] {
+            let at = step.room[slot].timer(step.now)
+            guard at != step.room[slot].armedAt else { continue }
+            step.room[slot].armedAt = at
+            step.effects.append(.arm(Place(room: step.name, slot: slot), at: at))
+        }
+        if !step.room.isForgotten(step.now) { rooms[step.name] = step.room }
+        return step.effects
+    }
+}
+
+extension Presence {
+    fileprivate enum State: Equatable {
+        case absent
+        /// Gone for a moment, and counted as present until then.
+        case grace(until: UInt64, isDeliberate: Bool)
+        case present
+        /// Its sockets were pinged, and may answer until then.
+        case doubtful(until: UInt64)
+    }
+
+    fileprivate struct Socket {
+        let id: UInt64
+        /// When it joined or last answered a probe.
+        var provenAt: UInt64
+        /// False after a probe that it did not answer.
+        var counts = true
+    }
+
+    fileprivate struct Side {
+        var state = State.absent
+        var sockets: [Socket] = []
+        var reportedAt: UInt64 = 0
+        var reportedUntil: UInt64 = 0
+        /// The number of the last probe. Pongs with a lower one prove nothing.
+        var number: UInt64 = 0
+        var probedAt: UInt64?
+        /// Its peer arrived while it was in doubt or in its grace.
+        var isAwaited = false
+        /// When it is checked again for its peer.
+        var checkAt: UInt64?
+        /// When its allowance for changes is whole again.
+        var wholeAt: UInt64 = 0
+        var armedAt: UInt64?
+
+        var hasSocket: Bool { sockets.contains(where: \.counts) }
+
+        /// Present now, and not only a moment ago.
+        var isHere: Bool {
+            switch state {
+            case .present, .doubtful: true
+            case .absent, .grace: false
+            }
+        }
+
+        func isForgotten(_ now: UInt64) -> Bool { state == .absent && sockets.isEmpty && checkAt == nil && wholeAt <= now }
+
+        /// - Returns: the socket that gives way to it.
+        mutating func add(_ socket: Socket) -> UInt64? {
+            var silent: Int?
+            if sockets.count >= mostSockets { silent = sockets.indices.min { sockets[$0].provenAt < sockets[$1].provenAt } }
+            let closed = silent.map { sockets.remove(at: $0).id }
+            sockets.append(socket)
+            return closed
+        }
+
+        /// When its timer is due.
+        func timer(_ now: UInt64) -> UInt64? {
+            let end: UInt64? =
+                switch state {
+                case .grace(let until, _), .doubtful(let until): until
+                case .present: hasSocket ? nil : reportedUntil
+                // Only its allowance is left to remember.
+                case .absent: sockets.isEmpty && wholeAt > now ? wholeAt : nil
+                }
+            return [end, checkAt].compactMap(\.self).min()
         }
     }
 
-    /// A socket went.
-    /// - Returns: whether the side is away now (its grace has begun).
-    mutating func leave(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> Bool {
-        let away = with(room, slot) { [graceMs] side in
-            side.sockets = max(0, side.sockets - 1)
-            guard side.sockets == 0, now >= side.heldUntil else { return false }
-            side.graceUntil = now + graceMs
-            return true
-        }
-        check(room, at: now + heldMs)
-        return away
-    }
+    fileprivate struct Room {
+        var creator = Side()
+        var joiner = Side()
 
-    /// A side says over HTTP that it is there.
-    mutating func hold(_ room: [UInt8], _ slot: UInt8, now: UInt64) {
-        with(room, slot) { [heldMs] in $0.heldUntil = now + heldMs }
-        check(room, at: now + heldMs)
-    }
+        var hasSockets: Bool { !creator.sockets.isEmpty || !joiner.sockets.isEmpty }
+        func isForgotten(_ now: UInt64) -> Bool { creator.isForgotten(now) && joiner.isForgotten(now) }
 
-    /// A side says over HTTP that it leaves.
-    mutating func release(_ room: [UInt8], _ slot: UInt8, now: UInt64) {
-        with(room, slot) { [graceMs] side in
-            if now < side.heldUntil { side.graceUntil = now + graceMs }
-            side.heldUntil = 0
-        }
-        check(room, at: now + heldMs)
-    }
-
-    /// Whether a side's word over HTTP has run out, and nothing else keeps it present; true once.
-    mutating func takeLapse(_ room: [UInt8], _ slot: UInt8, now: UInt64) -> Bool {
-        guard let side = side(room, slot), side.heldUntil > 0, side.heldUntil <= now else { return false }
-        return with(room, slot) { side in
-            side.heldUntil = 0
-            return !side.isPresent(now)
+        subscript(slot: UInt8) -> Side {
+            get { slot == 1 ? creator : joiner }
+            _modify { if slot == 1 { yield &creator } else { yield &joiner } }
         }
     }
 
-    mutating func forget(_ room: [UInt8]) { rooms[room] = nil }
+    /// One event in one room: the transitions of its two sides.
+    fileprivate struct Step {
+        let name: [UInt8]
+        var room: Room
+        let timing: Timing
+        let now: UInt64
+        var effects: [Effect] = []
 
-    private mutating func check(_ room: [UInt8], at time: UInt64) {
-        checks.append((time, room))
-    }
+        private func place(_ slot: UInt8) -> Place { Place(room: name, slot: slot) }
 
-    /// Drops rooms that nobody is in any more.
-    mutating func prune(now: UInt64) {
-        while checked < checks.count, checks[checked].at <= now {
-            let room = checks[checked].room
-            if let (first, second) = rooms[room], !first.isPresent(now), !second.isPresent(now) { rooms[room] = nil }
-            checked += 1
+        mutating func arrive(_ slot: UInt8) {
+            switch room[slot].state {
+            case .absent, .grace(_, isDeliberate: true): effects.append(.arrived(place(slot)))
+            case .doubtful: effects.append(.answered(place(slot)))
+            // The peer was not told that the connection broke.
+            case .grace, .present: break
+            }
+            room[slot].state = .present
+            room[slot].isAwaited = false
+            room[slot].checkAt = nil
         }
-        if checked > 1_024, checked * 2 > checks.count {
-            checks.removeFirst(checked)
-            checked = 0
+
+        /// The last socket ended, or the app reported that it leaves, or its report has lapsed.
+        mutating func depart(_ slot: UInt8, isDeliberate: Bool) {
+            let side = room[slot]
+            switch side.state {
+            case .absent, .grace(_, isDeliberate: true): return
+            case .grace(_, isDeliberate: false): if !isDeliberate { return }
+            case .present: room[slot].isAwaited = false
+            // The peer arrived before this side left, so that it is knocked at after the grace.
+            case .doubtful: effects.append(.answered(place(slot)))
+            }
+            room[slot].state = .grace(until: now + timing.graceMs, isDeliberate: isDeliberate)
+            if isDeliberate { effects.append(.left(place(slot))) }
+            // The peer is checked again only while this side stays.
+            room[peer(of: slot)].checkAt = nil
+        }
+
+        mutating func answer(_ slot: UInt8, _ socket: UInt64, number: UInt64) {
+            guard number >= room[slot].number, let index = room[slot].sockets.firstIndex(where: { $0.id == socket }) else {
+                return
+            }
+            room[slot].sockets[index].provenAt = now
+            room[slot].sockets[index].counts = true
+            let wasAbsent = room[slot].state == .absent
+            if room[slot].state != .present { arrive(slot) }
+            if wasAbsent, check(peer(of: slot), isAwaited: true) == .absent { effects.append(.knock(place(peer(of: slot)))) }
+        }
+
+        mutating func check(_ slot: UInt8, isAwaited: Bool) -> Finding {
+            let side = room[slot]
+            switch side.state {
+            case .absent: return .absent
+            case .grace:
+                if isAwaited { room[slot].isAwaited = true }
+                return .present
+            case .doubtful:
+                if isAwaited { room[slot].isAwaited = true }
+                return .probing
+            case .present: break
+            }
+            // A report without a socket can't be probed, and is believed.
+            guard side.hasSocket else { return .present }
+            let provenAt = max(side.reportedAt, side.sockets.lazy.filter(\.counts).map(\.provenAt).max() ?? 0)
+            if now < provenAt + timing.proofMs { return .present }
+            if let probedAt = side.probedAt, now < probedAt + timing.proofMs {
+                room[slot].checkAt = probedAt + timing.proofMs
+                return .present
+            }
+            room[slot].number += 1
+            room[slot].probedAt = now
+            room[slot].isAwaited = isAwaited
+            room[slot].state = .doubtful(until: now + timing.probeMs)
+            effects.append(.ping(side.sockets.map(\.id), number: room[slot].number))
+            return .probing
+        }
+
+        mutating func expire(_ slot: UInt8) {
+            let side = room[slot]
+            switch side.state {
+            case .doubtful(let until) where until <= now:
+                for index in side.sockets.indices { room[slot].sockets[index].counts = false }
+                vanish(slot, isAwaited: side.isAwaited)
+            case .grace(let until, let isDeliberate) where until <= now:
+                if isDeliberate, !side.isAwaited {
+                    room[slot].state = .absent
+                } else {
+                    vanish(slot, isAwaited: true)
+                }
+            case .present where !side.hasSocket && side.reportedUntil <= now: depart(slot, isDeliberate: false)
+            default: break
+            }
+            guard let checkAt = room[slot].checkAt, checkAt <= now else { return }
+            room[slot].checkAt = nil
+            guard room[peer(of: slot)].isHere else { return }
+            if check(slot, isAwaited: true) == .absent { effects.append(.knock(place(slot))) }
+        }
+
+        /// The side becomes absent, and is knocked at if its peer waits for it.
+        private mutating func vanish(_ slot: UInt8, isAwaited: Bool) {
+            room[slot].state = .absent
+            room[slot].isAwaited = false
+            room[slot].reportedUntil = 0
+            effects.append(.absent(place(slot), knocks: isAwaited && room[peer(of: slot)].isHere))
+            room[peer(of: slot)].checkAt = nil
         }
     }
 }

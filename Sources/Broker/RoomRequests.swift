@@ -48,9 +48,12 @@ public struct AcceptRoom: Sendable {
 /// What a member gets.
 public struct Membership: Sendable {
     public var room: RoomID
-    public var member: MemberSecret
+    /// Nil for a repeated create that comes too late for it.
+    public var member: MemberSecret?
     /// Unix milliseconds.
     public var expires: UInt64
+    /// When the join code expires, and with it the room if nobody has accepted. Nil in the answer to an accept.
+    public var joinExpires: UInt64?
     public var ref: Ref?
     /// Whether this call made the room, or found it made.
     public var isNew: Bool
@@ -90,15 +93,28 @@ public enum Delivery: String, Sendable {
 }
 
 /// What a socket is told about its room.
-public enum RoomEvent: String, Sendable {
-    case peerJoined = "peer_joined"
-    case peerLeft = "peer_left"
-    case peerAccepted = "peer_accepted"
-    case roomClosed = "room_closed"
+public enum RoomEvent: Sendable, Equatable {
+    case peerJoined
+    /// With what became of the knock, if the peer was knocked at because it turned out to be absent.
+    case peerLeft(Delivery?)
+    case peerAccepted
+    case roomClosed
+
+    public var name: String {
+        switch self {
+        case .peerJoined: "peer_joined"
+        case .peerLeft: "peer_left"
+        case .peerAccepted: "peer_accepted"
+        case .roomClosed: "room_closed"
+        }
+    }
 }
 
 /// How the broker reaches sockets, which belong to the edge.
 public protocol RoomSockets: Sendable {
     /// `roomClosed` also ends the socket.
     func tell(_ socket: UInt64, _ event: RoomEvent) async
+    /// The answer to this ping comes as `Broker.pong`.
+    func ping(_ socket: UInt64, _ number: UInt64) async
+    func close(_ socket: UInt64) async
 }

@@ -32,6 +32,10 @@ public actor Sequencer: LoopActor {
     private var tiles = TileLog()
     /// The last publication failed: the store may be ahead of the folder.
     private var isFailing = false
+    /// The last failure contradicts this log, and has been logged.
+    private var isContradicted = false
+    /// Checkpoints kept elsewhere that the log has not been compared with yet.
+    private var uncompared: [KeptCheckpoint]
     /// Whether the last head was published without the witnesses' quorum.
     private var isUnwitnessed = false
     /// The published head, while cosignatures are missing under it.
@@ -43,7 +47,8 @@ public actor Sequencer: LoopActor {
     public init(
         loop: EventLoop, store: any Store, folder: LedgerFolder, key: SigningKey, resolution: UInt64, time: BrokerTime,
         metrics: Metrics, log: @escaping @Sendable (String) -> Void, witnesses: Witnesses? = nil,
-        witnessFailure: WitnessFailureMode = .closed, refusals: @escaping @Sendable () async -> [Entry.Op]
+        witnessFailure: WitnessFailureMode = .closed, kept: [KeptCheckpoint] = [],
+        refusals: @escaping @Sendable () async -> [Entry.Op]
     ) {
         self.loop = loop
         self.store = store
@@ -55,6 +60,7 @@ public actor Sequencer: LoopActor {
         self.log = log
         self.witnesses = witnesses
         self.witnessFailure = witnessFailure
+        uncompared = kept
         self.refusals = refusals
     }
 
@@ -78,21 +84,26 @@ public actor Sequencer: LoopActor {
             case .overtaken: "another broker writes to this ledger: one state folder takes one broker"
             case .quorumMissed: "the witnesses' quorum was not reached"
             case .contradicted(let said):
-                "witnesses contradict this ledger, and without them there is no quorum. \(said). Nothing is published: find out which is true. "
-                    + "If database and folder are old copies, put the newer ones back, or start a new ledger under another origin; "
-                    + "a witness that lies leaves the witness policy"
+                "restored_state: witnesses contradict this ledger, and without them there is no quorum. \(said). Nothing is published. If "
+                    + "the state folder is an old copy, put the newer one back, or start with an empty one under another origin. Take a "
+                    + "witness that lies out of the witness policy"
             }
         }
     }
 
-    /// Compares folder and store, publishes what the folder lacks, and asks all witnesses whether they stand by the head.
-    /// - Throws: when the folder is ahead of the store or differs from it, or witnesses say so: then nothing may be started. A quorum that is
-    ///   only missing does not stop a start: entries wait.
+    /// Compares folder and store with each other and with the checkpoints kept elsewhere, publishes what the folder lacks, and asks all
+    /// witnesses whether they stand by the head.
+    ///
+    /// A missed quorum, or a kept checkpoint that can't be read now, does not stop a start: entries wait.
+    /// - Throws: if the folder is ahead of the store or differs from it, or if a kept checkpoint or witnesses contradict the log. Then
+    ///   nothing may be started.
     public func recover() async throws {
         do {
             try await catchUp(asksAll: true)
         } catch Failure.quorumMissed {
             noteFailure(Failure.quorumMissed)
+        } catch let failure as KeptCheckpoint.Failure where !failure.isFinal {
+            noteFailure(failure)
         }
     }
 
@@ -112,7 +123,7 @@ public actor Sequencer: LoopActor {
                 if !refused.isEmpty { try await store.record(refused) }
                 try await publish(before: time.now / 1_000 / resolution * resolution)
                 if isFailing { log("ledger: publishing again") }
-                isFailing = false
+                (isFailing, isContradicted) = (false, false)
             } catch {
                 noteFailure(error)
             }
@@ -127,11 +138,13 @@ public actor Sequencer: LoopActor {
     }
 
     private func noteFailure(_ error: any Error) {
-        if !isFailing {
+        // A contradiction is logged even if publication failed before for another reason.
+        let contradicts = (error as? KeptCheckpoint.Failure)?.isFinal ?? false
+        if !isFailing || contradicts && !isContradicted {
             metrics.add(.alarms)
             log("ledger: can't publish (\(error)); entries wait in the database, trying again every window")
         }
-        isFailing = true
+        (isFailing, isContradicted) = (true, contradicts)
     }
 
     private func catchUp(asksAll: Bool = false) async throws {
@@ -139,6 +152,8 @@ public actor Sequencer: LoopActor {
             if case .current(let log) = try folder.standing(comparedWith: nil, key: key.verifierKey) { tiles = log }
             // The head of the empty log: from its first moment on there is something to keep and compare with.
             let plan = tiles.append([])
+            let empty = Checkpoint(origin: key.verifierKey.name, size: 0, root: plan.root)
+            if let unread = try await compare(empty, folder.source(after: plan)) { throw unread }
             let note = key.sign(size: 0, root: plan.root)
             let head = LogHead(size: 0, checkpoint: String(decoding: note.encoded, as: UTF8.self), window: 0)
             guard try await store.commit(head, after: 0, entries: []) else { throw Failure.overtaken }
@@ -155,15 +170,36 @@ public actor Sequencer: LoopActor {
         switch try folder.standing(comparedWith: checkpoint, key: key.verifierKey) {
         case .current(let log):
             tiles = log
-            if asksAll { try await renew(witnessed(log.append([]), note, window: head.window), asksAll: true) }
+            let plan = log.append([])
+            let unread = try await compare(checkpoint, folder.source(after: plan))
+            // Witnesses may know what a silent mirror would have told.
+            if asksAll { try await renew(witnessed(plan, note, window: head.window), asksAll: true) }
+            if let unread { throw unread }
             try await forget(upTo: head.size)
         case .behind(let log):
             let (first, entries) = try await store.unpublished()
             guard first <= log.size, first + UInt64(entries.count) == head.size else { throw Failure.gap }
             let plan = log.append(Array(entries[Int(log.size - first)...]))
             guard plan.newSize == checkpoint.size, plan.root == checkpoint.root else { throw Failure.gap }
+            if let unread = try await compare(checkpoint, folder.source(after: plan)) { throw unread }
             try await publish(plan, note, window: head.window)
         }
+    }
+
+    /// Compares the log with each kept checkpoint, once. No other process can change the state folder while this one holds it.
+    /// - Returns: why one could not be read, or nil if all are compared.
+    /// - Throws: if one contradicts the log.
+    private func compare(_ head: Checkpoint, _ source: any LogSource) async throws -> KeptCheckpoint.Failure? {
+        var unread: [(KeptCheckpoint, KeptCheckpoint.Failure)] = []
+        for kept in uncompared {
+            do {
+                try await kept.check(head, of: key.verifierKey, source)
+            } catch let failure as KeptCheckpoint.Failure where !failure.isFinal {
+                unread.append((kept, failure))
+            }
+        }
+        uncompared = unread.map(\.0)
+        return unread.first?.1
     }
 
     /// Publishes the entries of all windows before `window` (unix seconds).

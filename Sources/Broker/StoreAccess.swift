@@ -9,8 +9,10 @@ public final class StoreAccess: Sendable {
     private let store: any Store
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
-    /// Whether the store waits for the end of this turn, and when trouble is logged again, on the loop's clock.
-    private let state = Mutex((holds: false, logAt: UInt64(0)))
+    /// Whether the store waits for the end of this turn.
+    private let holds = Mutex(false)
+    /// When each kind of trouble is reported again, on the loop's clock. The kinds are few, and the program's own.
+    private let reports = Mutex<[String: UInt64]>([:])
 
     public init(loop: EventLoop, store: any Store, metrics: Metrics, log: @escaping @Sendable (String) -> Void) {
         self.loop = loop
@@ -32,30 +34,40 @@ public final class StoreAccess: Sendable {
         }
     }
 
-    /// Counts trouble with the store as an alarm, with a line in the log: one a minute, or anyone could fill the log of a broker whose disk
-    /// is full. That the store was closed is none.
+    /// Reports trouble with the store. That the store was closed is none.
     func tell(_ error: StoreError) {
-        if error == .closed { return }
+        if error != .closed { report("store: \(error)") }
+    }
+
+    /// Reports a shortage; other errors are the caller's, or were reported where they were met.
+    func tell(_ error: BrokerError) {
+        if let shortage = error.shortage { report(shortage) }
+    }
+
+    /// Counts an alarm and writes a line to the log: one a minute for each kind, which is what stands before the colon. Otherwise anyone
+    /// could fill the log of a broker whose disk is full.
+    func report(_ text: String) {
         let now = loop.now
-        let isDue = state.withLock { state in
-            guard now >= state.logAt else { return false }
-            state.logAt = now + 60_000
+        let kind = String(text.prefix { $0 != ":" })
+        let isDue = reports.withLock { reports in
+            guard now >= reports[kind, default: 0] else { return false }
+            reports[kind] = now + 60_000
             return true
         }
         guard isDue else { return }
         metrics.add(.alarms)
-        log("store: \(error)")
+        log(text)
     }
 
     private func hold() {
-        let held = state.withLock { state in
-            defer { state.holds = true }
-            return state.holds
+        let held = holds.withLock { holds in
+            defer { holds = true }
+            return holds
         }
         if held { return }
         store.hold()
         loop.atEndOfTurn {
-            self.state.withLock { $0.holds = false }
+            self.holds.withLock { $0 = false }
             self.store.release()
         }
     }
@@ -66,6 +78,20 @@ func available<Value>(_ body: () throws(SealingError) -> Value) throws(BrokerErr
     do {
         return try body()
     } catch {
-        throw .storageUnavailable
+        throw BrokerError(error)
     }
+}
+
+/// A shortage is the broker's trouble, and no answer to what was asked.
+func unlessShort<Value>(_ body: () throws(SlotShortage) -> Value) throws(BrokerError) -> Value {
+    do {
+        return try body()
+    } catch {
+        throw .overloaded(error)
+    }
+}
+
+/// Opens something sealed. Returns nil if it is invalid or its key is gone.
+func ifItOpens<Value>(_ open: () throws(SealingError) -> Value) throws(BrokerError) -> Value? {
+    try unlessShort { () throws(SlotShortage) in try opened(open) }
 }

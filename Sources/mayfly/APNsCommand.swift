@@ -21,7 +21,7 @@ enum APNsCommand {
             throw UsageError("--verify is for apns jwt")
         }
         switch (configuration.operands.first, operands.count) {
-        case ("check", 0): try await TrialPush(configuration).check()
+        case ("check", 0): try await TrialPush(configuration).check(json: configuration.switches.contains("json"))
         case ("send", 0...1): try await TrialPush(configuration).send(operands.first, configuration)
         case ("explain", 0...): try ReasonText.explain(Array(operands), json: configuration.switches.contains("json"))
         case ("find", 1): try await DeliveryCommand.find(operands.first ?? "", configuration)
@@ -78,11 +78,11 @@ enum APNsCommand {
 
     private static let subcommands = [
         Subcommand(
-            "check", ["[FLAGS]"],
+            "check", ["[FLAGS] [--json]"],
             "whether Apple takes each app's key and topic, in each of its environments: with a background push to nobody's token",
             keys: [.state] + APNsSettings.keys),
         Subcommand(
-            "send", ["[TEMPLATE] [--field NAME=VALUE]..."],
+            "send", ["[TEMPLATE] [--field NAME=VALUE]... [--json]"],
             "a policy's template, to the one token on standard input; nothing of it is recorded. TEMPLATE: one that\n`mayfly policy show` lists for the policies of --policy; default: peer_waiting",
             flags: [("--field", "a value for one of the template's fields; handles are made up")],
             keys: [.state, .policy] + APNsSettings.keys),
@@ -90,7 +90,7 @@ enum APNsCommand {
             "explain", ["[REASON...] [--json]"], "what a reason means, whose fault it is, what Mayfly does and what you can do"),
         Subcommand(
             "find", ["APNS-ID [--json]"],
-            "what became of a push, by its apns-id: for seven minutes at least and twelve at most, until the key is gone by which it is found",
+            "what became of a push, by its apns-id: for seven minutes at least and twelve at most, until the key is gone by which it is found.\nAn apns-unique-id is recognised, and not found: Mayfly keeps none",
             keys: [.state, .ratchetKey, .wrappingKey, .policy]),
         Subcommand("token", [""], "the shape of the token on standard input"),
         Subcommand(

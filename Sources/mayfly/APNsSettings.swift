@@ -206,6 +206,44 @@ struct APNsSettings {
 
     // MARK: The courier's
 
+    /// Whether pushes by `other` would go to the same places in the same way.
+    func isSame(as other: APNsSettings) throws -> Bool {
+        guard topic == other.topic, apps.count == other.apps.count, try apps.elementsEqual(other.apps, by: Self.isSame) else {
+            return false
+        }
+        return switch (trust, other.trust) {
+        case (.system, .system): true
+        case (.authorities(let one), .authorities(let other)): one == other
+        default: false
+        }
+    }
+
+    private static func isSame(_ one: App, _ other: App) throws -> Bool {
+        guard one.topic == other.topic, one.environments == other.environments else { return false }
+        return switch (one.identity, other.identity) {
+        case (.key(let one), .key(let other)):
+            one.keyID == other.keyID && one.teamID == other.teamID
+                ? try one.key.publicKeyPEM() == other.key.publicKeyPEM() : false
+        case (.certificate(let one), .certificate(let other)): one.isSame(as: other)
+        default: false
+        }
+    }
+
+    /// Where a request that names no environment goes.
+    var configured: Push.Environment { environment == .sandbox ? .sandbox : .production }
+
+    /// What Apple is asked about these settings: each app in each of its environments.
+    var probes: [Probe] {
+        apps.flatMap { app in
+            Push.Environment.allCases.compactMap { environment -> Probe? in
+                guard app.environments.contains(environment) else { return nil }
+                // Somewhere else than Apple there is one environment only.
+                if endpoint != nil, environment != configured, app.environments.contains(configured) { return nil }
+                return Probe(topic: app.topic, environment: environment, isRequired: isList || environment == configured)
+            }
+        }
+    }
+
     private struct Group: Hashable {
         let name: String
         let environments: Set<Push.Environment>

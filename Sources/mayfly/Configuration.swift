@@ -13,6 +13,8 @@ enum Key: String, CaseIterable {
     case tlsKey = "tls-key"
     case tlsClientCA = "tls-client-ca"
     case trustedProxies = "trusted-proxies"
+    case backEnds = "backends"
+    case backEndCreations = "backend-creations"
     case origin
     case node
     case resolution
@@ -22,9 +24,12 @@ enum Key: String, CaseIterable {
     case jwtJWKS = "jwt-jwks"
     case jwtIssuer = "jwt-issuer"
     case jwtAudience = "jwt-audience"
+    case jwtUserClaim = "jwt-user-claim"
     case webhookSecrets = "webhook-secrets"
     case witnessPolicy = "witness-policy"
     case witnessFailure = "witness-failure"
+    case ledgerMirror = "ledger-mirror"
+    case notBefore = "not-before"
     case apnsKeyPath = "apns-key-path"
     case apnsKeyID = "apns-key-id"
     case apnsTeamID = "apns-team-id"
@@ -65,6 +70,7 @@ enum Key: String, CaseIterable {
         case .jwtJWKS: "jwks"
         case .jwtIssuer: "issuer"
         case .jwtAudience: "audience"
+        case .jwtUserClaim: "user-claim"
         default: nil
         }
     }
@@ -92,6 +98,10 @@ enum Key: String, CaseIterable {
             "An address (without port) beyond loopback on which cleartext is served all the same, e.g. 10.0.0.5 behind a proxy that ends TLS."
         case .trustedProxies:
             "Addresses, separated by commas, whose X-Forwarded-For is believed; unix for a proxy on a Unix socket. Default: none."
+        case .backEnds:
+            "Addresses and networks of the operator's own back ends, separated by commas, e.g. 10.0.0.7,2001:db8::/48; certificates for whoever shows one of --tls-client-ca. Each has a larger share of what is finite. Default: none."
+        case .backEndCreations:
+            "Rooms, registrations and token replacements that one back end may ask for in ten minutes, 1 to 1000000. Default: 200000."
         case .origin:
             "The log's name: its URL without the scheme, e.g. push.example.org/audit. Needed by `keys init`; a broker finds it in the key."
         case .node: "This broker's name in the log. Default: node-1."
@@ -106,12 +116,17 @@ enum Key: String, CaseIterable {
             "Instead of one key to verify by: a JWK set (RFC 7517), from which a JWT names its key by kid. SIGHUP reads it again."
         case .jwtIssuer: "What iss must be; `mayfly jwt --sub` writes it. Default: anything, and none is written."
         case .jwtAudience: "What aud must name; `mayfly jwt --sub` writes it. Default: there must be no aud, and none is written."
+        case .jwtUserClaim: "The claim that names the user; `mayfly jwt --sub` writes it. Default: sub."
         case .webhookSecrets:
             "File with the secrets that webhooks of calls are signed by, one a line, 1 to 128 bytes each, better 32, mode 0600. SIGHUP reads it again. One may also stand in \(WebhookSettings.variable) itself. Default: none, and calls are not served."
         case .witnessPolicy:
             "A C2SP tlog-policy file: the witnesses that are asked to cosign each checkpoint, with their URLs, and the quorum. Default: none are asked."
         case .witnessFailure:
             "What becomes of a checkpoint without the quorum: closed (entries wait until it is reached) or open (published as it is). Default: closed."
+        case .ledgerMirror:
+            "A copy of the published log on another machine: a URL with https (http on loopback), or a folder. A start is refused if the log does not continue it, e.g. after a snapshot was put back. Default: none."
+        case .notBefore:
+            "A checkpoint file kept elsewhere. A start is refused if the log does not continue it. Default: none."
         case .apnsKeyPath: "Apple's token signing key, a .p8 file."
         case .apnsKeyID: "The key's id: 10 characters."
         case .apnsTeamID: "The team's id: 10 characters."

@@ -15,9 +15,14 @@ enum DeliveryCommand {
         guard let search = DeliverySearch(apnsID, keys: keys) else {
             throw UsageError("an apns-id is a UUID: 32 hexadecimal digits in five groups")
         }
-        let entries = try await found(search, state)
-        guard !entries.isEmpty else { throw CheckFailed(notFound) }
-        if configuration.switches.contains("json") {
+        let isBrokers = isOfBroker(apnsID)
+        let entries = isBrokers ? try await found(search, state) : []
+        let json = configuration.switches.contains("json")
+        guard !entries.isEmpty else {
+            if json { Terminal.out("[]") }
+            throw CheckFailed(isBrokers ? notFound : foreign)
+        }
+        if json {
             return Terminal.out("[" + entries.map { String(decoding: $0.encoded, as: UTF8.self) }.joined(separator: ",") + "]")
         }
         for entry in entries { Terminal.out(Self.line(entry)) }
@@ -65,6 +70,15 @@ enum DeliveryCommand {
         } catch { throw CheckFailed("bad: \(error)") }
         return []
     }
+
+    /// Whether a UUID can be an `apns-id` of a broker's push. Those are of version 8.
+    private static func isOfBroker(_ uuid: String) -> Bool { uuid.dropFirst(14).first == "8" }
+
+    private static let foreign = """
+        this is not the apns-id of a broker's push: those have an 8 after the second hyphen. An apns-unique-id is Apple's name for a delivery: Mayfly \
+        keeps none of them. Look it up in Apple's Push Notifications Console, or find the push by its apns-id, which works for seven to twelve minutes. \
+        What `mayfly apns send` has sent is not recorded.
+        """
 
     private static let notFound = """
         no push that can still be found has this apns-id. One is found until the key is destroyed by which its apns-id is made, seven to \

@@ -62,7 +62,7 @@ enum DrillCommand {
             throw CheckFailed(
                 "mayfly: \(state.shown(state.database)) is missing: no broker has run on this state folder, and nothing is kept")
         }
-        let look = Drill(keys: keys, store: try StoreSnapshot(path: state.database), limits: policies.rooms, now: drill.now)
+        let look = Drill(keys: keys, store: try snapshot(state), limits: policies.rooms, now: drill.now)
         var value: [UInt8] = []
         defer { wipe(&value) }
         if let given = configuration.repeated[question]?.last { value = try secret(given, question) }
@@ -86,6 +86,18 @@ enum DrillCommand {
             drill.findings = try look.everything()
             drill.head = try look.head()
             drill.triesPerSecond = look.codesTriedPerSecond()
+        }
+    }
+
+    private static func snapshot(_ state: StateFolder) throws -> StoreSnapshot {
+        do {
+            return try StoreSnapshot(path: state.database)
+        } catch {
+            guard error == .readOnly else { throw error }
+            throw CheckFailed(
+                "mayfly: the state folder \(state.shown) is on a read-only file system, and the database can't be read there: "
+                    + "SQLite makes files beside it. Mount it read-write, or copy the folder to a tmpfs (no disk: it holds keys) and name the copy in --state"
+            )
         }
     }
 

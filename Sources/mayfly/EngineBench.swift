@@ -1,6 +1,7 @@
 import EventLoop
 import HTTPServer
 import Linux
+import Shares
 import TLS
 
 /// The HTTP server with nothing behind it: what nginx's `return 200` is held against.
@@ -13,6 +14,11 @@ enum EngineBench {
         var configuration = ServerConfiguration(address: address)
         // Idle connections are there to be counted, not to be closed before the load begins.
         configuration.idleMs = 3_600_000
+        // One load generator stands for many callers.
+        var table = ShareTable.standard
+        table[.streams].network = nil
+        table[.requestsInTurn].network = nil
+        configuration.shares = Shares(table)
         switch (options["tls-certificate"], options["tls-key"]) {
         case (nil, nil): break
         case (let certificate?, let key?):

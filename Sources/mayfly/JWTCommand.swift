@@ -24,9 +24,9 @@ enum JWTCommand {
         } catch { throw CheckFailed("mayfly: \(configuration.name(.jwtKey)): \(error)") }
         let now = Clock.wallMs / 1_000
         let claims = JSONWebSigner.Claims(
-            user: try user(configuration), scope: configuration.repeated["scope"]?.joined(separator: " "),
-            issuer: configuration[.jwtIssuer], audience: configuration[.jwtAudience], issuedAtS: now,
-            expiresAtS: now + (try life(configuration)))
+            user: try user(configuration), userClaim: try JWTSettings.userClaim(configuration),
+            scope: configuration.repeated["scope"]?.joined(separator: " "), issuer: configuration[.jwtIssuer],
+            audience: configuration[.jwtAudience], issuedAtS: now, expiresAtS: now + (try life(configuration)))
         Terminal.out(try signer.token(claims, keyID: configuration.repeated["kid"]?.last))
     }
 
@@ -67,8 +67,8 @@ enum JWTCommand {
     }
 
     private static let usage = """
-        usage: mayfly jwt --sub USER --algorithm A --key FILE [--scope broker.notify] [--expires-in SECONDS] [--kid ID] [--issuer I] [--audience A]
-               mayfly jwt --verify --algorithm A (--key FILE | --jwks FILE) [--issuer I] [--audience A]
+        usage: mayfly jwt --sub USER --algorithm A --key FILE [--scope broker.notify] [--expires-in SECONDS] [--kid ID] [--issuer I] [--audience A] [--user-claim NAME]
+               mayfly jwt --verify --algorithm A (--key FILE | --jwks FILE) [--issuer I] [--audience A] [--user-claim NAME]
         Prints a JWT as an app's login would make it: for development, and a secret until it expires, in an hour unless told otherwise. FILE holds
         what signs: the secret of HS256, or a private key in PEM. --scope broker.notify makes it a back end's, which speaks for users.
           --verify   whether a broker with these settings takes the JWT on standard input, or why not. FILE is the broker's

@@ -2,12 +2,13 @@ import API
 
 /// How users are known, read and checked before anything is opened.
 struct JWTSettings {
-    static let keys: [Key] = [.jwtAlgorithm, .jwtKey, .jwtJWKS, .jwtIssuer, .jwtAudience]
+    static let keys: [Key] = [.jwtAlgorithm, .jwtKey, .jwtJWKS, .jwtIssuer, .jwtAudience, .jwtUserClaim]
 
     let algorithm: JSONWebAlgorithm
     let source: JSONWebKeySource
     let issuer: String?
     let audience: String?
+    let userClaim: String
     /// What names the keys, for errors.
     private let named: String
 
@@ -28,6 +29,21 @@ struct JWTSettings {
         }
         issuer = configuration[.jwtIssuer]
         audience = configuration[.jwtAudience]
+        userClaim = try Self.userClaim(configuration)
+    }
+
+    static func userClaim(_ configuration: Configuration) throws -> String {
+        guard let claim = configuration[.jwtUserClaim] else { return "sub" }
+        // Errors name the claim, in a header too.
+        let isPlain = claim.utf8.allSatisfy { 0x21...0x7e ~= $0 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
+        guard claim.utf8.count <= 128, isPlain else {
+            throw UsageError(
+                "--jwt-user-claim takes a claim's name: 1 to 128 visible ASCII characters without quote or backslash")
+        }
+        guard !["aud", "exp", "iat", "iss", "nbf", "scope", "scp"].contains(claim) else {
+            throw UsageError("--jwt-user-claim can't be \(claim): that claim has a meaning of its own")
+        }
+        return claim
     }
 
     static func algorithm(_ configuration: Configuration) throws -> JSONWebAlgorithm {
@@ -40,7 +56,8 @@ struct JWTSettings {
     /// Reads the keys.
     func authenticator() throws -> Authenticator {
         do throws(JSONWebKeyError) {
-            return try Authenticator(algorithm: algorithm, source: source, issuer: issuer, audience: audience)
+            return try Authenticator(
+                algorithm: algorithm, source: source, issuer: issuer, audience: audience, userClaim: userClaim)
         } catch { throw CheckFailed("mayfly: \(named): \(error)") }
     }
 }

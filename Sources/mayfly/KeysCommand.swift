@@ -8,7 +8,9 @@ import TLS
 
 /// `mayfly keys init|throwaway|renew|rotate|show`.
 enum KeysCommand {
-    private static let keys: [Key] = [.state, .ratchetKey, .wrappingKey, .origin, .witnessPolicy, .witnessFailure]
+    private static let keys: [Key] = [
+        .state, .ratchetKey, .wrappingKey, .origin, .witnessPolicy, .witnessFailure, .ledgerMirror, .notBefore,
+    ]
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "keys", subcommands)) }
@@ -27,7 +29,7 @@ enum KeysCommand {
             }
             try await LogRotation(
                 state, origin: try configuration.required(.origin), archive: archive,
-                witnesses: try WitnessSettings(configuration), wrapping: wrapping
+                witnesses: try WitnessSettings(configuration), kept: try KeptCheckpointSettings(configuration), wrapping: wrapping
             ).run()
         default: throw UsageError("keys takes one of init, throwaway, renew, rotate, show")
         }
@@ -84,6 +86,7 @@ enum KeysCommand {
                 "mayfly: \(state.shown(state.ledgerKey)) is missing, too: make the keys of an empty state folder with `mayfly keys init`"
             )
         }
+        try state.checkWritable()
         let lock = try FolderLock(state.path)
         defer { extendLifetime(lock) }
         try RotationMark.refuse(state)
@@ -164,7 +167,8 @@ enum KeysCommand {
             """
             close the log, move it to DIR (which must not exist, or be empty) with its ledger.vkey, destroy its private key, and
             begin another log under NEW with another key. The broker must be stopped. After a crash run it again.
-            The closed log's last checkpoint is cosigned as `serve` has it cosigned
+            The closed log's last checkpoint is cosigned as `serve` has it cosigned. As for `serve`, the log must continue the
+            copy of --ledger-mirror and the checkpoint of --not-before
             """, keys: keys),
         Subcommand("show", ["[FLAGS]"], "what is there; nothing secret", keys: places),
     ]

@@ -20,7 +20,7 @@ extension LogRotation {
         let keys = try loadKeys(start)
         try await KeyKeeper.checkNotStale(keys, store)
         time.resume(after: try await KeyKeeper.knownTime(keys, store))
-        let sequencer = try sequencer(store, start, time, key, witnesses)
+        let sequencer = try sequencer(store, start, time, key, witnesses, kept.checkpoints(on: loop))
         try await sequencer.recover()
 
         guard let version = EntryText(Mayfly.version) else {
@@ -55,7 +55,7 @@ extension LogRotation {
         guard key.verifierKey == mark.old else {
             throw CheckFailed("mayfly: \(state.shown(state.ledgerKey)) is not the key of \(mark.old.name)")
         }
-        try await sequencer(store, start, time, key, witnesses).flush()
+        try await sequencer(store, start, time, key, witnesses, kept.checkpoints(on: loop)).flush()
         LedgerFolder(state.ledger).tidy()
     }
 
@@ -70,24 +70,68 @@ extension LogRotation {
         else { throw CheckFailed("mayfly: the closed log is not wholly published: run this again") }
     }
 
-    /// Puts the closed log where the operator wants it, its public key with it, in one step.
+    /// Puts the closed log where the operator wants it, its public key with it.
+    ///
+    /// An archive that does not exist yet gets the whole folder in one step. One that exists may lie in a folder that this user can't
+    /// write, so it gets the folder's contents.
     func moveFolder(_ mark: RotationMark) throws {
         func isClosedLog(_ path: String) throws -> Bool {
             try LedgerFolder(path).checkpoint().flatMap { SignedNote($0)?.checkpoint(signedBy: mark.old) } != nil
         }
         if try isClosedLog(state.ledger) {
-            try checkIsFree()
-            let text = Array("\(mark.old)\n".utf8)
-            try File.replaceDurably("\(state.ledger)/ledger.vkey", text.span, mode: 0o644)
-            try File.rename(state.ledger, to: archive)
+            if try File.status(archive, followLinks: false) == nil {
+                try writeVerifierKey(mark.old)
+                try File.rename(state.ledger, to: archive)
+            } else {
+                try moveContents(mark.old)
+            }
         } else if try !isClosedLog(archive) {
             throw CheckFailed(
                 "mayfly: the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(archive)): put it back, and run this again"
             )
         }
-        // Also after a crash that came just behind the move.
-        try File.syncFolder(File.folder(of: archive))
+        // Also after a crash that came just behind the move. The folder around the archive changed only if the whole folder moved.
+        if !File.exists(state.ledger) { try File.syncFolder(File.folder(of: archive)) }
         try File.syncFolder(state.path)
+    }
+
+    /// The public key moves first: it marks the archive as this log's, so that a second run goes on where the first was cut off. The
+    /// checkpoint moves last: until then the log is in its old place.
+    private func moveContents(_ old: VerifierKey) throws {
+        let key = "ledger.vkey"
+        func move(_ names: [String]) throws {
+            for name in names {
+                guard !File.exists("\(archive)/\(name)") else {
+                    throw CheckFailed(
+                        "mayfly: \(ShownPath(archive))/\(name) is in the way: move it elsewhere, and run this again")
+                }
+                try File.rename("\(state.ledger)/\(name)", to: "\(archive)/\(name)")
+            }
+            try File.syncFolder(archive)
+            try File.syncFolder(state.ledger)
+        }
+        if try archivedKey() != old {
+            try checkIsFree()
+            try writeVerifierKey(old)
+            try move([key])
+        }
+        try move(try File.list(state.ledger).filter { $0 != TilePath.checkpoint })
+        try move([TilePath.checkpoint])
+    }
+
+    private func writeVerifierKey(_ key: VerifierKey) throws {
+        let text = Array("\(key)\n".utf8)
+        try File.replaceDurably("\(state.ledger)/ledger.vkey", text.span, mode: 0o644)
+    }
+
+    /// The public key in the archive. Nil if there is none.
+    private func archivedKey() throws -> VerifierKey? {
+        do {
+            return VerifierKey(String(decoding: try File.read("\(archive)/ledger.vkey", limit: 4096), as: UTF8.self))
+        } catch {
+            if error.isMissing || error.isNoFile { return nil }
+            throw error
+        }
     }
 
     /// Destroys the old private key and puts the new keys in the old ones' places.
@@ -106,14 +150,15 @@ extension LogRotation {
     }
 
     func sequencer(
-        _ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ key: SigningKey, _ witnesses: WitnessSettings?
+        _ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ key: SigningKey, _ witnesses: WitnessSettings? = nil,
+        _ kept: [KeptCheckpoint] = []
     ) throws -> Sequencer {
         let metrics = Metrics()
         let log: @Sendable (String) -> Void = { Terminal.log($0) }
         return Sequencer(
             loop: loop, store: store, folder: LedgerFolder(state.ledger), key: key, resolution: UInt64(start.resolution),
             time: time, metrics: metrics, log: log, witnesses: try witnesses?.start(on: loop, time, metrics, log),
-            witnessFailure: witnesses?.failureMode ?? .closed, refusals: { [] })
+            witnessFailure: witnesses?.failureMode ?? .closed, kept: kept, refusals: { [] })
     }
 
     // MARK: Checks
@@ -121,10 +166,8 @@ extension LogRotation {
     /// The key of the log that was closed last, if just this change was made already: a crash may have come between its end and the word
     /// of it.
     func isDone(_ store: SQLiteStore) async throws -> VerifierKey? {
-        guard let origin = try await earlierOrigins(store).last,
-            let text = try? File.read("\(archive)/ledger.vkey", limit: 4096),
-            let key = VerifierKey(String(decoding: text, as: UTF8.self)),
-            key.name == origin, try SigningKey.load(state.ledgerKey).verifierKey.name == next.description
+        guard let origin = try await earlierOrigins(store).last, let key = try archivedKey(), key.name == origin,
+            try SigningKey.load(state.ledgerKey).verifierKey.name == next.description
         else { return nil }
         return key
     }
@@ -171,12 +214,16 @@ extension LogRotation {
     private func checkIsFree() throws {
         guard let status = try File.status(archive, followLinks: false) else { return }
         guard status.kind == .folder, try File.list(archive).isEmpty else {
-            throw CheckFailed("mayfly: \(ShownPath(archive)) exists: name a folder that does not exist yet")
+            throw CheckFailed(
+                "mayfly: \(ShownPath(archive)) exists and is no empty folder: name an empty one, or one that does not exist yet")
         }
     }
 
     /// Tries the move with an empty folder, so that nothing is closed that could not be moved then.
     private func checkPlace() throws {
+        let trial = "\(archive)/ledger.new"
+        // A crash may have left it. One that is not empty stays, and is refused as the archive's content.
+        try? File.removeFolder(trial)
         try checkIsFree()
         let own = try File.resolve(state.path)
         for folder in ["ledger", "keys"] where archive == "\(own)/\(folder)" || archive.hasPrefix("\(own)/\(folder)/") {
@@ -197,8 +244,9 @@ extension LogRotation {
                     "mayfly: something is mounted on \(state.shown(state.ledger)), which can't be moved: unmount it first")
             }
             try File.makeFolder(probe, mode: 0o755)
-            try File.rename(probe, to: archive)
-            try File.removeFolder(archive)
+            let place = File.exists(archive) ? trial : archive
+            try File.rename(probe, to: place)
+            try File.removeFolder(place)
         } catch let error as Errno {
             try? File.removeFolder(probe)
             throw CheckFailed(

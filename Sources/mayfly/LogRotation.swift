@@ -20,6 +20,8 @@ struct LogRotation {
     let archive: String
     /// Who cosign the end of the old log. The beginning of the next is cosigned once a broker runs on it, and witnesses know it.
     let witnesses: WitnessSettings?
+    /// What the old log must continue.
+    let kept: KeptCheckpointSettings
     /// What the key file lies sealed under.
     let wrapping: WrappingKeySource?
     let loop: EventLoop
@@ -37,7 +39,8 @@ struct LogRotation {
 
     /// Takes the state folder's lock; changes nothing.
     init(
-        _ state: StateFolder, origin: String, archive: String, witnesses: WitnessSettings?, wrapping: WrappingKeySource?
+        _ state: StateFolder, origin: String, archive: String, witnesses: WitnessSettings?, kept: KeptCheckpointSettings,
+        wrapping: WrappingKeySource?
     ) throws {
         let next = try KeysCommand.checked(origin: origin)
         guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
@@ -47,7 +50,9 @@ struct LogRotation {
         self.next = next
         self.archive = try Self.place(archive)
         self.witnesses = witnesses
+        self.kept = kept
         self.wrapping = wrapping
+        try state.checkWritable()
         lock = try FolderLock(state.path)
         loop = try EventLoop(name: "rotation")
         try loop.start()
@@ -144,7 +149,7 @@ struct LogRotation {
             guard let bytes = try LedgerFolder(archive).read(TilePath.policy(policy)) else { continue }
             _ = try LedgerFolder(state.ledger).writePolicy(bytes)
         }
-        try await sequencer(store, start, time, key, nil).flush()
+        try await sequencer(store, start, time, key).flush()
         try await store.setMark(RotationMark.done.name, RotationMark.done.value)
         tell(mark.old, key, try await store.counts().tokens)
     }

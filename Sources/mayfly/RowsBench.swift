@@ -49,7 +49,7 @@ enum RowsBench {
             code: PendingCode(
                 code: code, expires: expires, room: room, roomExpires: expires, generation: 1,
                 pending: random.bytes(KeyRing.sealedSecretCount), creator: random.bytes(KeyRing.sealedSecretCount),
-                short: false),
+                creatorUntil: now + 120_000, short: false),
             creatorToken: creatorToken,
             joiner: SideRecord(generation: 1, client: random.bytes(32), member: random.bytes(32), ref: joinerToken.ref),
             joinerToken: joinerToken,

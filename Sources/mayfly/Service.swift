@@ -7,6 +7,7 @@ import Ledger
 import Linux
 import Policy
 import Sealing
+import Shares
 import Storage
 
 /// A running broker: every part, who starts it, and in which order it ends.
@@ -64,6 +65,7 @@ final class Service: Sendable {
                 "mayfly: there is no state folder \(state.shown): make one with `mayfly keys init --state \(state.shown) --origin NAME`"
             )
         }
+        try state.checkWritable()
         let lock = try FolderLock(state.path)
         let wrapping = try settings.wrapping?.get()
         let keys = try explain(state.ratchetKey) {
@@ -147,8 +149,7 @@ final class Service: Sendable {
             return try Courier(loop: courierLoop, sending)
         }
         let courier = RenewableCourier(try makeCourier(settings.apns))
-        let readAgain = settings.apns.readAgain
-        let renewal = settings.apns.apps.isEmpty ? nil : APNsRenewal(courier, metrics) { try makeCourier(try readAgain()) }
+        let renewal = settings.apns.apps.isEmpty ? nil : APNsRenewal(courier, metrics, inUse: settings.apns, make: makeCourier)
         let meant = settings.apns.topic
         let destinations = Broker.Settings(topic: meant, environment: settings.apns.environment) { kind, topic, environment in
             let accounts = courier.accounts
@@ -161,7 +162,8 @@ final class Service: Sendable {
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
         let broker = Broker(
             loop: main, store: store, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
-            settings: destinations, metrics: metrics, access: access, log: log)
+            settings: destinations, metrics: metrics, access: access,
+            shares: Shares(shareTable(settings)), log: log)
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = settings.policies.audience(kind) else { return nil }
             let audiences = Audiences(
@@ -179,7 +181,8 @@ final class Service: Sendable {
         let sequencer = Sequencer(
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),
-            witnessFailure: settings.witnesses?.failureMode ?? .closed, refusals: { await broker.takeRefusals() })
+            witnessFailure: settings.witnesses?.failureMode ?? .closed, kept: try settings.kept.checkpoints(on: ledgerLoop),
+            refusals: { await broker.takeRefusals() })
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
             renewal: renewal, broker: broker, companion: companion,
@@ -197,17 +200,35 @@ final class Service: Sendable {
     /// Both listeners' connections that are told there are too many, the operator's, and some for files and pushes.
     private static let reservedDescriptors = 2 * HTTPServer.overflow + operatorConnections + 64
 
+    /// The standard table with the policy's and the operator's numbers, and no more connections than there are descriptors.
+    private static func shareTable(_ settings: ServiceSettings) -> ShareTable {
+        var table = ShareTable.standard(
+            settings.policies.rooms.creations, backEndCreations: settings.backEndCreations)
+        // Apps must not take the descriptors that the log, the database and pushes need.
+        let descriptors = (try? ProcessControl.raiseDescriptorLimit()) ?? 1024
+        let connections = max(16, min(table[.connections].total, descriptors - Self.reservedDescriptors))
+        table[.connections].total = connections
+        if connections < 10_000 {
+            Terminal.log(
+                "warning: the limit on descriptors, \(descriptors), leaves \(connections) connections to apps: raise it (LimitNOFILE, ulimit -n)"
+            )
+        }
+        return table
+    }
+
     private static func listen(_ settings: ServiceSettings, _ parts: Parts) async throws -> Service {
         let broker = parts.broker
         let main = broker.loop
-        var renew: (@Sendable () async -> String?)?
+        var renew: (@Sendable () async -> APNsControl.Renewal)?
         if let renewal = parts.renewal { renew = { await renewal.renew() } }
         let apns = APNsControl(
             bundleID: settings.apns.topic, isProduction: settings.apns.environment == .production,
             whatToSet: APNsSettings.whatToSet, renew: renew)
-        let operatorHandler = OperatorHandler(broker: broker, apns: apns)
+        let operatorHandler = OperatorHandler(broker: broker, apns: apns, version: Mayfly.version)
         var operatorConfiguration = ServerConfiguration(address: settings.operatorListen)
-        operatorConfiguration.maximumConnections = Self.operatorConnections
+        var operatorTable = ShareTable.standard
+        operatorTable[.connections] = Quota(Self.operatorConnections)
+        operatorConfiguration.shares = Shares(operatorTable)
         let operatorServer = HTTPServer(loop: main, configuration: operatorConfiguration, handler: operatorHandler)
         let edge = SocketEdge(loop: main, broker: broker)
         await broker.setEdge(edge)
@@ -223,18 +244,13 @@ final class Service: Sendable {
         }
         var configuration = ServerConfiguration(address: settings.listen)
         configuration.tls = try settings.certificate?.load()
-        // Apps must not take the descriptors that the log, the database and pushes need.
-        let descriptors = (try? ProcessControl.raiseDescriptorLimit()) ?? 1024
-        configuration.maximumConnections = max(
-            16, min(configuration.maximumConnections, descriptors - Self.reservedDescriptors))
-        if configuration.maximumConnections < 10_000 {
-            Terminal.log(
-                "warning: the limit on descriptors, \(descriptors), leaves \(configuration.maximumConnections) connections to apps: raise it (LimitNOFILE, ulimit -n)"
-            )
-        }
+        let (shares, proxies, backEnds) = (broker.shares, settings.proxies, settings.backEnds)
+        configuration.shares = shares
+        configuration.payer = { proxies.payer($0, shares) ?? backEnds.payer($0, shares) }
+        configuration.origin = { proxies.origin(of: $0) }
         let publicServer = HTTPServer(
             loop: main, configuration: configuration, handler: PublicHandler(api: api, edge: edge, sessions: sessions))
-        operatorHandler.watch(publicServer)
+        operatorHandler.watch(publicServer, shares)
         let operatorAddress = try await start(operatorServer, settings.operatorListen)
         let address: SocketAddress
         do {
@@ -249,6 +265,10 @@ final class Service: Sendable {
             Task { await parts.sequencer.run() },
             Task { await parts.sweeper.run() },
             Task { if let companion = parts.companion { await companion.audiences.run() } },
+            Task {
+                var watch = ShareWatch(shares, publicServer, broker.metrics)
+                await watch.run()
+            },
         ]
         operatorHandler.setReady(true)
         return Service(
@@ -310,7 +330,7 @@ final class Service: Sendable {
 
     var hasAPNsCredentials: Bool { parts.renewal != nil }
 
-    /// From now on pushes go by keys and certificates as they are in their files now. Those that are no good change nothing.
+    /// Has pushes go by keys and certificates as they are in their files now, if Apple takes them.
     func renewAPNs() async { _ = await parts.renewal?.renew() }
 
     /// From now on webhooks are taken by the secrets that the file holds now. One that is no good changes nothing.

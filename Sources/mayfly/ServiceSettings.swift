@@ -4,6 +4,7 @@ import Courier
 import Linux
 import Policy
 import Sealing
+import Shares
 
 /// What `serve` needs, read and checked before anything is opened.
 struct ServiceSettings {
@@ -13,11 +14,14 @@ struct ServiceSettings {
     let certificate: CertificateFiles?
     let operatorListen: SocketAddress
     let proxies: TrustedProxies
+    let backEnds: BackEnds
+    let backEndCreations: Int
     let origin: String?
     let node: String
     let resolution: UInt64
     let policies: Policies
     let witnesses: WitnessSettings?
+    let kept: KeptCheckpointSettings
     /// Nil where only rooms are served.
     let authenticator: Authenticator?
     /// What webhooks of calls are signed by; nil where none are taken.
@@ -52,6 +56,18 @@ struct ServiceSettings {
             throw UsageError("\(Key.trustedProxies.named): address \(number + 1) of \(hosts.count) is no numeric address")
         }
         proxies = TrustedProxies(hosts: Set(hosts))
+        guard let backEnds = BackEnds(configuration[.backEnds] ?? "") else {
+            throw UsageError("\(Key.backEnds.named) takes addresses, networks such as 10.0.0.0/8, and certificates")
+        }
+        guard !backEnds.haveCertificates || configuration[.tlsClientCA] != nil else {
+            throw UsageError("\(Key.backEnds.named) names certificates: say with \(Key.tlsClientCA.named) who signs them")
+        }
+        self.backEnds = backEnds
+        let creations = configuration[.backEndCreations] ?? "\(ShareTable.defaultBackEndCreations)"
+        guard let creations = Int(creations), (1...1_000_000).contains(creations) else {
+            throw UsageError("\(Key.backEndCreations.named) must be a whole number from 1 to 1000000")
+        }
+        backEndCreations = creations
         if case .unix = listen {
             if !hosts.contains("unix") {
                 Terminal.log(
@@ -94,6 +110,7 @@ struct ServiceSettings {
             )
         }
         witnesses = try WitnessSettings(configuration)
+        kept = try KeptCheckpointSettings(configuration)
         authenticator = try users?.authenticator()
         apns = try APNsSettings(configuration, mayLackCredentials: true)
         if apns.apps.isEmpty {

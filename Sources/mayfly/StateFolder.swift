@@ -26,6 +26,20 @@ struct StateFolder {
         return isDefault ? path : ShownPath(self.path).description + path.dropFirst(self.path.count)
     }
 
+    /// - Throws: `CheckFailed` if nothing can be stored in the folder. SQLite would notice later, and in words of its own.
+    func checkWritable() throws {
+        do {
+            try File.checkWritable(path)
+        } catch {
+            throw CheckFailed(
+                error.isReadOnly
+                    ? "mayfly: the state folder \(shown) is on a read-only file system, so nothing can be stored. Linux makes a file system read-only "
+                        + "after a disk error, or if it was mounted so. Look at the kernel's log, mount it read-write, and run this again"
+                    : "mayfly: this user can't write the state folder \(shown): \(error.reason). Correct the folder's owner and mode, or run this "
+                        + "as its owner")
+        }
+    }
+
     var keys: String { path + "/keys" }
     var ledgerKey: String { keys + "/ledger.key" }
     /// The key of the log that is to follow, while one log is exchanged for another.

@@ -18,24 +18,23 @@ struct TrialPush {
 
     // MARK: check
 
-    /// A background push to a token of zeros: Apple looks at the provider first, and then finds that the token is nobody's.
-    func check() async throws {
+    func check(json: Bool) async throws {
         var bad = 0
-        for app in settings.apps {
-            for environment in Push.Environment.allCases where app.environments.contains(environment) {
-                // Somewhere else than Apple there is one environment only.
-                if settings.endpoint != nil, environment != configured, app.environments.contains(configured) { continue }
-                let outcome = try await deliver(
-                    try Secret(count: 32) { _ in }, environment, topic: app.topic, kind: .background, priority: 5, expirationS: 0,
-                    payload: Array(#"{"aps":{"content-available":1}}"#.utf8)
-                ).outcome
-                let isGood = Self.isTaken(outcome)
-                // One key without a list may be for one environment alone.
-                if !isGood, settings.isList || environment == configured { bad += 1 }
-                Terminal.out("\(app.topic), \(environment): \(isGood ? "good" : "bad")")
-                Terminal.out(Self.verdict(outcome))
+        var rows: [String] = []
+        for probe in settings.probes {
+            let outcome = try await deliver(try probe.push(deadlineMs: Clock.wallMs + Self.waitMs)).outcome
+            let isGood = Self.isTaken(outcome)
+            if !isGood, probe.isRequired { bad += 1 }
+            if json {
+                rows.append(
+                    "{\"topic\":\"\(probe.topic)\",\"environment\":\"\(probe.environment)\",\"good\":\(isGood),\(Self.json(outcome))}"
+                )
+                continue
             }
+            Terminal.out("\(probe.topic), \(probe.environment): \(isGood ? "good" : "bad")")
+            Terminal.out(Self.verdict(outcome))
         }
+        if json { Terminal.out("[" + rows.joined(separator: ",\n") + "]") }
         guard bad == 0 else { throw CheckFailed("Apple does not take pushes of this provider everywhere it is to send") }
     }
 
@@ -77,20 +76,32 @@ struct TrialPush {
         let topic = settings.topic + kind.topicSuffix
         // As a broker does, whose app did not say.
         let served = Push.Environment.allCases.filter { accounts.account(for: topic, $0, kind) != nil }
-        guard let environment = served.contains(configured) ? configured : served.first else {
+        guard let environment = served.contains(settings.configured) ? settings.configured : served.first else {
             throw CheckFailed("there is no APNs key or certificate for \(kind.rawValue) pushes to \(topic): nothing was sent")
         }
-        let (apnsID, outcome) = try await deliver(
-            token, environment, topic: topic, kind: kind,
-            priority: UInt8(clamping: rendered.priority),
-            expirationS: template.expiration(nowMs: Clock.wallMs, tokenExpiryMs: .max), payload: rendered.payload)
-        Terminal.out("apns-id \(apnsID), \(environment). It is not recorded: `mayfly apns find` does not know it")
+        let now = Clock.wallMs
+        let push = Push(
+            apnsID: Push.randomID(), token: token, environment: environment, topic: topic, kind: kind,
+            priority: UInt8(clamping: rendered.priority), expirationS: template.expiration(nowMs: now, tokenExpiryMs: .max),
+            payload: rendered.payload, sealedAtMs: now, deadlineMs: now + Self.waitMs)
+        let (outcome, uniqueID) = try await deliver(push)
+        let json = configuration.switches.contains("json")
+        if json {
+            Terminal.out(
+                "{\"apns-id\":\"\(push.apnsID)\",\"apns-unique-id\":\(uniqueID.map { AuditCommand.quoted($0) } ?? "null"),"
+                    + "\"environment\":\"\(environment)\",\"topic\":\"\(topic)\",\"delivered\":\(outcome == .delivered),"
+                    + "\(Self.json(outcome))}")
+        } else {
+            Terminal.out("apns-id \(push.apnsID), \(environment). It is not recorded: `mayfly apns find` does not know it")
+            if let uniqueID { Terminal.out("apns-unique-id \(uniqueID): Apple's console finds the delivery by it") }
+        }
         guard case .failed(let status, let reason, _) = outcome else {
+            if json { return }
             return Terminal.out(
                 "delivered: Apple has it. Whether a phone shows it nobody is told: docs/why-no-push.md goes through what can stop it"
             )
         }
-        Terminal.out(Self.indented(ReasonText.whole(reason)))
+        if !json { Terminal.out(Self.indented(ReasonText.whole(reason))) }
         throw CheckFailed("not delivered\(status == 0 ? "" : ", status \(status)")")
     }
 
@@ -124,33 +135,24 @@ struct TrialPush {
 
     // MARK: Both
 
-    private var configured: Push.Environment { settings.environment == .sandbox ? .sandbox : .production }
+    private static let waitMs: UInt64 = 10_000
 
-    private func deliver(
-        _ token: Secret, _ environment: Push.Environment, topic: String, kind: Push.Kind, priority: UInt8, expirationS: UInt64,
-        payload: [UInt8]
-    ) async throws -> (apnsID: String, outcome: Outcome) {
+    private func deliver(_ push: Push) async throws -> (outcome: Outcome, uniqueID: String?) {
         let loop = try EventLoop(name: "courier")
         try loop.start()
         let courier = try Courier(loop: loop, settings.courier(accounts.all) { Terminal.error("\($0)") })
-        let now = Clock.wallMs
-        let apnsID = Self.uuid()
-        let outcome = await courier.send(
-            Push(
-                apnsID: apnsID, token: token, environment: environment, topic: topic, kind: kind, priority: priority,
-                expirationS: expirationS, payload: payload, sealedAtMs: now, deadlineMs: now + 10_000))
+        let receipt = await courier.sendTraced(push)
         await courier.stop(withinMs: 1_000)
         loop.stop()
-        return (apnsID, outcome)
+        return receipt
     }
 
-    /// RFC 9562, version 4.
-    private static func uuid() -> String {
-        var bytes = Sodium.randomBytes(16)
-        bytes[6] = bytes[6] & 0x0f | 0x40
-        bytes[8] = bytes[8] & 0x3f | 0x80
-        let digits = Array(Hex.encode(bytes.span))
-        return [0..<8, 8..<12, 12..<16, 16..<20, 20..<32].map { String(digits[$0]) }.joined(separator: "-")
+    /// Members of a JSON object.
+    private static func json(_ outcome: Outcome) -> String {
+        switch outcome {
+        case .delivered: "\"status\":200,\"reason\":null"
+        case .failed(let status, let reason, _): "\"status\":\(status),\"reason\":\"\(reason.rawValue)\""
+        }
     }
 
     private static func indented(_ text: String) -> String {

@@ -50,22 +50,14 @@ struct WitnessSettings {
         guard let url = witness.url else {
             throw CheckFailed("mayfly: \(file): the witness \(witness.name) has no URL to be asked at")
         }
-        guard url.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f && !"?#@".utf8.contains($0) }) else {
+        guard PlainURL.isPlain(url) else {
             throw CheckFailed("mayfly: \(file): the URL of the witness \(witness.name) must be ASCII, without ?, # and @")
         }
-        if url.hasPrefix("https://"), url.utf8.count > 8 { return }
-        guard url.hasPrefix("http://"), isLoopback(url.dropFirst(7)) else {
+        guard PlainURL.isProtected(url) else {
             throw CheckFailed(
                 "mayfly: \(file): the URL of the witness \(witness.name) must begin with https://, or http:// and a loopback address"
             )
         }
-    }
-
-    /// Whether an authority, and what follows it, is on this machine.
-    private static func isLoopback(_ rest: Substring) -> Bool {
-        let authority = String(rest.prefix { $0 != "/" })
-        guard !authority.hasPrefix("unix:") else { return false }
-        return (SocketAddress(parsing: authority) ?? SocketAddress(parsing: authority + ":80"))?.isLoopback ?? false
     }
 
     func start(

@@ -41,7 +41,8 @@ import Testing
     private static let refusals: [InvalidJWT] = [
         .tooLong(limit: 8_192), .malformed, .wrongAlgorithm(expected: "ES256"), .hasCriticalHeader, .namesNoKey, .unknownKey,
         .badSignature,
-        .noExpiry, .badTime("exp"), .notYet("nbf"), .wrongIssuer, .wrongAudience, .unexpectedAudience, .badSubject, .badScope,
+        .noExpiry, .badTime("exp"), .notYet("nbf"), .wrongIssuer, .wrongAudience, .unexpectedAudience,
+        .badUser(claim: "sub"), .badScope,
     ]
 
     private func answer(_ error: BrokerError) -> (status: UInt16, challenge: [String], body: String) {

@@ -4,9 +4,9 @@ import Testing
 @testable import API
 
 @Suite struct CallBodyTests {
-    private func read(_ text: String) -> Result<CallBody, BrokerError> {
+    private func read(_ text: String) -> Result<CallBody, InvalidRequest> {
         let bytes = Array(text.utf8)
-        return Result { () throws(BrokerError) in try CallBody(bytes.span) }
+        return Result { () throws(InvalidRequest) in try CallBody(bytes.span) }
     }
 
     /// A webhook as the document shows it, with some of `data` in another form.
@@ -21,51 +21,74 @@ import Testing
         return #"{ "trigger": \#(trigger), "data": { \#(data) } }"#
     }
 
+    private func call(_ text: String) throws -> (CallInvitation, dropped: [String]) {
+        guard case .call(let invitation, let dropped) = try read(text).get() else { throw BrokerError.notFound }
+        return (invitation, dropped)
+    }
+
+    private func ignored(_ text: String) -> CallBody.Reason? {
+        if case .success(.ignored(let reason)) = read(text) { reason } else { nil }
+    }
+
     private func error(_ changes: [String: String?]) -> BrokerError? {
-        if case .failure(let error) = read(body(changes)) { error } else { nil }
+        if case .failure(let invalid) = read(body(changes)) { invalid.errors[0] } else { nil }
     }
 
     @Test func theDocumentsBodyIsRead() throws {
-        let read = try read(body()).get()
+        let (invitation, dropped) = try call(body())
         #expect(
-            read.invitation
+            invitation
                 == CallInvitation(
                     session: Array("session-uuid".utf8), caller: Array("alice".utf8), receiver: Array("bob".utf8), media: .video))
-        #expect(read.dropped == ["data.initiator.name", "data.receiver.name"])
-        #expect(try self.read(body(["type": #""audio""#])).get().invitation?.media == .audio)
+        #expect(dropped == ["data.initiator.name", "data.receiver.name"])
+        #expect(try call(body(["type": #""audio""#])).0.media == .audio)
     }
 
     @Test func aSessionIsNamedByEitherField() throws {
         let changed = ["sessionId": #""one""#, "id": #""two""#]
-        #expect(try read(body(changed)).get().invitation?.session == Array("one".utf8))
+        #expect(try call(body(changed)).0.session == Array("one".utf8))
         for absent in [nil, "null"] as [String?] {
-            #expect(try read(body(["sessionId": absent, "id": #""two""#])).get().invitation?.session == Array("two".utf8))
+            #expect(try call(body(["sessionId": absent, "id": #""two""#])).0.session == Array("two".utf8))
             #expect(error(["sessionId": absent, "id": nil]) == .missingField("data.id"))
         }
     }
 
-    @Test func nothingButACallsBeginningRings() throws {
+    @Test func nothingButACallsBeginningRings() {
         for trigger in ["call_ended", "call_rejected", "message_sent", "", "CALL_INITIATED", "call_initiated "] {
-            let read = try read(body(trigger: "\"\(trigger)\"")).get()
-            #expect(read.invitation == nil && read.dropped.isEmpty, "\(trigger)")
+            #expect(ignored(body(trigger: "\"\(trigger)\"")) == .otherTrigger, "\(trigger)")
         }
         // Of what rings nothing, nothing else is asked.
-        #expect(try read(#"{"trigger":"call_ended","data":7}"#).get().invitation == nil)
+        #expect(ignored(#"{"trigger":"call_ended","data":7}"#) == .otherTrigger)
+    }
+
+    /// A sender would repeat what is answered with an error.
+    @Test func callsOfOtherKindsAreIgnored() {
+        for type in ["group", "", "User", "users"] {
+            #expect(ignored(body(["receiverType": "\"\(type)\"", "receiver": #"{"guid":"g"}"#])) == .groupCall)
+        }
+        for type in ["screen", "", "VIDEO"] { #expect(ignored(body(["type": "\"\(type)\""])) == .unknownType) }
+    }
+
+    @Test func everyFaultIsTold() {
+        let text = body(["sessionId": "7", "type": nil, "initiator": "{}", "receiver": "[]", "receiverType": nil])
+        guard case .failure(let invalid) = read(text) else { return #expect(Bool(false), "it was taken") }
+        #expect(
+            invalid.details.map(\.name) == [
+                "data.receiverType", "data.type", "data.sessionId", "data.initiator.uid", "data.receiver",
+            ])
     }
 
     @Test func whatIsNoCallIsRefusedByName() {
-        func code(_ text: String) -> String? { if case .failure(let error) = read(text) { error.code } else { nil } }
+        func code(_ text: String) -> String? {
+            if case .failure(let invalid) = read(text) { invalid.errors[0].code } else { nil }
+        }
         for text in ["", "[]", "{", #"{"trigger":"call_initiated","trigger":"x"}"#, "null", "\u{feff}{}"] {
             #expect(code(text) == "malformed_json", "\(text)")
         }
         #expect(code("{}") == "missing_field" && code(#"{"trigger":7}"#) == "wrong_type")
         #expect(code(#"{"trigger":"call_initiated"}"#) == "missing_field")
         #expect(code(#"{"trigger":"call_initiated","data":[]}"#) == "wrong_type")
-        for type in ["group", "", "User", "users"] { #expect(error(["receiverType": "\"\(type)\""]) == .groupCall) }
         #expect(error(["receiverType": nil]) == .missingField("data.receiverType"))
-        for type in ["screen", "", "VIDEO"] {
-            #expect(error(["type": "\"\(type)\""]) == .outOfRange("data.type", allowed: "audio or video"))
-        }
         #expect(error(["type": nil]) == .missingField("data.type"))
         #expect(error(["initiator": #"{"uid":"a","uid":"b"}"#]) == .malformedJSON)
     }
@@ -89,7 +112,7 @@ import Testing
             "initiator": #"{"uid":"a","avatar":"https://x/y","name":{"uid":"z"}}"#, "note": #""hello""#, "a name, maybe": "1",
         ]).replacing(#""data":"#, with: #""appId": 1, "data":"#)
         #expect(
-            try read(text).get().dropped == [
+            try call(text).dropped == [
                 "appId", "data.*", "data.initiator.avatar", "data.initiator.name", "data.note", "data.receiver.name",
             ])
     }

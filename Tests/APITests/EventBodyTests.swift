@@ -5,21 +5,21 @@ import Testing
 
 /// What is read of an event, and what is thrown away.
 @Suite struct EventBodyTests {
-    private func read(_ type: String?, _ data: String? = nil) throws(BrokerError) -> EventBody {
+    private func read(_ type: String?, _ data: String? = nil) throws(InvalidRequest) -> EventBody {
         var text = "{"
         if let type { text += "\"type\":\"\(type)\"" }
         if let data { text += (type == nil ? "" : ",") + "\"data\":\(data)" }
         let bytes = Array((text + "}").utf8)
-        return try RequestBody(bytes.span).event(bytes.span)
+        return try RequestBody.fields(of: bytes.span) { body, faults in body.event(bytes.span, &faults) }
     }
 
     /// The error, or nil where there is none.
     private func refusal(_ type: String?, _ data: String? = nil) -> BrokerError? {
-        do throws(BrokerError) {
+        do throws(InvalidRequest) {
             _ = try read(type, data)
             return nil
         } catch {
-            return error
+            return error.errors[0]
         }
     }
 
@@ -29,11 +29,19 @@ import Testing
         ("approval_request", "{}", CompanionEvent.approvalRequest),
         ("question_asked", "{}", .question),
         ("task_failed", "{}", .complete(success: false)),
-        ("task_complete", "{}", .complete(success: true)),
+        // Anything but success is a failure, as whoever waits has to hear of it.
+        ("task_complete", "{}", .complete(success: false)),
         ("task_complete", #"{"status":"success"}"#, .complete(success: true)),
         ("task_complete", #"{"status":"error"}"#, .complete(success: false)),
-        ("task_complete", #"{"status":null}"#, .complete(success: true)),
-        ("task_complete", #"{"status":"completed"}"#, .complete(success: true)),
+        ("task_complete", #"{"status":null}"#, .complete(success: false)),
+        ("task_complete", #"{"status":"completed"}"#, .complete(success: false)),
+        ("task_complete", #"{"status":"aborted"}"#, .complete(success: false)),
+        ("task_complete", #"{"status":"Success"}"#, .complete(success: false)),
+        ("task_complete", #"{"status":""}"#, .complete(success: false)),
+        ("task_complete", #"{"status":1}"#, .complete(success: false)),
+        ("task_complete", #"{"status":{"success":true}}"#, .complete(success: false)),
+        ("claude-complete", #"{"status":"success"}"#, .complete(success: true)),
+        ("claude-complete", #"{"status":"aborted"}"#, .complete(success: false)),
         ("claude-complete", #"{"status":"error"}"#, .complete(success: false)),
         ("claude-complete", #"{"status":"failed"}"#, .complete(success: false)),
         ("progress_update", "{}", .progress(SessionProgress())),
@@ -47,6 +55,8 @@ import Testing
         ("state_change", #"{"newState":"idle"}"#, .state("idle")),
         // Which words there are the policy says.
         ("state_change", #"{"newState":"\u0061ny"}"#, .state("any")),
+        ("state_change", #"{"newState":"idle","previousState":"processing"}"#, .state("idle", before: "processing")),
+        ("state_change", #"{"newState":"idle","previousState":7}"#, .state("idle")),
     ])
     func everyTypeIsRead(type: String, data: String, event: CompanionEvent) throws {
         let body = try read(type, data)
@@ -68,15 +78,56 @@ import Testing
         }
     }
 
+    @Test(
+        arguments: [
+            ("approval_request", #"{"requestId":"r"}"#, "r"), ("approval_request", #"{"id":"r"}"#, "r"),
+            ("approval_request", #"{"id":"i","requestId":"r"}"#, "r"), ("approval_request", #"{"requestId":null,"id":"i"}"#, "i"),
+            ("approval_request", "{}", nil), ("question_asked", #"{"questionId":"q","id":"i"}"#, "q"),
+            ("question_asked", #"{"id":"i"}"#, "i"), ("question_asked", "{}", nil),
+        ] as [(String, String, String?)])
+    func aBackEndsOwnIDIsRead(type: String, data: String, id: String?) throws {
+        let body = try read(type, data)
+        #expect(body.ownID == id.map { Array($0.utf8) } && body.dropped.isEmpty)
+    }
+
+    /// An id of one type means nothing in another.
+    @Test func anotherTypesIDIsDropped() throws {
+        let question = try read("question_asked", #"{"requestId":"r"}"#)
+        #expect(question.ownID == nil && question.dropped == ["data.requestId"])
+        let failed = try read("task_failed", #"{"id":7}"#)
+        #expect(failed.ownID == nil && failed.dropped == ["data.id"])
+    }
+
     // MARK: Wrong types and ranges
+
+    @Test func everyFaultIsTold() {
+        func fields(_ type: String, _ data: String) -> [String] {
+            do throws(InvalidRequest) {
+                _ = try read(type, data)
+                return []
+            } catch {
+                return error.details.map(\.name)
+            }
+        }
+        let todo = #"{"elapsedSeconds":"1","todoProgress":{"completed":"1","total":[]}}"#
+        #expect(
+            fields("progress_update", todo) == [
+                "data.elapsedSeconds", "data.todoProgress.completed", "data.todoProgress.total",
+            ])
+        #expect(
+            fields("progress_update", #"{"elapsedSeconds":"1","todoProgress":7}"#) == [
+                "data.elapsedSeconds", "data.todoProgress",
+            ])
+        #expect(fields("nothing", "[]") == ["data"])
+    }
 
     @Test(arguments: ["[]", "1", "\"{}\"", "true"]) func dataIsAnObject(data: String) {
         for type in EventBody.types { #expect(refusal(type, data) == .wrongType("data", expected: "an object"), "\(type)") }
     }
 
     @Test(arguments: [
-        ("task_complete", #"{"status":1}"#, "data.status"),
-        ("task_complete", #"{"status":{"success":true}}"#, "data.status"),
+        ("approval_request", #"{"requestId":7}"#, "data.requestId"),
+        ("question_asked", #"{"id":["q"]}"#, "data.id"),
         ("progress_update", #"{"elapsedSeconds":"1"}"#, "data.elapsedSeconds"),
         ("progress_update", #"{"elapsedSeconds":1.5}"#, "data.elapsedSeconds"),
         ("progress_update", #"{"elapsedSeconds":1e2}"#, "data.elapsedSeconds"),
@@ -96,8 +147,8 @@ import Testing
     }
 
     @Test(arguments: [
-        ("task_complete", #"{"status":"Success"}"#, "data.status"),
-        ("task_complete", #"{"status":""}"#, "data.status"),
+        ("approval_request", #"{"requestId":""}"#, "data.requestId"),
+        ("question_asked", "{\"questionId\":\"\(String(repeating: "q", count: 129))\"}", "data.questionId"),
         ("progress_update", #"{"elapsedSeconds":99999999999999999999}"#, "data.elapsedSeconds"),
         ("progress_update", #"{"todoProgress":{"completed":1,"total":99999999999999999999}}"#, "data.todoProgress.total"),
         ("progress_update", #"{"todoProgress":{"completed":4,"total":3}}"#, "data.todoProgress.completed"),

@@ -4,10 +4,10 @@ import Testing
 
 @testable import API
 
-/// What a monitor's client is told of a body that can't be used.
+/// What a client is told of a body that can't be used.
 @Suite struct InvalidRequestTests {
     private func answer(_ errors: [BrokerError]) -> String {
-        String(decoding: HTTPResponse(InvalidRequest(errors)).body, as: UTF8.self)
+        String(decoding: HTTPResponse(InvalidRequest(errors, summary: "Invalid request")).body, as: UTF8.self)
     }
 
     @Test func eachFieldIsToldWhatIsWrongWithIt() {
@@ -18,6 +18,24 @@ import Testing
                 #""details":{"apnsToken":["The field apnsToken is missing. Add it."],"#
                     + #""printerPrefix":["The field printerPrefix has the wrong type. Send a string."]}"#))
         #expect(answer([.malformedJSON]).contains(#""details":{}"#))
+        let plain = String(decoding: HTTPResponse(InvalidRequest([.missingField("joinid")])).body, as: UTF8.self)
+        #expect(plain.contains(#""error":"The field joinid is missing. Add it.","details":{"joinid":["#))
+    }
+
+    /// Two faults of one field are one name in the answer: names are unique in JSON.
+    @Test func aFieldIsNamedOnce() {
+        let text = answer([.invalidToken("token"), .outOfRange("token", allowed: "another")])
+        #expect(text.ranges(of: #""token":["#).count == 1)
+    }
+
+    /// Who may not, or can't be served, is told that alone.
+    @Test func aRefusalComesBeforeFaults() {
+        var faults = FieldFaults()
+        faults.note(.missingField("client"))
+        faults.note(.noCapability)
+        faults.note(.notAMember)
+        #expect(faults.errors == [.noCapability])
+        #expect(!String(decoding: HTTPResponse(InvalidRequest(faults.errors)).body, as: UTF8.self).contains("details"))
     }
 
     @Test func whatIsWrongIsGathered() {
@@ -34,7 +52,7 @@ import Testing
         #expect(faults.errors.isEmpty)
         let token = faults.required("apnsToken") { () throws(BrokerError) in try body.token("apnsToken", span) }
         let start = faults.take { () throws(BrokerError) in try body.choice("onStart", span) }
-        let missing = faults.required("oldStatus") { () throws(BrokerError) in try body.status("oldStatus", span) }
+        let missing = faults.required("oldStatus") { () throws(BrokerError) in try body.text("oldStatus", span) }
         #expect(token == nil && start == nil && missing == nil)
         #expect(
             faults.errors == [

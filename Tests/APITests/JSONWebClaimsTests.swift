@@ -93,11 +93,33 @@ import Testing
         for bad in [
             #""""#, "\"\(longest)a\"", "\"" + String(repeating: "ü", count: 65) + "\"", "1", "null", #"["ann"]"#, "true",
         ] {
-            #expect(try subject(bad).error == .invalidJWT(.badSubject), "\(bad)")
+            #expect(try subject(bad).error == .invalidJWT(.badUser(claim: "sub")), "\(bad)")
         }
-        #expect(try outcome(#"{"exp":1800000060}"#).error == .invalidJWT(.badSubject))
+        #expect(try outcome(#"{"exp":1800000060}"#).error == .invalidJWT(.badUser(claim: "sub")))
         // Half a pair of surrogates is no text at all.
         #expect(try subject(#""\ud800""#).error == .invalidJWT(.malformed))
+    }
+
+    /// Another claim may name the user; then `sub` is not needed, and not read.
+    @Test func anotherClaimNamesTheUser() throws {
+        func user(_ claims: String, claim: String = "userId") throws -> Result<Principal, BrokerError> {
+            try mint.authenticator(.hs256, userClaim: claim).outcome(
+                try mint.token(.hs256, "{\"exp\":1800000060\(claims)}"))
+        }
+        #expect(try user(#","userId":"ann""#).user == "ann")
+        #expect(try user(#","userId":"ann","sub":"bob""#).user == "ann")
+        #expect(try user(#","userId":42"#).user == "42")
+        #expect(try user(#","https://example.org/id":"ann""#, claim: "https://example.org/id").user == "ann")
+        for bad in [
+            #","sub":"ann""#, #","userId":null"#, #","userId":1.5"#, #","userId":true"#, #","userId":["ann"]"#,
+            #","userid":"ann""#,
+        ] {
+            #expect(try user(bad).error == .invalidJWT(.badUser(claim: "userId")), "\(bad)")
+        }
+        #expect(InvalidJWT.badUser(claim: "userId").detail.contains("userId"))
+        // Nothing else becomes optional.
+        let endless = try mint.token(.hs256, #"{"userId":"ann"}"#)
+        #expect(try mint.authenticator(.hs256, userClaim: "userId").outcome(endless).error == .invalidJWT(.noExpiry))
     }
 
     @Test func scopes() throws {

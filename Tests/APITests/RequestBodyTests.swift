@@ -70,22 +70,6 @@ import Testing
         #expect(dropped == ["message", "name", "url"])
     }
 
-    @Test func aStatusIsAWordThatPrinterServersUse() throws {
-        func status(_ value: String) throws(BrokerError) -> PrinterStatus? {
-            let bytes = Array("{\"newStatus\":\(value)}".utf8)
-            return try RequestBody(bytes.span).status("newStatus", bytes.span)
-        }
-        for known in PrinterStatus.allCases { #expect(try status("\"\(known.rawValue)\"") == known) }
-        #expect(try status("null") == nil)
-        for bad in ["\"Running\"", "\"running \"", "\"\"", "\"on fire\""] {
-            #expect { _ = try status(bad) } throws: { error in
-                guard case .outOfRange("newStatus", let allowed)? = error as? BrokerError else { return false }
-                return allowed.hasPrefix("one of running, complete, failed, paused, ") && !allowed.contains("fire")
-            }
-        }
-        #expect(throws: BrokerError.wrongType("newStatus", expected: "a string")) { try status("1") }
-    }
-
     @Test func progressIsANumberFromZeroToAHundredOfWhichWholePercentCount() throws {
         func progress(_ value: String) throws(BrokerError) -> Int? {
             let bytes = Array("{\"progress\":\(value)}".utf8)

@@ -8,13 +8,13 @@ import Testing
 @Suite struct SessionRequestTests {
     private static let id = "AAECAwQFBgcICQoLDA0ODw"
 
-    private func read(_ text: String) throws(BrokerError) -> SessionRequest {
+    private func read(_ text: String) throws(InvalidRequest) -> SessionRequest {
         let bytes = Array(text.utf8)
         return try SessionRequest(bytes.span)
     }
 
-    private func refusal(_ text: String) -> BrokerError? {
-        do throws(BrokerError) {
+    private func invalid(_ text: String) -> InvalidRequest? {
+        do throws(InvalidRequest) {
             _ = try read(text)
             return nil
         } catch {
@@ -22,14 +22,29 @@ import Testing
         }
     }
 
+    private func refusal(_ text: String) -> BrokerError? { invalid(text)?.errors[0] }
+
+    @Test func everyFaultIsTold() {
+        func fields(_ text: String) -> [String] { invalid(text)?.details.map(\.name) ?? [] }
+        let claim = #"{"type":"ping","deviceId":"d","clientType":"watch","pushToken":"0","userId":7}"#
+        #expect(fields(claim) == ["userId", "sessionId", "clientType", "pushToken"])
+        #expect(fields(#"{"type":"approval_response","pushToken":"0"}"#) == ["requestId", "approved", "pushToken"])
+        #expect(fields(#"{"type":"question_asked","sessionId":"","eventId":"","data":7}"#) == ["sessionId", "data", "eventId"])
+        #expect(fields(#"{"type":"a name","deviceId":7}"#) == ["deviceId"])
+        let text = String(decoding: SocketMessage.refusal(invalid(claim)!, to: "ping"), as: UTF8.self)
+        #expect(text.contains(#""details":{"userId":["#) && text.hasPrefix(#"{"type":"error","to":"ping","code":"wrong_type""#))
+    }
+
     @Test func anEvent() throws {
         let request = try read(
-            #"{"type":"approval_request","sessionId":"s","userId":"u","eventId":"e","data":{"toolName":"x"},"summary":"y"}"#)
-        guard case .event(.approvalRequest, let session, let eventID, let dropped) = request.kind else {
+            #"{"type":"approval_request","sessionId":"s","userId":"u","eventId":"e","data":{"toolName":"x","id":"i"},"summary":"y"}"#
+        )
+        guard case .event(let event, let session, let eventID, let dropped) = request.kind else {
             Issue.record("\(request.kind)")
             return
         }
         #expect(session == Array("s".utf8) && eventID == Array("e".utf8) && request.user == Array("u".utf8))
+        #expect(event.event == .approvalRequest && event.ownID == Array("i".utf8))
         #expect(dropped == ["data.toolName", "summary"])
         #expect(request.claim == nil)
     }
@@ -54,21 +69,22 @@ import Testing
     }
 
     @Test func anErrorSaysWhenToComeAgain() {
-        let late = String(decoding: SocketMessage.refusal(.tooManyRequests(retryAfterSeconds: 7), to: "ping"), as: UTF8.self)
+        let late = String(
+            decoding: SocketMessage.refusal(InvalidRequest([.tooManyRequests(retryAfterSeconds: 7)]), to: "ping"), as: UTF8.self)
         let again = #""error":"Too many requests. Try again in 7 s.","retryAfterSeconds":7}"#
         #expect(late == #"{"type":"error","to":"ping","code":"too_many_requests","# + again)
-        let never = String(decoding: SocketMessage.refusal(.requestNotFound, to: nil), as: UTF8.self)
+        let never = String(decoding: SocketMessage.refusal(InvalidRequest([.requestNotFound]), to: nil), as: UTF8.self)
         #expect(never == #"{"type":"error","code":"request_not_found","error":"Request expired or not found"}"#)
     }
 
     @Test func anAnswer() throws {
         let request = try read(
             "{\"type\":\"approval_response\",\"requestId\":\"\(Self.id)\",\"approved\":false,\"pushToken\":\"0a0b\"}")
-        guard case .answer(let id, let approved, let token) = request.kind else {
+        guard case .answer(let name, let approved, let token) = request.kind else {
             Issue.record("\(request.kind)")
             return
         }
-        #expect(id == Array(0..<16) && !approved)
+        #expect(RequestName(name) == RequestName(id: Array(0..<16), own: Array(Self.id.utf8)) && !approved)
         #expect(token?.withBytes { $0.count == 2 && $0[0] == 10 && $0[1] == 11 } == true)
         #expect(refusal(#"{"type":"approval_response","approved":true}"#) == .missingField("requestId"))
         #expect(refusal("{\"type\":\"approval_response\",\"requestId\":\"\(Self.id)\"}") == .missingField("approved"))
@@ -78,16 +94,21 @@ import Testing
                 == .invalidToken("pushToken"))
     }
 
+    /// It may still be a back end's own id.
+    @Test(arguments: ["short", id + "A", "AAECAwQFBgcICQoLDA0OD!", "AAECAwQFBgcICQoLDA0ODx", String(repeating: "a", count: 128)])
+    func whatIsNoIDOfTheBrokersIsAName(text: String) {
+        #expect(RequestName(text) == RequestName(own: Array(text.utf8)))
+        #expect(RequestName(segment: text[...]) == RequestName(own: Array(text.utf8)))
+    }
+
     /// It is answered like one that is over, and not as bad input.
-    @Test(arguments: ["", "short", id + "A", "AAECAwQFBgcICQoLDA0OD!", "AAECAwQFBgcICQoLDA0ODx"])
-    func anIDThatIsNoneIsNobodys(id: String) throws {
-        guard
-            case .answer(nil, true, nil) = try read("{\"type\":\"approval_response\",\"requestId\":\"\(id)\",\"approved\":true}")
-                .kind
-        else {
-            Issue.record("\(id) is taken for an id")
-            return
-        }
+    @Test(arguments: ["", String(repeating: "a", count: 129), "%ff", "%2"]) func whatIsNoNameIsNobodys(text: String) {
+        #expect(RequestName(segment: text[...]) == RequestName())
+        if !text.hasPrefix("%") { #expect(RequestName(text) == RequestName()) }
+    }
+
+    @Test func aNameInAPathIsDecoded() {
+        #expect(RequestName(segment: "approval%2F1") == RequestName(own: Array("approval/1".utf8)))
     }
 
     @Test func aPing() throws {
@@ -141,7 +162,7 @@ import Testing
     @Test func aRefusalSaysNothingBack() {
         let text = #"{"type":"hunter2","sessionId":"hunter2","deviceId":"hunter2","clientType":"hunter2","pushToken":"hunter2"}"#
         let bytes = Array(text.utf8)
-        let said = SocketMessage.refusal(refusal(text) ?? .notFound, to: SessionRequest.name(of: bytes.span))
+        let said = SocketMessage.refusal(invalid(text) ?? InvalidRequest([.notFound]), to: SessionRequest.name(of: bytes.span))
         #expect(!String(decoding: said, as: UTF8.self).contains("hunter2"))
     }
 }

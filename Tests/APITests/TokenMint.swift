@@ -84,10 +84,12 @@ final class TokenMint {
     }
 
     func authenticator(
-        _ algorithm: JSONWebAlgorithm, _ source: JSONWebKeySource? = nil, issuer: String? = nil, audience: String? = nil
+        _ algorithm: JSONWebAlgorithm, _ source: JSONWebKeySource? = nil, issuer: String? = nil, audience: String? = nil,
+        userClaim: String = "sub"
     ) throws -> Authenticator {
         try Authenticator(
-            algorithm: algorithm, source: source ?? .key(path: file(algorithm)), issuer: issuer, audience: audience)
+            algorithm: algorithm, source: source ?? .key(path: file(algorithm)), issuer: issuer, audience: audience,
+            userClaim: userClaim)
     }
 
     // MARK: JWTs

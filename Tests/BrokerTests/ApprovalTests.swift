@@ -50,7 +50,7 @@ import Testing
             // Two that did not answer clear it, once, and no time-out comes behind.
             #expect(stage.sightings.filter { $0.says("clear_approval") }.count == 2)
             let message = CompanionMessage.approvalResponse(request: request, session: Stage.session, approved: taken[0])
-            #expect(stage.told(Stage.backEnd) == [message] && stage.told(Stage.alice) == [message])
+            #expect(stage.told(Stage.backEnd) == [message] && stage.ends(Stage.alice) == [message])
         }
     }
 
@@ -66,7 +66,8 @@ import Testing
             await stage.advance(100)
             #expect((1...3).map { byte in stage.pushes(to: byte).filter { $0.says("clear_approval") }.count } == [2, 1, 2])
             let request = try await stage.ask().request
-            let told = try await stage.companion.clearApproval(Stage.alice, request: request, excluding: stage.token(1))
+            let told = try await stage.companion.clearApproval(
+                Stage.alice, request: RequestName(id: request), excluding: stage.token(1))
             #expect(told == 2)
             #expect(try await stage.state(request) == .pending, "clearing is no answer")
         }
@@ -82,12 +83,14 @@ import Testing
             for stranger in [Stage.bob, otherBackEnd, namesake] {
                 #expect(try await stage.state(request, stranger) == nil)
                 #expect(try await !stage.respond(request, stranger))
-                #expect(try await stage.companion.clearApproval(stranger, request: request, excluding: nil) == nil)
+                #expect(
+                    try await stage.companion.clearApproval(stranger, request: RequestName(id: request), excluding: nil) == nil)
             }
             // The back end that asked may hear the answer, and not give it.
             #expect(try await stage.state(request) == .pending)
             #expect(try await !stage.respond(request, Stage.backEnd))
-            #expect(try await stage.companion.clearApproval(Stage.backEnd, request: request, excluding: nil) == nil)
+            #expect(
+                try await stage.companion.clearApproval(Stage.backEnd, request: RequestName(id: request), excluding: nil) == nil)
             #expect(try await stage.state(request, Stage.alice) == .pending)
             #expect(try await stage.respond(request, approved: false))
             #expect(try await stage.state(request) == .denied)
@@ -125,6 +128,99 @@ import Testing
         }
     }
 
+    // MARK: A back end's own ids
+
+    /// Beside the broker's, and after a restart.
+    @Test func itsOwnIDNamesIt() async throws {
+        try await Stage.play { stage in
+            for byte: UInt8 in 1...2 { try await stage.register(byte) }
+            let own = RequestName(own: Array("approval-1".utf8))
+            let receipt = try await stage.take(.approvalRequest, ownID: "approval-1")
+            let request = try #require(receipt.request)
+            #expect(try await stage.companion.clearApproval(Stage.alice, request: own, excluding: stage.token(1)) == 1)
+            #expect(try await stage.companion.approval(Stage.alice, request: own)?.state == .pending)
+            #expect(try await stage.companion.approval(Stage.backEnd, request: own)?.state == .pending)
+            try await stage.restart()
+            // Keys and places have stepped.
+            await stage.advance(50_000)
+            #expect(try await stage.companion.respond(Stage.alice, request: own, approved: true, excluding: nil))
+            #expect(try await stage.state(request) == .approved)
+            #expect(try await !stage.companion.respond(Stage.alice, request: own, approved: true, excluding: nil))
+            let message = CompanionMessage.approvalResponse(request: request, session: Stage.session, approved: true)
+            #expect(stage.ends(Stage.alice) == [message], "news name it as pushes do")
+        }
+    }
+
+    @Test func itsOwnIDIsForItsUserAndTheBackEndThatAsked() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            let own = RequestName(own: Array("approval-1".utf8))
+            try await stage.take(.approvalRequest, ownID: "approval-1")
+            let otherBackEnd = Principal(user: Array("other back end".utf8), isBackEnd: true, expiresMs: .max)
+            let namesake = Principal(user: Stage.backEnd.user, isBackEnd: false, expiresMs: .max)
+            for stranger in [Stage.bob, otherBackEnd, namesake] {
+                #expect(try await stage.companion.approval(stranger, request: own) == nil)
+                #expect(try await !stage.companion.respond(stranger, request: own, approved: true, excluding: nil))
+                #expect(try await stage.companion.clearApproval(stranger, request: own, excluding: nil) == nil)
+            }
+            #expect(try await !stage.companion.respond(Stage.backEnd, request: own, approved: true, excluding: nil))
+            // The same name of another user's is another approval.
+            let others = try await stage.take(.approvalRequest, of: Stage.bob, ownID: "approval-1")
+            #expect(try await stage.companion.respond(Stage.bob, request: own, approved: false, excluding: nil))
+            #expect(try await stage.state(#require(others.request)) == .denied)
+            #expect(try await stage.companion.approval(Stage.alice, request: own)?.state == .pending)
+        }
+    }
+
+    /// It lives as long as the approval's answer is kept, whenever in an epoch that began.
+    @Test(arguments: [0, 150_000, 299_000] as [UInt64]) func itsOwnIDLivesAsLongAsItDoes(later: UInt64) async throws {
+        try await Stage.play { stage in
+            await stage.advance(later)
+            let own = RequestName(own: Array("approval-1".utf8))
+            let due = try #require(try await stage.take(.approvalRequest, ownID: "approval-1").expires)
+            #expect(try await stage.companion.respond(Stage.alice, request: own, approved: true, excluding: nil))
+            await stage.advance(to: due + 599_999)
+            #expect(try await stage.companion.approval(Stage.alice, request: own)?.state == .approved)
+            await stage.advance(1)
+            #expect(try await stage.companion.approval(Stage.alice, request: own) == nil)
+            await stage.advance(1_000)
+            #expect(try await stage.counts.timers == 0)
+        }
+    }
+
+    @Test func theNewestOfAnIDCounts() async throws {
+        try await Stage.play { stage in
+            let first = try await stage.take(.approvalRequest, ownID: "1")
+            await stage.advance(1_000)
+            let second = try await stage.take(.approvalRequest, ownID: "1")
+            let own = RequestName(own: Array("1".utf8))
+            #expect(try await stage.companion.respond(Stage.alice, request: own, approved: true, excluding: nil))
+            #expect(try await stage.state(#require(second.request)) == .approved)
+            #expect(try await stage.state(#require(first.request)) == .pending)
+        }
+    }
+
+    /// A question has no answer here, and never times out.
+    @Test func aQuestionIsClearedByItsOwnID() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            let own = RequestName(own: Array("question-1".utf8))
+            let question = try #require(try await stage.take(.question, ownID: "question-1").request)
+            #expect(try await stage.companion.clearApproval(Stage.bob, request: own, excluding: nil) == nil)
+            #expect(try await stage.companion.clearApproval(Stage.alice, request: own, excluding: nil) == 1)
+            #expect(try await !stage.companion.respond(Stage.alice, request: own, approved: true, excluding: nil))
+            #expect(try await stage.companion.approval(Stage.alice, request: own) == nil)
+            #expect(try await stage.state(question) == nil)
+            await stage.advance(120_000)
+            #expect(stage.pushes(to: 1).count == 2 && stage.pushes(to: 1).last?.says("clear_approval") == true)
+            #expect(stage.told(Stage.backEnd).isEmpty)
+            // A question without one leaves no row.
+            let counts = try await stage.counts.timers
+            try await stage.take(.question)
+            #expect(try await stage.counts.timers == counts)
+        }
+    }
+
     // MARK: Time-outs and restarts
 
     @Test func aTimeOutIsToldOnceAcrossRestarts() async throws {
@@ -139,7 +235,7 @@ import Testing
             await stage.advance(2_000)
             for byte: UInt8 in 1...2 { #expect(stage.pushes(to: byte).filter { $0.says("timed_out") }.count == 1) }
             let message = CompanionMessage.approvalTimeout(request: request, session: Stage.session)
-            #expect(stage.told(Stage.backEnd) == [message] && stage.told(Stage.alice) == [message])
+            #expect(stage.told(Stage.backEnd) == [message] && stage.ends(Stage.alice) == [message])
             #expect(try await stage.state(request) == .timedOut)
             #expect(try await !stage.respond(request))
             try await stage.restart()

@@ -207,9 +207,8 @@ import Testing
     /// As a phone makes it.
     private func handle(_ kind: String, _ name: String, _ registered: Registered) -> String {
         let message = Array("mayfly/v1 handle\(kind)\0\(name)".utf8)
-        var text: [UInt8] = []
-        try? registered.handleKey.withBase64URL { key in text = key.indices.map { key[$0] } }
-        let key = Base64.url.decode(String(decoding: text, as: UTF8.self)) ?? []
-        return Base64.url.encode(HMACSHA256.code(message.span, key: key.span).span.extracting(first: 16))
+        return registered.handleKey.secret.withBytes { key in
+            Base64.url.encode(HMACSHA256.code(message.span, key: key).span.extracting(first: 16))
+        }
     }
 }

@@ -60,6 +60,114 @@ import Testing
         }
     }
 
+    // MARK: Elapsed time
+
+    private static let elapsed = "elapsedSeconds"
+
+    /// An event without it goes on counting from the last that had it, also after a restart.
+    @Test func elapsedTimeGoesOnFromWhatWasReported() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            try await stage.take(.progress(SessionProgress(elapsedSeconds: 345)))
+            await stage.advance(15_000)
+            try await stage.take(.state("processing"))
+            await stage.advance(15_000)
+            try await stage.restart()
+            try await stage.take(.question)
+            await stage.advance(15_000)
+            try await stage.take(.progress(SessionProgress(completed: 1, total: 2)))
+            await stage.advance(15_000)
+            #expect(stage.pushes(to: 1).compactMap { $0.number(Self.elapsed) } == [340, 360, 370, 390])
+            // Less than before: its back end knows.
+            try await stage.take(.progress(SessionProgress(elapsedSeconds: 100)))
+            await stage.advance(15_000)
+            try await stage.take(.state("idle"))
+            await stage.advance(15_000)
+            #expect(stage.pushes(to: 1).suffix(2).compactMap { $0.number(Self.elapsed) } == [100, 110])
+        }
+    }
+
+    /// Of one session each, from 0 after its end.
+    @Test func elapsedTimeIsOfOneSessionUntilItsEnd() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            try await stage.start(2, session: Array("other".utf8))
+            try await stage.take(.progress(SessionProgress(elapsedSeconds: 500)))
+            try await stage.take(.state("idle"), session: Array("other".utf8))
+            await stage.advance(20_000)
+            #expect(stage.pushes(to: 2).map { $0.number(Self.elapsed) } == [0])
+            try await stage.take(.complete(success: true))
+            try await stage.start(3)
+            try await stage.take(.state("idle"))
+            await stage.advance(100)
+            #expect(stage.pushes(to: 3).map { $0.number(Self.elapsed) } == [0])
+        }
+    }
+
+    @Test func elapsedTimeThatIsRefusedChangesNothing() async throws {
+        try await Stage.play { stage in
+            try await stage.start(1)
+            try await stage.take(.progress(SessionProgress(elapsedSeconds: 50)))
+            await stage.advance(15_000)
+            for bad in [-1, 86_401, Int.max, Int.min] {
+                await #expect(throws: BrokerError.outOfRange("data.elapsedSeconds", allowed: "0 to 86400")) {
+                    try await stage.take(.progress(SessionProgress(elapsedSeconds: bad)))
+                }
+            }
+            try await stage.take(.state("idle"))
+            await stage.advance(100)
+            #expect(stage.pushes(to: 1).map { $0.number(Self.elapsed) } == [50, 60])
+        }
+    }
+
+    /// However many report at once, none loses; and a claim at that moment takes nothing of it back.
+    @Test func manyReportsAtOnce() async throws {
+        try await Stage.play { stage in
+            try await stage.take(.state("idle"))
+            let reports = (1...20).map { number in
+                Task(executorPreference: stage.simulated.loop) {
+                    try await stage.take(.progress(SessionProgress(elapsedSeconds: 1_000 + number)))
+                }
+            }
+            #expect(try await !claim(stage, "phone"))
+            for report in reports { _ = try await report.value }
+            try await stage.start(1)
+            try await stage.take(.state("idle"))
+            await stage.advance(100)
+            let elapsed = try #require(stage.pushes(to: 1).first?.number(Self.elapsed))
+            #expect((1_000...1_020).contains(elapsed))
+        }
+    }
+
+    // MARK: News
+
+    /// Screens that are open learn of them, without a word of text.
+    @Test func socketsHearOfWhatHappens() async throws {
+        try await Stage.play { stage in
+            let session = Stage.session
+            try await stage.take(.state("processing", before: "idle"))
+            try await stage.take(.state("idle", before: "a secret"))
+            try await stage.take(.progress(SessionProgress(elapsedSeconds: 45, completed: 2, total: 5)))
+            await stage.advance(3_000)
+            try await stage.take(.progress(SessionProgress()))
+            let receipt = try await stage.take(.approvalRequest, eventID: "event")
+            let (request, expires) = (try #require(receipt.request), try #require(receipt.expires))
+            try await stage.take(.approvalRequest, eventID: "event")
+            try await stage.take(.question)
+            try await stage.take(.complete(success: true))
+            #expect(
+                stage.told(Stage.alice) == [
+                    .state("processing", before: "idle", session: session), .state("idle", before: nil, session: session),
+                    .progress(SessionProgress(elapsedSeconds: 45, completed: 2, total: 5), session: session),
+                    .progress(SessionProgress(elapsedSeconds: 48), session: session),
+                    .approvalRequest(request: request, session: session, expires: expires),
+                ])
+            #expect(stage.told(Stage.backEnd).isEmpty && stage.told(Stage.bob).isEmpty)
+            await #expect(throws: BrokerError.self) { try await stage.take(.state("a secret")) }
+            #expect(stage.told(Stage.alice).count == 5, "what is refused is no news")
+        }
+    }
+
     // MARK: Claims
 
     private func claim(
@@ -327,7 +435,7 @@ import Testing
         }
     }
 
-    /// What waits for a window waits on while there is no room, and is no alarm.
+    /// What waits for a window waits on while the queue is full, which is an alarm.
     @Test func whatIsDueWaitsForRoom() async throws {
         try await Stage.play { stage in
             try await stage.start(1)
@@ -340,7 +448,7 @@ import Testing
             await broker.empty()
             await stage.advance(1_000)
             #expect(stage.pushes(to: 1).count == 2)
-            #expect(await stage.count(.alarms) == 0)
+            #expect(await stage.count(.alarms) == 1)
         }
     }
 }

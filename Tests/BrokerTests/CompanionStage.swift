@@ -51,6 +51,16 @@ struct CompanionStage: AudienceStage {
     func pushes(to token: UInt8) -> [Sighting] { record.all.filter { $0.token == token } }
     func told(_ principal: Principal) -> [CompanionMessage] { sockets.messages(to: principal.user) }
 
+    /// How approvals ended.
+    func ends(_ principal: Principal) -> [CompanionMessage] {
+        told(principal).filter { message in
+            switch message {
+            case .approvalResponse, .approvalTimeout: true
+            default: false
+            }
+        }
+    }
+
     // MARK: Calls
 
     @discardableResult
@@ -71,10 +81,11 @@ struct CompanionStage: AudienceStage {
     @discardableResult
     func take(
         _ event: CompanionEvent, of principal: Principal = alice, session: [UInt8] = session, eventID: String? = nil,
-        from caller: Principal = backEnd
+        ownID: String? = nil, from caller: Principal = backEnd
     ) async throws -> EventReceipt {
         try await companion.take(
-            event, of: principal.user, session: session, eventID: eventID.map { Array($0.utf8) }, from: caller)
+            event, of: principal.user, session: session, eventID: eventID.map { Array($0.utf8) },
+            ownID: ownID.map { Array($0.utf8) }, from: caller)
     }
 
     /// Asks for an approval.
@@ -86,10 +97,11 @@ struct CompanionStage: AudienceStage {
     func respond(_ request: [UInt8], _ principal: Principal = alice, approved: Bool = true, from byte: UInt8? = nil) async throws
         -> Bool
     {
-        try await companion.respond(principal, request: request, approved: approved, excluding: byte.map { try token($0) })
+        try await companion.respond(
+            principal, request: RequestName(id: request), approved: approved, excluding: byte.map { try token($0) })
     }
 
     func state(_ request: [UInt8], _ principal: Principal = backEnd) async throws -> Approval.State? {
-        try await companion.approval(principal, request: request)?.state
+        try await companion.approval(principal, request: RequestName(id: request))?.state
     }
 }

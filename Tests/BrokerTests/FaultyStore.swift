@@ -246,6 +246,9 @@ extension FaultyStore {
     func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord? {
         try await perform(.timer) { () throws(StoreError) in try await inner.timer(id) }
     }
+    func timer(named names: [[UInt8]], by namer: RequestNamer) async throws(StoreError) -> TimerRecord? {
+        try await perform(.timer) { () throws(StoreError) in try await inner.timer(named: names, by: namer) }
+    }
     func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork {
         try await perform(.due) { () throws(StoreError) in try await inner.due(now: now, limit: limit) }
     }

@@ -13,7 +13,7 @@ import Testing
     func aRoundedCountIsNotGivenAsTheNumber(count: Int, words: String) { #expect(Metrics.inWords(count) == words) }
 
     private func line(_ metrics: Metrics, _ name: String) -> String? {
-        metrics.exposition(gauges: []).split(separator: "\n").first { $0.hasPrefix(name + " ") }.map(String.init)
+        metrics.exposition(version: "1", gauges: []).split(separator: "\n").first { $0.hasPrefix(name + " ") }.map(String.init)
     }
 
     @Test func theLastTimesAreNotRounded() {

@@ -2,76 +2,391 @@ import Testing
 
 @testable import Broker
 
+/// The state machine on a clock of its own: events in, effects out.
 @Suite struct PresenceTests {
-    private let room: [UInt8] = [1, 2, 3]
+    private static let timing = Presence.Timing(graceMs: 5_000, reportMs: 45_000, probeMs: 2_000)
+    private static let room: [UInt8] = [1, 2, 3]
+    private let one = Presence.Place(room: room, slot: 1)
+    private let two = Presence.Place(room: room, slot: 2)
 
-    private func fresh() -> Presence { Presence(graceMs: 5_000, heldMs: 45_000) }
+    /// Presence with its timers: they fire as the clock passes them.
+    private struct Stage {
+        var presence = Presence(PresenceTests.timing)
+        var now: UInt64 = 1_000_000
+        var timers: [Presence.Place: UInt64] = [:]
+        /// What happened since the last `take`, without timers.
+        private var effects: [Presence.Effect] = []
 
-    @Test func aSocketIsPresenceAndSoAreFiveSecondsAfterIt() {
-        var presence = fresh()
-        #expect(!presence.isPresent(room, 1, now: 0))
-        let answer1 = presence.arrive(room, 1, now: 0)
-        #expect(answer1)
-        #expect(presence.isPresent(room, 1, now: 1_000_000))
-        #expect(!presence.isPresent(room, 2, now: 0))
-        let answer2 = presence.leave(room, 1, now: 10_000)
-        #expect(answer2)
-        #expect(presence.isPresent(room, 1, now: 14_999))
-        #expect(presence.graceEnd(room, 1, now: 14_999) == 15_000)
-        #expect(!presence.isPresent(room, 1, now: 15_000))
-        #expect(presence.graceEnd(room, 1, now: 15_000) == nil)
-    }
-
-    @Test func twoSocketsOfOneSideAreCounted() {
-        var presence = fresh()
-        let answer3 = presence.arrive(room, 1, now: 0)
-        #expect(answer3)
-        let answer4 = presence.arrive(room, 1, now: 0)
-        #expect(!answer4)
-        let answer5 = presence.leave(room, 1, now: 0)
-        #expect(!answer5)
-        #expect(presence.isPresent(room, 1, now: 100_000))
-        let answer6 = presence.leave(room, 1, now: 100_000)
-        #expect(answer6)
-        #expect(!presence.isPresent(room, 1, now: 105_000))
-    }
-
-    @Test func aWordHoldsForFortyFiveSeconds() {
-        var presence = fresh()
-        presence.hold(room, 2, now: 0)
-        #expect(presence.isPresent(room, 2, now: 44_999))
-        #expect(!presence.isPresent(room, 2, now: 45_000))
-        presence.hold(room, 2, now: 50_000)
-        presence.release(room, 2, now: 51_000)
-        #expect(presence.isPresent(room, 2, now: 55_999))
-        #expect(!presence.isPresent(room, 2, now: 56_000))
-    }
-
-    @Test func aLapseIsToldOnce() {
-        var presence = fresh()
-        presence.hold(room, 2, now: 0)
-        presence.hold(room, 2, now: 10_000)
-        let early = presence.takeLapse(room, 2, now: 45_000)
-        let lapsed = presence.takeLapse(room, 2, now: 55_000)
-        let again = presence.takeLapse(room, 2, now: 55_001)
-        #expect(!early && lapsed && !again)
-        presence.hold(room, 2, now: 60_000)
-        _ = presence.arrive(room, 2, now: 60_000)
-        let withSocket = presence.takeLapse(room, 2, now: 200_000)
-        #expect(!withSocket)
-    }
-
-    @Test func whoIsGoneIsForgotten() {
-        var presence = fresh()
-        for id: UInt8 in 0..<100 {
-            presence.hold([id], 1, now: UInt64(id))
+        mutating func on(_ event: (inout Presence, UInt64) -> [Presence.Effect]) {
+            for effect in event(&presence, now) {
+                if case .arm(let place, let time) = effect { timers[place] = time } else { effects.append(effect) }
+            }
         }
-        _ = presence.arrive([200], 1, now: 0)
-        _ = presence.arrive([201], 1, now: 0)
-        _ = presence.leave([201], 1, now: 0)
-        #expect(presence.count == 102)
-        presence.prune(now: 45_200)
-        #expect(presence.count == 1)
-        #expect(presence.isPresent([200], 1, now: 45_200))
+
+        mutating func join(_ socket: UInt64, _ place: Presence.Place) { on { $0.join(socket, at: place, now: $1) } }
+        mutating func end(_ socket: UInt64, _ isDeliberate: Bool) { on { $0.leave(socket, isDeliberate: isDeliberate, now: $1) } }
+        mutating func report(_ place: Presence.Place) { on { $0.report(place, now: $1) } }
+        mutating func pong(_ socket: UInt64, _ number: UInt64) { on { $0.pong(socket, number: number, now: $1) } }
+
+        mutating func check(_ place: Presence.Place, isAwaited: Bool = true) -> Presence.Finding {
+            let (finding, effects) = presence.check(place, isAwaited: isAwaited, now: now)
+            on { _, _ in effects }
+            return finding
+        }
+
+        mutating func pass(_ ms: UInt64) {
+            let end = now + ms
+            while let (place, time) = timers.min(by: { $0.value < $1.value }), time <= end {
+                now = max(now, time)
+                timers[place] = nil
+                on { $0.fire(place, now: $1) }
+            }
+            now = end
+        }
+
+        mutating func take() -> [Presence.Effect] {
+            defer { effects = [] }
+            return effects
+        }
+    }
+
+    /// The creator's app was suspended with its socket open; the joiner arrives.
+    @Test func aSocketThatDoesNotAnswerIsAbsentAfterTheProbe() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.pass(60_000)
+        stage.join(2, two)
+        #expect(stage.check(one) == .probing)
+        #expect(stage.take() == [.arrived(one), .arrived(two), .ping([1], number: 1)])
+        stage.pass(1_999)
+        #expect(stage.take().isEmpty && stage.presence.isPresent(one))
+        stage.pass(1)
+        #expect(stage.take() == [.absent(one, knocks: true)])
+        #expect(!stage.presence.isPresent(one))
+        // Its end an hour later is no news.
+        stage.pass(3_600_000)
+        stage.end(1, false)
+        stage.pass(60_000)
+        #expect(stage.take().isEmpty)
+    }
+
+    @Test func anAnswerAtTheLastMomentIsPresence() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.pass(60_000)
+        stage.join(2, two)
+        #expect(stage.check(one) == .probing)
+        stage.pass(1_999)
+        stage.pong(1, 1)
+        #expect(stage.take().last == .answered(one))
+        stage.pass(1_999)
+        #expect(stage.check(one) == .present && stage.take().isEmpty)
+        stage.pass(1)
+        #expect(stage.check(one) == .probing)
+    }
+
+    @Test func aLatePongIsAnArrivalAndAnOldOneProvesNothing() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.pass(60_000)
+        stage.report(two)
+        _ = stage.check(one)
+        stage.pass(2_500)
+        #expect(stage.take().last == .absent(one, knocks: true))
+        stage.pong(1, 1)
+        #expect(stage.take() == [.arrived(one)])
+        #expect(stage.presence.isPresent(one))
+        // In the next doubt the number of the last is too low.
+        stage.pass(10_000)
+        #expect(stage.check(one) == .probing)
+        #expect(stage.take() == [.ping([1], number: 2)])
+        stage.pong(1, 1)
+        #expect(stage.check(one) == .probing)
+        stage.pass(2_000)
+        #expect(stage.take() == [.absent(one, knocks: true)])
+    }
+
+    @Test func aLatePongWithNobodyThereKnocksAtThePeer() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.join(2, two)
+        stage.pass(60_000)
+        _ = stage.check(one)
+        stage.pass(2_000)
+        stage.end(2, false)
+        stage.pass(5_000)
+        _ = stage.take()
+        stage.pong(1, 1)
+        #expect(stage.take() == [.arrived(one), .knock(two)])
+    }
+
+    @Test func aConnectionThatBreaksHasAGraceAndIsThenKnockedAt() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.join(2, two)
+        _ = stage.take()
+        stage.end(1, false)
+        stage.pass(4_999)
+        #expect(stage.take().isEmpty && stage.presence.isPresent(one))
+        stage.pass(1)
+        #expect(stage.take() == [.absent(one, knocks: true)])
+    }
+
+    @Test func aReturnWithinTheGraceIsNoNews() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.join(2, two)
+        _ = stage.take()
+        stage.end(1, false)
+        stage.pass(4_000)
+        stage.join(3, one)
+        stage.pass(600_000)
+        #expect(stage.take().isEmpty && stage.presence.isPresent(one))
+    }
+
+    @Test func aDeliberateLeaveKnocksOnlyAtALaterArrival() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.join(2, two)
+        _ = stage.take()
+        stage.end(1, true)
+        #expect(stage.take() == [.left(one)])
+        stage.pass(600_000)
+        #expect(stage.take().isEmpty)
+        stage.report(two)
+        #expect(stage.check(one) == .absent)
+    }
+
+    @Test func anArrivalWithinTheGraceOfALeaveKnocksWhenItEnds() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.end(1, true)
+        stage.pass(2_000)
+        stage.report(two)
+        #expect(stage.check(one) == .present)
+        _ = stage.take()
+        stage.pass(3_000)
+        #expect(stage.take() == [.absent(one, knocks: true)])
+        // Nobody waits: no knock.
+        stage.report(one)
+        stage.on { $0.reportLeaving(one, now: $1) }
+        stage.report(two)
+        _ = stage.check(one)
+        stage.on { $0.reportLeaving(two, now: $1) }
+        _ = stage.take()
+        stage.pass(60_000)
+        #expect(!stage.take().contains { if case .absent(_, knocks: true) = $0 { true } else { false } })
+    }
+
+    @Test func aReportIsBelievedUntilItLapses() {
+        var stage = Stage()
+        stage.report(one)
+        stage.join(2, two)
+        stage.pass(44_999)
+        #expect(stage.check(one) == .present)
+        _ = stage.take()
+        stage.pass(1)
+        #expect(stage.presence.isPresent(one))
+        stage.pass(5_000)
+        #expect(stage.take() == [.absent(one, knocks: true)])
+    }
+
+    @Test func leavingSpeaksForTheSocketsOfItsSide() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.join(2, two)
+        stage.pass(60_000)
+        _ = stage.check(one)
+        _ = stage.take()
+        stage.on { $0.reportLeaving(one, now: $1) }
+        #expect(stage.take() == [.answered(one), .left(one)])
+        // The answer to the ping was sent before.
+        stage.pong(1, 1)
+        stage.pass(5_000)
+        #expect(stage.take() == [.absent(one, knocks: true)], "the joiner arrived before the creator left")
+        stage.report(one)
+        stage.pass(60_000)
+        #expect(stage.presence.isPresent(one), "the socket counts again")
+    }
+
+    @Test func oneOfSeveralSocketsIsEnough() {
+        var stage = Stage()
+        for socket: UInt64 in [1, 2, 3] { stage.join(socket, one) }
+        stage.end(3, true)
+        stage.pass(60_000)
+        stage.join(9, two)
+        #expect(stage.check(one) == .probing)
+        #expect(stage.take() == [.arrived(one), .arrived(two), .ping([1, 2], number: 1)])
+        stage.pong(2, 1)
+        #expect(stage.take() == [.answered(one)])
+        stage.end(2, false)
+        // The other has answered nothing, but no second probe may run yet.
+        #expect(stage.check(one) == .present)
+        stage.pass(2_000)
+        #expect(stage.take() == [.ping([1], number: 2)])
+        stage.pass(2_000)
+        #expect(stage.take() == [.absent(one, knocks: true)])
+    }
+
+    @Test func aStaleSocketDoesNotOutliveTheOneThatCounts() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.pass(60_000)
+        stage.join(9, two)
+        _ = stage.check(one)
+        stage.pass(2_000)
+        stage.join(2, one)
+        stage.end(2, true)
+        _ = stage.take()
+        stage.pass(5_000)
+        #expect(!stage.presence.isPresent(one))
+        #expect(stage.take().isEmpty)
+    }
+
+    @Test func theNinthSocketClosesTheMostSilent() {
+        var stage = Stage()
+        for socket: UInt64 in 1...8 {
+            stage.join(socket, one)
+            stage.pass(3_000)
+        }
+        _ = stage.check(one)
+        stage.pong(1, 1)
+        _ = stage.take()
+        stage.join(9, one)
+        #expect(stage.take() == [.close(2)])
+        #expect(stage.presence.sockets(at: one) == [1, 3, 4, 5, 6, 7, 8, 9])
+        stage.end(2, false)
+        #expect(stage.presence.socketCount == 8)
+    }
+
+    @Test func bothArrivingAtOnceFindEachOther() {
+        var stage = Stage()
+        stage.join(1, one)
+        #expect(stage.check(two) == .absent)
+        stage.pass(3)
+        stage.join(2, two)
+        #expect(stage.check(one) == .present)
+        // The push that the first had stored is about to leave.
+        stage.pass(247)
+        #expect(stage.check(two, isAwaited: false) == .present)
+        #expect(stage.take() == [.arrived(one), .arrived(two)])
+    }
+
+    /// The push itself leaves when its probe fails; a second knock would be throttled and come again.
+    @Test func aProbeForAPushKnocksAtNobody() {
+        var stage = Stage()
+        stage.join(1, one)
+        stage.join(2, two)
+        stage.pass(60_000)
+        _ = stage.take()
+        #expect(stage.check(one, isAwaited: false) == .probing)
+        stage.pass(2_000)
+        #expect(stage.take() == [.ping([1], number: 1), .absent(one, knocks: false)])
+        #expect(stage.check(one, isAwaited: false) == .absent)
+    }
+
+    @Test func aThrottledKnockIsTriedAgainWhileItsPeerStays() {
+        var stage = Stage()
+        stage.join(2, two)
+        _ = stage.take()
+        stage.on { $0.checkAgain(one, at: $1 + 30_000, now: $1) }
+        #expect(stage.presence.mayKnock(in: Self.room))
+        stage.pass(29_999)
+        #expect(stage.take().isEmpty)
+        stage.pass(1)
+        #expect(stage.take() == [.knock(one)])
+        stage.on { $0.checkAgain(one, at: $1 + 30_000, now: $1) }
+        stage.end(2, true)
+        stage.pass(60_000)
+        #expect(stage.take() == [.left(two)])
+        // The side comes before the throttle ends.
+        stage.join(3, two)
+        stage.on { $0.checkAgain(one, at: $1 + 30_000, now: $1) }
+        stage.join(4, one)
+        _ = stage.take()
+        stage.pass(60_000)
+        #expect(stage.take().isEmpty)
+    }
+
+    @Test func aRestartBeginsWithNobody() {
+        var stage = Stage()
+        #expect(!stage.presence.isPresent(one) && stage.check(one) == .absent)
+        #expect(stage.take().isEmpty && stage.presence.roomCount == 0)
+    }
+
+    /// 30,000 reports in a second: one timer for the side, no room id while its peer is absent, and nothing left afterwards.
+    @Test func aFloodOfReportsLeavesOneTimer() {
+        var stage = Stage()
+        var taken = 0
+        for number in 0..<30_000 {
+            if number % 30 == 0 { stage.now += 1 }
+            if let wait = stage.presence.charge(one, now: stage.now) {
+                #expect(wait <= 1_000)
+                continue
+            }
+            taken += 1
+            if number % 2 == 0 { stage.report(one) } else { stage.on { $0.reportLeaving(one, now: $1) } }
+        }
+        #expect(taken <= 6)
+        #expect(stage.timers.count == 1 && stage.presence.roomCount == 1)
+        #expect(!stage.presence.mayKnock(in: Self.room))
+        stage.pass(60_000)
+        #expect(stage.timers.isEmpty && stage.presence.roomCount == 0)
+    }
+
+    @Test func changesAreOneASecondAndFiveAtOnce() {
+        var stage = Stage()
+        var waits: [UInt64?] = []
+        for _ in 0..<6 { waits.append(stage.presence.charge(one, now: stage.now)) }
+        #expect(waits == [nil, nil, nil, nil, nil, 1_000])
+        let other = stage.presence.charge(two, now: stage.now)
+        let later = stage.presence.charge(one, now: stage.now + 1_000)
+        let tooSoon = stage.presence.charge(one, now: stage.now + 1_001)
+        #expect(other == nil && later == nil && tooSoon == 999)
+    }
+
+    @Test func theRoomIDIsNeededWhileAKnockMayFollow() {
+        var stage = Stage()
+        stage.report(one)
+        #expect(!stage.presence.mayKnock(in: Self.room))
+        stage.report(two)
+        #expect(stage.presence.mayKnock(in: Self.room))
+        stage.pass(60_000)
+        #expect(!stage.presence.mayKnock(in: Self.room) && stage.presence.roomCount == 0)
+        stage.join(1, one)
+        #expect(stage.presence.mayKnock(in: Self.room))
+        stage.on { presence, _ in presence.forget(Self.room).effects }
+        #expect(stage.presence.roomCount == 0 && stage.presence.socketCount == 0)
+    }
+
+    /// Whatever happens in whatever order: a side has at most one timer, a side that waits for something has one, and nothing stays in the end.
+    @Test func anyOrderOfEventsEndsInNothing() {
+        for seed in 0..<200 as Range<UInt64> {
+            let chance = Chance(seed: seed)
+            var stage = Stage()
+            var open: [UInt64] = []
+            for step in 0..<300 as Range<UInt64> {
+                let place = chance.upTo(2) == 0 ? one : two
+                switch chance.upTo(9) {
+                case 0:
+                    stage.join(step, place)
+                    open.append(step)
+                case 1: if let socket = open.popLast() { stage.end(socket, chance.upTo(2) == 0) }
+                case 2: stage.report(place)
+                case 3: stage.on { $0.reportLeaving(place, now: $1) }
+                case 4: if let socket = open.first { stage.pong(socket, chance.upTo(5)) }
+                case 5: _ = stage.check(place, isAwaited: chance.upTo(2) == 0)
+                case 6: stage.on { $0.checkAgain(place, at: $1 + 3_000, now: $1) }
+                default: stage.pass(chance.upTo(4_000))
+                }
+                #expect(stage.timers.count <= 2 && stage.presence.socketCount <= 16)
+                #expect(stage.timers.values.allSatisfy { $0 >= stage.now })
+                let waiting = stage.check(place, isAwaited: false) == .probing
+                #expect(!waiting || stage.timers[place] != nil)
+            }
+            for socket in open { stage.end(socket, false) }
+            stage.pass(120_000)
+            #expect(stage.presence.roomCount == 0 && stage.presence.socketCount == 0 && stage.timers.isEmpty, "seed \(seed)")
+        }
     }
 }

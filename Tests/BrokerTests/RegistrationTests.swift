@@ -148,6 +148,20 @@ import Testing
         }
     }
 
+    /// Each goes in the other's place: none may lose more often than it tries.
+    @Test func oneTokenOfTwelveActivitiesAtOnceIsTheLastOnes() async throws {
+        try await Stage.play { stage in
+            let calls = (0..<12).map { number in
+                Task(executorPreference: stage.simulated.loop) { try await stage.start(1, activity: "activity \(number)") }
+            }
+            var ids: Set<[UInt8]> = []
+            for call in calls { ids.insert(try await call.value.id) }
+            #expect(ids.count == 1)
+            #expect(try await stage.counts.registrations == 1)
+            #expect(try await stage.companion.status(Stage.alice).activities.count == 1)
+        }
+    }
+
     @Test func oneTokenFromEightSidesAtOnceIsOneRegistration() async throws {
         try await Stage.play { stage in
             let calls = (0..<8).map { _ in Task(executorPreference: stage.simulated.loop) { try await stage.register(1) } }

@@ -20,6 +20,60 @@ import Testing
         try await fixture.end()
     }
 
+    /// The code and a client id may be known to others; what makes the creator is not given away by them for long.
+    @Test func aRepeatedCreateHasNoSecretsOnceTheCreatorHasUsedThem() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(token: try fixture.token())
+        // Without its secret the creator has proven nothing.
+        _ = try await fixture.broker.report(fixture.caller(made.room, "creator"), leaving: false)
+        #expect(try await fixture.create().member == made.member)
+        _ = try await fixture.broker.report(fixture.caller(made.room, "creator", made.member), leaving: false)
+        let again = try await fixture.create(token: try fixture.token(9))
+        #expect(again.member == nil && again.ref == nil && !again.isNew)
+        #expect(again.room == made.room && again.expires == made.expires && again.joinExpires == made.joinExpires)
+        await #expect(throws: BrokerError.joinCodeInUse) { try await fixture.create(client: "someone else") }
+        #expect(try await fixture.accept().room == made.room)
+        try await fixture.end()
+    }
+
+    @Test func aRepeatedCreateHasTheSecretsForTwoMinutes() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(token: try fixture.token())
+        fixture.clock.advance(119_999)
+        #expect(try await fixture.create().member == made.member)
+        fixture.clock.advance(1)
+        for _ in 0..<2 {
+            let again = try await fixture.create()
+            #expect(again.member == nil && again.ref == nil && again.room == made.room)
+            _ = try await fixture.sweeper.sweep()
+        }
+        let live = try await fixture.broker.status(made.room)
+        #expect(live.creatorHasToken && !live.accepted)
+        try await fixture.end()
+    }
+
+    @Test func aRoomSaysWhenItsCodeEnds() async throws {
+        let fixture = try BrokerFixture()
+        let made = try await fixture.create(life: 600, codeLife: 300)
+        #expect(made.joinExpires == fixture.clock.now + 300_000 && made.expires == fixture.clock.now + 600_000)
+        #expect(try await fixture.accept().joinExpires == nil)
+        try await fixture.end()
+    }
+
+    /// The answer to one who can't be pushed to is the same whether the code is right or not.
+    @Test func anAppThatIsNotServedLearnsNothingOfACode() async throws {
+        let fixture = try BrokerFixture()
+        _ = try await fixture.create("123456")
+        for code in ["123456", "654321"] {
+            let accept = AcceptRoom(
+                joinid: Array(code.utf8), client: Array("joiner".utf8), token: try fixture.token(), environment: nil,
+                topic: "com.example.other")
+            await #expect(throws: BrokerError.appNotServed) { try await fixture.broker.accept(accept, from: BrokerFixture.here) }
+        }
+        #expect(try await fixture.accept("123456").isNew)
+        try await fixture.end()
+    }
+
     @Test func aRepeatedAcceptGivesTheSameForTwoMinutes() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(life: 3_600)
@@ -176,7 +230,7 @@ import Testing
             async let closing = try? broker.close(made.room)
             _ = await (joining, closing)
         }
-        #expect(await broker.sockets.count == 0)
+        #expect(await broker.presence.socketCount == 0)
         try await fixture.end()
     }
 
@@ -184,17 +238,17 @@ import Testing
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
-        let (creator, joiner) = (fixture.caller(made.room, "creator"), fixture.caller(made.room, "joiner"))
+        let creator = fixture.caller(made.room, "creator")
         _ = try await fixture.broker.join(creator, socket: 1, isOpen: { true })
         for socket: UInt64 in 2..<40 {
             async let joining = try? fixture.broker.join(creator, socket: socket, isOpen: { true })
-            async let leaving: Void = fixture.broker.leave(socket: socket)
+            async let leaving: Void = fixture.broker.leave(socket: socket, isDeliberate: true)
             _ = await (joining, leaving)
-            await fixture.broker.leave(socket: socket)
+            await fixture.broker.leave(socket: socket, isDeliberate: true)
+            fixture.clock.advance(1_000)
         }
-        fixture.clock.advance(60_000)
         #expect(try await fixture.broker.status(made.room).creatorPresent)
-        #expect(try await fixture.broker.report(joiner, leaving: false) == .peerPresent)
+        #expect(await fixture.broker.presence.socketCount == 1)
         try await fixture.end()
     }
 
@@ -205,12 +259,17 @@ import Testing
         let (creator, joiner) = (fixture.caller(made.room, "creator"), fixture.caller(made.room, "joiner"))
         #expect(try await fixture.broker.report(creator, leaving: false) == .noToken)
         #expect(try await fixture.broker.report(joiner, leaving: false) == .peerPresent)
-        fixture.clock.advance(45_000)
+        // The report lapses, and then the grace ends.
+        for wait: UInt64 in [45_000, 5_000] {
+            fixture.clock.advance(wait)
+            _ = try await fixture.broker.status(made.room)
+        }
         #expect(try await fixture.broker.report(joiner, leaving: false) == .queued)
         #expect(try await fixture.broker.report(joiner, leaving: false) == .throttled)
+        // Otherwise the throttled knock is tried again.
+        #expect(try await fixture.broker.report(joiner, leaving: true) == .none)
         fixture.clock.advance(30_000)
         #expect(try await fixture.broker.report(joiner, leaving: false) == .queued)
-        #expect(try await fixture.broker.report(joiner, leaving: true) == .none)
         #expect(try await fixture.store.jobs().count == 2)
         try await fixture.end()
     }
@@ -277,13 +336,18 @@ private struct ClosingSockets: RoomSockets {
     let broker: Broker
 
     func tell(_ socket: UInt64, _ event: RoomEvent) async {
-        if event == .roomClosed { await broker.leave(socket: socket) }
+        if event == .roomClosed { await broker.leave(socket: socket, isDeliberate: true) }
     }
+    func ping(_ socket: UInt64, _ number: UInt64) async {}
+    func close(_ socket: UInt64) async {}
 }
 
 extension Broker {
     /// As if every room had been made before the start.
     func forgetYoung() { young = [] }
+
+    /// As if every room had been accepted a while ago.
+    func forgetAccepts() { recentAccepts = RecentAccepts() }
 }
 
 extension Broker {

@@ -63,7 +63,7 @@ import Testing
                 creator: SideRecord(generation: 1, client: blob(4), member: blob(5), ref: token.ref))
             let code = PendingCode(
                 code: blob(6), expires: expires, room: room.room, roomExpires: expires, generation: 1, pending: blob(7, 72),
-                creator: blob(8, 72), short: false)
+                creator: blob(8, 72), creatorUntil: expires, short: false)
             let made = try await inner.create(
                 room, code: code, otherIndexes: [], token: token, shortLimit: .max, now: clock.now)
             #expect(made == .created)

@@ -168,14 +168,16 @@ struct WitnessFixture {
     }
 
     /// A broker's start: what witnesses are known to have, and their pauses, are forgotten.
-    func sequencer(_ quorum: String, _ mode: Sequencer.WitnessFailureMode, roundMs: UInt64 = 60_000) throws -> Sequencer {
+    func sequencer(
+        _ quorum: String, _ mode: Sequencer.WitnessFailureMode, roundMs: UInt64 = 60_000, kept: [KeptCheckpoint] = []
+    ) throws -> Sequencer {
         let (fakes, lines, steady) = (fakes, lines, steady)
         let witnesses = Witnesses(
             loop: loop, policy: try fakes.policy(quorum), time: time, metrics: metrics, log: { lines.add($0) }, roundMs: roundMs,
             steady: { steady.now }, post: { url, body, _ in try await fakes.post(url, body) })
         return Sequencer(
             loop: loop, store: store, folder: folder, key: key, resolution: 1, time: time, metrics: metrics,
-            log: { lines.add($0) }, witnesses: witnesses, witnessFailure: mode, refusals: { [] })
+            log: { lines.add($0) }, witnesses: witnesses, witnessFailure: mode, kept: kept, refusals: { [] })
     }
 
     /// Records so many entries in a window of their own.

@@ -124,8 +124,7 @@ import Testing
         let room = RoomRecord(room: blob(id), expires: now + 60_000, creator: side)
         let code = PendingCode(
             code: blob(id), expires: now + 60_000, room: room.room, roomExpires: room.expires, generation: 1,
-            pending: blob(7, 72),
-            creator: blob(8, 72), short: false)
+            pending: blob(7, 72), creator: blob(8, 72), creatorUntil: now + 60_000, short: false)
         return try await store.create(room, code: code, otherIndexes: [], token: token, shortLimit: 10, now: now)
     }
 

@@ -1,0 +1,50 @@
+import Broker
+import HTTPServer
+import Testing
+
+@testable import API
+@testable import Sealing
+
+/// What callers are told while the arena is full.
+@Suite struct SlotShortageAnswerTests {
+    private final class Taken {
+        private var secrets: [Secret] = []
+
+        init() {
+            while let secret = try? Secret(count: 1, fill: { _ in }) { secrets.append(secret) }
+        }
+
+        func giveBackAll() { secrets = [] }
+    }
+
+    @Test func aShortageIs503WithRetryAfter() {
+        let answer = HTTPResponse(.overloaded(.exhausted))
+        #expect(answer.status == 503)
+        #expect(answer.headers.contains { $0.name == "Retry-After" && Int($0.value) != nil })
+        #expect(String(decoding: answer.body, as: UTF8.self).contains(#""code":"overloaded""#))
+    }
+
+    @Test func aFieldThatCanNotBeReadIsNotInvalid() throws {
+        let text = Array(#"{"token":"00ff","member":"\#(Self.secret)","roomid":"\#(Self.secret)"}"#.utf8)
+        let body = try RequestBody(text.span)
+        let taken = Taken()
+        defer { taken.giveBackAll() }
+        #expect(throws: BrokerError.overloaded(.exhausted)) { _ = try body.token(text.span) }
+        #expect(throws: BrokerError.overloaded(.exhausted)) { _ = try body.member(text.span) }
+        #expect(throws: BrokerError.overloaded(.exhausted)) { _ = try body.room(text.span) }
+    }
+
+    /// A room was made, so its maker must get its id.
+    @Test func anAnswerIsWrittenWithoutASlot() throws {
+        let text = Array(Self.secret.utf8)
+        let room = try #require(try RoomID(base64url: text.span))
+        let taken = Taken()
+        defer { taken.giveBackAll() }
+        var json = JSONWriter()
+        json.add("roomid", room)
+        json.add("after", true)
+        #expect(String(decoding: json.finish(), as: UTF8.self) == #"{"roomid":"\#(Self.secret)","after":true}"#)
+    }
+
+    private static let secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+}

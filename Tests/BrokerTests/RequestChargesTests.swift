@@ -1,0 +1,170 @@
+import Courier
+import Linux
+import Sealing
+import Shares
+import Storage
+import Testing
+
+@testable import Broker
+@testable import Policy
+
+/// What callers are charged, and what is refunded.
+@Suite struct RequestChargesTests {
+    private static let other = SocketAddress.v4(0xc633_6402, port: 9)
+
+    private func charged<Value>(
+        isolation: isolated (any Actor)? = #isolation, _ fixture: BrokerFixture, _ address: SocketAddress = BrokerFixture.here,
+        _ call: () async throws -> Value
+    ) async throws -> Value {
+        let charges = try RequestCharges(fixture.broker.shares, Owners(fixture.broker.shares.network(address)))
+        defer { charges.end() }
+        return try await RequestCharges.$current.withValue(charges) { try await call() }
+    }
+
+    private func waiting(_ fixture: BrokerFixture) async throws -> Int { try await fixture.store.counts().waitingEntries }
+
+    @Test func theSameTokenAgainWritesNothing() async throws {
+        let fixture = try BrokerFixture()
+        let (token, other) = (try fixture.token(1), try fixture.token(2))
+        let room = try await fixture.create(token: token)
+        let caller = fixture.caller(room.room, "creator", room.member)
+        let before = try await waiting(fixture)
+        for _ in 0..<50 {
+            let again = try await fixture.broker.replaceToken(caller, token: token, environment: nil)
+            #expect(again.ref == room.ref && again.expires == room.expires)
+        }
+        #expect(try await waiting(fixture) == before)
+        let sandbox = try await fixture.broker.replaceToken(caller, token: token, environment: .sandbox)
+        #expect(sandbox.ref != room.ref, "the same token of another environment is another")
+        let replaced = try await fixture.broker.replaceToken(caller, token: other, environment: .sandbox)
+        #expect(replaced.ref != sandbox.ref)
+        #expect(try await waiting(fixture) == before + 4)
+        // There is nothing to withdraw twice.
+        #expect(try await fixture.broker.withdrawToken(caller) == 1)
+        #expect(try await fixture.broker.withdrawToken(caller) == 0)
+        #expect(try await waiting(fixture) == before + 5)
+        try await fixture.end()
+    }
+
+    @Test func aSideReplacesItsTokenSixTimesInTenMinutes() async throws {
+        let fixture = try BrokerFixture()
+        let room = try await fixture.create(life: 3_600, codeLife: 3_600, token: fixture.token(1))
+        let joined = try await fixture.accept(token: fixture.token(1))
+        let guesser = fixture.caller(room.room, "creator")
+        for byte: UInt8 in 10...15 {
+            _ = try await fixture.broker.replaceToken(guesser, token: fixture.token(byte), environment: nil)
+        }
+        await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
+            try await fixture.broker.replaceToken(guesser, token: fixture.token(16), environment: nil)
+        }
+        // Whoever knew the client id took nothing of what the side itself may do.
+        let creator = fixture.caller(room.room, "creator", room.member)
+        for byte: UInt8 in 2...7 {
+            _ = try await fixture.broker.replaceToken(creator, token: fixture.token(byte), environment: nil)
+        }
+        let before = try await waiting(fixture)
+        await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
+            try await fixture.broker.replaceToken(creator, token: fixture.token(8), environment: nil)
+        }
+        // The one that stands is answered all the same.
+        _ = try await fixture.broker.replaceToken(creator, token: fixture.token(7), environment: nil)
+        #expect(try await waiting(fixture) == before)
+        _ = try await fixture.broker.replaceToken(
+            fixture.caller(room.room, "joiner", joined.member), token: fixture.token(8), environment: nil)
+        fixture.clock.advance(600_000)
+        _ = try await fixture.broker.replaceToken(creator, token: fixture.token(8), environment: nil)
+        try await fixture.end()
+    }
+
+    @Test func whatAddsToTheLogTakesOfTheNetworksCreations() async throws {
+        let fixture = try BrokerFixture()
+        let shares = fixture.broker.shares
+        func used() -> Int { shares.used(.creations, now: fixture.clock.now) }
+        let token = try fixture.token(1)
+        let room = try await charged(fixture) { try await fixture.create(token: token) }
+        #expect(used() == 1)
+        _ = try await charged(fixture) { try await fixture.create(token: token) }
+        #expect(used() == 1, "a repeat costs nothing")
+        let joined = try await charged(fixture, Self.other) { try await fixture.accept() }
+        await #expect(throws: BrokerError.joinCodeInUse) {
+            try await charged(fixture) { try await fixture.create(client: "another") }
+        }
+        #expect(used() == 1)
+        let creator = fixture.caller(room.room, "creator", room.member)
+        _ = try await charged(fixture) { try await fixture.broker.replaceToken(creator, token: token, environment: nil) }
+        #expect(used() == 1)
+        _ = try await charged(fixture) {
+            try await fixture.broker.replaceToken(creator, token: fixture.token(2), environment: nil)
+        }
+        #expect(used() == 2)
+        let joiner = fixture.caller(room.room, "joiner", joined.member)
+        let knock = try await charged(fixture, Self.other) { try await fixture.broker.report(joiner, leaving: false) }
+        #expect(knock == .queued)
+        #expect(used() == 3 && shares.used(.queuedPushes) == 1)
+        let again = try await charged(fixture, Self.other) { try await fixture.broker.report(joiner, leaving: false) }
+        #expect(again == .throttled)
+        #expect(used() == 3 && shares.used(.queuedPushes) == 1)
+        try await fixture.end()
+    }
+
+    @Test func aPushHoldsItsPlaceUntilItsOutcome() async throws {
+        let slowly: @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (5_000, .delivered) }
+        try await CompanionStage.play(outcome: slowly) { stage in
+            let broker = try #require(await stage.simulated.run?.broker)
+            try await stage.register(1)
+            try await stage.register(2)
+            let charges = try RequestCharges(broker.shares, Owners(broker.shares.network(Self.other)))
+            try charges.become(CompanionStage.alice)
+            try await RequestCharges.$current.withValue(charges) { _ = try await stage.take(.question) }
+            #expect(broker.shares.used(.queuedPushes) == 2)
+            #expect(broker.shares.used(.creations, now: stage.now) == 2)
+            #expect(broker.shares.used(.storeOperations) == 1 && broker.shares.used(.arenaSlots) == 2)
+            charges.end()
+            await stage.advance(6_000)
+            #expect(broker.shares.used(.queuedPushes) == 0)
+            #expect(broker.shares.used(.storeOperations) == 0 && broker.shares.used(.arenaSlots) == 0)
+        }
+    }
+
+    @Test func aNetworkLeavesOthersTheMost() throws {
+        let shares = Shares()
+        let (flood, other) = (Owners(shares.network(BrokerFixture.here)), Owners(shares.network(Self.other)))
+        var held: [RequestCharges] = []
+        #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 5)) {
+            while held.count < 4_096 { held.append(try RequestCharges(shares, flood)) }
+        }
+        #expect((700...1_024).contains(held.count), "\(held.count)")
+        let before = shares.used(.storeOperations)
+        for _ in 0..<100 { held.append(try RequestCharges(shares, other)) }
+        for charges in held { charges.end() }
+        #expect(before > 0 && shares.used(.storeOperations) == 0 && shares.used(.arenaSlots) == 0)
+    }
+
+    @Test func aPrincipalIsChargedInsteadOfItsNetwork() throws {
+        let shares = Shares()
+        let network = shares.network(BrokerFixture.here)
+        let charges = try RequestCharges(shares, Owners(network))
+        try charges.become(CompanionStage.alice)
+        #expect(charges.owners.payer != network && !charges.owners.payer.isBackEnd)
+        #expect(shares.used(.storeOperations) == 1)
+        try charges.become(CompanionStage.backEnd)
+        #expect(charges.owners.payer.isBackEnd)
+        let named = Array("named".utf8)
+        let backEnd = try RequestCharges(shares, Owners(shares.backEnd(named.span)))
+        try backEnd.become(CompanionStage.alice)
+        #expect(backEnd.owners.payer.isBackEnd, "the operator has named it")
+    }
+
+    @Test func aPolicysBudgetOfCreationsIsTheShare() throws {
+        let standard = ShareTable.standard(Budgets(10_000, 600_000, 1_000_000, 600_000))
+        #expect(standard == ShareTable.standard)
+        let other = ShareTable.standard(Budgets(10, 60_000, 1_000, 600_000), backEndCreations: 1_000)[.creations]
+        #expect(other.total == 100 && other.network == Share(10) && other.backEnd == Share(100) && other.windowMs == 60_000)
+    }
+}
+
+extension Budgets {
+    fileprivate init(_ own: Int, _ ownMs: UInt64, _ all: Int, _ allMs: UInt64) {
+        self.init(perAddress: Budget(count: own, windowMs: ownMs), overall: Budget(count: all, windowMs: allMs))
+    }
+}
