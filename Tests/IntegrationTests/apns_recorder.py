@@ -1,4 +1,4 @@
-"""An APNs on PyPI's h2 that takes one connection at a time, and answers each request alike or never; closing it drops the connection."""
+"""An APNs on PyPI's h2 that answers each request alike or never; closing it drops its connections."""
 
 import queue
 import socket
@@ -44,11 +44,17 @@ class APNsRecorder:
         try:
             while True:
                 plain, _ = self.listener.accept()
-                self._serve(self.context.wrap_socket(plain, server_side=True))
+                threading.Thread(target=self._serve, args=(plain,), daemon=True).start()
         except OSError:
             pass
 
-    def _serve(self, connection):
+    def _serve(self, plain):
+        try:
+            self._answer(self.context.wrap_socket(plain, server_side=True))
+        except OSError:
+            pass
+
+    def _answer(self, connection):
         self.connections.append(connection)
         h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         h2.initiate_connection()

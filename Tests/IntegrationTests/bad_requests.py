@@ -69,7 +69,9 @@ LINE_ENDS = [
 
 REQUEST_LINES = [
     refused("lower-case method", to(b"/api/rooms", b"post")),
-    refused("unknown method", to(b"/api/rooms", b"BREW")),
+    served("unknown method", to(b"/api/rooms", b"QUERY"), 405, made=0),
+    served("unknown method for an unknown path", to(b"/api/nowhere", b"QUERY"), 404, made=0),
+    refused("malformed method", to(b"/api/rooms", b"QU(ERY")),
     served("method not used here", to(b"/api/rooms", b"TRACE"), 405, made=0),
     refused("control byte in the method", to(b"/api/rooms", b"PO\x01ST")),
     refused("empty method", to(b"/api/rooms", b"")),

@@ -4,10 +4,12 @@ Nothing here knows the server but by that document and the two things that were 
 """
 
 import base64
+import calendar
 import hashlib
 import hmac
 import time
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 import jwt
 
@@ -87,6 +89,9 @@ USER_INFO = {
     "clear_session": {"sessionId": str},
     "session_handoff": {"sessionId": str, "handedOffTo": str},
 }
+# They show nothing; but for a handoff they take the badge off.
+SILENT = {"clear_approval": {"badge": 0, "content-available": 1}, "clear_session": {"badge": 0, "content-available": 1},
+          "session_handoff": {"content-available": 1}}
 CATEGORIES = {"approval": "APPROVAL_REQUEST", "question": "QUESTION_ASKED", "complete": "TASK_COMPLETE", "error": "TASK_ERROR"}
 
 
@@ -106,7 +111,7 @@ class Notification:
             raise DecodingError(f"{kind} is no type that the app knows")
         info = {key: _value(payload, key, of) for key, of in USER_INFO[kind].items()}
         if kind not in CATEGORIES:
-            if aps.get("content-available") != 1 or "alert" in aps or "sound" in aps or "badge" in aps:
+            if aps != SILENT[kind]:
                 raise DecodingError(f"a {kind} is silent: {aps}")
             return cls(kind, None, None, None, info)
         if aps.get("category") != CATEGORIES[kind]:
@@ -115,17 +120,51 @@ class Notification:
         return cls(kind, _value(alert, "title", str), _value(alert, "subtitle", str, True), _value(alert, "body", str), info)
 
 
+def date(text):
+    """Unix seconds, as JSONDecoder's strategy `.iso8601` reads them: it takes no fraction of a second."""
+    try:
+        return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
+    except ValueError:
+        raise DecodingError(f"{text} is no date of ISO 8601 as Foundation has it") from None
+
+
+@dataclass(frozen=True)
+class PushStatus:
+    deviceTokenRegistered: bool
+    liveActivityTokens: list[tuple[str, str, int]]
+
+    @classmethod
+    def decode(cls, values):
+        return cls(_value(values, "deviceTokenRegistered", bool), [
+            (_value(one, "activityId", str), _value(one, "sessionId", str), date(_value(one, "registeredAt", str)))
+            for one in _value(values, "liveActivityTokens", list)])
+
+
+def decode_news(message):
+    """What a foreground client makes of the document's WebSocket events."""
+    kind, session = _value(message, "type", str), _value(message, "sessionId", str)
+    if kind == "approval_request":
+        return kind, session, _value(message, "requestId", str), date(_value(message, "expiresAt", str))
+    data = _value(message, "data", dict)
+    if kind == "progress_update":
+        todo = _value(data, "todoProgress", dict, True)
+        return kind, session, _value(data, "elapsedSeconds", int), todo and TodoProgress.decode(todo)
+    if kind == "state_change":
+        return kind, session, _value(data, "previousState", str, True), _value(data, "newState", str)
+    raise DecodingError(f"{kind} is no event of the document")
+
+
 # Who calls.
 
 class Users:
     """Makes JWTs as the app's login would: HS256, by the secret of the configuration."""
 
-    def __init__(self, secret):
-        self.secret = secret
+    def __init__(self, secret, claim="sub"):
+        self.secret, self.claim = secret, claim
 
     def token(self, user, life=3600, **claims):
         now = int(time.time())
-        return jwt.encode({"sub": user, "iat": now, "exp": now + life} | claims, self.secret, "HS256")
+        return jwt.encode({self.claim: user, "iat": now, "exp": now + life} | claims, self.secret, "HS256")
 
     def back_end(self, name="back-end", **claims):
         return self.token(name, scope="broker.notify", **claims)
@@ -172,10 +211,17 @@ class Caller:
         body = {"approved": approved}
         if device_token is not None:
             body["deviceToken"] = device_token
-        return self.call("POST", f"/api/approval/{request}/respond", body)
+        return self.call("POST", f"/api/approval/{quote(request, safe='')}/respond", body)
+
+    def is_late(self, request, approved=True):
+        """Whether an answer is refused as the document has it: 200, and no success."""
+        answer = self.respond(request, approved).expect(200).json
+        late = {"success": False, "error": "Request expired or not found", "code": "request_not_found"}
+        assert answer in (late, {"success": True}), answer
+        return answer == late
 
     def approval(self, request):
-        return self.call("GET", f"/api/approval/{request}")
+        return self.call("GET", f"/api/approval/{quote(request, safe='')}")
 
     def event(self, session, kind, data=None, user=None, **more):
         body = {"type": kind} | more
@@ -197,6 +243,9 @@ class Caller:
         return socket
 
 
+NEWS = ("approval_request", "approval_response", "approval_timeout", "progress_update", "state_change")
+
+
 class SessionSocket(Socket):
     """`/ws/sessions`."""
 
@@ -206,9 +255,11 @@ class SessionSocket(Socket):
         super().__init__(Place)
 
     def ask(self, message):
-        """The answer to one message; news that come before it are not expected."""
+        """The answer to one message; news may come before it."""
         self.send(message)
-        return self.receive()
+        while (answer := self.receive())["type"] in NEWS:
+            pass
+        return answer
 
     def news(self, kind, timeout=5):
         """The next message of that type, whatever comes before it."""
@@ -293,6 +344,11 @@ class Phone(Caller):
             elif note.type != "session_handoff":
                 shown[place] = note
         return list(shown.values())
+
+    def badge(self):
+        """What the app's icon shows: as the last push that says it."""
+        badges = [push["payload"]["aps"]["badge"] for push in self.pushes() if "badge" in push["payload"]["aps"]]
+        return badges[-1] if badges else 0
 
     def state(self, session):
         """The Live Activity's content state, after the newest update that iOS would take; None before the first."""

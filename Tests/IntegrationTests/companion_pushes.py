@@ -56,24 +56,24 @@ def check_approval(push, device, session, request, expires, approval_seconds=60)
 
 def check_question(push, device, session, question):
     return _device_push(push, device, "alert", 10, 3600, question, {
-        "aps": _alert("Claude has a question", "Open the app to read it", "QUESTION_ASKED"),
+        "aps": _alert("Your assistant has a question", "Open the app to read it", "QUESTION_ASKED"),
         "type": "question", "questionId": question, "sessionId": device.handle(session)})
 
 
 def check_task(push, device, session, success):
-    texts = ("Task Complete", "Claude finished working", "TASK_COMPLETE") if success else ("Task Failed", "An error occurred", "TASK_ERROR")
+    texts = ("Task Complete", "Your assistant finished working", "TASK_COMPLETE") if success else ("Task Failed", "An error occurred", "TASK_ERROR")
     return _device_push(push, device, "alert", 10, 3600, device.handle(session), {
         "aps": _alert(*texts), "type": "complete" if success else "error", "sessionId": device.handle(session)})
 
 
 def check_clear_approval(push, device, request, reason="approved_on_other_device"):
-    return _device_push(push, device, "background", 5, 3600, request, {
-        "aps": {"content-available": 1}, "type": "clear_approval", "clearApprovalId": request, "requestId": request, "reason": reason})
+    return _device_push(push, device, "alert", 5, 3600, request, {
+        "aps": {"badge": 0, "content-available": 1}, "type": "clear_approval", "clearApprovalId": request, "requestId": request, "reason": reason})
 
 
 def check_clear_session(push, device, session):
-    return _device_push(push, device, "background", 5, 3600, device.handle(session), {
-        "aps": {"content-available": 1}, "type": "clear_session", "sessionId": device.handle(session)})
+    return _device_push(push, device, "alert", 5, 3600, device.handle(session), {
+        "aps": {"badge": 0, "content-available": 1}, "type": "clear_session", "sessionId": device.handle(session)})
 
 
 def check_handoff(push, device, session, to):
@@ -102,9 +102,9 @@ def check_update(push, device, session, state, priority=5, ttl=300, since=15):
     return _activity_push(push, device, session, priority, ttl, "update", state, since, **{"stale-date": 300})
 
 
-def check_activity_approval(push, device, session, request):
+def check_activity_approval(push, device, session, request, elapsed=0):
     waiting = {"requestId": request, "toolName": "Tool", "summary": "Open the app to see what it wants to do"}
-    return check_update(push, device, session, content("awaitingApproval", request=waiting), 10, 60)
+    return check_update(push, device, session, content("awaitingApproval", elapsed=elapsed, request=waiting), 10, 60)
 
 
 def check_activity_question(push, device, session):

@@ -58,8 +58,17 @@ def _validator(method, template, status, content_type):
     schema = content[content_type].get("schema")
     if schema is None or not content_type.endswith("json"):
         return None
+    return _reader(schema)
+
+
+def _reader(schema):
     absolute = json.loads(json.dumps(schema).replace('"#/', f'"{BASE}#/'))
     return Draft202012Validator(absolute, registry=_registry())
+
+
+def faults(schema, value):
+    """What is wrong with a value by one of the document's schemas."""
+    return [f"{'/'.join(map(str, fault.path))}: {fault.message}" for fault in _reader(schema).iter_errors(value)]
 
 
 def check(method, path, answer):

@@ -104,7 +104,9 @@ class Client:
         return answer
 
     def create(self, joinid=None, client1=None, token=None, expires=3600, **more):
-        body = {"joinid": joinid or new_code(), "expiresInSeconds": expires, "client1": client1 or new_client()}
+        body = {"joinid": joinid or new_code(), "client1": client1 or new_client()}
+        if expires is not None:
+            body["expiresInSeconds"] = expires
         if token is not None:
             body["client1_token"] = token
         return self.send("POST", "/api/rooms", body | more)

@@ -163,11 +163,6 @@ def delivered(world, **more):
     eventually(lambda: world.simulator.pushes(side.token), what="the push")
 
 
-def refused(world):
-    entry = outcome(world, knock(world).ref)
-    assert (entry["status"], entry["reason"]) == (403, "InvalidProviderToken"), entry
-
-
 def test_status(world):
     operator(world.broker, "HEAD", STATUS, checked=False).expect(200)
     assert operator(world.broker, "GET", STATUS).json == {"configured": True, "bundleId": BUNDLE_ID, "production": False}
@@ -181,35 +176,63 @@ def test_status(world):
 
 
 @pytest.mark.parametrize("way", ["call", "signal"])
-def test_a_replaced_key_signs_the_next_push(world, way):
-    def again():
-        if way == "call":
-            return renewed(world.broker)
+def test_a_key_that_apple_refuses_stays_out_of_use(world, way):
+    def again(told, status):
         before = world.broker.printed().count(told)
-        world.broker.child.send_signal(signal.SIGHUP)
+        if way == "call":
+            answer = operator(world.broker).expect(status).json
+            assert answer["success"] is (status == 200), answer
+            assert status == 200 or "InvalidProviderToken. Pushes go by the keys and certificates before." in answer["error"], answer
+        else:
+            world.broker.child.send_signal(signal.SIGHUP)
         eventually(lambda: world.broker.printed().count(told) > before, what="the renewal")
 
-    told = "apns: new pushes go by what the files say now"
+    stays = f"apns: what is in use stays. APNs (sandbox) refuses what the files say now for {BUNDLE_ID}: InvalidProviderToken."
+    alarms = count(world.broker, "last_alarm_timestamp_seconds")
     delivered(world)
     put(world.key, world.second)
-    delivered(world)
-    again()
-    refused(world)
+    # What waits while the key is refused, and after that, is not lost.
+    world.simulator.fault(delayMs=100)
+    sides = [knock(world) for _ in range(10)]
+    again(stays, 400)
+    sides += [knock(world) for _ in range(10)]
+    world.simulator.fault()
+    for side in sides:
+        eventually(lambda: world.simulator.pushes(side.token), what="each push")
+    assert all(len(world.simulator.pushes(side.token)) == 1 for side in sides)
+    assert count(world.broker, "last_alarm_timestamp_seconds") >= alarms
     put(world.key, world.first)
-    again()
+    again("apns: new pushes go by what the files say now", 200)
+    delivered(world)
+
+
+def test_a_key_is_not_used_while_apple_cannot_be_asked(world):
+    put(world.key, world.second)
+    world.simulator.fault(at="headers", token="00" * 32, silent=True)
+    answer = operator(world.broker).expect(503)
+    assert answer.json["success"] is False and "could not be asked" in answer.json["error"], answer
+    assert answer.headers["retry-after"] == "30"
+    delivered(world)
+    world.simulator.fault()
+    put(world.key, world.first)
+    world.simulator.forget()
+    renewed(world.broker)
+    assert world.simulator.pushes() == [], "Apple is asked about files that say what is in use"
     delivered(world)
 
 
 def test_a_bad_file_changes_nothing(world):
     public = subprocess.run(["openssl", "pkey", "-pubout"], input=world.second, capture_output=True, check=True).stdout
     alarms = count(world.broker, "last_alarm_timestamp_seconds")
+    eventually(lambda: time.time() >= alarms + 1, what="another second")
+    before = world.broker.printed().count("apns: what is in use stays. ")
     for number, content in enumerate((b"", b"hunter2 is no key", world.second[:80], public, b"\0" * 70_000, None)):
         world.key.unlink() if content is None else put(world.key, content)
         answer = operator(world.broker).expect(400)
         assert answer.json["success"] is False and str(world.key) in answer.json["error"], answer
         assert answer.json["error"].startswith("--apns-key-path (APNS_KEY_PATH): "), answer
         assert b"hunter2" not in answer.body and world.second[30:60] not in answer.body
-        assert world.broker.printed().count("apns: what is in use stays. ") == number + 1
+        assert world.broker.printed().count("apns: what is in use stays. ") == before + number + 1
     assert "hunter2" not in world.broker.printed()
     assert count(world.broker, "last_alarm_timestamp_seconds") > alarms
     delivered(world)

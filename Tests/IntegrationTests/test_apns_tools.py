@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import subprocess
 import time
 import uuid
@@ -106,6 +107,41 @@ def test_send(world):
     assert "`mayfly apns find` does not know it" in ran.stdout
     assert push["payload"]["aps"]["alert"]["body"] == "Your chat partner is waiting" and len(push["payload"]["roomId"]) == 22
     assert token not in ran.stdout + ran.stderr
+
+
+def unique_id(text):
+    [found] = re.findall(r"^apns-unique-id ([0-9a-f-]{36}): ", text, re.MULTILINE) or [None]
+    return found
+
+
+def test_send_prints_the_name_that_apple_gives_a_delivery(world):
+    # The simulator plays the sandbox.
+    ran = apns(world, "send", given=new_token())
+    assert uuid.UUID(unique_id(ran.stdout)).version == 4, ran
+    found = apns(world, "find", unique_id(ran.stdout))
+    assert found.returncode == 1 and "apns-unique-id" in found.stderr and "Push Notifications Console" in found.stderr, found
+    found = apns(world, "find", unique_id(ran.stdout), "--json")
+    assert found.returncode == 1 and json.loads(found.stdout) == [], found
+
+
+def test_send_and_check_print_json_alone(world, faults):
+    token = new_token()
+    ran = apns(world, "send", "--json", given=token)
+    said = json.loads(ran.stdout)
+    [push] = world.simulator.pushes(token)
+    assert said.pop("apns-id") == push["headers"]["apns-id"] and uuid.UUID(said.pop("apns-unique-id"))
+    assert said == {"environment": "production", "topic": BUNDLE_ID, "delivered": True, "status": 200, "reason": None}
+    [checked] = json.loads(apns(world, "check", "--json").stdout)
+    assert checked == {"topic": BUNDLE_ID, "environment": "production", "good": True, "status": 200, "reason": None}
+    faults(reason="Unregistered", timestamp=1)
+    ran = apns(world, "send", "--json", given=token)
+    said = json.loads(ran.stdout)
+    assert ran.returncode == 1 and (said["delivered"], said["status"], said["reason"], said["apns-unique-id"]) == (False, 410, "Unregistered", None)
+    faults(reason="TopicDisallowed")
+    ran = apns(world, "check", "--json")
+    assert ran.returncode == 1 and json.loads(ran.stdout)[0]["good"] is False, ran
+    ran = apns(world, "send", "--json", given="nonsense")
+    assert ran.returncode == 1 and ran.stdout == "", ran
 
 
 def test_send_of_a_background_push_with_fields(world, tmp_path):
@@ -235,8 +271,9 @@ def test_find(world, client):
     entries = json.loads(apns(world, "find", apns_id.upper(), "--json").stdout)
     assert [entry["op"] for entry in entries] == ["token.opened", "push.delivered"]
     assert entries[0]["ref"] == room.creator.ref and entries[0]["job"] == entries[1]["job"]
-    ran = apns(world, "find", uuid.uuid4())
-    assert ran.returncode == 1 and "seven to twelve minutes" in ran.stderr
+    for number in (uuid.uuid4(), apns_id[:-12] + "0" * 12):
+        ran = apns(world, "find", number)
+        assert ran.returncode == 1 and "seven to twelve minutes" in ran.stderr and ran.stdout == "", ran
     for wrong in ("", "x", apns_id[:-1], apns_id.replace("-", "")):
         assert apns(world, "find", wrong).returncode == 2
 

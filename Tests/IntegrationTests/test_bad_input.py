@@ -77,8 +77,6 @@ CREATE = [
     ("wrong_type", "joinExpiresInSeconds", dict(joinExpiresInSeconds=60.5)),
     ("missing_field", "joinid", dict(joinid=ABSENT)),
     ("missing_field", "joinid", dict(joinid=None)),
-    ("missing_field", "expiresInSeconds", dict(expiresInSeconds=ABSENT)),
-    ("missing_field", "expiresInSeconds", dict(expiresInSeconds=None)),
     ("missing_field", "client1", dict(client1=ABSENT)),
     ("missing_field", "client1", dict(client1=None)),
     ("out_of_range", "expiresInSeconds", dict(expiresInSeconds=0)),
@@ -149,6 +147,43 @@ def test_accept(refused, client, code, field, changes):
     client.create(joinid).expect(201)
     refused("POST", "/api/rooms/accept", accept_body(**({"joinid": joinid} | changes)), 400, code, field)
     client.accept(joinid).expect(200)  # the code was not used up
+
+
+@pytest.mark.parametrize("path, method, body, fields", [
+    ("/api/rooms", "POST", {"joinid": "a", "expiresInSeconds": 1, "joinExpiresInSeconds": "x", "client1_token": "g", "environment": 7, "bundleId": ""},
+     ["joinid", "expiresInSeconds", "joinExpiresInSeconds", "client1", "client1_token", "environment", "bundleId"]),
+    ("/api/rooms/accept", "POST", {"joinid": 7, "client2": "", "client2_token": "g", "environment": "moon", "bundleId": 7},
+     ["joinid", "client2", "client2_token", "environment", "bundleId"]),
+    ("/api/room/token", "PUT", {"member": 7, "environment": "moon", "bundleId": 7}, ["client", "member", "token", "environment", "bundleId"]),
+    ("/api/room/token", "DELETE", {"client": 7, "member": 7}, ["client", "member"]),
+    ("/api/room/presence", "POST", {"client": "", "member": [], "leaving": "yes"}, ["client", "member", "leaving"])])
+def test_every_field_at_fault_is_told(refused, client, path, method, body, fields):
+    bearer = None if "rooms" in path else client.room().roomid
+    before = client.send(method, path, body, bearer=bearer)
+    problem = refused(method, path, body, 400, before.code, fields[0], bearer=bearer).json
+    assert list(problem["details"]) == fields and problem["details"][fields[0]] == [problem["detail"]]
+    assert all(len(told) == 1 and name in told[0] for name, told in problem["details"].items())
+
+
+def test_who_may_not_is_told_that_alone(refused, client):
+    room, bad = client.room(), {"client": 7, "leaving": 7}
+    problems = [
+        refused("POST", "/api/room/presence", bad, 401, "no_capability"),
+        refused("POST", "/api/room/presence", bad | {"roomid": "x"}, 401, "malformed_capability"),
+        refused("POST", "/api/room/presence", bad | {"member": "x"}, 403, "not_a_member", bearer=room.roomid)]
+    assert not any("details" in problem.json for problem in problems)
+
+
+def test_null_counts_as_absent(client):
+    code = new_code()
+    nulls = {"environment": None, "bundleId": None, "token": None}
+    created = client.send("POST", "/api/rooms", {
+        "joinid": code, "client1": "a", "expiresInSeconds": None, "joinExpiresInSeconds": None, "client1_token": None} | nulls).expect(201).json
+    client.send("POST", "/api/rooms/accept", {"joinid": code, "client2": "b", "client2_token": None} | nulls).expect(200)
+    side = {"client": "a", "member": None, "roomid": None}
+    client.send("POST", "/api/room/presence", side | {"leaving": None}, bearer=created["roomid"]).expect(202)
+    client.send("PUT", "/api/room/token", side | {"token": new_token(), "environment": None, "bundleId": None}, bearer=created["roomid"]).expect(200)
+    client.send("DELETE", "/api/room/token", side, bearer=created["roomid"]).expect(200)
 
 
 def test_join_codes_that_do_not_fit(refused, client):

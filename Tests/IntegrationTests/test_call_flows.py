@@ -95,10 +95,13 @@ def test_a_phone_is_removed(world, service, phone):
     assert phone.remove_voip_token(token=phone.token).expect(200).json == {"success": True, "purged": 1}
     assert phone.remove_voip_token(token=phone.token).expect(200).json == {"success": True, "purged": 0}
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 2
-    # As the document's app does it when PushKit says that the token is no longer valid.
-    for other in ({"token": None}, {"tokenId": "voip_1"}, {"deviceToken": phone.token}, {"environment": "production"}):
-        phone.call("DELETE", "/api/voip/token", {"uid": phone.uid} | other).expect(400, "out_of_range", "token")
-    assert phone.remove_voip_token().expect(200).json == {"success": True, "purged": 2}
+    # An empty variable or a field of another name must not log all phones out.
+    for other in ({}, {"token": None}, {"tokenId": "voip_1"}, {"deviceToken": phone.token}, {"all": False}, {"all": None}):
+        phone.call("DELETE", "/api/voip/token", {"uid": phone.uid} | other).expect(400, "missing_field", "token")
+    phone.remove_voip_token(all="yes").expect(400, "wrong_type", "all")
+    phone.remove_voip_token(all=True, token=phone.token).expect(400, "out_of_range", "all")
+    # Unknown fields are ignored.
+    assert phone.remove_voip_token(all=True, token=None, tokenId="voip_1").expect(200).json == {"success": True, "purged": 2}
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 0
     for other in others:
         other.wait(1)
@@ -108,10 +111,42 @@ def test_a_phone_is_removed(world, service, phone):
     assert phone.pushes() == []
 
 
+def test_a_new_token_replaces_the_old(world, service, phone):
+    """PushKit gives the app another token: with the one before, the phone rings once, and by the new one."""
+    old, handle_key = phone.token, phone.answer["handleKey"]
+    phone.token = new_token()
+    answer = phone.launch(previousToken=old).answer
+    assert answer["handleKey"] == handle_key, "handles of contacts stay"
+    assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 1
+    phone.wait(1)
+    assert world.simulator.pushes(old) == []
+    # A token that is nobody's, or another's, replaces nothing.
+    other = world.phone().launch()
+    phone.register_voip_token(previousToken=other.token).expect(200)
+    phone.register_voip_token(previousToken=old).expect(200)
+    phone.register_voip_token(previousToken=None).expect(200)
+    assert service.initiate(new_call(), "alice", other.uid).expect(200).json["rang"] == 1
+    phone.register_voip_token(previousToken="xyz").expect(400, "invalid_token", "previousToken")
+    other.close()
+
+
+def test_every_field_at_fault_is_told(phone):
+    body = {"uid": "", "token": "xyz", "previousToken": 7, "environment": "moon", "bundleId": ""}
+    answer = phone.call("POST", "/api/voip/token", body).expect(400, "out_of_range", "uid").json
+    assert sorted(answer["details"]) == sorted(body) and answer["details"]["uid"] == [answer["detail"]]
+    answer = phone.call("DELETE", "/api/voip/token", {"token": "xyz"}).expect(400, "missing_field", "uid").json
+    assert sorted(answer["details"]) == ["token", "uid"]
+
+
+def test_null_counts_as_absent(phone):
+    body = {"uid": phone.uid, "token": phone.token, "previousToken": None, "environment": None, "bundleId": None}
+    phone.call("POST", "/api/voip/token", body).expect(200)
+
+
 def test_another_users_phone_is_out_of_reach(world, service, phone):
     stranger, back_end = world.phone(), world.back_end()
     stranger.register_voip_token(uid=phone.uid).expect(403, "another_user")
-    stranger.remove_voip_token(uid=phone.uid).expect(403, "another_user")
+    stranger.remove_voip_token(uid=phone.uid, all=True).expect(403, "another_user")
     stranger.remove_voip_token(uid=phone.uid, token=phone.token).expect(403, "another_user")
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 1
     # An app's own back end may: it knows its users.
@@ -132,7 +167,7 @@ def test_tokens_of_alerts_and_of_calls_are_apart(world, service, phone):
     assert back_end.call("POST", "/api/sessions/s/events", event).expect(202).json["pushes"] == 1
     eventually(lambda: len(phone.pushes()) == 2, what="both pushes")
     assert {push["headers"]["apns-push-type"] for push in phone.pushes()} == {"voip", "alert"}
-    assert phone.remove_voip_token().expect(200).json["purged"] == 1
+    assert phone.remove_voip_token(all=True).expect(200).json["purged"] == 1
     assert back_end.call("POST", "/api/sessions/s/events", event).expect(202).json["pushes"] == 1
     assert phone.call("GET", "/api/push/status").expect(200).json["deviceTokenRegistered"] is True
     back_end.close()
@@ -159,7 +194,7 @@ def test_a_second_call_and_its_end(service, phone):
         assert service.initiate(session, "alice", phone.uid).expect(200).json["rang"] == 1
         for trigger in ("call_ended", "call_rejected", "call_busy"):
             answer = service.initiate(session, "alice", phone.uid, trigger=trigger).expect(200)
-            assert answer.json == {"success": True, "rang": 0}
+            assert answer.json == {"success": True, "rang": 0, "ignored": "other_trigger"}
     assert {push["payload"]["sessionId"] for push in phone.wait(2)} == {phone.handle(session, "session") for session in (first, second)}
 
 
@@ -184,7 +219,8 @@ BAD = [("wrong_type", "uid", 7), ("wrong_type", "uid", ["bob"]), ("missing_field
 def test_bad_registrations(phone, code, field, value):
     body = {"uid": phone.uid, "token": "ab" * 32, "environment": "production"} | {field: value}
     phone.call("POST", "/api/voip/token", body).expect(400, code, field)
-    if field in ("uid", "token") and value is not None:
+    # Of a deletion neither the app nor the environment is asked.
+    if field in ("uid", "token"):
         phone.call("DELETE", "/api/voip/token", body).expect(400, code, field)
 
 
@@ -195,7 +231,7 @@ def test_who_has_no_jwt_registers_nothing(world, phone):
         phone.call(method, "/api/voip/token", body, bearer=world.users.token(phone.uid, life=-60)).expect(401, "jwt_expired")
         phone.call(method, "/api/voip/token", body, bearer=phone.jwt[:-2] + "xx").expect(401, "invalid_jwt")
     phone.call("POST", "/api/voip/token", {"uid": phone.uid, "token": phone.token, "bundleId": "org.another.app"}).expect(400, "app_not_served")
-    assert phone.remove_voip_token().expect(200).json["purged"] == 1
+    assert phone.remove_voip_token(all=True).expect(200).json["purged"] == 1
 
 
 def test_a_topic_is_no_bundle_id(service, phone):
@@ -210,6 +246,6 @@ def test_a_user_has_as_many_phones_as_the_policy_lets(world):
     for _ in range(100):
         phone.register_voip_token(token=new_token()).expect(200)
     phone.register_voip_token().expect(409, "too_many_registrations")
-    phone.remove_voip_token().expect(200)
+    phone.remove_voip_token(all=True).expect(200)
     phone.launch()
     phone.close()

@@ -129,11 +129,9 @@ BODIES = [
     *(("missing_field", f"data.{name}", without(name)) for name in ("type", "initiator", "receiver", "receiverType")),
     ("missing_field", "data.id", with_data(id=None, sessionId=None)), ("out_of_range", "data.sessionId", with_data(sessionId="")),
     ("out_of_range", "data.sessionId", with_data(sessionId="s" * 129)), ("wrong_type", "data.sessionId", with_data(sessionId=7)),
-    ("out_of_range", "data.type", with_data(type="screen")), ("wrong_type", "data.type", with_data(type=True)),
+    ("wrong_type", "data.type", with_data(type=True)), ("wrong_type", "data.receiverType", with_data(receiverType=["user"])),
     ("wrong_type", "data.receiver", with_data(receiver="bob")), ("missing_field", "data.receiver.uid", with_data(receiver={})),
-    ("out_of_range", "data.receiver.uid", with_data(receiver={"uid": "b" * 129})), ("wrong_type", "data.initiator.uid", with_data(initiator={"uid": 1})),
-    ("group_call", None, with_data(receiverType="group", receiver={"guid": "group-1", "name": "Friends"})),
-    ("group_call", None, with_data(receiverType="conference"))]
+    ("out_of_range", "data.receiver.uid", with_data(receiver={"uid": "b" * 129})), ("wrong_type", "data.initiator.uid", with_data(initiator={"uid": 1}))]
 
 
 @pytest.mark.parametrize("at", range(len(BODIES)))
@@ -142,6 +140,24 @@ def test_a_body_that_is_none(world, service, phone, at):
     body = json.loads(service.body(new_call(), "alice", phone.uid))
     with nothing_kept_by(world):
         service.send(json.dumps(change(body)).encode()).expect(400, code, field)
+
+
+@pytest.mark.parametrize("reason,change", [
+    ("group_call", with_data(receiverType="group", receiver={"guid": "group-1", "name": "Friends"})),
+    ("group_call", with_data(receiverType="conference")), ("unknown_type", with_data(type="screen")),
+    ("other_trigger", lambda body: body | {"trigger": "message_sent"})])
+def test_a_webhook_that_rings_nobody_is_not_sent_again(world, service, phone, reason, change):
+    """Senders repeat what is answered with an error."""
+    body = json.loads(service.body(new_call(), "alice", phone.uid))
+    with nothing_kept_by(world):
+        assert service.send(json.dumps(change(body)).encode()).expect(200).json == {"success": True, "rang": 0, "ignored": reason}
+
+
+def test_everything_that_is_wrong_is_told(world, service, phone):
+    body = {"trigger": "call_initiated", "data": {"type": 7, "initiator": {}, "receiver": {"uid": ""}, "receiverType": "user"}}
+    with nothing_kept_by(world):
+        details = service.send(json.dumps(body).encode()).expect(400, "wrong_type", "data.type").json["details"]
+    assert sorted(details) == ["data.id", "data.initiator.uid", "data.receiver.uid", "data.type"]
 
 
 def test_what_is_no_json_or_no_post(world, service):

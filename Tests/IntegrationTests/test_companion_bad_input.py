@@ -8,6 +8,7 @@ from secrets import token_hex
 import pytest
 
 from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
+from companion_client import NEWS
 from companion_pushes import check_approval, check_end, check_task, check_update, content, seconds
 from companion_world import CompanionWorld, new_session
 from mayfly import new_token
@@ -139,13 +140,13 @@ PROGRESS = [
 STATES = [("missing_field", "data.newState", {}), ("missing_field", "data.newState", {"newState": None})] + [
     ("wrong_type", "data.newState", {"newState": bad}) for bad in (1, True, ["idle"], {})] + [
     ("out_of_range", "data.newState", {"newState": bad}) for bad in ("", "Idle", "idle ", "flying", "x" * 4000)]
-STATUSES = [("wrong_type", "data.status", {"status": bad}) for bad in (1, True, [], {})] + [
-    ("out_of_range", "data.status", {"status": bad}) for bad in ("", "Success", "maybe", "x" * 4000)]
+OWN_IDS = [("wrong_type", "data.requestId", {"requestId": bad}) for bad in (1, True, [], {})] + [
+    ("out_of_range", "data.requestId", {"requestId": bad}) for bad in ("", "x" * 129)] + [("wrong_type", "data.id", {"id": 7})]
 
 
 @pytest.mark.parametrize("over", ["http", "socket"])
 @pytest.mark.parametrize("kind, wrong", [
-    ("progress_update", PROGRESS), ("state_change", STATES), ("task_complete", STATUSES), ("claude-complete", STATUSES)])
+    ("progress_update", PROGRESS), ("state_change", STATES), ("approval_request", OWN_IDS)])
 def test_data_of_events(world, phone, nothing_kept, kind, wrong, over):
     """For a session with a Live Activity, where they would be pushed, and for one without."""
     found = []
@@ -185,7 +186,7 @@ def test_a_session_is_the_same_however_it_is_written(phone):
     assert phone.event(encoded, "state_change", {"newState": "idle"}).expect(202).json["pushes"] == 1
     check_update(phone.wait(1, activity)[0], activity, session, content("idle"))
     with phone.socket() as socket:
-        assert socket.ask({"type": "task_complete", "sessionId": session, "data": {}})["pushes"] == 2
+        assert socket.ask({"type": "task_complete", "sessionId": session, "data": {"status": "success"}})["pushes"] == 2
     check_end(phone.wait(2, activity)[1], activity, session)
 
 
@@ -207,7 +208,7 @@ BAD_IDS = [UNKNOWN, "", "x", "A" * 21, "A" * 23, "A" * 400, "*" * 22, "..", "%00
 def test_ids_that_are_nobodys(phone, nothing_kept):
     for bad in BAD_IDS:
         if bad:
-            phone.respond(bad, True).expect(404, "request_not_found")
+            assert phone.is_late(bad)
             phone.approval(bad).expect(404, "request_not_found")
         phone.clear_approval(bad).expect(404, "request_not_found")
         for prefix in ("tok_", "lat_", "") if bad != ".." else ("tok_",):
@@ -245,7 +246,7 @@ def test_a_topic_is_no_bundle_id(world, phone, nothing_kept):
 
 def test_a_question_is_no_approval(phone, back_end):
     question = back_end.event(new_session(), "question_asked", {}, phone.name).expect(202).json["requestId"]
-    phone.respond(question, True).expect(404, "request_not_found")
+    assert phone.is_late(question)
     phone.clear_approval(question).expect(404, "request_not_found")
 
 
@@ -258,15 +259,15 @@ def test_repeated_answers(world, back_end):
     def answer_often(number):
         caller = world.phone(user.name)
         for _ in range(20):
-            said.append((caller.respond(answer["requestId"], number % 2 == 0).status, number % 2 == 0))
+            said.append((caller.is_late(answer["requestId"], number % 2 == 0), number % 2 == 0))
         caller.close()
     threads = [threading.Thread(target=answer_often, args=(number,)) for number in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(status for status, _ in said) == [200] + [404] * 99
-    approved = next(approved for status, approved in said if status == 200)
+    assert sorted(is_late for is_late, _ in said) == [False] + [True] * 99
+    approved = next(approved for is_late, approved in said if not is_late)
     assert user.approval(answer["requestId"]).json["status"] == ("approved" if approved else "denied")
     user.wait(2)
     user.close()
@@ -344,7 +345,7 @@ def test_random_bodies_and_messages(world, phone):
             # What only says that a client is at work has no answer: hence one more, to know when it was read.
             socket.send(body)
             socket.send({"type": "state_change", "sessionId": f"marker-{number}", "data": {"newState": "idle"}})
-            while (message := socket.receive()).get("sessionId") != f"marker-{number}":
-                assert message["type"] in ("error", "pong", "accepted", "approval_response", "approval_timeout"), message
+            while (message := socket.receive()).get("sessionId") != f"marker-{number}" or message["type"] != "accepted":
+                assert message["type"] in ("error", "pong", "accepted", *NEWS), message
                 assert message.get("code") not in ("storage_unavailable", "ledger_unavailable"), (body, message)
     user.close()

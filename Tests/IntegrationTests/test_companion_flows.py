@@ -2,13 +2,14 @@
 
 import json
 import re
+import threading
 import time
 from secrets import token_hex
 
 import pytest
 
 import ledger
-from companion_client import Device, Notification
+from companion_client import ContentState, Device, Notification, PushStatus, TodoProgress, date, decode_news
 from companion_pushes import (check_activity_approval, check_activity_question, check_approval, check_clear_approval, check_clear_session,
                               check_end, check_handoff, check_question, check_task, check_update, content, seconds)
 from companion_world import CompanionWorld, new_session
@@ -16,7 +17,7 @@ from mayfly import new_token
 from processes import audit_verify, eventually, mayfly
 
 DAY = 86_400
-MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 NAME = r"[A-Za-z0-9_-]{22}"
 
 
@@ -74,7 +75,7 @@ def test_register_a_live_activity(world, phone):
     registered = status["liveActivityTokens"][0]["registeredAt"]
     assert status == {"deviceTokenRegistered": True, "liveActivityTokens": [
         {"activityId": "activity-123", "sessionId": session, "registeredAt": registered}]}
-    assert MOMENT.fullmatch(registered) and abs(seconds(registered) - time.time()) < 10
+    assert PushStatus.decode(status).liveActivityTokens[0][2] == seconds(registered) and abs(seconds(registered) - time.time()) < 10
 
 
 def test_previous_token_is_destroyed(world, phone, back_end):
@@ -113,10 +114,13 @@ def test_clear_approval(world, phone, back_end):
     """By an app that has its own way to answer: two of three phones are told."""
     others = [world.phone(phone.name).log_in() for _ in range(2)]
     request = back_end.event(new_session(), "approval_request", {}, phone.name).expect(202).json["requestId"]
+    # What waits for Apple would be replaced.
+    for one in (phone, *others):
+        one.wait(1)
     assert phone.clear_approval(request, phone.device.token).expect(200).json == {"success": True, "devicesNotified": 2}
     for other in others:
         check_clear_approval(other.wait(2)[1], other.device, request)
-        assert other.screen() == []
+        assert other.screen() == [] and other.badge() == 0
         other.close()
     assert [note.type for note in phone.received()] == ["approval"]
     assert phone.clear_approval(request).expect(200).json == {"success": True, "devicesNotified": 3}
@@ -151,7 +155,7 @@ def test_approval_request(world, phone, back_end):
     request, expires = answer["requestId"], seconds(answer["expiresAt"])
     assert answer == {
         "success": True, "requestId": request, "expiresAt": answer["expiresAt"], "pushes": 2, "dropped": ["data.summary", "data.toolName"]}
-    assert re.fullmatch(NAME, request) and 55 < expires - time.time() <= 60
+    assert re.fullmatch(NAME, request) and 54 < expires - time.time() <= 60
     check_approval(phone.wait(1)[0], phone.device, session, request, expires)
     check_activity_approval(phone.wait(1, activity)[0], activity, session, request)
     assert phone.state(session).approvalRequest.requestId == request
@@ -172,8 +176,8 @@ def test_answering_an_approval(world, phone, back_end, approved):
             "type": "approval_response", "requestId": request, "sessionId": session, "approved": approved}
     check_clear_approval(other.wait(2)[1], other.device, request)
     assert other.screen() == [] and len(phone.screen()) == 1, "the phone that answered takes its own away"
-    late = phone.respond(request, True).expect(404, "request_not_found").json
-    assert (late["success"], late["error"]) == (False, "Request expired or not found")
+    assert phone.is_late(request)
+    assert (phone.badge(), other.badge()) == (1, 0), "the phone that answered sets its own badge"
     for caller in (phone, other, back_end):
         assert caller.approval(request).expect(200).json["status"] == ("approved" if approved else "denied")
     phone.wait(1)
@@ -184,7 +188,7 @@ def test_question(world, phone, back_end):
     session = new_session()
     activity = phone.start_activity(session)
     answer = back_end.event(session, "question_asked", {"text": "Which one?", "id": "q-1"}, phone.name).expect(202).json
-    assert answer["pushes"] == 2 and set(answer["dropped"]) == {"data.id", "data.text"}
+    assert answer["pushes"] == 2 and answer["dropped"] == ["data.text"]
     note = check_question(phone.wait(1)[0], phone.device, session, phone.wait(1)[0]["payload"]["questionId"])
     assert re.fullmatch(NAME, note.info["questionId"])
     check_activity_question(phone.wait(1, activity)[0], activity, session)
@@ -192,7 +196,8 @@ def test_question(world, phone, back_end):
 
 @pytest.mark.parametrize("kind, data, success", [
     ("task_complete", {"status": "success", "summary": "All 12 tests pass"}, True), ("task_complete", {"status": "error"}, False),
-    ("task_complete", {}, True), ("task_failed", {"summary": "No."}, False), ("claude-complete", {"status": "success"}, True)])
+    ("task_complete", {}, False), ("claude-complete", {"status": "aborted"}, False), ("claude-complete", {"status": None}, False),
+    ("task_complete", {"status": "completed"}, False), ("task_failed", {"summary": "No."}, False), ("claude-complete", {"status": "success"}, True)])
 def test_task(world, phone, back_end, kind, data, success):
     session = new_session()
     activity, elsewhere = phone.start_activity(session), phone.start_activity(new_session())
@@ -219,6 +224,94 @@ def test_progress(world, phone, back_end):
     assert answer == {"success": True, "pushes": 1, "dropped": ["data.currentOperation", "data.todoProgress.currentTask"]}
     check_update(phone.wait(1, activity)[0], activity, session, content("processing", elapsed=40, todo=(2, 5)))
     phone.wait(0)
+
+
+def test_elapsed_seconds_go_on(world, phone, back_end):
+    """An event that says nothing of them counts on from the last that did, whatever happens to the broker."""
+    session = new_session()
+    activity = phone.start_activity(session)
+    back_end.event(session, "progress_update", {"elapsedSeconds": 1234}, phone.name).expect(202)
+    began = time.time() - 1234
+    phone.wait(1, activity)
+    # The activity's window is 15 seconds: another one of the session has its own.
+    other = phone.start_activity(session, "another")
+    back_end.event(session, "state_change", {"newState": "idle"}, phone.name).expect(202)
+    state = ContentState.decode(phone.wait(1, other)[0]["payload"]["aps"]["content-state"])
+    assert state.elapsedSeconds in (1230, 1240) and state.elapsedSeconds <= time.time() - began + 1
+
+
+def test_a_back_ends_own_ids(world, phone, back_end):
+    """The document's approvals have ids that the back end made: they name them as long as the broker knows of them."""
+    session, other = new_session(), world.phone(phone.name).log_in()
+    own = "approval-1767312123456-k3/x" + token_hex(4)
+    answer = back_end.event(session, "approval_request", {"id": own, "toolName": "Bash"}, phone.name).expect(202).json
+    assert answer["dropped"] == ["data.toolName"] and re.fullmatch(NAME, answer["requestId"])
+    request = answer["requestId"]
+    other.wait(1)
+    assert phone.clear_approval(own, phone.device.token).expect(200).json == {"success": True, "devicesNotified": 1}
+    check_clear_approval(other.wait(2)[1], other.device, request)
+    for caller in (phone, back_end):
+        assert caller.approval(own).expect(200).json == {
+            "requestId": own, "sessionId": session, "status": "pending", "expiresAt": answer["expiresAt"]}
+    stranger = world.user()
+    stranger.clear_approval(own).expect(404, "request_not_found")
+    stranger.approval(own).expect(404, "request_not_found")
+    assert stranger.is_late(own) and not phone.is_late(own) and phone.is_late(own)
+    assert back_end.approval(request).expect(200).json["status"] == "approved"
+    # On the socket, and of a question.
+    named = f"q-{token_hex(4)}"
+    with phone.socket() as socket:
+        back_end.event(session, "approval_request", {"requestId": named}, phone.name).expect(202)
+        assert socket.ask({"type": "approval_response", "requestId": named, "approved": False}) == {
+            "type": "accepted", "event": "approval_response", "requestId": named, "success": True}
+    back_end.event(session, "question_asked", {"questionId": named + "?", "text": "?"}, phone.name).expect(202)
+    assert phone.clear_approval(named + "?").expect(200).json["devicesNotified"] == 2
+    for caller in (stranger, other):
+        caller.close()
+
+
+def test_screens_in_the_foreground(world, phone, back_end):
+    """Sockets of the user hear what the document's events say, without their text; nobody else does."""
+    session, stranger = new_session(), world.user()
+    with phone.socket() as screen, stranger.socket() as another:
+        data = {"currentOperation": "Running tests...", "elapsedSeconds": 45,
+                "todoProgress": {"completed": 2, "total": 5, "currentTask": "Add unit tests"}}
+        back_end.event(session, "progress_update", data, phone.name).expect(202)
+        assert decode_news(screen.receive()) == ("progress_update", session, 45, TodoProgress(2, 5, None))
+        back_end.event(session, "state_change", {"previousState": "idle", "newState": "processing"}, phone.name).expect(202)
+        assert decode_news(screen.receive()) == ("state_change", session, "idle", "processing")
+        asked = back_end.event(session, "approval_request", {"toolName": "Bash", "summary": "rm -rf"}, phone.name).expect(202).json
+        told = screen.receive()
+        assert decode_news(told) == ("approval_request", session, asked["requestId"], date(asked["expiresAt"]))
+        assert set(told) == {"type", "sessionId", "requestId", "expiresAt"}
+        # One's own events come back too, before their answer.
+        screen.send({"type": "state_change", "sessionId": session, "data": {"newState": "idle", "previousState": "my own words"}})
+        assert decode_news(screen.receive()) == ("state_change", session, None, "idle")
+        screen.expect("accepted")
+        with pytest.raises(TimeoutError):
+            another.receive(0.2)
+    stranger.close()
+
+
+def test_twelve_registrations_at_once(world, phone):
+    """One token, for as many activities: all succeed, and the last has it."""
+    token, gate, answers = new_token(), threading.Barrier(12), []
+
+    def register(number):
+        caller = world.phone(phone.name)
+        gate.wait()
+        answers.append(caller.register_activity(token, f"activity-{number}", new_session()))
+        caller.close()
+    for _ in range(3):
+        answers.clear()
+        threads = [threading.Thread(target=register, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [answer.status for answer in answers] == [200] * 12
+        assert len({answer.json["tokenId"] for answer in answers}) == 1
+        assert len(phone.status().expect(200).json["liveActivityTokens"]) == 1
 
 
 @pytest.mark.parametrize("state", ["idle", "processing", "awaitingApproval", "awaitingAnswer", "completed", "error"])
@@ -306,7 +399,8 @@ def test_events_over_a_socket(world, phone, back_end):
         screen.send({"type": "approval_response", "requestId": request, "approved": True, "pushToken": phone.device.token})
         told = socket.news("approval_response")
         assert told == {"type": "approval_response", "requestId": request, "sessionId": session, "approved": True}
-        answers = [screen.receive(), screen.receive()]
+        answers = [screen.receive() for _ in range(4)]
+        assert [answer["type"] for answer in answers[:2]] == ["progress_update", "approval_request"]
         assert {"type": "accepted", "event": "approval_response", "requestId": request, "success": True} in answers
         assert told in answers, "the user's other sockets hear of the answer"
         refused = screen.ask({"type": "approval_response", "requestId": request, "approved": False})
@@ -329,6 +423,7 @@ def test_handoff(world, phone):
         check_handoff(phone.wait(1)[0], phone.device, session, "desktop")
         assert there.ask({"type": "ping"}) == {"type": "pong"}
         here.send(claim | {"deviceId": "iphone", "clientType": "ios", "pushToken": phone.device.token})
+        assert here.ask({"type": "ping"}) == {"type": "pong"}
         there.send(claim | {"deviceId": "ipad", "pushToken": other.device.token})
         check_handoff(phone.wait(2)[1], phone.device, session, "ios")
         # Any message claims, an event too.

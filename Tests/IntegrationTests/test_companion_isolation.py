@@ -165,12 +165,10 @@ class Member:
         session, state = self.requests[request]
         approved, but = self.chance.random() < 0.5, self.chance.choice([None, *self.devices, self.crowd.some_token(self.chance)])
         answer = self.phone.respond(request, approved, but)
+        assert answer.expect(200).json["success"] is (state == "pending")
         if state == "pending":
-            answer.expect(200)
             self.requests[request] = (session, "approved" if approved else "denied")
             self.expect("clear_approval", request, but)
-        else:
-            answer.expect(404, "request_not_found")
         assert self.phone.approval(request).expect(200).json["status"] == self.requests[request][1]
 
     def clear_approval(self):
@@ -185,8 +183,11 @@ class Member:
         if owner == self.name:
             return
         call = self.chance.choice([
-            lambda: self.phone.respond(name, True), lambda: self.phone.approval(name), lambda: self.phone.clear_approval(name)])
-        call().expect(404, "request_not_found")
+            lambda: self.phone.approval(name), lambda: self.phone.clear_approval(name), None])
+        if call:
+            call().expect(404, "request_not_found")
+        else:
+            assert self.phone.is_late(name)
 
     def speak_for_another(self):
         other = self.chance.choice(self.crowd.members)
@@ -304,7 +305,7 @@ def check_pushes(crowd, pushes):
 
 
 def check_sockets(crowd):
-    """A user's socket hears of the answers to his own requests, of each once, and of nothing else."""
+    """A user's socket hears of the answers to his own requests, of each once, and of nobody else's events."""
     for member in crowd.members:
         if member.socket is None:
             continue
@@ -312,7 +313,11 @@ def check_sockets(crowd):
         with member.socket as socket, suppress(TimeoutError):
             while True:
                 message = socket.receive(0.02)
-                assert message["type"] == "approval_response", message
+                assert message["type"] in ("approval_response", "approval_request", "state_change", "progress_update"), message
+                if message["type"] == "approval_request":
+                    assert crowd.owners[message["requestId"]] == member.name, message
+                if message["type"] != "approval_response":
+                    continue
                 told[message["requestId"], message["sessionId"], "approved" if message["approved"] else "denied"] += 1
         assert told == Counter(
             (request, session, state) for request, (session, state) in member.requests.items() if state != "pending"), member.name

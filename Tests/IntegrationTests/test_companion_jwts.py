@@ -17,10 +17,10 @@ from websockets.exceptions import InvalidStatus
 import ledger
 from clocks import Clocks
 from companion_calls import ROUTES, UNKNOWN, nothing_kept_by
-from companion_client import Caller, SessionSocket
+from companion_client import Caller, Phone, SessionSocket, Users
 from companion_pushes import seconds
 from companion_world import CompanionWorld, new_session, users
-from processes import audit_verify, eventually
+from processes import audit_verify, eventually, mayfly
 from world import World
 
 ABSENT = object()
@@ -167,7 +167,8 @@ def test_sockets_without_a_good_jwt(world, nothing_kept):
             assert close == 1008 and [one["type"] for one in messages] == ["error"], (message, close, messages)
             assert code is None or messages[0]["code"] == code, (message, messages)
             to = {"to": message["type"]} if isinstance(message, dict) and "type" in message else {}
-            assert messages[0] == {"type": "error", "code": messages[0]["code"], "error": messages[0]["error"]} | to
+            details = {"details": messages[0]["details"]} if "details" in messages[0] else {}
+            assert messages[0] == {"type": "error", "code": messages[0]["code"], "error": messages[0]["error"]} | to | details
 
 
 def test_a_socket_ends_with_its_jwt(world):
@@ -230,6 +231,37 @@ def test_jwts_go_by_the_wall_clock(tmp_path):
             socket.expect("pong")
         phone.socket().connection.close()
         phone.close()
+
+
+@pytest.mark.parametrize("user", ["ann", 42])
+def test_another_claim_names_the_user(user):
+    """A login that has its own name for it, in text or as a row's number; and one JWT that is good for a year."""
+    with CompanionWorld(start=False) as world:
+        world.broker.options["jwt-user-claim"] = "userId"
+        world.broker.start()
+        logins = Users(world.users.secret, claim="userId")
+        phone = Phone(world.broker, world.simulator, logins.token(user, life=366 * 86_400), str(user)).log_in()
+        back_end = Caller(world.broker, logins.back_end())
+        assert back_end.event(new_session(), "question_asked", {}, str(user)).expect(202).json["pushes"] == 1
+        phone.wait(1)
+        # Neither `sub`, nor nothing.
+        for bad in ({"sub": str(user), "userId": None}, {"userId": ""}, {"userId": 1.5}):
+            answer = phone.call("GET", "/api/push/status", bearer=logins.token(user, **bad)).expect(401, "invalid_jwt")
+            assert "The claim userId of the JWT" in answer.json["detail"]
+        # What `mayfly jwt` makes with the same setting is taken.
+        made = mayfly(
+            "jwt", "--sub", user, "--user-claim", "userId", "--algorithm", "HS256", "--key", world.state / "keys/jwt.secret",
+            "--expires-in", 31_536_000)
+        assert made.returncode == 0, made.stderr
+        claims = jwt.decode(made.stdout.strip(), world.users.secret, ["HS256"])
+        assert claims["userId"] == str(user) and "sub" not in claims and claims["exp"] - claims["iat"] == 31_536_000
+        assert phone.call("GET", "/api/push/status", bearer=made.stdout.strip()).expect(200).json["deviceTokenRegistered"]
+        for name in ("exp", 'a"b', "a b", "x" * 129):
+            refused = mayfly(
+                "jwt", "--sub", user, "--user-claim", name, "--algorithm", "HS256", "--key", world.state / "keys/jwt.secret")
+            assert refused.returncode == 2 and "--jwt-user-claim" in refused.stderr, refused
+        for caller in (phone, back_end):
+            caller.close()
 
 
 def test_a_broker_for_rooms_only():

@@ -145,7 +145,7 @@ def test_sixty_four_sockets_of_one_user(world):
         request = back_end.event(new_session(), "approval_request", {}, user.name).expect(202).json["requestId"]
         user.respond(request, True).expect(200)
         for socket in sockets:
-            assert socket.expect("approval_response")["requestId"] == request
+            assert socket.news("approval_response")["requestId"] == request
         sockets[0].connection.close()
         eventually(lambda: comes_in(user), what="room for another socket")
     for caller in (user, back_end, other):

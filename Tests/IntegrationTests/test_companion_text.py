@@ -79,7 +79,7 @@ def plant_and_search(world):
         refused = [{"type": text("type")}, {"type": "approval_response", "requestId": text("request id"), "approved": True},
                    {"type": "ping", "sessionId": session, "deviceId": text("device id"), "clientType": text("client type")},
                    {"type": "state_change", "sessionId": session, "data": {"newState": text("new state")}},
-                   {"type": "task_complete", "sessionId": session, "data": {"status": text("status")}},
+                   {"type": "approval_request", "sessionId": session, "data": {"requestId": text("own id") * 9}},
                    {"type": "question_asked", "sessionId": text("session") * 5, "data": {}},
                    {"type": "question_asked", "sessionId": session, "userId": text("another user")},
                    {"type": "progress_update", "sessionId": session, "data": {"elapsedSeconds": text("elapsed")}}]

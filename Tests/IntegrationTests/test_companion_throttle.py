@@ -219,7 +219,7 @@ def test_an_approval_that_was_answered_while_its_update_waited(world, is_asked_a
         activity.phone.respond(asked[0], True).expect(200)
         after = activity.wait(2)[1]
         if is_asked_again:
-            check_activity_approval(after, activity.device, activity.session, asked[1])
+            check_activity_approval(after, activity.device, activity.session, asked[1], activity.elapsed(after))
         else:
             check_update(after, activity.device, activity.session, content("processing", elapsed=activity.elapsed(after)))
 

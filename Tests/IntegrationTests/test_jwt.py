@@ -118,7 +118,7 @@ def test_what_pyjwt_makes_is_taken(issuer, other, algorithm):
 def test_help_has_words_for_both_forms():
     told = mayfly("jwt", "--help").stdout
     assert "public key that they are verified by" in told and "the private one, which signs" in told
-    assert told.count("`mayfly jwt --sub` writes it") == 2
+    assert told.count("`mayfly jwt --sub` writes it") == 3
 
 
 def encoded(content):

@@ -48,6 +48,8 @@ def plant_and_search(world):
         server.progress(prefix, percent, eventId=text("event id"), **more("progress")).expect(202)
         settled()
     server.progress(text("unwatched prefix"), 30).expect(202)
+    ignored = server.status(prefix, text("old status"), text("new status")).expect(200)
+    assert ignored.json["ignored"] == "unknown_status"
     refused = [
         phone.call("POST", "/api/devices/register", {"apnsToken": text("token") + "zz", "printerPrefix": [text("prefix")]}),
         phone.call("POST", "/api/devices/register", {"apnsToken": token("token of a wrong environment"), "environment": text("environment")}),
@@ -56,11 +58,11 @@ def plant_and_search(world):
         phone.call("POST", "/api/devices/register", ('{"apnsToken":"' + text("cut short")).encode()),
         phone.set(text("device id"), onStart=text("flag")), phone.set(onStart=text("flag")), phone.call("GET", f"/api/devices/{text('path')}"),
         phone.call("POST", f"/api/monitors/{text('prefix')}/status", {}),
-        server.status(prefix, text("old status"), text("new status")), server.progress(prefix, text("progress")),
+        server.progress(prefix, text("progress")),
         server.status(prefix, "idle", "running", eventId=text("event id") * 5), server.devices(text("prefix") * 5),
         server.call("POST", f"/api/monitors/{prefix}/{text('path')}", {})]
     assert all(answer.status >= 400 for answer in refused), [answer.status for answer in refused]
-    said = planted.canaries.in_bytes(b"".join(answer.body + repr(answer.headers).encode() for answer in refused))
+    said = planted.canaries.in_bytes(b"".join(answer.body + repr(answer.headers).encode() for answer in [*refused, ignored]))
     assert said == [], f"an error says back {said}"
     phone.call("DELETE", f"/api/devices/{text('device id')}").expect(200)
     # Of two devices, one of which wants to hear of no failure.

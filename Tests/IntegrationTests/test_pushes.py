@@ -56,8 +56,8 @@ def quickest(attempt):
 
 
 @pytest.mark.parametrize("waiting", ["creator", "joiner"])
-def test_push_within_100_ms(world, client, waiting):
-    """From sending the join to the push at APNs."""
+def test_push_within_350_ms(world, client, waiting):
+    """From sending the join to the push at APNs. A quarter of a second of it is waited, since the accept was just before."""
     def join():
         room = client.room()
         here, away = (room.joiner, room.creator) if waiting == "creator" else (room.creator, room.joiner)
@@ -71,7 +71,7 @@ def test_push_within_100_ms(world, client, waiting):
         assert outcome(world, away.ref)["status"] == 200
         assert not world.simulator.pushes(here.token)
         return took
-    assert quickest(join) <= 0.1
+    assert 0.25 < quickest(join) <= 0.35
 
 
 def test_presence_call_pushes_too(world, client):
@@ -83,7 +83,7 @@ def test_presence_call_pushes_too(world, client):
         took = time.monotonic() - begin
         check_push(push, room, room.creator)
         return took
-    assert quickest(call) <= 0.1
+    assert 0.25 < quickest(call) <= 0.35
 
 
 def test_no_push_when_the_peer_is_present(world, client):

@@ -10,12 +10,12 @@ from secrets import token_urlsafe
 import pytest
 
 import ledger
-from mayfly import Client, new_client, new_code, new_token
+from mayfly import Client, Socket, new_client, new_code, new_token
 from processes import REPOSITORY, eventually
 
 
-def seconds_left(answer):
-    moment = datetime.fromisoformat(answer["expiresAt"].replace("Z", "+00:00"))
+def seconds_left(answer, field="expiresAt"):
+    moment = datetime.fromisoformat(answer[field].replace("Z", "+00:00"))
     return (moment - datetime.now(timezone.utc)).total_seconds()
 
 
@@ -44,6 +44,51 @@ def test_create_again_while_pending_gives_the_same_room(world, client):
     before = world.state.counts()
     assert client.create(code, creator, new_token(), expires=60).expect(200).json == first
     assert world.state.counts() == before
+
+
+def test_create_again_after_the_first_proof_has_no_secrets(world, client):
+    """Whoever knows the code and guesses the client id gets what the code opens anyway, and nothing else."""
+    code, creator = new_code(), new_client()
+    first = client.create(code, creator, new_token()).expect(201).json
+    again = {name: first[name] for name in ("roomid", "expiresAt", "joinExpiresAt")}
+    client.presence(first["roomid"], creator).expect(202)
+    assert client.create(code, creator).expect(200).json == first, "nothing is proven yet"
+    with Socket(world.broker) as socket:
+        socket.join(first["roomid"], creator, first["member"])
+        assert world.client().create(code, creator, new_token()).expect(200).json == again
+    client.create(code, new_client()).expect(409, "join_code_in_use")
+    assert client.accept(code).expect(200).json["roomid"] == first["roomid"]
+
+
+def test_a_life_of_a_day_unless_another_is_asked_for(client):
+    for life in (None, 604_800):
+        created = client.create(expires=life).expect(201).json
+        assert 86_395 < seconds_left(created, "joinExpiresAt") < 86_401, "a code lives a day at most"
+        assert (life or 86_400) - 5 < seconds_left(created) < (life or 86_400) + 1
+    created = client.create(expires=None, expiresInSeconds=None, joinExpiresInSeconds=60).expect(201).json
+    assert 55 < seconds_left(created, "joinExpiresAt") < 61 and seconds_left(created) > 86_395
+
+
+def test_a_room_that_nobody_accepts_ends_with_its_code(worlds, tmp_path):
+    policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
+    policy["limits"]["roomLifeSeconds"] = {"min": 1, "max": 3600, "default": 600}
+    policy["limits"]["joinCode"]["lifeSeconds"]["min"] = 1
+    path = tmp_path / "brief.json"
+    path.write_text(json.dumps(policy))
+    client = worlds(apns=False, policy=path).client()
+    created = client.create(expires=None, joinExpiresInSeconds=2).expect(201).json
+    assert 595 < seconds_left(created) < 601 and seconds_left(created, "joinExpiresAt") < 3
+    client.status(created["roomid"]).expect(200)
+    eventually(lambda: client.status(created["roomid"]).status == 404, what="the end of the room with its code")
+
+
+def test_an_app_that_is_not_served_tells_nothing_of_a_code(client):
+    code = new_code()
+    client.create(code).expect(201)
+    answers = {client.accept(joinid, token=new_token(), bundleId="org.example.unserved").expect(400, "app_not_served").body
+               for joinid in (code, new_code())}
+    assert len(answers) == 1
+    client.accept(code).expect(200)
 
 
 def test_create_again_after_the_accept_is_refused(client):
@@ -241,6 +286,7 @@ def test_operator_listener(world, client):
     metrics = operator.send("GET", "/metrics").expect(200).body.decode()
     lines = [line for line in metrics.splitlines() if line and not line.startswith("#")]
     assert lines and all(line.startswith("mayfly_") and float(line.rsplit(" ", 1)[1]) >= 0 for line in lines)
+    assert 'mayfly_build_info{version="' in metrics
     operator.send("POST", "/api/rooms", {}, checked=False).expect(404, "not_found")
     for path in ("/healthz", "/readyz", "/metrics"):
         client.send("GET", path, checked=False).expect(404, "not_found")

@@ -320,6 +320,7 @@ def test_damage_stops_it_before_anything_is_closed(stopped, damage):
 def disturbed():
     """The environment of a process that is killed before its n-th change to a file (KILL_AT), or has that fail (FAIL_AT)."""
     folder = Path(tempfile.mkdtemp(prefix="mayfly-kill-"))
+    folder.chmod(0o755)
     library = folder / "kill_at.so"
     source = Path(__file__).with_name("kill_at.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)

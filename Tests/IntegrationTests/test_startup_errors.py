@@ -10,7 +10,7 @@ import pytest
 
 import ledger
 from mayfly import Client, new_token
-from processes import ORIGIN, REPOSITORY, Broker, State, audit_verify, eventually, free_port, mayfly
+from processes import BINARY, ORIGIN, REPOSITORY, Broker, State, audit_verify, clean_environment, eventually, free_port, mayfly
 
 
 # What a list of apps and a certificate take the place of, but for the bundle id.
@@ -397,9 +397,54 @@ def test_disk_full(small_disk, processes):
     assert broker.stop() == 0
 
 
-def test_read_only_folder(small_disk, processes):
+def tells_of_read_only(done, folder, *words):
+    """In words of its own: what happened, why, and what to do."""
+    assert done.returncode == 1, done.stdout + done.stderr
+    for word in (folder, "read-only file system", "read-write", *words):
+        assert str(word) in done.stderr, done.stderr
+    assert "SQLite:" not in done.stderr and "(code" not in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize("before", ["never ran", "stopped", "killed"])
+def test_read_only_file_system(small_disk, processes, tmp_path, before):
     state = State(parent=small_disk)
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     broker = Broker(state)
     processes.append(broker)
-    start_fails(broker, state.folder)
+    if before != "never ran":
+        broker.start()
+        Client(broker.port).room()
+        broker.stop() if before == "stopped" else broker.kill()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    content = tree(state.folder)
+    printed = start_fails(broker, f"the state folder {state.folder} is on a read-only file system", "read-write", lines=1)
+    assert "SQLite" not in printed
+    if before == "never ran":
+        return
+    drill = mayfly("drill", "--state", state.folder)
+    if before == "stopped":
+        tells_of_read_only(drill, state.folder, "tmpfs")
+    else:
+        # What SQLite needs beside the database is there.
+        assert drill.returncode == 0 and "tokens of rooms" in drill.stdout, drill.stderr
+    archive = small_disk / "closed"
+    tells_of_read_only(
+        mayfly("keys", "rotate", "--state", state.folder, "--origin", "mayfly.test/next", "--archive", archive), state.folder)
+    assert tree(state.folder) == content and not archive.exists()
+    # The drill's advice: a copy where files can be made.
+    copy = tmp_path / "copy"
+    shutil.copytree(state.folder, copy)
+    done = mayfly("drill", "--state", copy)
+    assert done.returncode == 0 and "tokens of rooms" in done.stdout, done.stderr
+
+
+def test_read_only_for_this_user(state):
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a folder of another user needs root")
+    state.folder.parent.chmod(0o755)
+    state.folder.chmod(0o755)
+    for path in state.folder.rglob("*"):
+        os.chown(path, 65534, 65534)
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", BINARY, "keys", "renew", "--state", state.folder],
+        capture_output=True, text=True, timeout=30, env=clean_environment())
+    assert done.returncode == 1 and f"can't write the state folder {state.folder}" in done.stderr and "owner" in done.stderr, done.stderr

@@ -12,14 +12,16 @@ from mayfly import Socket
 from processes import eventually
 
 
-def refused(world, message, code):
-    """The error message and the close code of a first message that is refused."""
+def refused(world, message, code, *fields):
+    """The error message and the close code of a first message that is refused, with all fields at fault."""
     with Socket(world.broker) as socket:
         socket.connection.send(message if isinstance(message, str) else json.dumps(message))
         close, messages = socket.closed()
         assert [m["type"] for m in messages] == ["error"], messages
         assert messages[0]["code"] == code and messages[0]["error"], messages
-        assert set(messages[0]) == {"type", "code", "error"}
+        assert set(messages[0]) - {"details"} == {"type", "code", "error"}
+        assert list(messages[0].get("details", {})) == list(fields), messages
+        assert not fields or messages[0]["details"][fields[0]] == [messages[0]["error"]], messages
         assert close == 1008, close
 
 
@@ -96,11 +98,12 @@ def test_refused_first_messages(world, client):
     refused(world, "hello", "malformed_json")
     refused(world, "[]", "malformed_json")
     refused(world, '{"type":"join_room","type":"join_room"}', "malformed_json")
-    refused(world, {"roomid": room.roomid, "client": "c"}, "missing_field")
-    refused(world, {"type": "join_room", "client": "c"}, "missing_field")
-    refused(world, {"type": "join_room", "roomid": room.roomid}, "missing_field")
-    refused(world, good | {"client": 7}, "wrong_type")
-    refused(world, good | {"client": "x" * 129}, "out_of_range")
+    refused(world, {"roomid": room.roomid, "client": "c"}, "missing_field", "type")
+    refused(world, {"type": "join_room", "client": "c"}, "missing_field", "roomid")
+    refused(world, {"type": "join_room", "roomid": room.roomid}, "missing_field", "client")
+    refused(world, good | {"client": 7}, "wrong_type", "client")
+    refused(world, good | {"client": "x" * 129}, "out_of_range", "client")
+    refused(world, {"type": "join_room", "client": 7, "member": 7}, "missing_field", "roomid", "client", "member")
     refused(world, good | {"roomid": room.roomid[:-1]}, "malformed_capability")
     refused(world, good | {"roomid": token_urlsafe(32)}, "room_not_found")
     refused(world, good | {"client": "somebody-else"}, "not_a_member")

@@ -52,7 +52,8 @@ TABLES = {
         "session": _HASH, "generation": _SMALL, "started": _TIME, "version": _SMALL, "client": _NULL + _HASH,
         "registration": _NULL + _REF, "reached": _SMALL},
     "timer": {
-        "expires": _TIME, "id": _REF, "due": _TIME, "generation": _SMALL, "answer": _SMALL, "sealed": _NOTE[128]},
+        "expires": _TIME, "id": _REF, "due": _TIME, "generation": _SMALL, "answer": _SMALL, "sealed": _NOTE[128],
+        "user_name": _NULL + _HASH, "creator_name": _NULL + _HASH},
 }
 
 

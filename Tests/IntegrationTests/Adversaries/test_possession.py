@@ -141,7 +141,7 @@ def test_both_sides_replace_at_once(world):
 
     def replace(side):
         mine = world.client()
-        for _ in range(25):
+        for _ in range(6):
             token = new_token()
             ref = mine.put_token(room.roomid, side.client, token, member=side.member).expect(200).json["ref"]
             latest[side.client] = ref, token
@@ -172,8 +172,9 @@ def test_the_owner_proves_itself_while_the_other_replaces(world):
                 was_over = over.is_set()
                 answer = thief.put_token(room.roomid, room.creator.client, new_token())
                 if was_over:
-                    return answer.expect(403, "member_required")
-                assert answer.status in (200, 403)
+                    return answer.status == 429 or answer.expect(403, "member_required")
+                # A side may replace its token six times.
+                assert answer.status in (200, 403, 429)
         together(own, take, take)
         assert token_row(world, owners[0]) and room_row(world, owners[0])
 
@@ -228,6 +229,7 @@ def test_one_phone_in_two_rooms_is_two_rows(world, client):
 def test_the_same_token_sealed_again_is_another_row(world, client):
     room = client.room()
     first = token_row(world, room.creator.ref)
+    client.put_token(room.roomid, room.creator.client, new_token()).expect(200)
     again = client.put_token(room.roomid, room.creator.client, room.creator.token).expect(200).json["ref"]
     second = token_row(world, again)
     assert same(first, second) <= {"slot", "kind", "environment", "generation", "topic", "room", "expires"}

@@ -1,6 +1,7 @@
 """Who has no disk: a stranger, and a member of a room, over HTTP and a socket."""
 
 import base64
+import time
 
 import pytest
 
@@ -70,10 +71,13 @@ def test_one_member(story, client):
     assert status.json["creatorHasToken"] is True, "the other's token was taken away"
     seen.append(status.body)
     before = len(story.stage.simulator.pushes(room.phones[1].token.hex()))
-    delivered = [joiner.presence(room.roomid_text, room.clients[2]).expect(202) for _ in range(20)]
-    seen += [answer.body for answer in delivered]
-    said = [answer.json["delivery"] for answer in delivered]
-    assert said == ["queued"] + ["throttled"] * 19 and before == 0
+    answers = [joiner.presence(room.roomid_text, room.clients[2]) for _ in range(20)]
+    seen += [answer.body for answer in answers]
+    said = [answer.json["delivery"] for answer in answers if answer.status == 202]
+    assert said == ["queued"] + ["throttled"] * (len(said) - 1) and 5 <= len(said) <= 7 and before == 0
+    assert {answer.status for answer in answers} == {202, 429}
+    # One side may report and join once a second.
+    time.sleep(1.1)
     with Socket(story.stage.broker) as creator, Socket(story.stage.broker) as other:
         creator.join(room.roomid_text, room.clients[1], _text(room.members[1]))
         seen.append(repr(other.join(room.roomid_text, room.clients[2])).encode())

@@ -168,7 +168,7 @@ class Thief:
                            ("retry", [(word,) for word in self.words] + [()])):
             if row[name] is None:
                 continue
-            ms = row["retry_until"] if name == "retry" else row["code_expires"]
+            ms = row["code_expires"] if name == "pending" else row["retry_until"]
             data = code_data({"pending": b"MFP1", "creator": b"MFC1", "retry": b"MFR1"}[name], generation, ms, index)
             for by, epoch_key in self._epoch_keys(generation, ms, row["expires"]):
                 for word in keys:

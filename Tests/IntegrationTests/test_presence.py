@@ -1,0 +1,147 @@
+"""Nobody waits in vain: a phone whose app is suspended is pushed to, and one that answers is not. With real sockets."""
+
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from mayfly import Socket
+from processes import eventually
+from raw_socket import RawSocket
+
+
+def suspended(world, room):
+    """The creator's socket, open and silent, longer ago than its join proves anything."""
+    creator = RawSocket(world.broker)
+    creator.join(room.roomid, room.creator)
+    time.sleep(2.2)
+    return creator
+
+
+def only_push(world, side, begin, within):
+    """The push to this side, which came in time, and the only one in the ten seconds after."""
+    eventually(lambda: world.simulator.pushes(side.token), within - (time.monotonic() - begin), 0.01, "the push")
+    time.sleep(10)
+    assert len(world.simulator.pushes(side.token)) == 1
+
+
+@pytest.mark.background
+def test_suspended_app_is_pushed_to(world):
+    room = world.client().room()
+    with suspended(world, room), Socket(world.broker) as joiner:
+        begin = time.monotonic()
+        joined = joiner.join(room.roomid, room.joiner.client)
+        assert joined["peerPresent"] is True and joined["delivery"] == "peer_present"
+        assert time.monotonic() - begin < 1, "joined goes out at once"
+        assert joiner.receive(timeout=5) == {"type": "peer_left", "delivery": "queued"}
+        only_push(world, room.creator, begin, 5)
+        with pytest.raises(TimeoutError):
+            joiner.receive(timeout=0.1)
+
+
+@pytest.mark.background
+def test_suspended_app_is_pushed_to_after_a_report(world):
+    client = world.client()
+    room = client.room()
+    with suspended(world, room):
+        begin = time.monotonic()
+        assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
+        assert 1.9 < time.monotonic() - begin
+        only_push(world, room.creator, begin, 5)
+
+
+@pytest.mark.background
+def test_app_that_answers_is_not_pushed_to(world):
+    room = world.client().room()
+    with RawSocket(world.broker) as creator, RawSocket(world.broker) as joiner:
+        creator.join(room.roomid, room.creator)
+        time.sleep(2.2)
+        assert joiner.join(room.roomid, room.joiner)["delivery"] == "peer_present"
+        assert creator.messages(4) == [{"type": "peer_joined"}] and creator.pings == 1
+        assert joiner.messages(0.1) == []
+        assert world.simulator.pushes(room.creator.token) == []
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("how", ["1000", "1001", "leave_room", "leaving"])
+def test_who_leaves_is_not_pushed_to(world, how):
+    client = world.client()
+    room = client.room()
+    with RawSocket(world.broker) as creator, RawSocket(world.broker) as joiner:
+        creator.join(room.roomid, room.creator)
+        joiner.join(room.roomid, room.joiner)
+        if how == "leave_room":
+            creator.send({"type": "leave_room"})
+        elif how == "leaving":
+            client.presence(room.roomid, room.creator.client, member=room.creator.member, leaving=True).expect(202)
+        else:
+            creator.close(int(how))
+        assert joiner.receive(seconds=3) == {"type": "peer_left"}
+        time.sleep(7)
+        assert world.simulator.pushes(room.creator.token) == []
+        assert client.status(room.roomid).json["creatorPresent"] is False
+        assert client.presence(room.roomid, room.joiner.client, member=room.joiner.member).expect(202).json == {
+            "delivery": "queued"}
+        assert joiner.messages(0.5) == []
+
+
+@pytest.mark.background
+@pytest.mark.parametrize("how", ["reset", "1002", "end"])
+def test_connection_that_breaks_is_followed_by_a_push(world, how):
+    room = world.client().room()
+    with RawSocket(world.broker) as creator, RawSocket(world.broker) as joiner:
+        creator.join(room.roomid, room.creator)
+        joiner.join(room.roomid, room.joiner)
+        begin = time.monotonic()
+        if how == "reset":
+            creator.reset()
+        elif how == "end":
+            creator.tcp.close()
+        else:
+            creator.close(int(how))
+        assert joiner.receive(seconds=9) == {"type": "peer_left", "delivery": "queued"}
+        assert 4.5 < time.monotonic() - begin
+        only_push(world, room.creator, begin, 9)
+
+
+@pytest.mark.background
+def test_reconnect_within_the_grace(world):
+    room = world.client().room()
+    with RawSocket(world.broker) as first, RawSocket(world.broker) as joiner:
+        first.join(room.roomid, room.creator)
+        joiner.join(room.roomid, room.joiner)
+        first.reset()
+        time.sleep(2)
+        with RawSocket(world.broker) as second:
+            second.join(room.roomid, room.creator)
+            assert joiner.messages(6) == []
+            assert world.simulator.pushes(room.creator.token) == []
+
+
+@pytest.mark.background
+def test_late_pong_is_an_arrival(world):
+    room = world.client().room()
+    with suspended(world, room) as creator, Socket(world.broker) as joiner:
+        joiner.join(room.roomid, room.joiner.client)
+        assert joiner.expect("peer_left")["delivery"] == "queued"
+        assert creator.messages(1) == [{"type": "peer_joined"}]
+        assert joiner.receive() == {"type": "peer_joined"}
+
+
+def test_two_who_arrive_together_ring_nobody(world, client):
+    """Two hundred pairs, each within milliseconds and just after the accept."""
+    tokens = []
+    for _ in range(10):
+        with ExitStack() as sockets:
+            for number in range(20):
+                room = client.room()
+                tokens += [room.creator.token, room.joiner.token]
+                pair = [(sockets.enter_context(RawSocket(world.broker)), side) for side in (room.creator, room.joiner)]
+                for socket, side in pair[::1 - number % 2 * 2]:
+                    socket.hello(room.roomid, side)
+                    time.sleep(0.001 * (number % 5))
+                for socket, _ in pair:
+                    assert socket.receive()["type"] == "joined"
+            time.sleep(0.5)
+    pushed = {push["token"] for push in world.simulator.pushes()}
+    assert not pushed & set(tokens), f"{len(pushed & set(tokens))} of 200 pairs drew a push"

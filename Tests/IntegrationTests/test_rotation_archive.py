@@ -1,0 +1,128 @@
+"""`mayfly keys rotate` into a folder that its user owns, in one that they can't write: what moves, and what a crash leaves."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from processes import BINARY, State, clean_environment
+from test_rotation import NEXT, archived, current, disturbed, live, pending, stage, template  # noqa: F401
+
+NOBODY = 65534
+
+
+class Foreign:
+    """A state folder of a user without rights, and an empty archive of theirs in a folder that they can't write."""
+
+    def __init__(self, template):
+        self.root = Path(tempfile.mkdtemp(prefix="mayfly-foreign-"))
+        self.root.chmod(0o755)
+        self.state = State(parent=self.root / "home", keys=None)
+        shutil.copytree(template.state.folder, self.state.folder)
+        self.archive = self.root / "srv/closed"
+        self.archive.mkdir(parents=True)
+        self.user = []
+        if os.geteuid() == 0:
+            self.user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+            for path in (self.root / "home", *self.state.parent.rglob("*"), self.archive):
+                os.chown(path, NOBODY, NOBODY)
+        self.archive.parent.chmod(0o555)
+
+    def rotate(self, **environment):
+        return subprocess.run(
+            [*self.user, BINARY, "keys", "rotate", "--state", self.state.folder, "--origin", NEXT, "--archive", self.archive],
+            capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, env=clean_environment(**environment))
+
+    def check(self):
+        closed, begun = archived(self.archive), current(self.state)
+        assert live(closed) == live(begun) and len(live(begun)) == 2 and pending(closed) == pending(begun)
+        assert {path.name for path in self.archive.iterdir()} == {"checkpoint", "tile", "policies", "ledger.vkey"}
+        assert not [path for path in self.root.rglob("*.new") if path.name != "ratchet.key.new"]
+
+    def remove(self):
+        if self.root.exists():
+            self.archive.parent.chmod(0o755)
+            self.state.remove()
+            shutil.rmtree(self.root)
+
+
+@pytest.fixture
+def foreigners(template):
+    made = []
+
+    def make():
+        made.append(Foreign(template))
+        return made[-1]
+    yield make
+    for foreign in made:
+        foreign.remove()
+
+
+def test_an_owned_archive_in_a_folder_of_somebody_else(foreigners):
+    foreign = foreigners()
+    owner = foreign.archive.stat().st_uid
+    probe = subprocess.run([*foreign.user, "mkdir", foreign.archive.parent / "x"], capture_output=True)
+    assert probe.returncode != 0, "the archive's parent can be written"
+    done = foreign.rotate()
+    assert done.returncode == 0, done.stdout + done.stderr
+    foreign.check()
+    assert foreign.archive.stat().st_uid == owner
+    again = foreign.rotate()
+    assert again.returncode == 0 and again.stdout == done.stdout, again.stderr
+
+
+def test_an_archive_that_the_user_may_not_write(foreigners):
+    """Nothing is closed that could not be moved then."""
+    foreign = foreigners()
+    foreign.archive.chmod(0o555)
+    done = foreign.rotate()
+    assert done.returncode == 1 and str(foreign.archive) in done.stderr, done.stderr
+    assert stage(foreign.state) is None and not current(foreign.state).counts().get("ledger.closed")
+    assert not (foreign.state / "ledger.new").exists()
+    foreign.archive.chmod(0o755)
+    assert foreign.rotate().returncode == 0
+    foreign.check()
+
+
+def cut_off(foreigners, disturbed, call):
+    """Each run that is killed once the archive holds something and before it holds the log, from that change to a file on."""
+    while True:
+        foreign = foreigners()
+        done = foreign.rotate(**disturbed("KILL_AT", call))
+        assert done.returncode == -9, done.stdout + done.stderr
+        there = {path.name for path in foreign.archive.iterdir()}
+        if "checkpoint" in there:
+            break
+        step = 1 if stage(foreign.state) == "moving" else 4
+        if there:
+            yield foreign, there
+        foreign.remove()
+        call += step
+
+
+def test_cut_off_while_files_move_into_an_archive(foreigners, disturbed):
+    """The log lies in two places then. Run again it goes on where it was."""
+    seen = []
+    for foreign, there in cut_off(foreigners, disturbed, 100):
+        assert "ledger.vkey" in there and (foreign.state / "ledger/checkpoint").exists()
+        done = foreign.rotate()
+        assert done.returncode == 0, done.stdout + done.stderr
+        foreign.check()
+        seen.append(there)
+    assert {"ledger.vkey"} in seen and {"ledger.vkey", "policies", "tile"} in seen, seen
+
+
+def test_something_in_the_way_of_a_file(foreigners, disturbed):
+    """What somebody put there meanwhile is neither replaced nor taken for the log's."""
+    for foreign, _ in cut_off(foreigners, disturbed, 100):
+        (foreign.archive / "checkpoint").write_text("x")
+        done = foreign.rotate()
+        assert done.returncode == 1 and "in the way" in done.stderr, done.stderr
+        assert (foreign.archive / "checkpoint").read_text() == "x"
+        (foreign.archive / "checkpoint").unlink()
+        assert foreign.rotate().returncode == 0
+        foreign.check()
+        break
