@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|courier|companion|monitor|calls|sweep|idle ROUNDS=3 SECONDS=5`."""
+"""Takes the figures of docs/benchmarks.md and prints that page: `make bench`, or `make bench ONLY=engine|pairs|ledger|courier|companion|monitor|calls|sweep|shares|idle ROUNDS=3 SECONDS=5`."""
 
 import argparse
 import shutil
@@ -21,9 +21,10 @@ import monitor  # noqa: E402
 import pairs  # noqa: E402
 import page  # noqa: E402
 import processes  # noqa: E402
+import shares  # noqa: E402
 import sweep  # noqa: E402
 
-PARTS = ("engine", "pairs", "ledger", "courier", "companion", "monitor", "calls", "sweep", "idle")
+PARTS = ("engine", "pairs", "ledger", "courier", "companion", "monitor", "calls", "sweep", "shares", "idle")
 PAGE = machine.REPOSITORY / "docs/benchmarks.md"
 
 
@@ -63,6 +64,8 @@ def main():
         if asked.only in ("", "sweep"):
             # A round takes minutes, and has a million lags in it.
             sections.append(sweep.run((asked.rounds + 2) // 3, note))
+        if asked.only in ("", "shares"):
+            sections.append(shares.run(asked.rounds, asked.seconds, note))
         if asked.only in ("", "idle"):
             sections.append(idle.run(asked.rounds, asked.seconds, descriptors, note))
     except processes.Invalid as reason:

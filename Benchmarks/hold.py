@@ -3,6 +3,7 @@ its standard input.
 """
 
 import base64
+import itertools
 import json
 import os
 import select
@@ -39,9 +40,12 @@ class Holder:
         self.process.child.stdin.flush()
 
 
+made = itertools.count()
+
+
 def connect(port, context=None):
-    """A connection from an address of this process, since the ports of one address are too few for all of them."""
-    source = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}.1"
+    """A connection from addresses of this process, 500 from each: one address has neither the ports nor the share for all of them."""
+    source = f"127.{1 + os.getpid() // 250 % 250}.{1 + os.getpid() % 250}.{1 + next(made) // 500 % 250}"
     connection = socket.create_connection((LOOPBACK, port), timeout=30, source_address=(source, 0))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return context.wrap_socket(connection) if context else connection

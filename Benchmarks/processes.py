@@ -205,9 +205,11 @@ class Simulator(Process):
 
 class Broker(Process):
     """`mayfly serve` with throw-away keys, budgets that never refuse, the ledger window of operation; Apple is a dead port unless told otherwise.
-    `users`: it knows users, too, by the throw-away secret, under the built-in policy for that `kind` of app."""
+    `users`: it knows users, too, by the throw-away secret, under the built-in policy for that `kind` of app. `policy`: of rooms, a file or a built-in one's name; `certificate`: PEM, for TLS."""
 
-    def __init__(self, name, cpus=ONE_CORE, state=None, apns_port=9, users=False, kind="companion"):
+    def __init__(
+            self, name, cpus=ONE_CORE, state=None, apns_port=9, users=False, kind="companion", policy=HERE / "policy.json", host="127.0.0.1",
+            certificate=None):
         self.state = state or folder(name)
         if not state:
             throwaway_keys(self.state)
@@ -215,11 +217,12 @@ class Broker(Process):
         self.secret = self.state / "keys/jwt.secret"
         known = ["--jwt-algorithm", "HS256", "--jwt-key", self.secret] if users else []
         known += ["--webhook-secrets", self.state / "keys/webhook.secret"] if kind == "calls" else []
+        tls = ["--tls-certificate", certificate, "--tls-key", certificate] if certificate else []
         self.started = time.monotonic()
         super().__init__(name, [
-            MAYFLY, "serve", "--state", self.state, "--listen", f"127.0.0.1:{self.port}",
+            MAYFLY, "serve", "--state", self.state, "--listen", f"{host}:{self.port}", *tls,
             "--operator-listen", f"127.0.0.1:{self.operator_port}", "--resolution", 60, "--policy",
-            f"{kind + ',' if users else ''}{HERE / 'policy.json'}", *known, *PROVIDER,
+            f"{kind + ',' if users else ''}{policy}", *known, *PROVIDER,
             "--apns-key-path", self.state / "keys/apns.p8", "--apns-endpoint", f"127.0.0.1:{apns_port}",
             "--apns-ca", self.state / "keys/simulator-ca.pem"], cpus)
         self.ready_after = self._wait_until_ready() - self.started
@@ -228,7 +231,7 @@ class Broker(Process):
         while time.monotonic() < self.started + within and self.child.poll() is None:
             try:
                 with socket.create_connection(("127.0.0.1", self.operator_port), timeout=2) as asked:
-                    asked.sendall(b"GET /readyz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
+                    asked.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                     if asked.recv(64).startswith(b"HTTP/1.1 200"):
                         return time.monotonic()
             except OSError:

@@ -46,8 +46,9 @@ class Asked:
 class Connections:
     """Kept connections with one request at a time on each, used in turn, so that none is idle for so long that it is closed."""
 
-    def __init__(self, port, count=CONNECTIONS):
-        self.free = deque(socket.create_connection(("127.0.0.1", port)) for _ in range(count))
+    def __init__(self, port, count=CONNECTIONS, host="127.0.0.1", source=None):
+        own = (source, 0) if source else None
+        self.free = deque(socket.create_connection((host, port), source_address=own) for _ in range(count))
         for connection in self.free:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
