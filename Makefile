@@ -23,6 +23,7 @@ test:
 	swift test --skip-build --no-parallel 2>&1 | tee .build/log/modules || modules=$$?; \
 	.build/venv/bin/python -m pytest Tests/IntegrationTests -q -n 2 --dist loadgroup --no-loadscope-reorder 2>&1 | tee .build/log/outside || outside=$$?; \
 	echo; echo "modules:  $$(grep 'Test run with' .build/log/modules | tail -n 1 || echo 'no summary')"; \
+	grep 'recorded an issue' .build/log/modules || true; \
 	echo "outside:  $$(tail -n 1 .build/log/outside)"; \
 	(( modules == 0 && outside == 0 ))
 

@@ -203,7 +203,8 @@ private final class Peer: EventSource {
             for act in server.greeting { perform(act, 0) }
         }
         if !plaintext.isEmpty { try? http2.receive(plaintext.span) }
-        for event in http2.takeEvents() { handle(event) }
+        // What came with the request at which it ended was not taken.
+        for event in http2.takeEvents() where registration != nil { handle(event) }
         flush()
     }
 
