@@ -22,6 +22,9 @@ SOCKETS, STREAM_CONNECTIONS, STREAMS, NETWORKS = 900, 150, 64, 256
 # A path of the auditor's page: bytes that the broker holds once.
 STATIC = b"/audit/page/auditor.js"
 IPV6_FREEBIND = 78
+# These keep the load's core busy.
+FLOODS = {"reports", "reports_in_grace", "one_token", "sockets"}
+LAST = ["nice", "-n", "19"]
 
 
 class Attack:
@@ -31,7 +34,7 @@ class Attack:
         from machine import LOAD_CPU
         from processes import Invalid, Process
 
-        command = ["nice", "-n", "19", sys.executable, __file__, kind, port]
+        command = [*LAST, sys.executable, __file__, kind, port]
         self.process = Process(f"attack-{kind}-{port}", command, {LOAD_CPU}, pipes=True)
         said = self.process.child.stdout.readline().strip()
         if not said.startswith("ready"):
@@ -46,6 +49,19 @@ class Attack:
         self.process.child.stdin = None
         self.process.stop()
         return told.strip()
+
+
+@contextlib.contextmanager
+def busy():
+    """Something else of an attack's priority that keeps the load's core busy, so that a bystander without an attack shares it as well."""
+    from machine import LOAD_CPU
+    from processes import Process
+
+    process = Process("busy", [*LAST, sys.executable, "-c", "while True: pass"], {LOAD_CPU})
+    try:
+        yield
+    finally:
+        process.stop()
 
 
 def until_the_end():

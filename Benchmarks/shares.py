@@ -10,7 +10,7 @@ from pathlib import Path
 
 import load
 import processes
-from attacks import NETWORKS, SOCKETS, STREAM_CONNECTIONS, STREAMS, Attack
+from attacks import FLOODS, NETWORKS, SOCKETS, STREAM_CONNECTIONS, STREAMS, Attack, busy
 from bystander import Bystander
 from machine import LOAD_CPU
 from page import Aim, Section, Series
@@ -63,7 +63,8 @@ def _round(kind, seconds, note, turn):
 
 def _measured(kind, seconds, note, turn):
     with _world(kind) as (simulator, broker, source):
-        before = _seen(broker, kind, seconds, source)
+        with busy() if kind in FLOODS else contextlib.nullcontext():
+            before = _seen(broker, kind, seconds, source)
         memory, log = broker.memory()[0], _size(broker.state / "ledger")
         attack = Attack(kind, broker.port, note)
         during = _seen(broker, kind, seconds, source)

@@ -12,6 +12,23 @@ struct Turn {
     var isCounting = false
     /// By who pays, in the order in which they came.
     var waiting: [Owner: [Waiting]] = [:]
+    /// Payers who had their share of a turn while others were active. The loop rests from them, so that the store's threads get to run.
+    var resting: Set<Owner> = []
+    private var last: (payer: Owner, atMs: UInt64)?
+    private var contendedUntil: UInt64 = 0
+
+    /// Of one request while several payers are active. The table's shares are for one that is alone.
+    static let contendedWeight = 4
+    /// How long a payer counts as active after a request.
+    static let contentionMs: UInt64 = 100
+    static let restMs: UInt64 = 1
+
+    mutating func note(_ payer: Owner, _ now: UInt64) {
+        if let last, last.payer != payer { contendedUntil = max(contendedUntil, last.atMs + Self.contentionMs) }
+        last = (payer, now)
+    }
+
+    func isContended(_ now: UInt64) -> Bool { now < contendedUntil }
 }
 
 // Who brings many requests at once waits, so that others get their turn.
@@ -30,38 +47,54 @@ extension HTTPServer {
     }
 
     func takesTurn(_ owners: Owners) -> Bool {
-        if !turn.isCounting {
-            turn.isCounting = true
-            loop.atEndOfTurn { self.endTurn() }
-        }
+        turn.note(owners.payer, loop.now)
+        count()
         // Those that came before go first.
         if turn.waiting[owners.payer] != nil { return false }
         return charge(owners)
     }
 
     private func charge(_ owners: Owners) -> Bool {
-        (try? configuration.shares.charge(.requestsInTurn, to: owners, now: turn.number)) != nil
+        (try? configuration.shares.charge(.requestsInTurn, weight, to: owners, now: turn.number)) != nil
     }
 
+    private var weight: Int { turn.isContended(loop.now) ? Turn.contendedWeight : 1 }
+
     func wait(_ request: Turn.Waiting, _ owners: Owners) { turn.waiting[owners.payer, default: []].append(request) }
+
+    /// Has the loop count this turn's requests.
+    private func count() {
+        guard !turn.isCounting else { return }
+        turn.isCounting = true
+        loop.atEndOfTurn { self.endTurn() }
+    }
 
     private func endTurn() {
         turn.number += 1
         turn.isCounting = false
-        guard !turn.waiting.isEmpty else { return }
-        turn.isCounting = true
-        loop.atEndOfTurn { self.endTurn() }
-        for payer in Array(turn.waiting.keys) { startWaiting(of: payer) }
+        let isContended = turn.isContended(loop.now)
+        for payer in Array(turn.waiting.keys) where !turn.resting.contains(payer) {
+            if isContended { rest(payer) } else { startWaiting(of: payer) }
+        }
+    }
+
+    private func rest(_ payer: Owner) {
+        turn.resting.insert(payer)
+        loop.after(Turn.restMs) {
+            self.turn.resting.remove(payer)
+            self.startWaiting(of: payer)
+        }
     }
 
     /// Starts requests of one payer until it has had its share of the next turn.
     private func startWaiting(of payer: Owner) {
         guard let requests = turn.waiting.removeValue(forKey: payer) else { return }
+        count()
         var left: [Turn.Waiting] = []
         var isOver = false
         for request in requests where isOver || !start(request) {
             left.append(request)
-            isOver = isOver || !configuration.shares.allows(.requestsInTurn, to: Owners(payer), now: turn.number)
+            isOver = isOver || !configuration.shares.allows(.requestsInTurn, weight, to: Owners(payer), now: turn.number)
         }
         if !left.isEmpty { turn.waiting[payer] = left }
     }

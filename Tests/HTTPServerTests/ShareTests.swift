@@ -1,6 +1,8 @@
+import EventLoop
 import HTTP2
 import Linux
 import Shares
+import Synchronization
 import Testing
 import WebSocket
 
@@ -118,6 +120,49 @@ import WebSocket
             for client in [one, two] { try await client.write(all) }
             for client in [one, two] { #expect(try await client.answers(10) == (0..<10).map { "200 get /\($0) " }) }
             #expect(await server.turnNumber >= 20)
+        }
+    }
+
+    @Test func besideOthersAPayerGetsLessOfATurnAndRestsAfterIt() async throws {
+        let time = Atomic<UInt64>(1_000)
+        try await withServer(clock: { time.load(ordering: .relaxed) }) {
+            $0.setQuota(.requestsInTurn, Quota(network: Share(8), windowMs: 1))
+            // Whose request it is stands in its path.
+            let proxy = $0.shares.proxy(.v4(9, port: 0))
+            $0.payer = { $0 == .v4(1, port: 0) || $0 == .v4(2, port: 0) ? nil : proxy }
+            $0.origin = { $0.path == "/held" ? .v4(1, port: 0) : .v4(2, port: 0) }
+        } _: { server, address, handler in
+            func passMs(_ ms: UInt64) {
+                time.add(ms, ordering: .relaxed)
+                server.loop.submit {}
+            }
+            var many: [RawClient] = []
+            for _ in 0..<7 { many.append(try await RawClient(address)) }
+            let other = try await RawClient(address)
+            var asked = 0
+            func bystander() async throws {
+                asked += 1
+                try await other.write("GET /other HTTP/1.1\r\nHost: a\r\n\r\n")
+                #expect(try await other.answers(asked).count == asked)
+            }
+            try await bystander()
+            try await atOnce(server) { for client in many { try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n") } }
+            for started in [2, 4, 6] {
+                try await eventually { handler.heldCount == started }
+                // Nobody else waits for it.
+                try await bystander()
+                #expect(handler.heldCount == started)
+                passMs(Turn.restMs)
+            }
+            try await eventually { handler.heldCount == 7 }
+            #expect(await !server.hasWaiting)
+
+            // Alone again, it has its whole share of a turn, and no rest.
+            handler.release()
+            for client in many { #expect(try await client.answers(1) == ["200 get /held "]) }
+            passMs(Turn.contentionMs)
+            try await atOnce(server) { for client in many { try await client.write("GET /held HTTP/1.1\r\nHost: a\r\n\r\n") } }
+            try await eventually { handler.heldCount == 7 }
         }
     }
 

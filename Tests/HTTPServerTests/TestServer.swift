@@ -79,7 +79,14 @@ func withServer(
     _ configure: (inout ServerConfiguration) -> Void = { _ in },
     _ use: (HTTPServer, SocketAddress, EchoHandler) async throws -> Void
 ) async throws {
-    let loop = try EventLoop(name: "test")
+    try await withServer(clock: { Clock.monotonicMs }, configure, use)
+}
+
+func withServer(
+    clock: @escaping @Sendable () -> UInt64, _ configure: (inout ServerConfiguration) -> Void,
+    _ use: (HTTPServer, SocketAddress, EchoHandler) async throws -> Void
+) async throws {
+    let loop = try EventLoop(name: "test", clock: clock)
     try loop.start()
     var configuration = ServerConfiguration(address: .v4(0x7F00_0001, port: 0))
     configure(&configuration)
