@@ -84,15 +84,15 @@ extension Audiences {
             try await carry(sameActivity, of: asked.audience, over: &record.row)
             let limit = asked.kind == .liveActivity ? limits.activities?.perOwner ?? 0 : limits.registrationsPerOwner
             let event = try takeEvent(of: asked.owner)
-            let charge: Charge?
-            do {
-                charge = try await broker.chargeEntries()
+            let charges: [Charge]
+            do throws(Shortage) {
+                charges = try await broker.chargeEntries()
             } catch {
                 giveBackEvent(event)
-                throw error
+                throw BrokerError(error)
             }
             var isKept = false
-            defer { if !isKept, let charge { broker.shares.refund(charge) } }
+            defer { if !isKept { broker.shares.refund(charges) } }
             let (old, owners, devices) = (replaced, try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await access.stored { () throws(StoreError) in
                 try await self.store.register(record.row, replacing: old, devices: devices, owners: owners, limit: limit)

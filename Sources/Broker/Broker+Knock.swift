@@ -54,7 +54,7 @@ extension Broker {
         defer { if !isQueued { tokenKnocks.giveBack(place) } }
         let (charges, isThrottled) = try chargeKnock(token)
         if isThrottled { return throttled(token, room, until: now + policies.rooms.knockThrottleMs) }
-        defer { if !isQueued { for charge in charges { shares.refund(charge) } } }
+        defer { if !isQueued { shares.refund(charges) } }
         let job = try self.job(opened, token, context, plan, room: room)
         hold(job)
         defer { if !isQueued { release(job) } }
@@ -86,7 +86,7 @@ extension Broker {
         do throws(Shortage) {
             guard let queued = try charge(.queuedPushes, side: side, urgency: .knock) else { return ([], false) }
             do throws(Shortage) {
-                return ([queued, try charge(.creations)].compactMap(\.self), false)
+                return ([queued] + (try chargeEntries(urgency: .knock)), false)
             } catch {
                 shares.refund(queued)
                 throw error

@@ -1,6 +1,7 @@
 import EventLoop
 import Policy
 import Sealing
+import Shares
 import Storage
 
 // Sockets and reports become events of `Presence`; its effects are carried out here.
@@ -111,9 +112,12 @@ extension Broker {
 
     // MARK: Effects
 
+    /// Counts a report or a join.
     private func charge(_ place: Presence.Place) throws(BrokerError) {
-        guard let waitMs = presence.charge(place, now: loop.now) else { return }
-        throw .tooManyRequests(retryAfterSeconds: Int((waitMs + 999) / 1_000))
+        let side = shares.side(place.room.span, slot: place.slot)
+        do throws(Shortage) {
+            _ = try shares.charge(.presenceChanges, to: Owners(side), now: loop.now)
+        } catch { throw BrokerError(error) }
     }
 
     /// Carries out what follows from an event in a room.

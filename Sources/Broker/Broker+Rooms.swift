@@ -38,9 +38,9 @@ extension Broker {
         }
         let record = RoomRecord(room: index, expires: expires, creator: creator)
 
-        let charge: Charge
+        let charges: [Charge]
         do {
-            charge = try takeCreation(request.joinid, address)
+            charges = try takeCreation(request.joinid, address)
         } catch {
             // A repeat costs nothing of the budget, so that a lost answer can always be asked for again. Nobody else is told that the
             // code is taken: that would be a guess for nothing.
@@ -57,10 +57,10 @@ extension Broker {
             }
         } catch {
             giveBackCreation(request.joinid)
-            shares.refund(charge)
+            shares.refund(charges)
             throw error
         }
-        if outcome != .created { shares.refund(charge) }
+        if outcome != .created { shares.refund(charges) }
         switch outcome {
         case .created:
             noteYoung(index)
@@ -237,7 +237,7 @@ extension Broker {
         }
         let charges = try chargeReplacement(record.room, slot, isProven: caller.member != nil)
         var isReplaced = false
-        defer { if !isReplaced { for charge in charges { shares.refund(charge) } } }
+        defer { if !isReplaced { shares.refund(charges) } }
         isReplaced = try await stored { () throws(StoreError) in
             try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed)
         }
@@ -271,7 +271,7 @@ extension Broker {
             let replacement = try shares.charge(.tokenReplacements, to: Owners(side), now: now)
             noteCharge(now)
             do throws(Shortage) {
-                return [replacement, try charge(.creations)].compactMap(\.self)
+                return [replacement] + (try chargeEntries())
             } catch {
                 shares.refund(replacement)
                 throw error
@@ -327,9 +327,11 @@ extension Broker {
             guard Self.equal(client, side.client) else { continue }
             guard let member = caller.member else {
                 if side.proven { throw .memberRequired }
+                try holdOperation(room.room, slot)
                 return (room, slot)
             }
             guard Self.equal(keys.memberHash(member).bytes, side.member) else { throw .notAMember }
+            try holdOperation(room.room, slot)
             if !side.proven {
                 let known = try await stored { () throws(StoreError) in
                     try await self.store.markProven(room: room.room, slot: slot)
@@ -341,6 +343,10 @@ extension Broker {
             return (room, slot)
         }
         throw .notAMember
+    }
+
+    private func holdOperation(_ room: [UInt8], _ slot: UInt8) throws(BrokerError) {
+        try RequestCharges.current?.hold(of: shares.side(room.span, slot: slot))
     }
 
     /// The room's row, unless it has expired.

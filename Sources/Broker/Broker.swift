@@ -124,22 +124,21 @@ public actor Broker: LoopActor {
 
     /// Making a room tells whether its code is free, so that with a short code it is a guess as well. Taken before the store is asked,
     /// so that requests at the same moment don't all find room.
-    func takeCreation(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) -> Charge {
+    func takeCreation(_ joinid: [UInt8], _ address: SocketAddress) throws(BrokerError) -> [Charge] {
         let now = time.now
         let isShort = policies.rooms.isShort(codeOf: joinid.count)
         let owners = RequestCharges.current?.owners ?? Owners(shares.network(address))
-        let charge: Charge
+        let charges: [Charge]
         do throws(Shortage) {
-            charge = try shares.charge(.creations, to: owners, now: now)
-            noteCharge(now)
+            charges = try chargeEntries(1, to: owners, urgency: .creation)
         } catch { throw BrokerError(error) }
-        guard isShort else { return charge }
+        guard isShort else { return charges }
         if let wait = shortCreations.refusal(now: now) {
-            shares.refund(charge)
+            shares.refund(charges)
             throw .tooManyRequests(retryAfterSeconds: wait)
         }
         shortCreations.take(now: now)
-        return charge
+        return charges
     }
 
     /// The caller has learned nothing of the code.
@@ -166,12 +165,24 @@ public actor Broker: LoopActor {
         watchWindows()
     }
 
-    /// Charges something that adds to the public log: its entries are bounded by the budget of creations.
-    func chargeEntries(_ operations: Int = 1) throws(BrokerError) -> Charge? {
-        do throws(Shortage) { return try charge(.creations, operations) } catch { throw BrokerError(error) }
+    /// Charges something that adds to the public log: its entries are bounded by the budget of creations, and while the log can't be
+    /// published by a share of what may wait.
+    func chargeEntries(_ operations: Int = 1, urgency: Urgency = .creation) throws(Shortage) -> [Charge] {
+        guard let owners = RequestCharges.current?.owners else { return [] }
+        return try chargeEntries(operations, to: owners, urgency: urgency)
     }
 
-    func refund(_ charge: Charge?) { if let charge { shares.refund(charge) } }
+    private func chargeEntries(_ operations: Int, to owners: Owners, urgency: Urgency) throws(Shortage) -> [Charge] {
+        let now = time.now
+        defer { noteCharge(now) }
+        let creation = try shares.charge(.creations, operations, to: owners, now: now)
+        do throws(Shortage) {
+            return [creation, try shares.charge(.ledgerBacklog, operations, to: owners, urgency: urgency)]
+        } catch {
+            shares.refund(creation)
+            throw error
+        }
+    }
 
     /// Charges pushes that are about to be queued.
     ///
@@ -181,7 +192,7 @@ public actor Broker: LoopActor {
         do throws(Shortage) {
             guard let queued = try charge(.queuedPushes, count, urgency: .knock) else { return nil }
             do throws(Shortage) {
-                if !current.owners.payer.isBackEnd { _ = try charge(.creations, count) }
+                if !current.owners.payer.isBackEnd { _ = try chargeEntries(count, urgency: .knock) }
             } catch {
                 shares.refund(queued)
                 throw error

@@ -1,3 +1,5 @@
+import Shares
+
 /// Who is present in which room: one state machine per room side, without I/O and without a clock. Memory only; a restart forgets it.
 ///
 /// Each event returns the effects that the broker carries out, in order. All times are milliseconds of the event loop's clock.
@@ -49,10 +51,7 @@ struct Presence {
     }
 
     /// Sockets of one side. Another one closes the one that has been silent for longest.
-    static let mostSockets = 8
-    /// Reports and joins of one side: one a second, and this many at once.
-    static let changeMs: UInt64 = 1_000
-    static let changeBurst: UInt64 = 5
+    static let mostSockets = ShareTable.standard[.roomSockets].side?.cap ?? .max
 
     static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
 
@@ -85,16 +84,6 @@ struct Presence {
     }
 
     // MARK: Events
-
-    /// Counts a report or a join, which follows if it is allowed.
-    /// - Returns: nil if it is allowed, else after how many milliseconds the next one is.
-    mutating func charge(_ place: Place, now: UInt64) -> UInt64? {
-        let whole = max(rooms[place.room]?[place.slot].wholeAt ?? 0, now)
-        let latest = now + (Self.changeBurst - 1) * Self.changeMs
-        guard whole <= latest else { return whole - latest }
-        rooms[place.room, default: Room()][place.slot].wholeAt = whole + Self.changeMs
-        return nil
-    }
 
     mutating func join(_ socket: UInt64, at place: Place, now: UInt64) -> [Effect] {
         var step = begin(place.room, now)
@@ -231,8 +220,6 @@ extension Presence {
         var isAwaited = false
         /// When it is checked again for its peer.
         var checkAt: UInt64?
-        /// When its allowance for changes is whole again.
-        var wholeAt: UInt64 = 0
         var armedAt: UInt64?
 
         var hasSocket: Bool { sockets.contains(where: \.counts) }
@@ -245,7 +232,7 @@ extension Presence {
             }
         }
 
-        func isForgotten(_ now: UInt64) -> Bool { state == .absent && sockets.isEmpty && checkAt == nil && wholeAt <= now }
+        func isForgotten(_ now: UInt64) -> Bool { state == .absent && sockets.isEmpty && checkAt == nil }
 
         /// - Returns: the socket that gives way to it.
         mutating func add(_ socket: Socket) -> UInt64? {
@@ -262,8 +249,7 @@ extension Presence {
                 switch state {
                 case .grace(let until, _), .doubtful(let until): until
                 case .present: hasSocket ? nil : reportedUntil
-                // Only its allowance is left to remember.
-                case .absent: sockets.isEmpty && wholeAt > now ? wholeAt : nil
+                case .absent: nil
                 }
             return [end, checkAt].compactMap(\.self).min()
         }

@@ -48,13 +48,22 @@ public final class RequestCharges: Sendable {
         state.withLock { $0 = (owners, held) }
     }
 
+    /// The request has shown the capability of a room side: its operation at the store counts for that side as well.
+    func hold(of side: Owner) throws(BrokerError) {
+        if state.withLock({ $0.held.isEmpty }) { return }
+        do throws(Shortage) {
+            let operation = try shares.charge(.storeOperations, to: Owners(side))
+            state.withLock { $0.held.append(operation) }
+        } catch { throw BrokerError(error) }
+    }
+
     /// Refunds what was held while the request ran.
     public func end() {
         let held = state.withLock { state in
             defer { state.held = [] }
             return state.held
         }
-        for charge in held { shares.refund(charge) }
+        shares.refund(held)
     }
 
     private static func hold(_ shares: Shares, _ owners: Owners) throws(BrokerError) -> [Charge] {

@@ -29,6 +29,8 @@ public actor Sequencer: LoopActor {
     private let witnessFailure: WitnessFailureMode
     /// What was refused since the last window.
     private let refusals: @Sendable () async -> [Entry.Op]
+    /// The log has caught up with all closed windows.
+    private let caughtUp: @Sendable () -> Void
     private var tiles = TileLog()
     /// The last publication failed: the store may be ahead of the folder.
     private var isFailing = false
@@ -48,7 +50,7 @@ public actor Sequencer: LoopActor {
         loop: EventLoop, store: any Store, folder: LedgerFolder, key: SigningKey, resolution: UInt64, time: BrokerTime,
         metrics: Metrics, log: @escaping @Sendable (String) -> Void, witnesses: Witnesses? = nil,
         witnessFailure: WitnessFailureMode = .closed, kept: [KeptCheckpoint] = [],
-        refusals: @escaping @Sendable () async -> [Entry.Op]
+        refusals: @escaping @Sendable () async -> [Entry.Op], caughtUp: @escaping @Sendable () -> Void = {}
     ) {
         self.loop = loop
         self.store = store
@@ -62,6 +64,7 @@ public actor Sequencer: LoopActor {
         self.witnessFailure = witnessFailure
         uncompared = kept
         self.refusals = refusals
+        self.caughtUp = caughtUp
     }
 
     public enum Failure: Error, CustomStringConvertible {
@@ -123,6 +126,7 @@ public actor Sequencer: LoopActor {
                 if !refused.isEmpty { try await store.record(refused) }
                 try await publish(before: time.now / 1_000 / resolution * resolution)
                 if isFailing { log("ledger: publishing again") }
+                caughtUp()
                 (isFailing, isContradicted) = (false, false)
             } catch {
                 noteFailure(error)

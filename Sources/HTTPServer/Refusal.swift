@@ -56,7 +56,7 @@ public enum Refusal: Sendable, CaseIterable {
         case .expectationFailed: "expectation_failed"
         case .unsupportedEncoding: "unsupported_encoding"
         case .overloaded: "overloaded"
-        case .overShare: "over_share"
+        case .overShare: "too_many_requests"
         }
     }
 

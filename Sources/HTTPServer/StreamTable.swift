@@ -15,7 +15,8 @@ final class StreamTable {
         case sending
     }
 
-    struct Stream {
+    /// A class: it is larger than a dictionary should move about at each change.
+    final class Stream {
         /// What a stream holds beside its bytes, nearly all of it nghttp2's.
         static let cost = 4_096
         /// An answer that differs less from its request is charged like that, since most do, and each change of a charge costs time.
@@ -26,7 +27,7 @@ final class StreamTable {
         var phase = Phase.receiving
         /// When the phase began.
         var sinceMs: UInt64
-        var isHead: Bool
+        let isHead: Bool
         /// Nil for one that is refused because it can't be charged.
         var place: Charge?
         /// `cost`, the request until it is answered, and then the answer's body until the peer has taken it.
@@ -38,6 +39,8 @@ final class StreamTable {
         /// Bytes of the answer that were sent when it was last looked at, and since when there have been no more.
         var sent = 0
         var stalledSinceMs: UInt64 = 0
+
+        init(sinceMs: UInt64, isHead: Bool) { (self.sinceMs, self.isHead) = (sinceMs, isHead) }
     }
 
     /// Answers that are not charged, since their owner has its share. A peer that does not take them loses its connection.

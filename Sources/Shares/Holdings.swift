@@ -75,6 +75,11 @@ struct Holdings {
         if windowMs != nil, count > 0 { rebuild(now) }
     }
 
+    mutating func clear() {
+        entries = [Entry](repeating: Entry(), count: Self.smallest)
+        count = 0
+    }
+
     private func isCurrent(_ entry: Entry, _ now: UInt64) -> Bool {
         guard let windowMs else { return true }
         return now < entry.since + windowMs

@@ -95,6 +95,11 @@ struct Pot {
         holdings.remove(amount, name, since: since)
     }
 
+    mutating func clear() {
+        used = 0
+        holdings.clear()
+    }
+
     mutating func forget(_ now: UInt64) { holdings.forget(now) }
 
     private func isOver(_ now: UInt64) -> Bool {

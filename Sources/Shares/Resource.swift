@@ -7,12 +7,15 @@ public enum Resource: Int, Sendable, CaseIterable {
     case streams, streamBytes
     /// The clock of this one counts turns of the event loop.
     case requestsInTurn
-    /// Joined WebSockets of one room side.
+    /// Joined WebSockets of one room side. `Presence` counts them: another one closes the one that has been silent for longest.
     case roomSockets
     case storeOperations
     case arenaSlots
-    case timers, probes, presenceChanges, tokenReplacements
+    /// Reports of a room side, and its joins.
+    case presenceChanges
+    case tokenReplacements
     case creations
+    /// What callers have added to the log since it was last published whole.
     case ledgerBacklog
     case queuedPushes
 
@@ -27,8 +30,6 @@ public enum Resource: Int, Sendable, CaseIterable {
         case .roomSockets: "room_sockets"
         case .storeOperations: "store_operations"
         case .arenaSlots: "arena_slots"
-        case .timers: "timers"
-        case .probes: "probes"
         case .presenceChanges: "presence_changes"
         case .tokenReplacements: "token_replacements"
         case .creations: "creations"
@@ -105,14 +106,13 @@ public struct ShareTable: Sendable, Equatable {
         case .requestsInTurn: Quota(connection: Share(16), network: Share(64), backEnd: Share(256), windowMs: 1)
         case .roomSockets: Quota(side: Share(8))
         case .storeOperations:
-            Quota(4_096, side: Share(2), connection: Share(64), network: Share(freeDividedBy: 4), backEnd: half)
+            // An app that comes to the foreground asks several things of a side at once.
+            Quota(4_096, side: Share(8), connection: Share(64), network: Share(freeDividedBy: 4), backEnd: half)
         case .arenaSlots:
             // Two for each of a connection's 64 requests. A sixteenth belongs to pushes already acknowledged.
             Quota(
                 40_960, connection: Share(128), network: Share(freeDividedBy: 4), backEnd: half,
                 ceilings: [.creation: 938, .knock: 938])
-        case .timers: Quota(side: Share(2))
-        case .probes: Quota(side: Share(1), windowMs: 2_000)
         case .presenceChanges: Quota(side: Share(5), windowMs: 5_000)
         case .tokenReplacements: Quota(side: Share(6), windowMs: 600_000)
         case .creations: Quota(1_000_000, network: Share(10_000), backEnd: Share(200_000), windowMs: 600_000)

@@ -99,10 +99,17 @@ public final class Shares: Sendable {
         pots.withLock { $0[charge.resource.rawValue].shrink(charge, charge.amount) }
     }
 
+    public func refund(_ charges: [Charge]) {
+        for charge in charges { refund(charge) }
+    }
+
     /// Drops rows whose windows are over. To be called once in a while, for resources whose windows have the same clock.
     public func forget(_ resources: [Resource], now: UInt64) {
         pots.withLock { pots in for resource in resources { pots[resource.rawValue].forget(now) } }
     }
+
+    /// Forgets all charges of a resource.
+    public func clear(_ resource: Resource) { pots.withLock { $0[resource.rawValue].clear() } }
 
     // MARK: Figures
 

@@ -14,10 +14,11 @@ enum EngineBench {
         var configuration = ServerConfiguration(address: address)
         // Idle connections are there to be counted, not to be closed before the load begins.
         configuration.idleMs = 3_600_000
-        // One load generator stands for many callers.
+        // One load generator stands for many callers, and each of its connections for a proxy's.
         var table = ShareTable.standard
         table[.streams].network = nil
         table[.requestsInTurn].network = nil
+        table[.requestsInTurn].connection = nil
         configuration.shares = Shares(table)
         switch (options["tls-certificate"], options["tls-key"]) {
         case (nil, nil): break

@@ -182,7 +182,7 @@ final class Service: Sendable {
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),
             witnessFailure: settings.witnesses?.failureMode ?? .closed, kept: try settings.kept.checkpoints(on: ledgerLoop),
-            refusals: { await broker.takeRefusals() })
+            refusals: { await broker.takeRefusals() }, caughtUp: { broker.shares.clear(.ledgerBacklog) })
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
             renewal: renewal, broker: broker, companion: companion,

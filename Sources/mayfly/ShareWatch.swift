@@ -26,7 +26,7 @@ struct ShareWatch {
         var quietWindows = Self.windowsBetween
         for round in 1... {
             do { try await server.loop.sleep(Self.roundMs) } catch { return }
-            shares.forget([.probes, .presenceChanges], now: Clock.monotonicMs)
+            shares.forget([.presenceChanges], now: Clock.monotonicMs)
             reportExhausted()
             guard round % Self.roundsAWindow == 0 else { continue }
             quietWindows += 1

@@ -140,6 +140,78 @@ import Testing
         #expect(before > 0 && shares.used(.storeOperations) == 0 && shares.used(.arenaSlots) == 0)
     }
 
+    @Test func aSideReportsFiveTimesAtOnceAndFiveInFiveSeconds() async throws {
+        let fixture = try BrokerFixture()
+        let room = try await fixture.create()
+        let joined = try await fixture.accept()
+        let creator = fixture.caller(room.room, "creator", room.member)
+        for _ in 0..<5 { _ = try await fixture.broker.report(creator, leaving: true) }
+        do {
+            _ = try await fixture.broker.report(creator, leaving: true)
+            Issue.record("a sixth report was taken")
+        } catch {
+            guard case BrokerError.tooManyRequests(retryAfterSeconds: 1...5) = error else { throw error }
+        }
+        _ = try await fixture.broker.report(fixture.caller(room.room, "joiner", joined.member), leaving: true)
+        try await fixture.end()
+    }
+
+    @Test func aSideHasEightOperationsAtATime() async throws {
+        let fixture = try BrokerFixture()
+        let room = try await fixture.create(token: fixture.token(1))
+        let joined = try await fixture.accept()
+        let shares = fixture.broker.shares
+        var held: [RequestCharges] = []
+        /// A request that goes on, of a network of its own.
+        func ask(_ client: String, _ member: MemberSecret?, _ address: UInt32) async throws {
+            let charges = try RequestCharges(shares, Owners(shares.network(.v4(address, port: 1))))
+            held.append(charges)
+            _ = try await RequestCharges.$current.withValue(charges) {
+                try await fixture.broker.withdrawToken(fixture.caller(room.room, client, member))
+            }
+        }
+        for address: UInt32 in 1...8 { try await ask("creator", room.member, address) }
+        await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 5)) { try await ask("creator", room.member, 9) }
+        try await ask("joiner", joined.member, 9)
+        for charges in held { charges.end() }
+        #expect(shares.used(.storeOperations) == 0)
+        held = []
+        try await ask("creator", room.member, 1)
+        held[0].end()
+        try await fixture.end()
+    }
+
+    @Test func whileTheLogCantBePublishedANetworkLeavesRoomInIt() async throws {
+        let fixture = try BrokerFixture()
+        let shares = fixture.broker.shares
+        let (flood, other) = (Owners(shares.network(BrokerFixture.here)), Owners(shares.network(Self.other)))
+        let token = try fixture.token(1)
+        let room = try await charged(fixture) { try await fixture.create(token: token) }
+        #expect(shares.used(.ledgerBacklog) == 1)
+        _ = try await charged(fixture) { try await fixture.create(token: token) }
+        #expect(shares.used(.ledgerBacklog) == 1, "a repeat writes nothing")
+        let most = shares.table[.ledgerBacklog].total / 8
+        _ = try shares.charge(.ledgerBacklog, most * 5 / 8, to: flood)
+        let creator = fixture.caller(room.room, "creator", room.member)
+        await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 5)) {
+            try await charged(fixture) {
+                try await fixture.broker.replaceToken(creator, token: fixture.token(2), environment: nil)
+            }
+        }
+        #expect(shares.used(.creations, now: fixture.clock.now) == 1, "what was refused is given back")
+        _ = try await charged(fixture, Self.other) {
+            try await fixture.broker.replaceToken(creator, token: fixture.token(2), environment: nil)
+        }
+        #expect(shares.allows(.ledgerBacklog, 1_000, to: other))
+        // The log is published.
+        shares.clear(.ledgerBacklog)
+        _ = try await charged(fixture) {
+            try await fixture.broker.replaceToken(creator, token: fixture.token(3), environment: nil)
+        }
+        #expect(shares.used(.ledgerBacklog) == 1)
+        try await fixture.end()
+    }
+
     @Test func aPrincipalIsChargedInsteadOfItsNetwork() throws {
         let shares = Shares()
         let network = shares.network(BrokerFixture.here)

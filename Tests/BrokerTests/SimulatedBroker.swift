@@ -3,6 +3,7 @@ import Courier
 import Linux
 import Policy
 import Sealing
+import Shares
 import Storage
 import Synchronization
 
@@ -185,7 +186,7 @@ actor SimulatedBroker: LoopActor {
         }
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
-            refusals: { await broker.takeRefusals() })
+            refusals: { await broker.takeRefusals() }, caughtUp: { broker.shares.clear(.ledgerBacklog) })
         try await startup.catchUp(
             starts, policies: policies.all.map(\.bytes), folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
         try await broker.resumeJobs()

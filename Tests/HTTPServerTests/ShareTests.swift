@@ -47,7 +47,7 @@ import WebSocket
             for _ in 0..<10 {
                 let refused = try client.request("GET", "/a")
                 let answer = try await client.answer(refused)
-                #expect(answer.hasPrefix("429 ") && answer.contains("over_share"))
+                #expect(answer.hasPrefix("429 ") && answer.contains("too_many_requests"))
                 #expect(client.headers(refused)?["retry-after"] == "5")
             }
             handler.release()
@@ -125,7 +125,8 @@ import WebSocket
 
     @Test func besideOthersAPayerGetsLessOfATurnAndRestsAfterIt() async throws {
         let time = Atomic<UInt64>(1_000)
-        try await withServer(clock: { time.load(ordering: .relaxed) }) {
+        let clock: @Sendable () -> UInt64 = { time.load(ordering: .relaxed) }
+        try await withServer(clock: clock) {
             $0.setQuota(.requestsInTurn, Quota(network: Share(8), windowMs: 1))
             // Whose request it is stands in its path.
             let proxy = $0.shares.proxy(.v4(9, port: 0))

@@ -36,7 +36,7 @@ import Testing
         #expect(table[.streams].connection == Share(64) && table[.streams].network == Share(1_024))
         #expect(table[.streamBytes].total == 134_217_728 && table[.streamBytes].connection == Share(1_048_576))
         #expect(table[.requestsInTurn].connection == Share(16) && table[.requestsInTurn].backEnd == Share(256))
-        #expect(table[.storeOperations].total == 4_096 && table[.storeOperations].side == Share(2))
+        #expect(table[.storeOperations].total == 4_096 && table[.storeOperations].side == Share(8))
         #expect(table[.arenaSlots].total == 40_960)
         #expect(table[.creations].network == Share(10_000) && table[.creations].backEnd == Share(200_000))
         #expect(table[.queuedPushes].network == Share(freeDividedBy: 8) && table[.queuedPushes].side == Share(1))
@@ -50,6 +50,19 @@ import Testing
         #expect(end == .overShare(.unjoinedSockets, retryAfterSeconds: 5))
         #expect(fill(shares, .unjoinedSockets, Owners(shares.network(v4(2)))).count == 256)
         #expect(shares.refusals(.unjoinedSockets) == Shares.Refusals(overShare: 2, exhausted: 0))
+    }
+
+    @Test func whatIsClearedIsFree() throws {
+        let shares = shares(.ledgerBacklog, Quota(100, network: Share(10)))
+        let (one, two) = (Owners(shares.network(v4(1))), Owners(shares.network(v4(2))))
+        let old = try shares.charge(.ledgerBacklog, 10, to: one)
+        #expect(!shares.allows(.ledgerBacklog, to: one))
+        shares.clear(.ledgerBacklog)
+        #expect(shares.used(.ledgerBacklog) == 0)
+        _ = try shares.charge(.ledgerBacklog, 10, to: two)
+        // A refund that comes late takes nothing from others.
+        shares.refund(old)
+        #expect(!shares.allows(.ledgerBacklog, to: two) && shares.allows(.ledgerBacklog, 10, to: one))
     }
 
     @Test func aFractionIsOfWhatIsFree() {
@@ -140,12 +153,12 @@ import Testing
         let network = shares.network(v4(1))
         let side = shares.side([9, 9].span, slot: 1)
         let owners = Owners(network, connection: shares.connection(1), side: side)
-        #expect(fill(shares, .storeOperations, owners).count == 2)
-        #expect(fill(shares, .storeOperations, Owners(network, connection: shares.connection(1))).count == 62)
+        #expect(fill(shares, .storeOperations, owners).count == 8)
+        #expect(fill(shares, .storeOperations, Owners(network, connection: shares.connection(1))).count == 56)
         #expect(fill(shares, .storeOperations, Owners(network, connection: shares.connection(2))).count == 64)
         #expect(fill(shares, .storeOperations, Owners(shares.network(v4(2)), side: side)).count == 0)
         #expect(
-            fill(shares, .storeOperations, Owners(shares.network(v4(2)), side: shares.side([9, 9].span, slot: 2))).count == 2)
+            fill(shares, .storeOperations, Owners(shares.network(v4(2)), side: shares.side([9, 9].span, slot: 2))).count == 8)
     }
 
     @Test func aRefusedChargeTakesNothing() throws {
