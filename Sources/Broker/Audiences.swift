@@ -85,7 +85,9 @@ public actor Audiences: LoopActor {
     }
 
     /// Each that waits holds its token in the arena.
-    private static let mostRegistering = 64
+    static let mostRegistering = 64
+
+    func waitingRegistrations(of owner: [UInt8]) -> Int { registering[owner]?.count ?? 0 }
 
     func endRegistering(_ owner: [UInt8]) {
         if registering[owner]?.isEmpty == false {

@@ -171,4 +171,27 @@ import Testing
             #expect(try await stage.counts.registrations == 1)
         }
     }
+
+    @Test func soManyOfAnOwnerWaitAndNoMore() async throws {
+        try await Stage.play { stage in
+            let (audiences, most) = (try await stage.companion.audiences, Audiences.mostRegistering)
+            let (alice, bob) = (Array("alice".utf8), Array("bob".utf8))
+            try await audiences.beginRegistering(alice)
+            let waiting = (0..<most).map { _ in
+                Task(executorPreference: stage.simulated.loop) {
+                    try await audiences.beginRegistering(alice)
+                    await audiences.endRegistering(alice)
+                }
+            }
+            while await audiences.waitingRegistrations(of: alice) < most { await Task.yield() }
+            await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 1)) {
+                try await audiences.beginRegistering(alice)
+            }
+            try await audiences.beginRegistering(bob)
+            await audiences.endRegistering(bob)
+            await audiences.endRegistering(alice)
+            for call in waiting { try await call.value }
+            #expect(await audiences.waitingRegistrations(of: alice) == 0)
+        }
+    }
 }
