@@ -68,7 +68,7 @@ def test_flood_of_reports(world, client):
     client.presence(room.roomid, room.creator.client).expect(202)
     client.presence(room.roomid, room.creator.client, leaving=True).expect(202)
     before = resident(world)
-    with Flood(world, room) as flood:
+    with Flood(world, room, connections=8) as flood:
         for bystander in bystanders:
             assert client.presence(bystander.roomid, bystander.joiner.client).expect(202).json == {"delivery": "queued"}
             time.sleep(0.15)
@@ -76,11 +76,11 @@ def test_flood_of_reports(world, client):
         slots = gauge(world, "mayfly_arena_slots_used")
     total = sum(flood.counts.values())
     assert set(flood.counts) == {b"202", b"429"} and total > 2_000, flood.counts
-    assert flood.counts[b"202"] <= 5 + flood.seconds + 1, flood.counts
+    assert flood.counts[b"202"] <= 5 * (1 + flood.seconds // 5), flood.counts
     assert grown < 40, f"{grown:.0f} MiB after {total} reports"
     assert slots is None or slots < 2_000
     refused = client.presence(room.roomid, room.joiner.client).expect(429, "too_many_requests")
-    assert refused.headers["retry-after"] == "1"
+    assert 1 <= int(refused.headers["retry-after"]) <= 5
 
 
 def test_nine_hundred_sockets(world, client):
@@ -135,8 +135,8 @@ def test_a_ninth_socket_closes_the_most_silent(world, client):
         for number in range(10):
             opened.append(RawSocket(world.broker))
             opened[-1].join(room.roomid, room.joiner)
-            if number > 3:
-                time.sleep(1.05)
+            if number == 4:
+                time.sleep(5.05)
         closed = [one.receive(seconds=0.5) is None if one in opened[:2] else False for one in opened]
         assert closed == [True, True] + [False] * 8
         for one in opened[2:]:
