@@ -172,8 +172,9 @@ class _Work:
 
     def complete(self, users, count, rate, seed):
         chosen = random.Random(seed)
+        done = {"type": "task_complete", "status": "success"}
         requests = (
-            (None, post("/api/sessions/task/events", {"userId": user(chosen.randrange(users)), "type": "task_complete"}, self.back_end))
+            (None, post("/api/sessions/task/events", {"userId": user(chosen.randrange(users)), **done}, self.back_end))
             for _ in range(count))
         return [
             (round(asked.due, 4), round((asked.answered - asked.due) * 1000, 3), asked.status)
