@@ -31,7 +31,7 @@ def run(rounds, seconds, note):
     section = Section("Fair shares")
     section.text(f"""
         A bystander creates rooms, accepts and knocks, {RATE} requests a second in all from an address of its own; a request's time runs from when it was due. Meanwhile one hostile client does one thing as fast as one core lets it, with `wrk` where
-        it sends requests. The broker runs on the other core with default settings and the built-in policy `rooms`. Each row: first {seconds} seconds without the attack, then {seconds} with it, on the same broker; the ratio is taken within a round. Refused: the bystander's
+        it sends requests. The broker runs on the other core with default settings and the built-in policy `rooms`. Each row: first {seconds} seconds without the attack, then {seconds} with it, on the same broker; the ratio is taken within a round. Attack and bystander share the load's core, so where the attack floods, a process of its priority keeps that core busy without it. Refused: the bystander's
         requests that were not answered 2xx, and its knocks that were not `queued`. Lost: its pushes that never reached APNs. Growth: of the broker's resident memory and of its published log, over the attack.
         """)
     rows, aims = [], []
