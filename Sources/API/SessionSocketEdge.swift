@@ -74,7 +74,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         await companion.audiences.noteRefusal(invalid.errors[0])
         let name = message.withText { SessionRequest.name(of: $0) }
         await socket.send(SocketMessage.refusal(invalid, to: name))
-        // Once it is known whose it is, one message that is no good ends no socket that others depend on.
+        // An invalid message does not close an authenticated socket.
         if await principal(of: socket) == nil { await socket.close(.policyViolation) }
     }
 
@@ -115,12 +115,9 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                     token: claim.token)
             } catch {
                 // A hand-over that could not be made now does not take an answer along.
-                switch error {
-                case .tooManyPushes, .storageUnavailable, .tooManyRequests, .overloaded:
-                    if case .claimOnly = request.kind { throw error }
-                    await companion.audiences.noteRefusal(error)
-                default: throw error
-                }
+                guard error.status == 429 || error.status == 503 else { throw error }
+                if case .claimOnly = request.kind { throw error }
+                await companion.audiences.noteRefusal(error)
             }
         }
         switch request.kind {

@@ -14,18 +14,18 @@ public struct Owner: Sendable, Hashable {
 
     public var isBackEnd: Bool { kind == .backEnd }
 
-    /// Names below are rows that several owners share.
+    /// Names below this one are rows that several owners share.
     static let firstName: UInt64 = 16
 }
 
-/// All whom one request is charged to.
+/// Everyone whom one request is charged to.
 public struct Owners: Sendable, Hashable {
-    /// The network; a user or back end in its place where one is known; the proxy for its own connection.
+    /// The network; instead of it a user or back end, if known; for a proxy's own connection the proxy.
     public var payer: Owner
     public var connection: Owner?
     public var side: Owner?
 
-    /// Of requests that tests make in memory.
+    /// For requests that tests make in memory.
     public static let unknown = Owners(Owner(kind: .network, name: Owner.firstName))
 
     public init(_ payer: Owner, connection: Owner? = nil, side: Owner? = nil) {
@@ -35,7 +35,7 @@ public struct Owners: Sendable, Hashable {
     }
 }
 
-/// What was charged. Refund it once; a charge of a window may be left to expire.
+/// What was charged. Refund it once. A charge with a window may be left to expire.
 public struct Charge: Sendable {
     public let resource: Resource
     public internal(set) var owners: Owners
@@ -46,7 +46,7 @@ public struct Charge: Sendable {
 
 /// Why a charge was refused.
 public enum Shortage: Error, Sendable, Hashable {
-    /// The owner has its share: 429, or its own connection is closed.
+    /// The owner is over its share: 429, or its own connection is closed.
     case overShare(Resource, retryAfterSeconds: Int)
     /// All of it is in use, and not by this owner: 503 and an alarm.
     case exhausted(Resource, retryAfterSeconds: Int)

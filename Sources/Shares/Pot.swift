@@ -1,4 +1,4 @@
-/// One resource: its quota, what is taken of it in all, and by whom.
+/// One resource: its quota, how much of it is in use, and by whom.
 struct Pot {
     private let resource: Resource
     private let side: Share?

@@ -5,9 +5,9 @@ public enum Resource: Int, Sendable, CaseIterable {
     case unjoinedSockets
     /// HTTP/2 requests from their head to the last byte of their answer, and what they hold.
     case streams, streamBytes
-    /// The clock of this one counts turns of the event loop.
+    /// Its clock counts turns of the event loop, not ms.
     case requestsInTurn
-    /// Joined WebSockets of one room side. `Presence` counts them: another one closes the one that has been silent for longest.
+    /// Joined WebSockets of one room side. `Presence` counts them: one more closes the one that has been silent for longest.
     case roomSockets
     case storeOperations
     case arenaSlots
@@ -77,10 +77,10 @@ public struct Quota: Sendable, Equatable {
         self.ceilings = ceilings
     }
 
-    /// Of a trusted proxy, which speaks for many, and of all owners together that the bounded tables have no row for. It leaves others room.
+    /// The share of a trusted proxy, which speaks for many, and of all owners that have no row in a full table. It leaves others room.
     var exempt: Share { Share(total - total / 16) }
 
-    func ceiling(_ urgency: Urgency) -> Int { ceilings[urgency].map { total / 1_000 * $0 } ?? total }
+    func ceiling(_ urgency: Urgency) -> Int { ceilings[urgency].map { total * $0 / 1_000 } ?? total }
 }
 
 /// Every finite resource with its total and its shares.
@@ -112,7 +112,7 @@ public struct ShareTable: Sendable, Equatable {
             // Two for each of a connection's 64 requests. A sixteenth belongs to pushes already acknowledged.
             Quota(
                 40_960, connection: Share(128), network: Share(freeDividedBy: 4), backEnd: half,
-                ceilings: [.creation: 938, .knock: 938])
+                ceilings: [.creation: 937, .knock: 937])
         case .presenceChanges: Quota(side: Share(5), windowMs: 5_000)
         case .tokenReplacements: Quota(side: Share(6), windowMs: 600_000)
         case .creations: Quota(1_000_000, network: Share(10_000), backEnd: Share(200_000), windowMs: 600_000)

@@ -59,7 +59,7 @@ public final class Shares: Sendable {
         return name(kind, bytes.span)
     }
 
-    /// The kind keeps apart owners of two kinds that are called the same.
+    /// The kind tells owners of two kinds with the same name apart.
     private func name(_ kind: Owner.Kind, _ bytes: Span<UInt8>) -> UInt64 {
         max(Owner.firstName, names.hash(bytes) ^ UInt64(kind.rawValue) << 56)
     }
@@ -103,7 +103,7 @@ public final class Shares: Sendable {
         for charge in charges { refund(charge) }
     }
 
-    /// Drops rows whose windows are over. To be called once in a while, for resources whose windows have the same clock.
+    /// Drops rows whose windows are over. Call it now and then, for resources whose windows have the same clock.
     public func forget(_ resources: [Resource], now: UInt64) {
         pots.withLock { pots in for resource in resources { pots[resource.rawValue].forget(now) } }
     }

@@ -79,7 +79,7 @@ import Testing
             do throws(BrokerError) {
                 if try await fixture.broker.report(caller, leaving: false) == .queued { taken += 1 }
             } catch {
-                #expect(error == .tooManyRequests(retryAfterSeconds: 1))
+                guard case .tooManyRequests(1...5) = error else { throw error }
             }
         }
         #expect(taken == 1)

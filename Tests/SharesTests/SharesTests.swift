@@ -38,6 +38,8 @@ import Testing
         #expect(table[.requestsInTurn].connection == Share(16) && table[.requestsInTurn].backEnd == Share(256))
         #expect(table[.storeOperations].total == 4_096 && table[.storeOperations].side == Share(8))
         #expect(table[.arenaSlots].total == 40_960)
+        #expect((2_560..<2_600).contains(40_960 - table[.arenaSlots].ceiling(.knock)))
+        #expect(table[.arenaSlots].ceiling(.acknowledged) == 40_960)
         #expect(table[.creations].network == Share(10_000) && table[.creations].backEnd == Share(200_000))
         #expect(table[.queuedPushes].network == Share(freeDividedBy: 8) && table[.queuedPushes].side == Share(1))
         #expect(table[.roomSockets].side == Share(8))
