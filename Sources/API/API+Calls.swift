@@ -40,7 +40,7 @@ extension API {
             let token = faults.take { () throws(BrokerError) in
                 let all = try body.flag("all", bytes)
                 let token = try body.token(bytes)
-                // A variable that was empty, or a field misspelt, must not log all phones out.
+                // An empty variable or a misspelt field must not delete all of a user's tokens.
                 guard token != nil || all else { throw .missingField("token") }
                 guard token == nil || !all else { throw .outOfRange("all", allowed: "true without token, or token alone") }
                 return token

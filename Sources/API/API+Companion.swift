@@ -250,7 +250,7 @@ extension RequestName {
         self.init(id: API.id(text[...]), own: (1...128).contains(text.utf8.count) ? Array(text.utf8) : nil)
     }
 
-    /// As a path's segment names it. What can't be a name is nobody's.
+    /// From a path's segment. A segment that can't be an id names no request.
     init(segment: Substring) {
         self.init(id: API.id(segment), own: try? API.name(segment))
     }

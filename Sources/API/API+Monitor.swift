@@ -106,7 +106,7 @@ extension API {
     /// A report of a printer's server.
     private enum Report {
         case event(PrinterEvent)
-        /// A status in a word that the broker doesn't know. Servers have words of their own, and nobody waits for those.
+        /// A status that the broker doesn't know. Servers have words of their own, of which nobody is told.
         case unknownStatus
     }
 
@@ -165,7 +165,7 @@ extension API {
         }
     }
 
-    /// The words of the seed's server.
+    /// What the printer monitor's own server answers.
     private static let invalid = "Invalid request"
 
     private static func monitorFields<Value>(

@@ -35,7 +35,7 @@ struct EventBody {
         case "task_failed": event = .complete(success: false)
         case "task_complete", "claude-complete":
             known = ["status"]
-            // Whatever else it is, people have to hear of it: anything but this word is a failure.
+            // Anything but this word is a failure, so that no failure is reported as a success.
             let status = try? data?.bytes("status", in: bytes)
             event = .complete(success: status.map { $0.elementsEqual("success".utf8) } ?? false)
         case "progress_update":
@@ -54,7 +54,7 @@ struct EventBody {
             known = ["previousState", "newState"]
             let state = faults.required("data.newState") { () throws(BrokerError) in try Self.word("newState", data, bytes) }
             guard let state else { return nil }
-            // Only sockets hear of the one before, and only of a listed word: nothing is refused for its sake.
+            // Only sockets get the previous state, and only a listed word. An invalid one is no error.
             let before = try? data?.bytes("previousState", in: bytes)
             event = .state(state, before: before.map { String(decoding: $0, as: UTF8.self) })
         default:
@@ -77,7 +77,7 @@ struct EventBody {
         switch (progress.completed, progress.total) {
         case (nil, .some): faults.note(.missingField("data.todoProgress.completed"))
         case (.some, nil): faults.note(.missingField("data.todoProgress.total"))
-        // A negative total is refused by its own name, with what the policy does not let pass.
+        // A negative total is left to the policy, whose error names that field.
         case (let completed?, let total?) where total >= 0 && completed > total:
             faults.note(.outOfRange("data.todoProgress.completed", allowed: "at most data.todoProgress.total"))
         default: break

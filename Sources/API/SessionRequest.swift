@@ -65,7 +65,7 @@ struct SessionRequest: Sendable {
             kind = .event(event, session: session, eventID: eventID, dropped: (body.dropped + event.dropped).sorted())
         case _ where device != nil: kind = .claimOnly
         default:
-            // A `deviceId` at fault might have made it a claim.
+            // With a valid `deviceId` it might have been a claim.
             if faults.errors.isEmpty {
                 faults.note(
                     .outOfRange("type", allowed: "\(EventBody.types.joined(separator: ", ")), approval_response or ping"))

@@ -55,7 +55,7 @@ public struct Fault: Sendable, Equatable {
     public var silent = false
     /// Nothing is read from the connection or written to it any more.
     public var stall = false
-    /// Nothing is read from the connection or written to it for so long. Requests that were read before are served.
+    /// How long nothing is read from the connection or written to it. Requests that were read before are served.
     public var pauseMs: UInt64 = 0
     /// With `reset`, `drop`, `silent` or `stall`: the push was accepted, and only its sender does not learn of it.
     public var accepted = false

@@ -7,7 +7,7 @@ import Storage
 // From a job that is stored to its outcome.
 
 extension Broker {
-    /// After a shortage, pushes wait so long for slots to come back.
+    /// How long pushes wait for free slots after a shortage.
     private static let pauseMs: UInt64 = 250
 
     /// Takes up the jobs that a previous run left.

@@ -79,8 +79,8 @@ extension Broker {
         return .throttled
     }
 
-    /// Charges a push to this side, and its entries in the log. The charge of the queue comes first.
-    /// - Returns: whether the side, or whoever knocks, has its share.
+    /// Charges a push to this side, and its entries in the log. A knock without a caller is not charged.
+    /// - Returns: the charges, that of the queue first; and whether the side or the caller is over its share.
     private func chargeKnock(_ token: TokenRecord) throws(BrokerError) -> (charges: [Charge], isThrottled: Bool) {
         let side = shares.side(token.room.span, slot: token.slot)
         do throws(Shortage) {

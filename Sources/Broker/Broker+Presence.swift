@@ -6,7 +6,7 @@ import Storage
 
 // Sockets and reports become events of `Presence`; its effects are carried out here.
 extension Broker {
-    /// How long a knock that failed for want of something waits for its next try, if the error names no time.
+    /// When a knock that failed is tried again, if the error names no time.
     private static let retrySeconds = 5
 
     /// A socket joins its room; an absent peer is knocked at.
@@ -121,7 +121,7 @@ extension Broker {
     }
 
     /// Carries out what follows from an event in a room.
-    /// - Parameter id: the room id, where a caller has brought it. One is kept for as long as a knock may need it.
+    /// - Parameter id: the room id, if a caller has brought it. One copy is kept as long as a knock may need it.
     private func apply(_ effects: [Presence.Effect], in room: [UInt8], _ id: RoomID? = nil) {
         let id = roomIDs[room] ?? id
         roomIDs[room] = presence.mayKnock(in: room) ? id : nil
@@ -160,7 +160,7 @@ extension Broker {
         }
     }
 
-    /// Knocks at a side because its peer waits, without a caller who would hear of an error: what could not be stored is tried again.
+    /// Knocks at a side because its peer waits. No caller sees an error, so a knock that could not be stored is tried again.
     private func knockForPeer(at place: Presence.Place, in id: RoomID?) async -> Result<Delivery, BrokerError> {
         guard let id else { return .failure(.roomNotFound) }
         do {

@@ -337,7 +337,7 @@ extension Broker {
                     try await self.store.markProven(room: room.room, slot: slot)
                 }
                 guard known else { throw .roomNotFound }
-                // The copy of the creator's secret went with it.
+                // This has deleted the sealed copy of the creator's secret.
                 if slot == 1 { await sweeper.noteErasure() }
             }
             return (room, slot)

@@ -186,7 +186,7 @@ public actor Broker: LoopActor {
 
     /// Charges pushes that are about to be queued.
     ///
-    /// Pushes that a back end asks for add to the log no faster than the policy lets the tokens be pushed to.
+    /// A back end's pushes are no creations: the policy's `tokenPushes` bounds what they add to the log.
     func chargePushes(_ count: Int) throws(BrokerError) -> PushCharge? {
         guard count > 0, let current = RequestCharges.current else { return nil }
         do throws(Shortage) {

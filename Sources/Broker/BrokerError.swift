@@ -46,9 +46,9 @@ public enum BrokerError: Error, Sendable, Equatable {
     case storageUnavailable
     case ledgerUnavailable
     case tooManyPushes
-    /// Secrets have no room now.
+    /// No slot for a secret can be had now.
     case overloaded(SlotShortage)
-    /// All of something is in use, and not by this caller.
+    /// A resource is used up, and not by this caller.
     case outOf(Resource, retryAfterSeconds: Int)
     case shuttingDown
 
@@ -205,7 +205,7 @@ public enum BrokerError: Error, Sendable, Equatable {
         }
     }
 
-    /// What of the broker's own has run out, for the operator; nil for what is the caller's, or was reported where it was met.
+    /// The shortage to report to the operator; nil if the error is the caller's, or was reported where it occurred.
     var shortage: String? {
         switch self {
         case .overloaded(let shortage): "secrets: \(shortage)"

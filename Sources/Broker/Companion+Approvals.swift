@@ -41,7 +41,7 @@ extension Companion {
         }
     }
 
-    /// Marks the row of a question, which has no answer here: its row only says what its back end's own id names.
+    /// Marks the row of a question. A question has no answer here; its row only maps its back end's own id to it.
     static let question: UInt8 = .max
 
     /// An approval that waits for its answer from now on, or a question that has none.
@@ -76,7 +76,7 @@ extension Companion {
         try opened(try await access.stored { () throws(StoreError) in try await self.store.timer(id) })
     }
 
-    /// What this name leads the caller to: it may be another's.
+    /// The request of this name. It may be another user's.
     private func request(_ name: RequestName, by principal: Principal) async throws(BrokerError) -> Request? {
         if let id = name.id, let found = try await request(id) { return found }
         guard let own = name.own else { return nil }
@@ -95,7 +95,7 @@ extension Companion {
         return (found, content)
     }
 
-    /// Takes an approval's or a question's notification from the user's devices but the one with this token. It is no answer.
+    /// Clears an approval's or a question's notification on the user's devices, except the one with this token. It answers nothing.
     /// - Returns: how many are told; nil for a request that is not this user's, or not known any more.
     /// - Throws: `.tooManyPushes`, and then nobody is told.
     public func clearApproval(

@@ -119,7 +119,7 @@ extension Companion {
             case .state(let word, let before):
                 fanout += try await update(
                     "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
-                // Only a listed word is no free text.
+                // A word that is not listed could be free text.
                 let listed = before.flatMap { audiences.policy.lists($0, in: "status", of: "activity_state") ? $0 : nil }
                 news = .state(word, before: listed, session: session)
             }

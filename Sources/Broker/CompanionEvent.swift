@@ -5,7 +5,7 @@ public enum CompanionEvent: Sendable, Equatable {
     /// A task is done, or has failed.
     case complete(success: Bool)
     case progress(SessionProgress)
-    /// A word that the policy lists, and the one before it as the caller sent it.
+    /// The new state, a word that the policy lists, and the previous one as the caller sent it.
     case state(String, before: String? = nil)
 }
 

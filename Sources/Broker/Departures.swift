@@ -9,7 +9,7 @@ struct Departures {
         let job: JobRecord
         /// What the push took of its token's share among rooms; nil where that is not counted, or was counted by a previous run.
         let place: KeyedBudget.Place?
-        /// What it holds of its owner's share of the queue; nil for one of a previous run, and for what nobody asked for.
+        /// Its charge for the queue; nil if a previous run stored it, or no caller asked for it.
         var charge: PushCharge?
         /// Where it replaces what is older, and is replaced; nil in rooms, where all pushes to a token are alike.
         var replaces: NewestPushes.Place?

@@ -68,7 +68,7 @@ public final class Metrics: Sendable {
         }
     }
 
-    /// A metric of others, beside this process's counters.
+    /// A metric whose value is read elsewhere.
     public struct Sample: Sendable {
         let name: String
         let help: String

@@ -50,7 +50,7 @@ struct Presence {
         var proofMs: UInt64 { max(2_000, probeMs) }
     }
 
-    /// Sockets of one side. Another one closes the one that has been silent for longest.
+    /// Sockets that one side may have. One more closes the one that has been silent for longest.
     static let mostSockets = ShareTable.standard[.roomSockets].side?.cap ?? .max
 
     static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
@@ -103,7 +103,7 @@ struct Presence {
         let did = step.room[place.slot].hasSocket
         step.room[place.slot].sockets.removeAll { $0.id == socket }
         let isLast = did && !step.room[place.slot].hasSocket
-        // A report is believed on, unless a probe has just put the side in doubt.
+        // A report still counts after the last socket has gone, unless a failed probe has voided it.
         if isLast, now >= step.room[place.slot].reportedUntil { step.depart(place.slot, isDeliberate: isDeliberate) }
         return end(step)
     }

@@ -1,4 +1,4 @@
-/// What a printer's server says that the printer does. Servers differ in their words. Case matters.
+/// What a printer does, in its server's words. Servers differ in their words. Case matters.
 public enum PrinterStatus: String, Sendable, CaseIterable {
     case running, complete, failed, paused
     case finish, pause

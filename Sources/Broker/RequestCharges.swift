@@ -11,13 +11,13 @@ public final class RequestCharges: Sendable {
     private let state: Mutex<(owners: Owners, held: [Charge])>
 
     /// Charges an operation at the store and two slots for secrets, until `end`.
-    /// - Throws: `.tooManyRequests` if the owner has its share, `.outOf` if all is in use.
+    /// - Throws: `.tooManyRequests` if an owner is over its share, `.outOf` if all is in use.
     public init(_ shares: Shares, _ owners: Owners) throws(BrokerError) {
         self.shares = shares
         state = Mutex((owners, try Self.hold(shares, owners)))
     }
 
-    /// Of a socket's message. A socket's messages come one at a time, so that its connection's share bounds what they hold.
+    /// For a socket's message. Holds nothing: a socket's messages come one at a time, so its connection's share bounds them.
     public init(_ shares: Shares, ofSocket owners: Owners) {
         self.shares = shares
         state = Mutex((owners, []))
@@ -25,7 +25,7 @@ public final class RequestCharges: Sendable {
 
     public var owners: Owners { state.withLock { $0.owners } }
 
-    /// A JWT has shown who calls. The principal is charged instead of its network. A back end that the operator has named stays what it is.
+    /// A JWT has shown who calls: the principal is charged instead of its network. A back end of `--backends` goes on paying.
     public func become(_ principal: Principal) throws(BrokerError) {
         if owners.payer.isBackEnd { return }
         let user = principal.user
@@ -48,7 +48,7 @@ public final class RequestCharges: Sendable {
         state.withLock { $0 = (owners, held) }
     }
 
-    /// The request has shown the capability of a room side: its operation at the store counts for that side as well.
+    /// The request has shown that it speaks for a room side: its operation at the store counts for that side as well.
     func hold(of side: Owner) throws(BrokerError) {
         if state.withLock({ $0.held.isEmpty }) { return }
         do throws(Shortage) {
@@ -81,7 +81,7 @@ public final class RequestCharges: Sendable {
     }
 }
 
-/// What pushes that were asked for together hold of the queue. Each gives its part back when it ends.
+/// The queue's charge for pushes that were asked for together. Each push refunds its part when it ends.
 final class PushCharge: Sendable {
     private let shares: Shares
     private let charge: Mutex<Charge>

@@ -95,7 +95,7 @@ public enum Delivery: String, Sendable {
 /// What a socket is told about its room.
 public enum RoomEvent: Sendable, Equatable {
     case peerJoined
-    /// With what became of the knock, if the peer was knocked at because it turned out to be absent.
+    /// Has the result of the knock if the peer turned out to be absent.
     case peerLeft(Delivery?)
     case peerAccepted
     case roomClosed

@@ -176,7 +176,7 @@ public actor Sequencer: LoopActor {
             tiles = log
             let plan = log.append([])
             let unread = try await compare(checkpoint, folder.source(after: plan))
-            // Witnesses may know what a silent mirror would have told.
+            // Witnesses may know what a mirror that can't be read would have shown.
             if asksAll { try await renew(witnessed(plan, note, window: head.window), asksAll: true) }
             if let unread { throw unread }
             try await forget(upTo: head.size)

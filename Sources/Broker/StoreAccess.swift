@@ -34,7 +34,7 @@ public final class StoreAccess: Sendable {
         }
     }
 
-    /// Reports trouble with the store. That the store was closed is none.
+    /// Reports trouble with the store; not that the store was closed.
     func tell(_ error: StoreError) {
         if error != .closed { report("store: \(error)") }
     }
@@ -44,8 +44,8 @@ public final class StoreAccess: Sendable {
         if let shortage = error.shortage { report(shortage) }
     }
 
-    /// Counts an alarm and writes a line to the log: one a minute for each kind, which is what stands before the colon. Otherwise anyone
-    /// could fill the log of a broker whose disk is full.
+    /// Counts an alarm and writes a line to the log, once a minute for each kind: the text before the colon. Otherwise anyone could fill
+    /// the log of a broker whose disk is full.
     func report(_ text: String) {
         let now = loop.now
         let kind = String(text.prefix { $0 != ":" })
@@ -82,7 +82,7 @@ func available<Value>(_ body: () throws(SealingError) -> Value) throws(BrokerErr
     }
 }
 
-/// A shortage is the broker's trouble, and no answer to what was asked.
+/// A shortage says nothing about what was asked, and becomes `.overloaded`.
 func unlessShort<Value>(_ body: () throws(SlotShortage) -> Value) throws(BrokerError) -> Value {
     do {
         return try body()

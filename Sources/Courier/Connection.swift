@@ -219,7 +219,7 @@ final class Connection: EventSource {
 
     /// At most this much a turn, so that one connection does not hold the loop.
     private static let readsATurn = 8
-    /// Turns' worth of reading after the peer has closed its end.
+    /// How many turns of reading follow after the peer has closed its end.
     private static let lastReads = 8
     /// Without an answer to a request or a PING among them: more is a peer that makes work for nothing.
     private static let bytesPerAnswer = 1 << 20
@@ -430,7 +430,7 @@ final class Connection: EventSource {
             if now - startedAt >= timing.connectMs { return end(.timedOut) }
         case .ready:
             if let pingedAt, now - max(pingedAt, lastRead) >= timing.pingMs {
-                // The peer may only be slow. Requests that were sent elsewhere now could arrive twice: they keep their time.
+                // The peer may only be slow. A request that is sent elsewhere now could arrive twice, so all keep their deadlines.
                 retire(.silent)
                 guard phase == .ready else { return }
             }

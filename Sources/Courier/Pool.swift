@@ -191,8 +191,8 @@ final class Pool: ConnectionOwner {
         if isIdle { lane.poolIsIdle() }
     }
 
-    /// A connection that ends soon counts as a failed attempt, so that a peer that ends one connection after another is not hammered. After one
-    /// that got answers the wait is the shortest, and the first time there is none: such waits must not grow while pushes are delivered.
+    /// A connection that ends soon counts as a failed attempt, so that a peer that ends one connection after another is not hammered. If it got
+    /// answers, the wait is the shortest, and the first time there is none: waits must not grow while pushes are delivered.
     private func leave(_ connection: Connection, _ cause: ConnectionEnd) {
         guard let index = connections.firstIndex(where: { $0 === connection }) else { return }
         connections.remove(at: index)

@@ -15,7 +15,7 @@ public struct Probe: Sendable {
     /// The app's bundle id.
     public let topic: String
     public let environment: Push.Environment
-    /// Whether the app is certainly pushed to there. A key without a list of apps may be for one environment only.
+    /// False if the key may not be for this environment: without a list of apps it may be for one only.
     public let isRequired: Bool
 
     public init(topic: String, environment: Push.Environment, isRequired: Bool) {

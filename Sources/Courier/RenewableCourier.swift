@@ -79,7 +79,7 @@ public final class RenewableCourier: PushSender {
         for (index, probe) in probes.enumerated() {
             switch verdicts[index] {
             case .refused(let reason):
-                // Nothing is lost where Apple refuses the present one as well.
+                // Nothing is lost if Apple refuses the present one there as well.
                 let isLoss = if probe.isRequired { true } else { await courier.ask(probe, withinMs: probeMs) == .taken }
                 if isLoss { return .refused(topic: probe.topic, probe.environment, reason) }
             case .unknown(let reason) where probe.isRequired:

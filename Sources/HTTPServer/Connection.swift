@@ -74,11 +74,11 @@ final class Connection: EventSource {
     var hasEnded = false
     /// The socket takes no more bytes for now.
     var isBlocked = false
-    /// Whom it is charged to, and its charge. Without one it is held for a moment to be told why.
+    /// Whom it is charged to, and its charge. A connection without a charge stays open only until it was told why.
     let owners: Owners
     var charge: Charge?
     var overflow: Refusal?
-    /// What its peer has not taken of answers over HTTP/1.1.
+    /// Charges answers over HTTP/1.1 that its peer has not read.
     var blockedBytes: Charge?
     /// A request that waits for the loop's next turn.
     var waiting: HTTPRequest?

@@ -3,7 +3,7 @@ import HTTP2
 import Linux
 import Shares
 
-// What requests of HTTP/2, and answers that nobody takes, are charged.
+// Charges for HTTP/2 requests, and for answers that peers don't read.
 extension HTTPServer {
     /// Bytes that requests and answers hold.
     var streamBytes: Int { configuration.shares.used(.streamBytes) }
@@ -61,8 +61,8 @@ extension HTTPServer {
 
     // MARK: Stalled streams
 
-    /// The stream that has stalled longest goes first: of this connection if only that has its share, else of all that its payer has, and of all
-    /// there are if everything is in use.
+    /// Ends the stream that has stalled longest: one of this connection if only the connection is over its share, one of its payer if that is,
+    /// and any if everything is in use.
     /// - Returns: false if none has stalled.
     private func makeRoom(_ shortage: Shortage, _ resource: Resource, _ amount: Int, for connection: Connection) -> Bool {
         while !stalled.isEmpty {
@@ -119,7 +119,7 @@ extension HTTPServer {
 
     // MARK: Answers over HTTP/1.1
 
-    /// Charges what the peer does not take. A peer beyond its share loses the connection.
+    /// Charges what the peer does not read. A peer over its share loses the connection.
     func holdBlocked(_ connection: Connection) {
         if let table = connection.streams {
             if table.isAnswering { stalled.add(connection.id.slot, connection.owners.payer, nowMs: loop.now) }

@@ -149,7 +149,7 @@ extension HTTPServer {
         send(configuration.refuse(refusal), stream, connection, table)
     }
 
-    /// The peer holds its share, asks for more and takes no answers.
+    /// The peer is over its share, asks for more and reads no answers.
     private func cutOff(_ connection: Connection, _ table: StreamTable) {
         table.isEnding = true
         table.session.terminate(.enhanceYourCalm)

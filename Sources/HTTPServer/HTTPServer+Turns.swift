@@ -10,14 +10,14 @@ struct Turn {
 
     var number: UInt64 = 1
     var isCounting = false
-    /// By who pays, in the order in which they came.
+    /// By payer, in the order in which they came.
     var waiting: [Owner: [Waiting]] = [:]
-    /// Payers who had their share of a turn while others were active. The loop rests from them, so that the store's threads get to run.
+    /// Payers over their share of a turn while others are active. They wait for a moment, so that the store's threads get to run.
     var resting: Set<Owner> = []
     private var last: (payer: Owner, atMs: UInt64)?
     private var contendedUntil: UInt64 = 0
 
-    /// Of one request while several payers are active. The table's shares are for one that is alone.
+    /// What a request counts while several payers are active. The table's shares are for a payer that is alone.
     static let contendedWeight = 4
     /// How long a payer counts as active after a request.
     static let contentionMs: UInt64 = 100
@@ -31,9 +31,9 @@ struct Turn {
     func isContended(_ now: UInt64) -> Bool { now < contendedUntil }
 }
 
-// Who brings many requests at once waits, so that others get their turn.
+// A payer with many requests at once waits, so that others get a turn.
 extension HTTPServer {
-    /// Behind a trusted proxy the network that the request comes from; the proxy's connection has no share of its own.
+    /// Whom a request is charged to. Behind a trusted proxy that is the network it comes from; the proxy's connection has no share.
     func owners(of request: HTTPRequest, _ connection: Connection) -> Owners {
         var owners = connection.owners
         if owners.payer.isProxy {
@@ -99,7 +99,7 @@ extension HTTPServer {
         if !left.isEmpty { turn.waiting[payer] = left }
     }
 
-    /// - Returns: false if the request has to wait on.
+    /// - Returns: false if the request still has to wait.
     private func start(_ waiting: Turn.Waiting) -> Bool {
         switch waiting {
         case .request(let id):

@@ -41,7 +41,7 @@ public actor HTTPServer: LoopActor {
     var cooling: [ConnectionID] = []
     /// Frames of HTTP/2 on their way into TLS.
     var outbound: [UInt8] = []
-    /// HTTP/2 connections with a stream whose peer takes nothing.
+    /// HTTP/2 connections with a stream that its peer doesn't read.
     var stalled = StalledConnections()
     var turn = Turn()
     var dominance = Dominance()

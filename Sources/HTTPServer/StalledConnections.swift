@@ -1,6 +1,6 @@
 import Shares
 
-/// HTTP/2 connections with a stream whose peer takes nothing, by who pays for them: a list each, the one that has stalled longest first.
+/// HTTP/2 connections with a stream that its peer doesn't read: a list for each payer, the one that has stalled longest first.
 struct StalledConnections {
     private struct Node {
         var payer: Owner?

@@ -19,7 +19,7 @@ final class StreamTable {
     final class Stream {
         /// What a stream holds beside its bytes, nearly all of it nghttp2's.
         static let cost = 4_096
-        /// An answer that differs less from its request is charged like that, since most do, and each change of a charge costs time.
+        /// An answer is charged as its request was if their sizes differ by less. Most do, and each change of a charge costs time.
         static let slack = 1_024
 
         /// Nil once the request is whole, or refused.
@@ -43,7 +43,7 @@ final class StreamTable {
         init(sinceMs: UInt64, isHead: Bool) { (self.sinceMs, self.isHead) = (sinceMs, isHead) }
     }
 
-    /// Answers that are not charged, since their owner has its share. A peer that does not take them loses its connection.
+    /// Answers that are not charged, because their owner is over its share. A peer that doesn't read them loses its connection.
     static let mostUncharged = 4
     var uncharged = 0
     /// Nothing is taken from the peer any more.

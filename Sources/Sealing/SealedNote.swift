@@ -20,7 +20,7 @@ public enum NoteLabel: Sendable, Hashable, CaseIterable {
         }
     }
 
-    /// Of its key while it is opened: a stored push can't leave without its fields.
+    /// Which slot its key takes while it is opened. An acknowledged push needs its fields.
     var purpose: Arena.Purpose { self == .fields ? .acknowledgedPush : .anything }
 }
 

@@ -138,7 +138,7 @@ public struct TimerRecord: Sendable, Equatable {
     }
 }
 
-/// What a request is found by beside its id, by whoever may name it so. Each index is 32 bytes.
+/// By what a request is found besides its id, one index for each who may use its own id. Each has 32 bytes.
 public struct RequestNames: Sendable, Equatable {
     public var user: [UInt8]
     public var creator: [UInt8]

@@ -12,7 +12,7 @@ import Glibc
     public enum Role: Sendable { case server, client }
 
     /// Pings, pongs and empty fragments taken from a peer in one `controlWindowMs`; one more closes with 1008. Answers to numbered pings
-    /// don't count: otherwise who has a socket pinged could get it closed.
+    /// don't count: otherwise the other side of a room could get this socket closed by arriving often.
     public static let controlFrameLimit = 100
     public static let controlWindowMs: UInt64 = 10_000
 
