@@ -1,7 +1,11 @@
 """What one network can take of the HTTP engine, and what a bystander from another one notices of it: nothing."""
 
+import json
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import h2.config
 import h2.connection
@@ -12,7 +16,7 @@ from bad_requests import ASK
 from http2_frames import END_HEADERS, END_STREAM, PREFACE, FramePeer, head, settings
 from listeners import Listeners
 from peers import Closed, Peer
-from processes import Broker, http_status
+from processes import Broker, eventually, http_status
 
 GREEDY, OTHER = "127.66.0.1", "127.77.0.1"
 HANDSHAKE = (
@@ -140,6 +144,35 @@ def test_one_network_leaves_connections_to_others(state, processes):
             other.send(ASK)
             assert other.answer().status == 404
     assert http_status(f"http://127.0.0.1:{broker.operator_port}/readyz") == 200
+
+
+def test_the_networks_of_one_56_count_as_one(state, processes):
+    """256 /64 networks of one /56 may have a quarter of what is free together, and with the rest of their /48 twice that."""
+    inside = "ip link set lo up && ip -6 route add local 2001:db8::/32 dev lo && exec sleep infinity"
+    room = subprocess.Popen(["unshare", "--map-root-user", "--net", "sh", "-c", inside])
+    try:
+        enter = ("nsenter", "--target", str(room.pid), "--user", "--net", "--preserve-credentials", "--")
+        eventually(lambda: "2001:db8::" in subprocess.run([*enter, "ip", "-6", "route", "show", "table", "local"], capture_output=True,
+                                                          text=True).stdout, 10)
+        broker = Broker(state)
+        broker.options["listen"] = f"[::1]:{broker.port}"
+        broker.prefix = (*enter, "prlimit", "--nofile=1700:1700")
+        # Its operator's listener can't be reached from here.
+        broker.is_ready = lambda: subprocess.run(
+            [*enter, sys.executable, "-c", f"import socket; socket.create_connection(('127.0.0.1', {broker.operator_port}), 1)"],
+            stderr=subprocess.DEVNULL).returncode == 0
+        processes.append(broker)
+        broker.start()
+        script = Path(__file__).with_name("networks_of_one_56.py")
+        told = subprocess.run([*enter, sys.executable, script, str(broker.port), "600"], stdout=subprocess.PIPE, check=True, timeout=120)
+        found = json.loads(told.stdout)
+        print(found)
+        assert found["refused"] == 600 - found["greedy"] and 100 < found["greedy"] < 400
+        assert set(found["others"]) == {401} and found["slowest"] < 2
+        assert found["siblings"] <= found["greedy"]
+    finally:
+        room.kill()
+        room.wait()
 
 
 def test_unknown_methods_over_http2(world):
