@@ -129,11 +129,13 @@ extension Drill {
     private func alone() throws(StoreError) -> Alone {
         var alone = Alone(
             approvals: try store.timers().compactMap { timer in
-                ((try? Companion.RequestContent(timer, keys)) ?? nil).map { (timer, $0) }
+                let content = tried { try Companion.RequestContent(timer, keys) }
+                return content?.map { (timer, $0) }
             })
         try store.eachRegistration { record in
             if record.isActivity { alone.activities += 1 }
-            if let waiting = (try? keys.waiting(of: record)) ?? nil { alone.updates.append((waiting.audience, record.expires)) }
+            let waiting = tried { try keys.waiting(of: record) }
+            if let waiting = waiting ?? nil { alone.updates.append((waiting.audience, record.expires)) }
             guard details(of: record) != nil else { return }
             alone.handleKeysOpen = true
             if record.isActivity { alone.names.append(record.expires) }
@@ -166,14 +168,17 @@ extension Drill {
     }
 
     private func session(_ kind: Policy.Kind, _ names: [[UInt8]], _ places: [Place]) throws(StoreError) -> SessionRecord? {
-        try store.session(places.compactMap { try? keys.index(.session, $0, kind, names) })
+        try store.session(
+            places.compactMap { place in tried { try keys.index(.session, place, kind, names) } })
     }
 
     private func registrations(
         _ lookup: RegistrationLookup, _ name: [UInt8], _ kind: Policy.Kind, _ places: [Place]
     ) throws(StoreError) -> [RegistrationRecord] {
         let label: AudienceLabel = lookup == .owner ? .owner : .audience
-        return try store.registrations(lookup, places.compactMap { try? keys.index(label, $0, kind, [name]) })
+        return try store.registrations(
+            lookup,
+            places.compactMap { place in tried { try keys.index(label, place, kind, [name]) } })
     }
 
     private func registered(
@@ -188,16 +193,19 @@ extension Drill {
         token(record, kind, audience) != nil && details(of: record) != nil
     }
 
-    /// This command runs alone: what does not open now does not open at all.
-    private func details(of record: RegistrationRecord) -> RegistrationDetails? { (try? keys.details(of: record)) ?? nil }
+    private func details(of record: RegistrationRecord) -> RegistrationDetails? {
+        (tried { try keys.details(of: record) }) ?? nil
+    }
 
     private func sessionName(of record: RegistrationRecord) -> [UInt8]? {
         record.isActivity ? details(of: record)?.session : nil
     }
 
     private func token(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Secret? {
-        record.context.flatMap {
-            try? keys.openToken(record.sealed.span, context: $0, audience: kind.field(audience).span).token
+        record.context.flatMap { context in
+            tried {
+                try keys.openToken(record.sealed.span, context: context, audience: kind.field(audience).span)
+            }?.token
         }
     }
 

@@ -64,6 +64,24 @@ public struct Drill {
     let store: StoreSnapshot
     private let limits: Limits
     let now: UInt64
+    private let noted = Noted()
+
+    private final class Noted { var shortage: SlotShortage? }
+
+    /// Why something could not be tried. Then no finding is to be relied on.
+    public var shortage: SlotShortage? { noted.shortage }
+
+    /// Returns nil if it does not open, or if it could not be tried.
+    func tried<Value>(_ open: () throws -> Value) -> Value? {
+        do { return try open() } catch {
+            switch error {
+            case let shortage as SlotShortage, SealingError.outOf(let shortage), BrokerError.overloaded(let shortage):
+                noted.shortage = shortage
+            default: break
+            }
+            return nil
+        }
+    }
 
     /// `now`: unix ms.
     public init(keys: KeyRing, store: StoreSnapshot, limits: Limits, now: UInt64) {
@@ -136,7 +154,10 @@ public struct Drill {
                 continue
             }
             refs += 1
-            let opens = token.context.flatMap { try? keys.openToken(token.sealed.span, context: $0, room: room) } != nil
+            let opened = token.context.flatMap { context in
+                tried { try keys.openToken(token.sealed.span, context: context, room: room) }
+            }
+            let opens = opened != nil
             findings.append(
                 Finding(
                     subject, held: 1, opens: opens ? 1 : 0,
@@ -155,16 +176,21 @@ public struct Drill {
 
     /// What someone who brings a join code lets the operator find.
     public func code(_ code: [UInt8]) throws(StoreError) -> [Finding] {
-        let indexes = (try? keys.codeIndexes(code.span, nowMs: now, standsMs: limits.codeStandsMs)) ?? []
+        let indexes =
+            tried {
+                try keys.codeIndexes(code.span, nowMs: now, standsMs: limits.codeStandsMs)
+            } ?? []
         guard let found = try store.joinable(indexes.map(\.bytes)) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
         }
         switch found.code {
         case .pending(let pending):
             guard let index = Digest(bytes: pending.code.span),
-                let id = try? keys.openPending(
-                    pending.pending.span, joinID: code.span, expiryMs: pending.expires, generation: pending.generation,
-                    codeIndex: index)
+                let id = tried({
+                    try keys.openPending(
+                        pending.pending.span, joinID: code.span, expiryMs: pending.expires, generation: pending.generation,
+                        codeIndex: index)
+                })
             else { return [Finding(.roomIDs, held: 1, opens: 0, "its key is gone, or its row was edited")] }
             let opened = Finding(
                 .roomIDs, held: 1, opens: 1, "the code opens it", until: Self.keysGone(pending.expires))
@@ -200,6 +226,8 @@ public struct Drill {
     static func keysGone(_ time: UInt64) -> UInt64 { Epoch(Epoch(atMs: time).number + 2).startMs }
 
     private func open(_ job: JobRecord) -> JobContent? {
-        job.context.flatMap { try? keys.openJob(job.sealed.span, context: $0) }
+        job.context.flatMap { context in
+            tried { try keys.openJob(job.sealed.span, context: context) }
+        }
     }
 }

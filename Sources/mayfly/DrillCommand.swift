@@ -87,6 +87,9 @@ enum DrillCommand {
             drill.head = try look.head()
             drill.triesPerSecond = look.codesTriedPerSecond()
         }
+        if let shortage = look.shortage {
+            throw CheckFailed("mayfly: not everything could be tried, so this says nothing of what opens: \(shortage)")
+        }
     }
 
     private static func snapshot(_ state: StateFolder) throws -> StoreSnapshot {

@@ -39,6 +39,18 @@ import Testing
 
     // MARK: With a user's name
 
+    @Test func withoutASlotNothingIsSaid() async throws {
+        try await Stage.play { stage in
+            try await stage.register(1)
+            let drill = try drill(stage.simulated, stage.now)
+            #expect(try drill.user(Stage.alice.user).map(\.opens).first == 1 && drill.shortage == nil)
+            let taken = try TakenSlots(reserve: true)
+            _ = try drill.user(Stage.alice.user)
+            taken.giveBackAll()
+            #expect(drill.shortage != nil)
+        }
+    }
+
     @Test func aUserIsFoundByName() async throws {
         try await Stage.play { stage in
             for byte: UInt8 in 1...2 { try await stage.register(byte) }
