@@ -53,6 +53,20 @@ extension HTTPServer {
         }
     }
 
+    /// Charges a whole request to whom a trusted proxy passed it on for, in the proxy's place.
+    func charge(_ stream: Int32, to payer: Owner, _ connection: Connection, _ table: StreamTable) -> Shortage? {
+        guard connection.owners.payer.isProxy, let state = table.streams[stream] else { return nil }
+        for charge in [state.place, state.bytes] {
+            guard let charge else { continue }
+            do throws(Shortage) {
+                let moved = try configuration.shares.charge(charge.resource, charge.amount, to: Owners(payer))
+                if charge.resource == .streams { state.place = moved } else { state.bytes = moved }
+                configuration.shares.refund(charge)
+            } catch { return error }
+        }
+        return nil
+    }
+
     func release(_ stream: Int32, _ table: StreamTable) {
         guard let state = table.streams.removeValue(forKey: stream) else { return }
         if let bytes = state.bytes { configuration.shares.refund(bytes) }

@@ -98,6 +98,9 @@ extension HTTPServer {
         table.streams[stream]?.builder = nil
         table.streams[stream]?.requestBytes = bytes
         table.streams[stream]?.phase = .answering
+        if let shortage = charge(stream, to: request.owners.payer, connection, table) {
+            return refuse(stream, Refusal(shortage), connection, table)
+        }
         guard takesTurn(request.owners) else {
             table.streams[stream]?.waiting = request
             return wait(.stream(stream, table, connection.id), request.owners)

@@ -232,6 +232,34 @@ import WebSocket
         }
     }
 
+    @Test func aRequestBehindATrustedProxyHoldsItsStreamForItsCaller() async throws {
+        try await withStreams {
+            $0.setQuota(.streams, Quota(1_000, connection: Share(64), network: Share(2)))
+            let shares = $0.shares
+            $0.payer = { $0.port == 0 ? nil : shares.proxy($0) }
+            $0.origin = { SocketAddress(numeric: $0.header("x-forwarded-for") ?? "", port: 0) ?? $0.remote }
+        } _: { server, address, handler, trust in
+            let client = try await StreamClient(address, trust)
+            func ask(_ path: String, _ caller: String) throws -> Int32 {
+                try client.request("GET", path, [("x-forwarded-for", caller)])
+            }
+            _ = try (0..<2).map { _ in try ask("/held", "192.0.2.1") }
+            try await eventually {
+                try client.turn()
+                return handler.heldCount == 2
+            }
+            #expect(try await client.answer(ask("/a", "192.0.2.1")).hasPrefix("429 "))
+            #expect(try await client.answer(ask("/a", "192.0.2.2")).hasPrefix("200 "))
+            handler.release()
+            try await eventually {
+                try client.turn()
+                return await server.configuration.shares.used(.streams) == 0
+            }
+            #expect(try await client.answer(ask("/a", "192.0.2.1")).hasPrefix("200 "))
+            #expect(await server.streamBytes == 0)
+        }
+    }
+
     private static let large = String(repeating: "GET /large HTTP/1.1\r\nHost: a\r\n\r\n", count: 20)
 
     @Test func anAnswerThatIsTakenLateIsChargedUntilThen() async throws {
