@@ -5,6 +5,7 @@ import http.client
 import json
 import random
 import secrets
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from websockets.exceptions import ConnectionClosed
@@ -169,15 +170,16 @@ class Socket:
     """A WebSocket through the `websockets` library; messages are JSON objects."""
 
     def __init__(self, broker, tls=None):
-        self.connection = connect(
+        self.stack = ExitStack()
+        self.connection = self.stack.enter_context(connect(
             broker.ws_url, ssl=tls, proxy=None, ping_interval=None, close_timeout=2, compression=None,
-            source_address=(other_address(), 0))
+            source_address=(other_address(), 0)))
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.connection.close()
+        self.stack.close()
 
     def send(self, message):
         self.connection.send(json.dumps(message))
