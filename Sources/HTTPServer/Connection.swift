@@ -82,6 +82,9 @@ final class Connection: EventSource {
     var blockedBytes: Charge?
     /// A request that waits for the loop's next turn.
     var waiting: HTTPRequest?
+    /// Whether the next flight of its TLS handshake waits for a turn, or has got one.
+    enum HandshakeTurn { case none, awaited, granted }
+    var handshakeTurn = HandshakeTurn.none
     /// Waits for the end of the turn to be written.
     var isDirty = false
     /// There was traffic since OpenSSL's buffers were last looked at, and whether they are looked at.

@@ -42,6 +42,7 @@ extension HTTPServer {
             // TLS may end before the stream under it does.
             if connection.tls?.state == .closed, !connection.hasInput { return ended(connection) }
             guard connection.isReadable, isTaking(connection) else { return }
+            if connection.tls?.state == .handshaking, !takesHandshakeTurn(connection) { return }
             read(connection)
         }
         loop.atEndOfTurn { [id = connection.id] in

@@ -1,12 +1,17 @@
 import EventLoop
 import Shares
 
-/// Requests of one turn of the loop, and those that wait for the next one.
+/// Requests, messages and TLS handshakes of one turn of the loop, and those that wait for the next one.
 struct Turn {
     enum Waiting {
         case request(ConnectionID)
         case stream(Int32, StreamTable, ConnectionID)
+        case message(Owners, CheckedContinuation<Void, Never>)
+        case handshake(ConnectionID)
     }
+
+    /// What a peer's flight of a TLS handshake takes of a turn, in requests: it costs about as much time as so many.
+    static let handshakeCost = 8
 
     var number: UInt64 = 1
     var isCounting = false
@@ -46,16 +51,40 @@ extension HTTPServer {
         return owners
     }
 
-    func takesTurn(_ owners: Owners) -> Bool {
+    func takesTurn(_ owners: Owners, _ cost: Int = 1) -> Bool {
         turn.note(owners.payer, loop.now)
         count()
         // Those that came before go first.
         if turn.waiting[owners.payer] != nil { return false }
-        return charge(owners)
+        return charge(owners, cost)
     }
 
-    private func charge(_ owners: Owners) -> Bool {
-        (try? configuration.shares.charge(.requestsInTurn, weight, to: owners, now: turn.number)) != nil
+    /// Returns when a WebSocket's next message may be handled.
+    func awaitTurn(_ owners: Owners) async {
+        if takesTurn(owners) { return }
+        await withCheckedContinuation { wait(.message(owners, $0), owners) }
+    }
+
+    /// Whether what a peer sent of its handshake may be read now; else it is read in a later turn.
+    func takesHandshakeTurn(_ connection: Connection) -> Bool {
+        switch connection.handshakeTurn {
+        case .granted:
+            connection.handshakeTurn = .none
+            return true
+        case .awaited: return false
+        case .none:
+            let owners = Owners(connection.owners.payer)
+            if takesTurn(owners, Turn.handshakeCost) { return true }
+            connection.handshakeTurn = .awaited
+            wait(.handshake(connection.id), owners)
+            return false
+        }
+    }
+
+    private func charge(_ owners: Owners, _ cost: Int = 1) -> Bool {
+        // One at a time always fits.
+        let amount = min(cost * weight, owners.connection == nil ? mostInTurn : mostOfConnectionInTurn)
+        return (try? configuration.shares.charge(.requestsInTurn, amount, to: owners, now: turn.number)) != nil
     }
 
     private var weight: Int { turn.isContended(loop.now) ? Turn.contendedWeight : 1 }
@@ -112,6 +141,14 @@ extension HTTPServer {
             guard charge(request.owners) else { return false }
             table.streams[stream]?.waiting = nil
             start(request, stream, table, id)
+        case .message(let owners, let continuation):
+            guard charge(owners) else { return false }
+            continuation.resume()
+        case .handshake(let id):
+            guard let connection = connection(id), connection.handshakeTurn == .awaited else { return true }
+            guard charge(Owners(connection.owners.payer), Turn.handshakeCost) else { return false }
+            connection.handshakeTurn = .granted
+            advance(connection)
         }
         return true
     }

@@ -26,7 +26,8 @@ extension HTTPServer {
         connection.withOutput { $0.append(contentsOf: head.utf8) }
         markDirty(connection)
         let session = WebSocketSession(
-            handle: WebSocketHandle(id: connection.id, server: self), maximumBytes: configuration.maximumMessageBytes)
+            handle: WebSocketHandle(id: connection.id, server: self), owners: request.owners,
+            maximumBytes: configuration.maximumMessageBytes)
         session.unjoined = unjoined
         connection.session = session
         connection.parser = nil
@@ -138,6 +139,7 @@ extension HTTPServer {
 
     private func deliver(_ session: WebSocketSession) async {
         while let message = session.machine.nextMessage() {
+            await awaitTurn(session.owners)
             await handler.received(message, on: session.handle)
             message.wipe()
             resume(session.handle.id)

@@ -44,6 +44,8 @@ public actor HTTPServer: LoopActor {
     /// HTTP/2 connections with a stream that its peer doesn't read.
     var stalled = StalledConnections()
     var turn = Turn()
+    /// What one network, and one connection, may have of a turn.
+    let mostInTurn, mostOfConnectionInTurn: Int
     var dominance = Dominance()
     var dirty: [ConnectionID] = []
     var spareBuffers: [[UInt8]] = []
@@ -58,6 +60,9 @@ public actor HTTPServer: LoopActor {
         self.configuration = configuration
         self.handler = handler
         deadlines = Deadlines(lengthMs: configuration.lengthMs)
+        let quota = configuration.shares.table[.requestsInTurn]
+        mostInTurn = max(1, quota.network?.cap ?? .max)
+        mostOfConnectionInTurn = min(mostInTurn, max(1, quota.connection?.cap ?? .max))
     }
 
     /// Listens. With port 0 the kernel chooses one.

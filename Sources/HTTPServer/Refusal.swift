@@ -86,6 +86,7 @@ public enum Refusal: Sendable, CaseIterable {
         let text = """
             {"type":"about:blank","title":"\(StatusLine.reason(status))","status":\(status),"detail":"\(detail)",\
             "code":"\(code)","success":false,"error":"\(detail)"}
+
             """
         var response = HTTPResponse(status: status, contentType: .problem, body: Array(text.utf8))
         switch self {

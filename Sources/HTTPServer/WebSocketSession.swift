@@ -5,6 +5,8 @@ import WebSocket
 final class WebSocketSession {
     let handle: WebSocketHandle
     let machine: WebSocketMachine
+    /// Of the upgrade.
+    let owners: Owners
     /// A task is calling the handler.
     var isDelivering = false
     var isGone = false
@@ -13,8 +15,9 @@ final class WebSocketSession {
     /// `machine.pongCount` when the last ping was sent.
     var pongCount = 0
 
-    init(handle: WebSocketHandle, maximumBytes: Int) {
+    init(handle: WebSocketHandle, owners: Owners, maximumBytes: Int) {
         self.handle = handle
+        self.owners = owners
         machine = WebSocketMachine(role: .server, maximumBytes: maximumBytes)
     }
 }

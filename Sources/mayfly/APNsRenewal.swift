@@ -57,7 +57,7 @@ actor APNsRenewal {
                 stays(
                     "APNs (\(environment)) could not be asked about what the files say now for \(topic): \(reason.rawValue). Pushes go by the keys and "
                         + "certificates before. The files are tried again every 30 seconds"))
-        case .superseded: return .refused("a later renewal, or a stop, took this one's place")
+        case .superseded: return .unknown("a later renewal, or a stop, took this one's place")
         }
     }
 

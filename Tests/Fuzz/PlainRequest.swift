@@ -11,7 +11,7 @@ struct PlainRequest {
         rest = raw[...]
         while rest.starts(with: [0x0D, 0x0A]) { rest = rest.dropFirst(2) }
         guard let words = line()?.split(separator: 0x20, omittingEmptySubsequences: false), words.count == 3,
-            !words[0].isEmpty, words[0].allSatisfy({ (0x41...0x5A).contains($0) || $0 == 0x2D }),
+            !words[0].isEmpty, words[0].allSatisfy(Self.isToken),
             !words[1].isEmpty, words[1].allSatisfy({ (0x21...0x7E).contains($0) && $0 != 0x23 }),
             words[2].elementsEqual("HTTP/1.1".utf8) || words[2].elementsEqual("HTTP/1.0".utf8)
         else { return nil }

@@ -167,6 +167,47 @@ import WebSocket
         }
     }
 
+    @Test func messagesOfSocketsTakeTurnsToo() async throws {
+        let time = Atomic<UInt64>(1_000)
+        let clock: @Sendable () -> UInt64 = { time.load(ordering: .relaxed) }
+        try await withServer(clock: clock) {
+            $0.setQuota(.requestsInTurn, Quota(network: Share(8), windowMs: 1))
+            let proxy = $0.shares.proxy(.v4(9, port: 0))
+            $0.payer = { $0 == .v4(1, port: 0) || $0 == .v4(2, port: 0) ? nil : proxy }
+            $0.origin = { $0.path == "/ws" ? .v4(1, port: 0) : .v4(2, port: 0) }
+        } _: { server, address, handler in
+            var sockets: [RawWebSocket] = []
+            for _ in 0..<5 { sockets.append(try await RawWebSocket(address)) }
+            let other = try await RawClient(address)
+            try await other.write("GET /other HTTP/1.1\r\nHost: a\r\n\r\n")
+            #expect(try await other.answers(1).count == 1)
+            try await atOnce(server) {
+                for socket in sockets { try await socket.client.write(RawWebSocket.text("hold")) }
+            }
+            for started in [2, 4] {
+                try await eventually { handler.heldCount == started }
+                #expect(await server.hasWaiting)
+                time.add(Turn.restMs, ordering: .relaxed)
+                server.loop.submit {}
+            }
+            try await eventually { handler.heldCount == 5 }
+            #expect(await !server.hasWaiting)
+        }
+    }
+
+    @Test func handshakesTakeTurnsToo() async throws {
+        try await withStreams {
+            $0.setQuota(.requestsInTurn, Quota(network: Share(Turn.handshakeCost), windowMs: 1))
+        } _: { server, address, _, trust in
+            let before = await server.turnNumber
+            var clients: [StreamClient] = []
+            for _ in 0..<6 { clients.append(try await StreamClient(address, trust)) }
+            for client in clients { #expect(try await client.answer(client.request("GET", "/a")) == "200 get /a ") }
+            #expect(await server.turnNumber >= before + 6)
+            #expect(await !server.hasWaiting)
+        }
+    }
+
     @Test func aRequestThatWaitsIsForgottenWithItsConnection() async throws {
         try await withServer {
             $0.setQuota(.requestsInTurn, Quota(network: Share(0), windowMs: 1))

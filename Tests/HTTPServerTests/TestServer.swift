@@ -115,8 +115,13 @@ extension ServerConfiguration {
 /// Holds the server's loop while `prepare` runs, so that it finds all of that at once: its deadlines can't pass in between.
 func atOnce<R>(_ server: HTTPServer, _ prepare: () async throws -> R) async throws -> R {
     let gate = DispatchSemaphore(value: 0)
-    server.loop.submit { gate.wait() }
+    let isHeld = Atomic(false)
+    server.loop.submit {
+        isHeld.store(true, ordering: .releasing)
+        gate.wait()
+    }
     defer { gate.signal() }
+    try await eventually { isHeld.load(ordering: .acquiring) }
     return try await prepare()
 }
 
