@@ -40,7 +40,8 @@ import Testing
             #expect(waits[0] < 600 && waits.dropFirst().allSatisfy { $0 < 150 }, "\(waits)")
             let tries = await stage.server.requests.count { Self.topic($0) == "hangs" }
             #expect(tries <= 20 + 1 + Int((stage.loop.now - start) / 150), "\(tries)")
-            let reasons: Set<Reason> = [.unknown, .late]
+            // The deadline of some may come between two connections.
+            let reasons: Set<Reason> = [.unknown, .late, .unreachable]
             for outcome in await lost {
                 guard case .failed(0, let reason, .keep) = outcome else { return #expect(Bool(false), "\(outcome)") }
                 #expect(reasons.contains(reason))

@@ -109,6 +109,8 @@ def test_updates_that_go_on(world):
 def test_an_end_passes_at_once_and_takes_the_token(world):
     with Activity(world) as activity:
         activity.progress(1)
+        # An update that has not left yet would go with the token.
+        activity.wait(1)
         activity.progress(2)
         begin = time.time()
         activity.back_end.event(activity.session, "task_complete", {"status": "success"}, activity.phone.name).expect(202)
