@@ -165,7 +165,7 @@ extension API {
         }
     }
 
-    /// What the printer monitor's own server answers.
+    /// The printer monitor's own server answers this too, and its clients expect it.
     private static let invalid = "Invalid request"
 
     private static func monitorFields<Value>(

@@ -9,7 +9,7 @@ public struct TrustedProxies: Sendable {
     /// - Parameter hosts: numeric addresses without ports; `unix` for whoever may connect to a Unix-domain socket.
     public init(hosts: Set<String>) { self.hosts = hosts }
 
-    /// Who pays for a trusted proxy's own connections; nil for other peers.
+    /// Returns the owner that a trusted proxy's own connections are charged to, and nil for other peers.
     public func payer(_ peer: SocketAddress, _ shares: Shares) -> Owner? { isTrusted(peer) ? shares.proxy(peer) : nil }
 
     /// The caller's address: the peer's, or what the nearest named proxies say in `X-Forwarded-For`, read from the right past

@@ -155,7 +155,7 @@ extension Broker {
             let waiting = waitingReports.removeValue(forKey: place)
             let result = knocks ? await knockForPeer(at: place, in: id) : .success(.none)
             // The side may have arrived meanwhile, and its peer heard so already.
-            if !presence.isPresent(place) { await tell(place.peer, .peerLeft(knocks ? try? result.get() : nil)) }
+            if !presence.isPresent(place) { await tell(place.peer, .peerLeft(knocks ? Self.told(result) : nil)) }
             for report in waiting ?? [] { report.resume(returning: result) }
         }
     }
@@ -169,6 +169,14 @@ extension Broker {
         } catch {
             if error.status == 503, error != .shuttingDown { checkAgain(place, in: id, afterMs: Self.retryMs(error)) }
             return .failure(error)
+        }
+    }
+
+    /// A knock that could not be stored is tried again, as a throttled one is. Nil if the room is gone.
+    private static func told(_ result: Result<Delivery, BrokerError>) -> Delivery? {
+        switch result {
+        case .success(let delivery): delivery
+        case .failure(let error): error.status == 503 ? .throttled : nil
         }
     }
 

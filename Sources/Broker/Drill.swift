@@ -68,7 +68,7 @@ public struct Drill {
 
     private final class Noted { var shortage: SlotShortage? }
 
-    /// Why something could not be tried. Then no finding is to be relied on.
+    /// The shortage that kept something from being tried. If it is set, the findings prove nothing.
     public var shortage: SlotShortage? { noted.shortage }
 
     /// Returns nil if it does not open, or if it could not be tried.

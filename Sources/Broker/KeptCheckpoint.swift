@@ -47,7 +47,7 @@ public struct KeptCheckpoint: Sendable {
             }
         }
 
-        /// Whether waiting can't help: a start that meets this is refused.
+        /// True if waiting can't help. The start is then refused.
         var isFinal: Bool {
             if case .unread = self { false } else { true }
         }

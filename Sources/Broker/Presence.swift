@@ -1,6 +1,6 @@
 import Shares
 
-/// Who is present in which room: one state machine per room side, without I/O and without a clock. Memory only; a restart forgets it.
+/// Tracks presence with one state machine per room side. It does no I/O and reads no clock. A restart forgets it.
 ///
 /// Each event returns the effects that the broker carries out, in order. All times are milliseconds of the event loop's clock.
 struct Presence {
@@ -30,7 +30,7 @@ struct Presence {
         case arm(Place, at: UInt64?)
     }
 
-    /// What a check of a side finds.
+    /// The result of checking a side.
     enum Finding: Equatable {
         case absent
         case present
@@ -76,7 +76,7 @@ struct Presence {
 
     func hasSockets(in room: [UInt8]) -> Bool { rooms[room]?.hasSockets ?? false }
 
-    /// Whether a knock may become due in this room without a caller who brings the room id.
+    /// True if a knock may become due in this room while no caller brings the room id.
     func mayKnock(in room: [UInt8]) -> Bool {
         guard let room = rooms[room] else { return false }
         return room.hasSockets || room.creator.checkAt != nil || room.joiner.checkAt != nil

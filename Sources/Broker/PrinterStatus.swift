@@ -1,4 +1,4 @@
-/// What a printer does, in its server's words. Servers differ in their words. Case matters.
+/// A printer's state, as its server names it. Servers use different words. Case matters.
 public enum PrinterStatus: String, Sendable, CaseIterable {
     case running, complete, failed, paused
     case finish, pause

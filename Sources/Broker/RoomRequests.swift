@@ -48,7 +48,7 @@ public struct AcceptRoom: Sendable {
 /// What a member gets.
 public struct Membership: Sendable {
     public var room: RoomID
-    /// Nil for a repeated create that comes too late for it.
+    /// Nil if a create was repeated too late to get it.
     public var member: MemberSecret?
     /// Unix milliseconds.
     public var expires: UInt64

@@ -9,7 +9,7 @@ public final class StoreAccess: Sendable {
     private let store: any Store
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
-    /// Whether the store waits for the end of this turn.
+    /// True while the store waits for the end of this turn.
     private let holds = Mutex(false)
     /// When each kind of trouble is reported again, on the loop's clock. The kinds are few, and the program's own.
     private let reports = Mutex<[String: UInt64]>([:])

@@ -310,7 +310,7 @@ final class Connection: EventSource {
         deliveries.connection(self, answered: delivery, answer, flight.attempt)
     }
 
-    /// Whether an id can be printed as it is.
+    /// Returns true if an id can be printed unchanged.
     private static func isPlain(_ id: String) -> Bool { id.utf8.count <= 64 && id.utf8.allSatisfy { (0x21...0x7e).contains($0) } }
 
     private static let mostInARow = (refusals: 20, timeouts: 3)

@@ -1,6 +1,6 @@
 import Sealing
 
-/// What a sender gets.
+/// The result of a send.
 struct Receipt: Sendable {
     var outcome: Outcome
     /// `apns-unique-id` of the last answer.
@@ -20,7 +20,7 @@ final class Delivery {
     var standing: (status: Int, reason: Reason)?
     /// While it is under way.
     var flight: Flight?
-    /// Whether the sender asked for Apple's name of the delivery. Pushes of the broker don't. See
+    /// True if the sender asked for Apple's name of the delivery. The broker's own pushes never do. See
     /// docs/decisions/0056-unique-ids-are-not-kept.md.
     let isTraced: Bool
     var uniqueID: String?

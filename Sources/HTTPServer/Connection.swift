@@ -82,7 +82,7 @@ final class Connection: EventSource {
     var blockedBytes: Charge?
     /// A request that waits for the loop's next turn.
     var waiting: HTTPRequest?
-    /// Whether the next flight of its TLS handshake waits for a turn, or has got one.
+    /// This connection's turn to read the next flight of its TLS handshake.
     enum HandshakeTurn { case none, awaited, granted }
     var handshakeTurn = HandshakeTurn.none
     /// Waits for the end of the turn to be written.

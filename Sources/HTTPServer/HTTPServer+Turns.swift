@@ -10,7 +10,7 @@ struct Turn {
         case handshake(ConnectionID)
     }
 
-    /// What a peer's flight of a TLS handshake takes of a turn, in requests: it costs about as much time as so many.
+    /// The cost of one flight of a TLS handshake, counted in requests.
     static let handshakeCost = 8
 
     var number: UInt64 = 1
@@ -65,7 +65,7 @@ extension HTTPServer {
         await withCheckedContinuation { wait(.message(owners, $0), owners) }
     }
 
-    /// Whether what a peer sent of its handshake may be read now; else it is read in a later turn.
+    /// Returns true if the peer's next handshake bytes may be read now. Otherwise they are read in a later turn.
     func takesHandshakeTurn(_ connection: Connection) -> Bool {
         switch connection.handshakeTurn {
         case .granted:

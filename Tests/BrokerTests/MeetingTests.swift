@@ -186,7 +186,7 @@ import Testing
             _ = try await stage.join(2, 2)
             await stage.pass(12_000)
             await #expect(throws: BrokerError.storageUnavailable) { try await report.value }
-            #expect(stage.sockets.heard(2) == [.peerLeft(nil)])
+            #expect(stage.sockets.heard(2) == [.peerLeft(.throttled)])
             isFull.set(false)
             await stage.pass(10_000)
             #expect(await stage.pushes(1).count == 1)

@@ -123,15 +123,19 @@ import WebSocket
         }
     }
 
+    /// The path of a request says which of two networks it comes from, through a trusted proxy.
+    private func beTwoPayers(_ configuration: inout ServerConfiguration, greedy: String) {
+        configuration.setQuota(.requestsInTurn, Quota(network: Share(8), windowMs: 1))
+        let proxy = configuration.shares.proxy(.v4(9, port: 0))
+        configuration.payer = { $0 == .v4(1, port: 0) || $0 == .v4(2, port: 0) ? nil : proxy }
+        configuration.origin = { $0.path == greedy ? .v4(1, port: 0) : .v4(2, port: 0) }
+    }
+
     @Test func besideOthersAPayerGetsLessOfATurnAndRestsAfterIt() async throws {
         let time = Atomic<UInt64>(1_000)
         let clock: @Sendable () -> UInt64 = { time.load(ordering: .relaxed) }
         try await withServer(clock: clock) {
-            $0.setQuota(.requestsInTurn, Quota(network: Share(8), windowMs: 1))
-            // Whose request it is stands in its path.
-            let proxy = $0.shares.proxy(.v4(9, port: 0))
-            $0.payer = { $0 == .v4(1, port: 0) || $0 == .v4(2, port: 0) ? nil : proxy }
-            $0.origin = { $0.path == "/held" ? .v4(1, port: 0) : .v4(2, port: 0) }
+            beTwoPayers(&$0, greedy: "/held")
         } _: { server, address, handler in
             func passMs(_ ms: UInt64) {
                 time.add(ms, ordering: .relaxed)
@@ -153,6 +157,7 @@ import WebSocket
                 // Nobody else waits for it.
                 try await bystander()
                 #expect(handler.heldCount == started)
+                try await eventually { await server.isResting }
                 passMs(Turn.restMs)
             }
             try await eventually { handler.heldCount == 7 }
@@ -171,10 +176,7 @@ import WebSocket
         let time = Atomic<UInt64>(1_000)
         let clock: @Sendable () -> UInt64 = { time.load(ordering: .relaxed) }
         try await withServer(clock: clock) {
-            $0.setQuota(.requestsInTurn, Quota(network: Share(8), windowMs: 1))
-            let proxy = $0.shares.proxy(.v4(9, port: 0))
-            $0.payer = { $0 == .v4(1, port: 0) || $0 == .v4(2, port: 0) ? nil : proxy }
-            $0.origin = { $0.path == "/ws" ? .v4(1, port: 0) : .v4(2, port: 0) }
+            beTwoPayers(&$0, greedy: "/ws")
         } _: { server, address, handler in
             var sockets: [RawWebSocket] = []
             for _ in 0..<5 { sockets.append(try await RawWebSocket(address)) }
@@ -186,7 +188,8 @@ import WebSocket
             }
             for started in [2, 4] {
                 try await eventually { handler.heldCount == started }
-                #expect(await server.hasWaiting)
+                // The clock must stand still until the rest has begun.
+                try await eventually { await server.isResting }
                 time.add(Turn.restMs, ordering: .relaxed)
                 server.loop.submit {}
             }
@@ -368,5 +371,6 @@ import WebSocket
 
 extension HTTPServer {
     fileprivate var turnNumber: UInt64 { turn.number }
+    fileprivate var isResting: Bool { !turn.resting.isEmpty }
     fileprivate var hasWaiting: Bool { !turn.waiting.isEmpty }
 }
