@@ -23,10 +23,10 @@ struct Turn {
     private var contendedUntil: UInt64 = 0
 
     /// What a request counts while several payers are active. The table's shares are for a payer that is alone.
-    static let contendedWeight = 4
+    static let contendedWeight = 8
     /// How long a payer counts as active after a request.
     static let contentionMs: UInt64 = 100
-    static let restMs: UInt64 = 1
+    static let restMs: UInt64 = 2
 
     mutating func note(_ payer: Owner, _ now: UInt64) {
         if let last, last.payer != payer { contendedUntil = max(contendedUntil, last.atMs + Self.contentionMs) }
