@@ -22,8 +22,6 @@ SOCKETS, STREAM_CONNECTIONS, STREAMS, NETWORKS = 900, 150, 64, 256
 # A path of the auditor's page: bytes that the broker holds once.
 STATIC = b"/audit/page/auditor.js"
 IPV6_FREEBIND = 78
-# These keep the load's core busy.
-FLOODS = {"reports", "reports_in_grace", "one_token", "sockets"}
 LAST = ["nice", "-n", "19"]
 
 
@@ -49,19 +47,6 @@ class Attack:
         self.process.child.stdin = None
         self.process.stop()
         return told.strip()
-
-
-@contextlib.contextmanager
-def busy():
-    """Something else of an attack's priority that keeps the load's core busy, so that a bystander without an attack shares it as well."""
-    from machine import LOAD_CPU
-    from processes import Process
-
-    process = Process("busy", [*LAST, sys.executable, "-c", "while True: pass"], {LOAD_CPU})
-    try:
-        yield
-    finally:
-        process.stop()
 
 
 def until_the_end():

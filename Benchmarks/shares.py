@@ -10,7 +10,7 @@ from pathlib import Path
 
 import load
 import processes
-from attacks import FLOODS, NETWORKS, SOCKETS, STREAM_CONNECTIONS, STREAMS, Attack, busy
+from attacks import NETWORKS, SOCKETS, STREAM_CONNECTIONS, STREAMS, Attack
 from bystander import Bystander
 from machine import LOAD_CPU
 from page import Aim, Section, Series
@@ -31,7 +31,7 @@ def run(rounds, seconds, note):
     section = Section("Fair shares")
     section.text(f"""
         A bystander creates rooms, accepts and knocks, {RATE} requests a second in all from an address of its own; a request's time runs from when it was due. Meanwhile one hostile client does one thing as fast as one core lets it, with `wrk` where
-        it sends requests. The broker runs on the other core with default settings and the built-in policy `rooms`. Each row: first {seconds} seconds without the attack, then {seconds} with it, on the same broker; the ratio is taken within a round. Attack and bystander share the load's core, so where the attack floods, a process of its priority keeps that core busy without it. Refused: the bystander's
+        it sends requests. The broker runs on the other core with default settings and the built-in policy `rooms`. Each row: first {seconds} seconds without the attack, then {seconds} with it, on the same broker; the ratio is taken within a round. Attack and bystander share the load's core. Refused: the bystander's
         requests that were not answered 2xx, and its knocks that were not `queued`. Lost: its pushes that never reached APNs. Growth: of the broker's resident memory and of its published log, over the attack.
         """)
     rows, aims = [], []
@@ -63,8 +63,7 @@ def _round(kind, seconds, note, turn):
 
 def _measured(kind, seconds, note, turn):
     with _world(kind) as (simulator, broker, source):
-        with busy() if kind in FLOODS else contextlib.nullcontext():
-            before = _seen(broker, kind, seconds, source)
+        before = _seen(broker, kind, seconds, source)
         memory, log = broker.memory()[0], _size(broker.state / "ledger")
         attack = Attack(kind, broker.port, note)
         during = _seen(broker, kind, seconds, source)
