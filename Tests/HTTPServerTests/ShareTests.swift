@@ -125,7 +125,7 @@ import WebSocket
 
     /// The path of a request says which of two networks it comes from, through a trusted proxy.
     private func beTwoPayers(_ configuration: inout ServerConfiguration, greedy: String) {
-        configuration.setQuota(.requestsInTurn, Quota(network: Share(8), windowMs: 1))
+        configuration.setQuota(.requestsInTurn, Quota(network: Share(2 * Turn.contendedWeight), windowMs: 1))
         let proxy = configuration.shares.proxy(.v4(9, port: 0))
         configuration.payer = { $0 == .v4(1, port: 0) || $0 == .v4(2, port: 0) ? nil : proxy }
         configuration.origin = { $0.path == greedy ? .v4(1, port: 0) : .v4(2, port: 0) }
