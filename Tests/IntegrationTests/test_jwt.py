@@ -59,7 +59,7 @@ class Issuer:
         return {name: value for name, value in made.items() if name != "key_ops"} | more
 
     def token(self, algorithm, headers=None, **claims):
-        claims = {"sub": "ann", "exp": NOW + 600} | claims
+        claims = {"sub": "ann", "exp": NOW + 36_000} | claims
         return jwt.encode({name: value for name, value in claims.items() if value is not None}, self.keys[algorithm], algorithm, headers)
 
 
@@ -135,17 +135,17 @@ def bad_ones(issuer, other):
         good = issuer.token(algorithm)
         head, body, signature = good.split(".")
         yield "of another key", algorithm, other.token(algorithm), "not by the key"
-        yield "none", algorithm, jwt.encode({"sub": "ann", "exp": NOW + 600}, None, "none"), f"not {algorithm}"
+        yield "none", algorithm, jwt.encode({"sub": "ann", "exp": NOW + 36_000}, None, "none"), f"not {algorithm}"
         yield "none, with a signature", algorithm, f"{part({'alg': 'none'})}.{body}.{signature}", f"not {algorithm}"
         yield "no signature", algorithm, f"{head}.{body}.", "not by the key"
         yield "half a signature", algorithm, good[:-len(signature) // 2 // 4 * 4], ""
-        yield "other claims", algorithm, f"{head}.{part({'sub': 'ben', 'exp': NOW + 600})}.{signature}", "not by the key"
+        yield "other claims", algorithm, f"{head}.{part({'sub': 'ben', 'exp': NOW + 36_000})}.{signature}", "not by the key"
         yield "signed with another algorithm", algorithm, issuer.token(next(name for name in ALGORITHMS if name != algorithm)), f"not {algorithm}"
-    rs256 = jwt.encode({"sub": "ann", "exp": NOW + 600}, rsa.generate_private_key(65537, 2048), "RS256")
+    rs256 = jwt.encode({"sub": "ann", "exp": NOW + 36_000}, rsa.generate_private_key(65537, 2048), "RS256")
     yield "RS256", "ES256", rs256, "not ES256"
     for algorithm in ("ES256", "EdDSA"):
         code = hmac.HMAC(issuer.pem(algorithm), hashes.SHA256())
-        signed = f"{part({'alg': 'HS256'})}.{part({'sub': 'ann', 'exp': NOW + 600})}"
+        signed = f"{part({'alg': 'HS256'})}.{part({'sub': 'ann', 'exp': NOW + 36_000})}"
         code.update(signed.encode())
         yield "HS256 by the public key", algorithm, f"{signed}.{encoded(code.finalize())}", f"not {algorithm}"
     head, body, _ = issuer.token("ES256").split(".")
@@ -159,13 +159,13 @@ def bad_ones(issuer, other):
             yield "not its form", "HS256", text, "no JWT"
     yield "too long", "HS256", issuer.token("HS256", x="x" * 6200), "longer than 8192"
     yield "a critical header", "HS256", issuer.token("HS256", {"crit": ["x"], "x": 1}), "crit"
-    for exp in (None, str(NOW + 600), NOW + 600.5, 2**63, 10**30, True, -1):
+    for exp in (None, str(NOW + 36_000), NOW + 36_000.5, 2**63, 10**30, True, -1):
         # PyJWT has opinions on exp of its own.
         claims = {"sub": "ann", "exp": exp} if exp is not None else {"sub": "ann"}
         yield f"exp {exp!r}", "HS256", jwt.PyJWS().encode(json.dumps(claims).encode(), issuer.keys["HS256"], "HS256"), "exp"
     yield "expired", "HS256", issuer.token("HS256", exp=NOW - 60), "expired"
-    yield "not yet", "HS256", issuer.token("HS256", nbf=NOW + 600), "nbf"
-    yield "from the future", "HS256", issuer.token("HS256", iat=NOW + 600), "iat"
+    yield "not yet", "HS256", issuer.token("HS256", nbf=NOW + 36_000), "nbf"
+    yield "from the future", "HS256", issuer.token("HS256", iat=NOW + 36_000), "iat"
     yield "for somebody", "HS256", issuer.token("HS256", aud="other"), "aud"
     for user in ("", "u" * 129, "ü" * 65):
         yield "a bad user", "HS256", issuer.token("HS256", sub=user), "sub"
