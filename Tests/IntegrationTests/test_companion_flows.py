@@ -211,7 +211,8 @@ def test_task(world, phone, back_end, kind, data, success):
     phone.delete_token(activity.id).expect(404, "token_not_found")
     purged = eventually(lambda: ledger.read(world.state).of(activity.ref, "token.purged"), what="the purge")
     assert [entry["cause"] for entry in purged] == ["deleted"]
-    assert [entry["op"] for entry in ledger.read(world.state).outcomes(activity.ref)] == ["push.delivered"]
+    outcomes = eventually(lambda: ledger.read(world.state).outcomes(activity.ref), what="the outcome")
+    assert [entry["op"] for entry in outcomes] == ["push.delivered"]
     phone.wait(0, elsewhere)
 
 
