@@ -109,6 +109,8 @@ import Testing
                         CallInvitation(
                             session: Array("session".utf8), caller: Stage.alice.user, receiver: Stage.bob.user, media: .video))
                 }
+                // The task may not have begun yet.
+                while await !stage.simulated.isDead { await Task.yield() }
                 await stage.simulated.settle()
             }
             isArmed.set(false)
