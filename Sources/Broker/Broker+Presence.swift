@@ -167,16 +167,20 @@ extension Broker {
             guard let record = try await live(place.room) else { return .failure(.roomNotFound) }
             return .success(try await knock(in: id, record, at: place.slot))
         } catch {
-            if error.status == 503, error != .shuttingDown { checkAgain(place, in: id, afterMs: Self.retryMs(error)) }
+            if Self.isRetried(error) { checkAgain(place, in: id, afterMs: Self.retryMs(error)) }
             return .failure(error)
         }
     }
 
-    /// A knock that could not be stored is tried again, as a throttled one is. Nil if the room is gone.
+    /// True if the knock is tried again after this error: the broker was short of something.
+    private static func isRetried(_ error: BrokerError) -> Bool { error.status == 503 && error != .shuttingDown }
+
+    /// Returns the knock's result for `peer_left`. A retried knock is reported as throttled.
+    /// Returns nil if there will be no knock: the room is gone, or the broker stops.
     private static func told(_ result: Result<Delivery, BrokerError>) -> Delivery? {
         switch result {
         case .success(let delivery): delivery
-        case .failure(let error): error.status == 503 ? .throttled : nil
+        case .failure(let error): isRetried(error) ? .throttled : nil
         }
     }
 

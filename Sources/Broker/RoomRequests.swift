@@ -48,7 +48,7 @@ public struct AcceptRoom: Sendable {
 /// What a member gets.
 public struct Membership: Sendable {
     public var room: RoomID
-    /// Nil if a create was repeated too late to get it.
+    /// The caller's member secret. It is nil if the repeat of a create comes after the time for repeats.
     public var member: MemberSecret?
     /// Unix milliseconds.
     public var expires: UInt64
