@@ -29,9 +29,10 @@ func tests(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
 let auditPage: [Resource] =
     [.embedInCode("index.html"), .embedInCode("page/style.css")]
     + [
-        "auditor", "bundles", "bytes", "charts", "clock", "columns", "dom", "entry", "figures", "figuresview", "findings",
-        "format", "growth", "head", "idtable", "lifeview", "lives", "memory", "note", "place", "pool", "source", "start",
-        "steps", "story", "tiles", "timeline", "tree", "trust", "verdict", "vocabulary", "worker",
+        "auditor", "balance", "blake2b", "bundles", "bytes", "charts", "clock", "columns", "dom", "entry", "figures",
+        "figuresview", "findings", "format", "growth", "head", "lifeview", "memory", "note", "place", "policy", "pool",
+        "search", "source", "start", "steps", "story", "tiles", "timeline", "tokenids", "tree", "trust", "verdict",
+        "vocabulary", "worker",
     ].map { .embedInCode("page/\($0).js") }
 
 let policies: [Resource] = ["rooms", "companion", "monitor", "calls"].map { .embedInCode("BuiltIn/\($0).json") }
@@ -70,8 +71,8 @@ let package = Package(
         // The domain.
         room("Sealing", ["Sodium", "Linux"]),
         room("Policy", ["Sodium"], resources: policies),
-        room("Ledger", ["Sodium", "Linux"]),
-        room("Storage", ["SQLite", "Ledger", "Linux"]),
+        room("Ledger", ["Policy", "Sodium", "TLS", "Linux"]),
+        room("Storage", ["SQLite", "Policy", "Ledger", "Linux"]),
         room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium"]),
         room("Broker", ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
 
@@ -108,8 +109,8 @@ let package = Package(
         tests("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
         tests("Sealing", ["Sodium", "Linux"]),
         tests("Policy", ["Sodium"]),
-        tests("Ledger", ["Sodium", "Linux"]),
-        tests("Storage", ["SQLite", "Ledger", "Linux"]),
+        tests("Ledger", ["Policy", "Sodium", "Linux"]),
+        tests("Storage", ["SQLite", "Policy", "Ledger", "Linux"]),
         tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator", "TestCertificates"]),
         tests("Broker", ["Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
         tests(

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Checks a Mayfly log from outside: an opinion that shares no code with Mayfly's own `mayfly audit verify`.
 
-    verify.py [DIR|URL] --key VKEY|FILE [--since CHECKPOINT]... [--policy TLOG-POLICY] [--max-age SECONDS] [--proof FILE [--ref REF]]
+    verify.py [DIR|URL] --key VKEY|FILE [--since CHECKPOINT]... [--policy TLOG-POLICY] [--max-age SECONDS] [--allow-gaps] [--unique]
+              [--proof FILE] [--ref REF]
 
-Exit 0 and a line of figures; 1 and what is wrong, and where; 2 if asked wrongly. Needs PyNaCl, and entry.schema.json beside it.
-Reads from first entry to last, up to the first fault. Files that no checkpoint covers don't matter, unless they contradict the log.
+Exit 0: good, with a line of figures. Exit 1: what is wrong, and where. Exit 2: bad use. Needs PyNaCl, and entry.schema.json beside it.
+Reads from the first entry to the last and stops at the first fault. Ignores files that no checkpoint covers, unless they contradict the log.
+--ref recomputes the ids of one's own token: shows its entries in the log, or checks that the proof is about it.
 """
-import argparse, base64, collections, contextlib, datetime, functools, hashlib, http.client, json, os, pathlib, queue, re, sys, threading, time, urllib.request
+import argparse, base64, collections, contextlib, datetime, functools, hashlib, http.client, json, os, pathlib, queue, re, sys, tempfile, threading, time, urllib.request
 try: import nacl.exceptions, nacl.signing
 except ImportError: sys.exit("verify.py needs PyNaCl: apt install python3-nacl, or pip install pynacl in a virtual environment")
-GRACE, EPOCH, SKEW = 120, 300, 600  # Seconds: how late a purge or step of the keys may be; what a key lives; how far clocks may differ.
+GRACE, EPOCH, JOB, GAP, DAY_GAPS, SKEW = 120, 300, 190, 60, 3600, 600  # Seconds: lateness allowed; a key's life; a push; silences; clock skew.
 PATIENCE, LARGEST, LONGEST, AGE = 60, 256 * (2 + 65535), 65536, "seconds since the last entry"  # Seconds that a file may take; bytes of a log's largest file, and of a note.
 class Bad(Exception): pass  # Code word, place, what is wrong there.
 class Missing(Bad): pass
@@ -121,128 +123,244 @@ def prove(where, proof, vkey, policy=None):  # The entry that a .tlog-proof prov
     checkpoint(where, note, vkey, policy, parse(entry, f"{where}, entry {index}")["at"])
     return entry.decode(), index, size, root
 
-# 4. Entries: entry.schema.json, each in its one spelling; and the story that they tell.
-SCHEMA = json.loads(pathlib.Path(__file__).with_name("entry.schema.json").read_bytes())
-KINDS = {kind["properties"]["op"]["const"]: {name: SCHEMA["$defs"].get(rule.get("$ref", "")[8:], rule)
-                                             for name, rule in kind["properties"].items()} for kind in SCHEMA["oneOf"]}
+# 4. Entries: entry.schema.json, each in its one spelling.
+SCHEMA, KINDS = json.loads(pathlib.Path(__file__).with_name("entry.schema.json").read_bytes()), collections.defaultdict(list)
+for kind in SCHEMA["oneOf"]:
+    rules = {name: SCHEMA["$defs"].get(rule.get("$ref", "")[8:], rule) for name, rule in kind["properties"].items()}
+    KINDS[rules["op"]["const"]].append(rules)
+RANKS = {"token.opened": (1, "id"), "push.delivered": (2, "job"), "push.failed": (2, "job"), "token.sealed": (3, "id"), "token.purged": (4, "id"),
+         "bucket.closed": (5, "until"), "ledger.closed": (6, "at")}  # The order within a window, and by which key. All others come as they happen.
 seconds = functools.lru_cache(4096)(lambda time: int(datetime.datetime.strptime(time + "+0000", "%Y-%m-%dT%H:%M:%SZ%z").timestamp()))
 def parse(raw, where):  # Keys and values of an entry, times in unix seconds.
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         entry = json.loads(raw)
-        kind = KINDS[entry["op"]]
-        good = entry.keys() == kind.keys() and json.dumps(entry, sort_keys=True, separators=(",", ":")).encode() == raw
+        [kind] = [kind for kind in KINDS.get(entry["op"], ()) if entry.keys() == kind.keys()]
+        good = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode() == raw
         for name, rule in kind.items():
             value = entry[name]
             good &= rule["minimum"] <= value <= rule["maximum"] if type(value) is int else \
                 bool(re.fullmatch(rule["pattern"], value)) if "pattern" in rule else value in (rule.get("enum") or [rule["const"]])
         entry |= {name: seconds(entry[name]) for name in ("at", "until") if name in entry}
-        if good and 0 <= entry["at"] < entry.get("until", 1 << 60): return entry  # No token ends before it is taken in.
+        if good and min(entry["at"], entry.get("until", 0)) >= 0: return entry
     raise Bad("entry", where, f"is no entry of the schema, in its one spelling: {raw[:300]!r}")
+@functools.lru_cache(4096)
+def token_id(ref, label, what):  # Only the owner of the ref can compute it. `what`: the job, or `until` in 8 bytes.
+    text = b"mayfly/v1 ledger/" + label.encode() + b"\0" + len(what).to_bytes(4, "big") + what
+    return hashlib.blake2b(text, digest_size=32, key=bytes.fromhex(ref)).digest()[:16].hex()
+def is_of(ref, entry, untils):  # Whether an entry is about the ref. `untils`: to try for an early purge, which doesn't show its own.
+    op, untils = entry["op"], [entry["until"]] if "until" in entry else untils
+    whats = [bytes.fromhex(entry["job"])] if "job" in entry else (until.to_bytes(8, "big") for until in untils)
+    return "id" in entry and any(token_id(ref, op[6:], what) == entry["id"] for what in whats)
+
+# 5. The story that the entries tell.
+def read_policy(place, digest, has_timing):  # Templates, the longest life, and the timing: hour, day, seals.
+    if hashlib.sha256(data := fetch(place)).hexdigest() != digest: raise Bad("damaged", place, "is not the policy of its name")
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        policy = json.loads(data.decode(), parse_constant=int)
+        limits, templates, timing = (policy.get(name, {}) for name in ("limits", "templates", "ledger"))
+        names = {"deviceLifeSeconds", "activityLifeSeconds", "sessionLifeSeconds"} & limits.keys()
+        lives = [limits[name] for name in names] + ([limits["roomLifeSeconds"]["max"]] if "roomLifeSeconds" in limits else [])
+        hour, day, seals = [timing[name] for name in ("hourSeconds", "daySeconds", "batchSeals")] if has_timing and "ledger" in policy else (3600, 86400, 64)
+        good = {type(part) for part in (limits, templates)} == {dict} and {type(number) for number in (hour, day, seals, *lives)} == {int} and \
+            all(0 < life < 1 << 53 for life in lives) and 1 <= hour <= 3600 and hour <= day <= 86400 and day % hour == 0 and 1 <= seals <= 10000
+        if good: return set(templates), max(lives, default=0), (hour, day, seals)
+    raise Bad("damaged", place, "is no policy that a log can have")
 class Story:
-    def __init__(self):
-        self.now = self.before = self.held = 0  # This window, the one before. In which order things happened inside one, a log does not say.
-        self.window, self.ref, self.gone, self.gone_before, self.closed, self.excused = None, "", None, None, False, 0
-        self.starts, self.until, self.purged, self.jobs, self.counts = set(), {}, set(), {}, collections.Counter()
-    def late(self, due):  # Whether what was due is late; "excused" if no window was written from then to a start just before now.
-        return self.now > due + GRACE and ("excused" if any(before < due and self.now <= end for before, end in self.starts) else "late")
-    def end_window(self):  # When epoch e begins, the keys of e - 2 go, and those of e - 3 must be gone. After any start they have an epoch more.
-        return self.gone_before is not None and self.now > max((self.gone_before + 4) * EPOCH + GRACE, self.held)
-    def tell(self, entry):  # Takes the next entry; returns the rule that it breaks, if it breaks one.
-        op, at, ref, job = entry["op"], entry["at"], entry.get("ref", ""), entry.get("job")
-        if self.closed: return "after_closed"
-        if at < self.now: return "time"
-        if at > self.now:
-            if self.end_window(): return "ratchet_late"
-            # Windows begin at multiples of the length in force, or of that of the start they begin with; but the first, of lives carried over.
-            lengths = filter(None, (self.window, entry.get("resolution")))
-            if all(at % length for length in lengths) and (self.counts or op == "broker.started"): return "time"
-            self.before, self.now, self.gone_before, self.ref = self.now, at, self.gone, ""
-        if not self.window and op not in ("broker.started", "token.sealed", "token.opened"): return "entry"
-        self.counts[op], self.closed = self.counts[op] + 1, op == "ledger.closed"
-        self.gone = max(at // EPOCH, 2) - 2 if self.gone is None else self.gone
-        if op == "broker.started":
-            window = self.window = entry["resolution"]
-            end, self.held = ((at // window - -span // window) * window for span in (GRACE, GRACE + EPOCH))
-            self.starts = {(before, min(old, end)) for before, old in self.starts if old >= at} | {(self.before, end)}  # None outlasts this one.
-        elif op == "keys.ratcheted":
-            if (entry["epoch"] + 1) * EPOCH >= at - at % self.window + self.window: return "ratchet_early"
-            self.gone = max(self.gone, entry["epoch"])
-        elif op == "token.sealed":
-            if ref in self.until: return "sealed_twice"
-            self.until[ref] = entry["until"]
-        elif op in ("push.delivered", "push.failed"):
-            if self.jobs.get(job, "") is None: return "outcome_twice"
-            if self.jobs.get(job) != ref: return "job_unknown"
-            self.jobs[job] = None
-        elif ref and ref not in self.until: return "never_sealed"
-        elif op == "token.opened":
-            if ref in self.purged: return "after_purge"
-            if at >= self.until[ref]: return "opened_late"
-            if job in self.jobs: return "job_twice"
-            self.jobs[job] = ref
-        elif op == "token.purged":
-            if ref in self.purged: return "purged_twice"
-            if (late := self.late(self.until[ref])) == "late": return "purged_late"
-            self.excused += late == "excused"
-            self.purged.add(ref)
-        if ref and ref < self.ref: return "entry"  # Sorted, so that neighbours say nothing; anew after what has no ref.
-        self.ref = ref
-def verify(log, vkey, since=(), policy=None):
+    def __init__(self, policies, allow_gaps):
+        self.policies, self.allow_gaps, self.counts = policies, allow_gaps, collections.Counter()
+        self.at = self.timing = self.batch = self.last_closed = self.last_swept = None  # Batch: seals, regular closings, closings of rotation.
+        self.window = self.longest = self.carried_jobs = self.early = self.booked = self.live = self.gap_day = self.gap_total = 0
+        self.op, self.place, self.ending, self.closed, self.in_force, self.before = "", (0, 0), False, False, set(), set()
+        self.buckets, self.jobs, self.gaps = {}, {}, []  # Buckets: sealed or carried, sealed, expired.
+    def late(self, due, grace):  # Lateness is excused by the time that no broker ran.
+        over = self.at - due - grace - self.window
+        return over > 0 and over > sum(max(0, min(end, self.at) - max(begin, due)) for begin, end in self.gaps)
+    def midnight(self):  # The first that must be closed: an empty one in a gap need not be.
+        due, day = self.last_closed + self.timing[1], self.timing[1]
+        while due not in self.buckets and (ends := [end for begin, end in self.gaps if begin - self.window <= due <= end + self.window]):
+            due = min([until for until in self.buckets if until > due] + [(max(ends) + self.window) // day * day + day])
+        return due
+    def end_batch(self):
+        (seals, regular, rotation), self.batch = self.batch, None
+        hour, _, least = self.timing
+        if seals < least and not regular and not rotation: return "small_batch"
+        if (regular or not rotation) and hour > GRACE + self.window and self.late(self.at // hour * hour, GRACE): return "batch_late"
+        if not rotation and self.early - self.booked > self.live: return "overbooked"
+    def end_window(self):
+        def slow(due): return self.late(due, GRACE + EPOCH * any(begin < self.at and end >= due for begin, end in self.gaps))
+        if slow((self.gone_before + 4) * EPOCH): return "ratchet_late"  # Of the keys e, which go when e + 2 begins.
+        if slow(self.sweep_due_before): return "swept_late"
+        if self.late(next(iter(self.jobs.values()), self.at), JOB) or self.carried_jobs and self.late(self.first, JOB): return "outcome_late"
+        if self.timing and (due := self.midnight()) <= self.at and self.late(due, GRACE): return "midnight_missing"
+    def add_gap(self, begin, end):  # Forgets those that can't excuse anything any more.
+        oldest = min(self.at - 3600, self.gone * EPOCH, (self.last_swept or 0) * EPOCH, *self.jobs.values(), *[self.first] * (self.carried_jobs > 0), *[self.last_closed] * (self.timing is not None))
+        self.gaps = [gap for gap in self.gaps if gap[1] >= oldest - 60] + [(begin, end)]
+        self.counts["gaps"] += end - begin
+        first, last = begin // 86400, end // 86400
+        total = min(end, (first + 1) * 86400) - begin + (self.gap_total if first == self.gap_day else 0)
+        self.gap_day, self.gap_total = last, total if last == first else end % 86400
+        return not self.allow_gaps and (max(total, self.gap_total) > DAY_GAPS or last > first + 1)
+    def start(self, entry):
+        templates, longest, timing = read_policy(f"{self.policies}/{entry['policy']}.json", entry["policy"], True)
+        if timing[0] % entry["resolution"] or self.timing not in (None, timing): return "policy_changed"
+        if not self.timing:
+            day = timing[1]
+            if any(until % day for until in self.buckets): return "carry"
+            self.last_closed = min([self.first // day * day] + [until - day for until in self.buckets])
+        self.before, self.in_force, self.longest = self.in_force, templates, max(self.longest, longest)
+        self.window, self.timing = entry["resolution"], timing
+    def tell(self, entry, index):  # Takes the next entry; returns the rule that it breaks, if it breaks one.
+        op, at, until, (rank, key) = entry["op"], entry["at"], entry.get("until"), RANKS.get(entry["op"], (0, None))
+        if index and at < self.at: return "time"
+        if self.batch and (at > self.at or not 3 <= rank <= 5) and (broken := self.end_batch()): return broken
+        if not index: self.first, self.gone, self.sweep_due = at, max(at // EPOCH, 2) - 2, (at // EPOCH + 2) * EPOCH
+        if not index or at > self.at:
+            if index and (broken := self.end_window()): return broken
+            if (self.window or op == "broker.started") and all(at % length for length in (self.window, entry.get("resolution")) if length): return "time"
+            if index and op == "broker.started" and at - self.at - self.window >= GAP and self.add_gap(self.at + self.window, at): return "gaps"
+            self.at, self.gone_before, self.sweep_due_before, self.place = at, self.gone, self.sweep_due, (0, 0)
+        if op == "ledger.opened" and index or op == "bucket.carried" and self.op not in ("ledger.opened", "bucket.carried"): return "carry"
+        if op == "bucket.carried" and self.op == op and until <= self.carried: return "carry"
+        if not self.timing and op not in ("broker.started", "ledger.opened", "bucket.carried"): return "entry"
+        if rank and (rank, entry[key]) <= self.place: return "entry"
+        self.place, self.op = (rank, entry.get(key, 0)), op
+        if self.ending and op not in ("bucket.closed", "ledger.closed"): return "unbalanced"
+        if 3 <= rank <= 5:
+            self.batch = self.batch or [0, 0, 0]
+            if until is not None and (until % self.timing[1] or until <= self.last_closed): return "bucket_unknown"
+        return self.judge(op, at, until, entry)
+    def judge(self, op, at, until, entry):
+        self.counts[op] += 1
+        match op:
+            case "broker.started": return self.start(entry)
+            case "policy.loaded":
+                templates, longest, _ = read_policy(f"{self.policies}/{entry['policy']}.json", entry["policy"], False)
+                self.in_force, self.longest = self.in_force | templates, max(self.longest, longest)
+            case "keys.ratcheted":
+                if (entry["epoch"] + 1) * EPOCH > at + self.window: return "ratchet_early"
+                if entry["swept"] * EPOCH > at + self.window or self.last_swept is not None and entry["swept"] < self.last_swept: return "swept_early"
+                self.gone, self.last_swept = max(self.gone, entry["epoch"]), entry["swept"]
+                self.sweep_due = max(self.last_swept + 2, at // EPOCH + 1) * EPOCH  # When the next such entry comes.
+                if self.late((self.last_swept + 1) * EPOCH, GRACE): return "swept_late"
+            case "token.opened":
+                if entry["job"] in self.jobs: return "job_twice"
+                if entry["template"] not in self.in_force | self.before: return "template_unknown"
+                self.jobs[entry["job"]] = at
+            case "push.delivered" | "push.failed":
+                if (opened := self.jobs.pop(entry["job"], None)) is not None: return "outcome_late" if self.late(opened, JOB) else None
+                if not self.carried_jobs or self.late(self.first, JOB): return "job_unknown"
+                self.carried_jobs -= 1
+            case "token.sealed":
+                day = self.timing[1]
+                if until > (at + self.window + self.longest) // day * day + day: return "life_too_long"
+                bucket = self.buckets.setdefault(until, [0, 0, 0])
+                bucket[0], bucket[1], self.batch[0], self.live = bucket[0] + 1, bucket[1] + 1, self.batch[0] + 1, self.live + 1
+            case "token.purged" if until is not None:
+                if until - self.timing[1] > at + self.window: return "purged_early"
+                if not (bucket := self.buckets.get(until)) or bucket[0] <= bucket[2]: return "unbalanced"
+                bucket[2], self.live = bucket[2] + 1, self.live - 1
+            case "token.purged": self.early += 1
+            case "bucket.closed":
+                taken, sealed, expired = self.buckets.get(until, (0, 0, 0))
+                rest, rotation = taken - entry["expired"] - entry["ended"], until > at
+                if (entry["sealed"], entry["expired"]) != (sealed, expired): return "unbalanced"
+                self.booked += entry["ended"]
+                if self.booked > self.early: return "overbooked"
+                if rest < 0 or rest and not rotation: return "unbalanced"
+                if not rotation and self.midnight() < until: return "midnight_missing"
+                if not rotation and self.late(until, GRACE): return "batch_late"
+                self.batch[1 + rotation] += 1
+                if rotation: self.ending = True
+                else: self.last_closed = until
+                if self.buckets.pop(until, None): self.live -= taken - expired
+            case "ledger.closed":
+                if self.buckets: return "unbalanced"
+                self.closed, self.ending = True, False
+            case "ledger.opened": self.carried_jobs = entry["jobs"]
+            case "bucket.carried":
+                self.buckets[until], self.carried = [entry["live"], 0, 0], until
+                self.live += entry["live"]
+    def end(self):  # A head inside a batch exists only where a broker was killed.
+        broken = self.batch and self.op == "bucket.closed" and self.end_batch()
+        return broken or ("unbalanced" if self.ending else self.counts and self.end_window() or None)
+    def figures(self):
+        count, early = self.counts, self.early - self.booked
+        return {"sealed": count["token.sealed"], "live": self.live - early, "purged": count["token.purged"], "opened": count["token.opened"],
+                "delivered": count["push.delivered"], "failed": count["push.failed"], "pending": len(self.jobs) + self.carried_jobs,
+                "buckets closed": count["bucket.closed"], "seconds of gaps": count["gaps"]}
+class Unique:  # Ids of a whole log, sorted on disk.
+    def __init__(self): self.files = [tempfile.TemporaryFile() for _ in range(256)]
+    def add(self, entry):
+        for name in ("id", "job") if entry["op"].startswith("token.") else ():
+            if name in entry: self.files[int(entry[name][:2], 16)].write(bytes.fromhex(entry[name]))
+    def repeated(self):
+        for file in self.files:
+            file.seek(0)
+            ids = sorted(iter(lambda: file.read(16), b""))
+            if twice := next((one for one, two in zip(ids, ids[1:]) if one == two), None): return twice.hex()
+def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref=None):
     """The whole log. `since`: (where, size, root) of checkpoints that it must continue. Returns its figures; raises Bad."""
     size, root = checkpoint(f"{log}/checkpoint", note := fetch(f"{log}/checkpoint"), vkey, policy)
-    story, policies, row = Story(), set(), (leaves := [])
-    for first in range(0, size, 256):
+    story, row, ids, own, old_roots, began = Story(f"{log}/policies", allow_gaps), [], Unique() if unique else None, [], {0: root_of([])}, 0
+    for first in range(0, size, 256):  # Of full tiles only the roots are kept.
         _, hashes, _ = fetch_tile(log, 0, first, size)
         place, data, longer = fetch_tile(log, "entries", first, size)
-        ends = [0]
+        ends, leaves = [0], []
         for index in range(first, min(first + 256, size)):
             where, at, end = f"{place}, entry {index}", ends[-1] + 2, ends[-1] + 2 + int.from_bytes(data[ends[-1]:][:2], "big")
             leaves.append(leaf_hash(data[at:end]))
             if len(data) < end: raise Bad("damaged", where, "ends before this entry does")
             if leaves[-1] != hashes[32 * (index - first):][:32]: raise Bad("tree", where, "is not the entry of the hash tile")
-            if broken := story.tell(entry := parse(data[at:end], where)): raise Bad(broken, where, data[at:end].decode())
-            policies |= {entry["policy"]} if "policy" in entry else set()
+            if story.closed: raise Bad("after_closed", where, data[at:end].decode(errors="replace"))
+            if broken := story.tell(entry := parse(data[at:end], where), index): raise Bad(broken, where, data[at:end].decode())
+            if ref and (is_of(ref, entry, story.buckets) or "id" not in entry and entry.get("job") in {mine.get("job", "") for _, mine, _ in own}):
+                own.append((index, entry, data[at:end].decode()))
+            if ids: ids.add(entry)
             ends.append(end)
         if ends[-1] < len(data) and not longer: raise Bad("damaged", place, "goes on after its last entry")
         check_older(place, data, ends[1:])
-    for level in range(1, 8):
-        row = [root_of(row[at:at + 256]) for at in range(0, len(row) - 255, 256)]
-        for first in range(0, len(row), 256):
-            place, data, _ = fetch_tile(log, level, first, len(row))
-            if not data.startswith(b"".join(row[first:first + 256])): raise Bad("tree", place, "holds other hashes than the entries give")
-    if root_of(leaves) != root: raise Bad("tree", f"{log}/checkpoint", "signs another root than that of the entries")
+        old_roots |= {older: root_of(row + [root_of(leaves[:older - first])]) for _, older, _ in since if first < older <= index + 1}
+        row.append(root_of(leaves))
+    roots, level, count = row, 1, size
+    while count := count // 256:
+        for first in range(0, count, 256):
+            place, data, _ = fetch_tile(log, level, first, count)
+            if not data.startswith(b"".join(roots[first:min(count, first + 256)])): raise Bad("tree", place, "holds other hashes than the entries give")
+        roots, level = [root_of(roots[at:at + 256]) for at in range(0, count - 255, 256)], level + 1
+    if root_of(row) != root: raise Bad("tree", f"{log}/checkpoint", "signs another root than that of the entries")
     for where, older, old_root in since:
-        if older > size or root_of(leaves[:older]) != old_root: raise Bad("rewritten", where, f"signs {older} entries that are not the first of these {size}")
-    checkpoint(f"{log}/checkpoint", note, vkey, policy, story.now)
-    if story.end_window(): raise Bad("ratchet_late", log, "the keys of its last window are late")
-    live = story.until.keys() - story.purged
-    for ref in (ref for ref in live if story.late(story.until[ref]) == "late"):
-        raise Bad("never_purged", log, f"ref {ref}, sealed until {story.until[ref]} (unix time)")
-    for digest in sorted(policies):
-        place = f"{log}/policies/{digest}.json"
-        if hashlib.sha256(fetch(place)).hexdigest() != digest: raise Bad("damaged", place, "is not the policy of its name")
-    return dict(story.counts, entries=size, live=len(live), excused=story.excused) | ({AGE: int(time.time()) - story.now} if size else {})
+        if old_roots.get(older) != old_root: raise Bad("rewritten", where, f"signs {older} entries that are not the first of these {size}")
+    checkpoint(f"{log}/checkpoint", note, vkey, policy, story.at or 0)
+    if broken := story.end(): raise Bad(broken, log, "at the end of the log")
+    if ids and (twice := ids.repeated()): raise Bad("id_twice", log, twice)
+    for index, _, told in own: print(f"entry {index} of {size}: {told}")
+    if ref and not own: raise Bad("missing", log, f"has no entry of {ref}: it waits for its batch, is another log's, or never was")
+    return dict(story.figures(), entries=size) | ({"from": story.first, "to": story.at, AGE: int(time.time()) - story.at} if size else {})
 def main():
     (parser := argparse.ArgumentParser(usage=__doc__)).add_argument("log", nargs="?")
     parser.add_argument("--since", action="append", default=[])
     for flag in ("--key", "--policy", "--proof", "--ref", "--max-age"): parser.add_argument(flag, required=flag == "--key", type=int if flag == "--max-age" else str)
+    for flag in ("--allow-gaps", "--unique"): parser.add_argument(flag, action="store_true")
     asked = parser.parse_args()
     try:
         if os.path.isfile(asked.key): asked.key = fetch(asked.key).decode().split("\n")[0]
         public_key(asked.key, 1)
         if not asked.log and not asked.proof: raise ValueError("a log or a proof is wanted")
+        if asked.ref is not None and not re.fullmatch("[0-9a-f]{32}", asked.ref): raise ValueError("--ref wants 32 hexadecimal digits")
         policy = fetch(asked.policy).decode(errors="surrogateescape") if asked.policy else None
         if policy is not None: quorum(policy, asked.key, b"", [], 0)  # Whether it is a policy at all.
         since = [(where, *checkpoint(where, fetch(where), asked.key)) for where in asked.since]
         if asked.proof:
             entry, index, size, root = prove(asked.proof, fetch(asked.proof), asked.key, policy)
             since.append((asked.proof, size, root))
-            if asked.ref not in (None, (told := json.loads(entry)).get("ref")): raise Bad("entry", asked.proof, f"is not about {asked.ref}: {entry}")
+            told = parse(entry.encode(), asked.proof)
+            days = (until for day in (86400, 3600, 60, 1) for until in range(told["at"] // day * day - 2 * 86400, told["at"] + 33 * 86400, day))  # Where nothing says which.
+            if asked.ref and not is_of(asked.ref, told, days): raise Bad("entry", asked.proof, f"is not about {asked.ref}: {entry}")
             print(f"good: {asked.proof}: entry {index} of {size}: {entry}", "" if told["op"] == "token.purged" else " (this proves no purge)", sep="")
         if asked.log:
-            age = (figures := verify(asked.log.rstrip("/"), asked.key, since, policy)).get(AGE, 1 << 62)
+            age = (figures := verify(asked.log.rstrip("/"), asked.key, since, policy, asked.allow_gaps, asked.unique, asked.ref)).get(AGE, 1 << 62)
             if asked.max_age is not None and abs(age) > asked.max_age: raise Bad("stale", asked.log, f"{age} {AGE}, not {asked.max_age} at most")
-            told = ", ".join(f"{count} {name}" for name, count in sorted(figures.items()))
+            told = ", ".join(f"{count} {name}" for name, count in sorted(figures.items()) if name not in ("from", "to"))
             print(f"good: {asked.key.split('+')[0]}: {told}; {len(since)} older checkpoints hold", *["the witnesses too"] if policy else [], sep="; ")
     except ValueError as error: parser.error(str(error))
     except Bad as bad: sys.exit("".join(c if c.isprintable() else "?" for c in "bad: " + ": ".join(map(str, bad.args))))

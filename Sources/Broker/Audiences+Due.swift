@@ -64,7 +64,7 @@ extension Audiences {
     private func send(_ activities: [RegistrationRecord]) async throws(BrokerError) {
         guard !activities.isEmpty else { return }
         guard await !broker.isFull else { throw .tooManyPushes }
-        let fitting = Set(await broker.fitting(activities).map(\.ref))
+        let fitting = Set(await broker.fitting(activities).map(\.purgeID))
         // One that changed meanwhile holds up no other; it is looked at again.
         if try await send(activities, fitting) != .done { for activity in activities { _ = try await send([activity], fitting) } }
     }
@@ -72,7 +72,7 @@ extension Audiences {
     private func send(_ activities: [RegistrationRecord], _ fitting: Set<[UInt8]>) async throws(BrokerError) -> ChangeOutcome {
         let fanout = try await build { fanout throws(BrokerError) in
             for activity in activities {
-                if fitting.contains(activity.ref) {
+                if fitting.contains(activity.purgeID) {
                     try add(activity, to: &fanout)
                 } else {
                     // Another window on there may be room.
@@ -111,7 +111,7 @@ extension Audiences {
     ) throws(BrokerError) -> [UInt8] {
         try available { () throws(SealingError) in
             try keys.sealNote(
-                [UInt8(audience.count)] + audience + content.encoded, .update, activity.place, [activity.ref], block: 256)
+                [UInt8(audience.count)] + audience + content.encoded, .update, activity.place, [activity.purgeID], block: 256)
         }
     }
 
@@ -152,7 +152,7 @@ extension KeyRing {
     func waiting(of activity: RegistrationRecord) throws(SlotShortage) -> (audience: [UInt8], content: PushContent)? {
         guard let waiting = activity.waiting,
             let note = try opened({ () throws(SealingError) in
-                try openNote(waiting.span, .update, activity.place, [activity.ref], block: 256)
+                try openNote(waiting.span, .update, activity.place, [activity.purgeID], block: 256)
             }), let count = note.first,
             note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))
         else { return nil }

@@ -132,11 +132,11 @@ extension Audiences {
                 var update = try update(content(event, opened), of: opened)
             else {
                 // A row that can't be told of its end ends all the same.
-                fanout.change.purges.append(RegistrationPurge(activity.row, .deleted))
+                fanout.change.purges.append(RegistrationPurge(activity.row, .ended))
                 continue
             }
-            update.purge = .deleted
-            update.job.isLast = true
+            update.purge = .ended
+            update.job.record.isLast = true
             fanout.change.jobs.append(update)
             fanout.pushes += 1
         }
@@ -158,7 +158,7 @@ extension Audiences {
     func apply(_ fanout: Fanout) async throws(BrokerError) -> ChangeOutcome {
         let now = time.now
         let change = fanout.change
-        var jobs = change.jobs.map(\.job)
+        var jobs = change.jobs.map(\.job.record)
         let charge: PushCharge?
         do {
             charge = try await broker.chargePushes(jobs.count)
@@ -193,7 +193,7 @@ extension Audiences {
         let purged = change.jobs.filter { $0.purge != nil }.count + change.purges.count
         if purged > 0 {
             metrics.add(.tokensPurged, purged)
-            await broker.revoke(change.purges.map(\.row.ref))
+            await broker.revoke(change.purges.map(\.row.purgeID))
             await sweeper.noteErasure()
         }
         await broker.take(jobs, charge: charge)
@@ -258,13 +258,13 @@ extension Audiences {
         return [UInt8](repeating: 0, count: 16)
     }
 
-    private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> JobRecord? {
+    private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> NewJob? {
         let record = registration.record
         guard let template = policy.templates[content.template],
             let plan = JobTimes(template).plan(now: time.now, heldUntil: 0, tokenExpires: record.expires)
         else { return nil }
         let context = JobContext(
-            generation: keys.currentGeneration, job: JobID.random(), ref: registration.context.ref,
+            generation: keys.currentGeneration, job: JobID.random(), purgeID: registration.context.purgeID,
             kind: registration.context.kind,
             environment: registration.context.environment, topic: record.topic, template: content.template,
             deadlineMs: plan.deadline, expiryMs: record.expires)
@@ -275,10 +275,12 @@ extension Audiences {
             let fields = try keys.sealNote(
                 content.encoded, .fields, Place(generation: context.generation, expiryMs: plan.deadline), [context.job.bytes],
                 block: 64)
-            return JobRecord(
-                job: context.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, ref: record.ref, room: [], slot: 0,
+            let row = JobRecord(
+                job: context.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: record.purgeID, room: [],
+                slot: 0,
                 kind: record.kind, environment: record.environment, topic: record.topic, template: content.template,
                 generation: context.generation, expires: record.expires, sealed: sealed, fields: fields)
+            return NewJob(row, openedID: registration.token.ref.ledgerID(.opened(context.job)))
         }
     }
 }

@@ -69,7 +69,7 @@ extension Audiences {
                 record.topic == topic, record.environment == environment.rawValue,
                 record.audience == (try index(.audience, place, asked.audience)),
                 details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
-                let ref = Ref(bytes: record.ref.span)
+                let ref = try ref(of: record, audience: asked.audience)
             {
                 // A new seal would live no longer.
                 return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
@@ -93,24 +93,25 @@ extension Audiences {
             }
             var isKept = false
             defer { if !isKept { broker.shares.refund(charges) } }
-            let (old, owners, devices) = (replaced, try ownerIndexes(asked.owner), try deviceIndexes(asked))
+            let (new, old) = (NewRegistration(record.row, sealedID: record.sealedID), replaced)
+            let (owners, devices) = (try ownerIndexes(asked.owner), try deviceIndexes(asked))
             let outcome = try await access.stored { () throws(StoreError) in
-                try await self.store.register(record.row, replacing: old, devices: devices, owners: owners, limit: limit)
+                try await self.store.register(new, replacing: old, devices: devices, owners: owners, limit: limit)
             }
             switch outcome {
             case .registered:
                 isKept = true
                 // The same token lives on under another seal: what is queued for it still leaves, unless it was carried over.
                 let renewed = same.filter { !sameActivity.contains($0) }
-                await broker.renew(renewed.map(\.ref))
+                await broker.renew(renewed.map(\.purgeID))
                 await forget(replaced.filter { !renewed.contains($0) })
                 await sweeper.noteErasure()
                 await sweeper.expect(record.row.expires)
                 metrics.add(.tokensRegistered)
                 if record.row.waiting != nil { expectDue(record.row.opens) }
-                guard let ref = Ref(bytes: record.row.ref.span) else { throw .storageUnavailable }
                 return Registered(
-                    id: record.row.id, ref: ref, expires: record.row.expires, handleKey: record.handleKey, isNew: same.isEmpty)
+                    id: record.row.id, ref: record.ref, expires: record.row.expires, handleKey: record.handleKey,
+                    isNew: same.isEmpty)
             case .tooMany:
                 giveBackEvent(event)
                 throw .tooManyRegistrations(limit: limit)
@@ -119,6 +120,14 @@ extension Audiences {
             }
         }
         throw .storageUnavailable
+    }
+
+    /// The ref of a token, which stays sealed. Returns nil for a row that was edited.
+    private func ref(of record: RegistrationRecord, audience: [UInt8]) throws(BrokerError) -> Ref? {
+        guard let context = record.context else { return nil }
+        return try ifItOpens { () throws(SealingError) in
+            try keys.openRef(record.ref.span, context: context, audience: ownerField(audience).span)
+        }
     }
 
     /// The token's indexes in every place where its owner may have it.
@@ -134,33 +143,38 @@ extension Audiences {
     private func seal(
         _ asked: Registration, at place: Place, topic: String, environment: PushEnvironment,
         after kept: (record: RegistrationRecord, details: RegistrationDetails)?
-    ) throws(BrokerError) -> (row: RegistrationRecord, handleKey: HandleKey) {
+    ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: [UInt8], ref: Ref, handleKey: HandleKey) {
         let ref = Ref.random()
+        let until = broker.policies.ledger.untilMs(expiryMs: place.expiryMs)
         let context = TokenContext(
-            generation: place.generation, kind: asked.kind, environment: environment, slot: 0, expiryMs: place.expiryMs, ref: ref,
-            topic: topic)
+            generation: place.generation, kind: asked.kind, environment: environment, slot: 0, expiryMs: place.expiryMs,
+            purgeID: ref.purgeID(untilMs: until), topic: topic)
         let details = RegistrationDetails(
             handleKey: try available { () throws(SealingError) in
                 if let kept { kept.details.handleKey } else { try HandleKey.random() }
             },
             activity: asked.activity?.id ?? [], session: asked.activity?.session ?? [])
         let audience = ownerField(asked.audience)
-        let sealed = try available { () throws(SealingError) in
-            try keys.sealToken(asked.token, sealedAtMs: time.now, context: context, audience: audience.span)
+        let (sealed, sealedRef) = try available { () throws(SealingError) in
+            (
+                try keys.sealToken(asked.token, ref: ref, sealedAtMs: time.now, context: context, audience: audience.span),
+                try keys.sealRef(ref, context: context, audience: audience.span)
+            )
         }
         var row = RegistrationRecord(
-            ref: ref.bytes, id: kept?.record.id ?? Ref.random().bytes,
+            purgeID: context.purgeID.bytes, ref: sealedRef, id: kept?.record.id ?? Ref.random().bytes,
             audience: try index(.audience, place, asked.audience), owner: try index(.owner, place, asked.owner),
             device: try available { () throws(SealingError) in
                 try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token).bytes
             },
             session: nil, kind: asked.kind.rawValue, environment: environment.rawValue, generation: place.generation,
-            expires: place.expiryMs, topic: topic, sealed: sealed, preferences: kept?.record.preferences ?? .max,
-            details: try available { () throws(SealingError) in try keys.sealDetails(details, place, ref: ref) })
+            expires: place.expiryMs, topic: topic, sealed: sealed,
+            isLong: TokenLife.isLong(from: time.now, to: place.expiryMs), preferences: kept?.record.preferences ?? .max,
+            details: try available { () throws(SealingError) in try keys.sealDetails(details, context) })
         if let session = asked.activity?.session {
             row.session = try index(.session, place, asked.owner, session)
         }
-        return (row, details.handleKey)
+        return (row, ref.ledgerID(.sealed(untilMs: until)), ref, details.handleKey)
     }
 
     /// An activity goes on with another token or another seal: its window does, and what waits for that, or was sent and has no answer
@@ -183,14 +197,14 @@ extension Audiences {
     private func underWay(to activity: RegistrationRecord) async throws(BrokerError) -> PushContent? {
         guard let details = try details(of: activity) else { return nil }
         return try await broker.underWay(
-            at: NewestPushes.Place(ref: activity.ref, collapse: collapse(.session(details.session), details)))
+            at: NewestPushes.Place(token: activity.purgeID, collapse: collapse(.session(details.session), details)))
     }
 
     /// - Returns: how many tokens were destroyed.
     func unregister(_ registrations: [RegistrationRecord]) async throws(BrokerError) -> Int {
         if registrations.isEmpty { return 0 }
         let rows = registrations.map(\.row)
-        let purged = try await access.stored { () throws(StoreError) in try await self.store.unregister(rows, cause: .deleted) }
+        let purged = try await access.stored { () throws(StoreError) in try await self.store.unregister(rows, cause: .ended) }
         await forget(registrations)
         metrics.add(.tokensPurged, purged)
         return purged
@@ -199,7 +213,7 @@ extension Audiences {
     /// These tokens are destroyed: what is queued for them is not sent, and nothing of them stays in the write-ahead log.
     func forget(_ registrations: [RegistrationRecord]) async {
         if registrations.isEmpty { return }
-        await broker.revoke(registrations.map(\.ref))
+        await broker.revoke(registrations.map(\.purgeID))
         await sweeper.noteErasure()
     }
 
@@ -212,26 +226,26 @@ extension Audiences {
 extension KeyRing {
     /// Returns nil for a row that does not open: one that was edited.
     func details(of record: RegistrationRecord) throws(SlotShortage) -> RegistrationDetails? {
-        guard let ref = Ref(bytes: record.ref.span) else { return nil }
-        return try opened { () throws(SealingError) in
-            try openDetails(record.details.span, record.place, ref: ref, isDevice: record.session == nil)
+        try opened { () throws(SealingError) in
+            try openDetails(record.details.span, record.place, record.purgeID, isDevice: record.session == nil)
         }
     }
 
     /// Handle key, activity and session, in 64 bytes for a device and in 320 for an activity.
-    fileprivate func sealDetails(_ details: RegistrationDetails, _ place: Place, ref: Ref) throws(SealingError) -> [UInt8] {
+    fileprivate func sealDetails(_ details: RegistrationDetails, _ token: TokenContext) throws(SealingError) -> [UInt8] {
         precondition(details.activity.count < 256 && details.session.count < 256)
         let names = [UInt8(details.activity.count)] + details.activity + [UInt8(details.session.count)] + details.session
         return try sealNote(
-            details.handleKey.secret, names, .details, place, [ref.bytes], block: Self.detailsBlock(details.session.isEmpty))
+            details.handleKey.secret, names, .details, Place(generation: token.generation, expiryMs: token.expiryMs),
+            [token.purgeID.bytes], block: Self.detailsBlock(details.session.isEmpty))
     }
 
     private static func detailsBlock(_ isDevice: Bool) -> Int { isDevice ? 64 : 320 }
 
     private func openDetails(
-        _ sealed: Span<UInt8>, _ place: Place, ref: Ref, isDevice: Bool
+        _ sealed: Span<UInt8>, _ place: Place, _ purgeID: [UInt8], isDevice: Bool
     ) throws(SealingError) -> RegistrationDetails {
-        let (key, names) = try openSecretNote(sealed, .details, place, [ref.bytes], block: Self.detailsBlock(isDevice))
+        let (key, names) = try openSecretNote(sealed, .details, place, [purgeID], block: Self.detailsBlock(isDevice))
         var rest = names[...]
         func name() -> [UInt8]? {
             guard let count = rest.popFirst(), rest.count >= Int(count) else { return nil }

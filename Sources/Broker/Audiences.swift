@@ -291,10 +291,11 @@ extension RegistrationRecord {
     var place: Place { Place(generation: generation, expiryMs: expires) }
 
     var context: TokenContext? {
-        guard let ref = Ref(bytes: ref.span), let kind = TokenKind(rawValue: kind),
+        guard let purgeID = PurgeID(bytes: purgeID.span), let kind = TokenKind(rawValue: kind),
             let environment = PushEnvironment(rawValue: environment)
         else { return nil }
         return TokenContext(
-            generation: generation, kind: kind, environment: environment, slot: 0, expiryMs: expires, ref: ref, topic: topic)
+            generation: generation, kind: kind, environment: environment, slot: 0, expiryMs: expires, purgeID: purgeID,
+            topic: topic)
     }
 }

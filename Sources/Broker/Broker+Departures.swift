@@ -42,7 +42,7 @@ extension Broker {
         let departures = zip(jobs, contents).map { job, content in
             var departure = Departures.Departure(job: job, place: nil, charge: charge, isFromBefore: isFromBefore)
             if let content {
-                let place = NewestPushes.Place(ref: job.ref, collapse: content.collapse)
+                let place = NewestPushes.Place(token: job.purgeID, collapse: content.collapse)
                 newest.add(job, at: place, stampMs: content.stampMs)
                 departure.replaces = place
             }
@@ -201,7 +201,7 @@ extension JobOutcome {
     /// Whether the push certainly never reached Apple.
     fileprivate var neverLeft: Bool {
         switch reason {
-        case .peerPresent, .roomClosed, .expired, .unreachable: status == 0
+        case .unsent, .unreachable: status == 0
         default: false
         }
     }

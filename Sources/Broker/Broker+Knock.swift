@@ -21,9 +21,9 @@ extension Broker {
                 metrics.add(.knocksUnneeded)
                 return .peerPresent
             }
-            guard let ref = room[slot]?.ref else { return .noToken }
+            guard let name = room[slot]?.token else { return .noToken }
             let expires = room.expires
-            let token = try await stored { () throws(StoreError) in try await self.store.token(ref, expires: expires) }
+            let token = try await stored { () throws(StoreError) in try await self.store.token(name, expires: expires) }
             if let token, let delivery = try await queue(token, room: roomID, now: now) { return delivery }
             guard let again = try await live(keys.roomIndex(roomID)) else { throw .roomNotFound }
             room = again
@@ -55,11 +55,12 @@ extension Broker {
         let (charges, isThrottled) = try chargeKnock(token)
         if isThrottled { return throttled(token, room, until: now + policies.rooms.knockThrottleMs) }
         defer { if !isQueued { shares.refund(charges) } }
-        let job = try self.job(opened, token, context, plan, room: room)
+        let new = try self.job(opened, token, context, plan, room: room)
+        let job = new.record
         hold(job)
         defer { if !isQueued { release(job) } }
         let outcome = try await stored { () throws(StoreError) in
-            try await self.store.knock(job, throttle: self.policies.rooms.knockThrottleMs, now: now, knocked: plan.knocked)
+            try await self.store.knock(new, throttle: self.policies.rooms.knockThrottleMs, now: now, knocked: plan.knocked)
         }
         switch outcome {
         case .queued:
@@ -100,19 +101,20 @@ extension Broker {
     /// Seals a token, which the member's room id has opened, into a job that the broker alone can open until its deadline.
     private func job(
         _ opened: OpenedToken, _ token: TokenRecord, _ context: TokenContext, _ plan: JobTimes.Plan, room: RoomID
-    ) throws(BrokerError) -> JobRecord {
+    ) throws(BrokerError) -> NewJob {
         let job = JobContext(
-            generation: keys.currentGeneration, job: JobID.random(), ref: context.ref, kind: context.kind,
+            generation: keys.currentGeneration, job: JobID.random(), purgeID: context.purgeID, kind: context.kind,
             environment: context.environment, topic: token.topic, template: Self.template, deadlineMs: plan.deadline,
             expiryMs: token.expires)
         let handle = keys.handle(room, kind: "room", slot: token.slot)
         let sealed = try secret { () throws(SealingError) in
             try keys.sealJob(JobContent(token: opened.token, sealedAtMs: opened.sealedAtMs, handle: handle), context: job)
         }
-        return JobRecord(
-            job: job.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, ref: token.ref, room: token.room,
+        let row = JobRecord(
+            job: job.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: token.purgeID, room: token.room,
             slot: token.slot, kind: token.kind, environment: token.environment, topic: token.topic, template: Self.template,
             generation: job.generation, expires: token.expires, sealed: sealed)
+        return NewJob(row, openedID: opened.ref.ledgerID(.opened(job.job)))
     }
 
     private func times(_ template: Template) -> JobTimes { JobTimes(template) }
@@ -135,19 +137,19 @@ extension Broker {
         if job.slot != 0 {
             let place = Presence.Place(room: job.room, slot: job.slot)
             switch isLate ? (presence.isPresent(place) ? .present : .absent) : check(place, isAwaited: false) {
-            case .present: return .end(JobOutcome(status: 0, reason: .peerPresent, releaseThrottle: true))
+            case .present: return .end(JobOutcome(status: 0, reason: .unsent, releaseThrottle: true))
             case .probing: return .probing
             case .absent: break
             }
         }
         // Past its deadline the key is as good as gone: what became of it before a restart is not known.
         guard !isLate else {
-            return .end(JobOutcome(status: 0, reason: departure.isFromBefore ? .unknown : .expired))
+            return .end(JobOutcome(status: 0, reason: departure.isFromBefore ? .unknown : .unsent))
         }
         // Its token may have been destroyed since, before a restart too.
-        guard job.isLast || !revocations.contains(job.ref) else { return .end(JobOutcome(status: 0, reason: .roomClosed)) }
+        guard job.isLast || !revocations.contains(job.purgeID) else { return .end(JobOutcome(status: 0, reason: .unsent)) }
         do {
-            guard try await stands(job) else { return .end(JobOutcome(status: 0, reason: .roomClosed)) }
+            guard try await stands(job) else { return .end(JobOutcome(status: 0, reason: .unsent)) }
         } catch {
             // That it can't be read now does not say that it is gone: what was acknowledged is sent.
             if error == .closed { return .end(nil) }
@@ -163,8 +165,8 @@ extension Broker {
 
     /// Whether the token of a job is there still, or went with the job's own request.
     private func stands(_ job: JobRecord) async throws(StoreError) -> Bool {
-        if job.isLast || renewals.contains(job.ref) { return true }
-        return job.slot == 0 ? try await store.holds(job.row) : try await store.token(job.ref, expires: job.expires) != nil
+        if job.isLast || renewals.contains(job.purgeID) { return true }
+        return job.slot == 0 ? try await store.holds(job.row) : try await store.token(job.purgeID, expires: job.expires) != nil
     }
 
     private func isNewest(_ departure: Departures.Departure) -> Bool {
@@ -179,8 +181,8 @@ extension Broker {
         case .failed(_, .stopped, _):
             return nil
         case .failed(let status, .revoked, _):
-            let isGone = revocations.contains(job.ref)
-            return JobOutcome(status: UInt16(clamping: status), reason: isGone ? .roomClosed : .other)
+            let isGone = revocations.contains(job.purgeID)
+            return JobOutcome(status: UInt16(clamping: status), reason: isGone ? .unsent : .other)
         case .failed(let status, let reason, let verdict):
             metrics.add(.pushesFailed)
             if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
@@ -193,7 +195,7 @@ extension Broker {
     /// The courier's own reasons have names of the log's.
     private static func recorded(_ reason: Reason) -> Entry.PushFailureReason {
         switch reason {
-        case .late: .expired
+        case .late: .unsent
         case .notConfigured: .unreachable
         default: Entry.PushFailureReason(apns: reason.rawValue)
         }
@@ -228,7 +230,7 @@ extension Broker {
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
             deadlineMs: job.deadline,
             isWanted: { [revocations, newest] in
-                (job.isLast || !revocations.contains(job.ref))
+                (job.isLast || !revocations.contains(job.purgeID))
                     && (departure.replaces.map { newest.isNewest(job.job, at: $0) } ?? true)
             })
     }

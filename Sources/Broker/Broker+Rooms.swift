@@ -24,7 +24,7 @@ extension Broker {
         let creator = SideRecord(
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 1, expires: expires, generation: generation),
-            member: keys.memberHash(member).bytes, ref: token?.ref)
+            member: keys.memberHash(member).bytes, token: token?.row.purgeID)
         let creatorUntil = min(now + policies.rooms.retryWindowMs, codeExpires)
         let code = try secret { () throws(SealingError) in
             PendingCode(
@@ -52,7 +52,7 @@ extension Broker {
         do {
             outcome = try await stored { () throws(StoreError) in
                 try await self.store.create(
-                    record, code: code, otherIndexes: codes.dropFirst().map(\.bytes), token: token,
+                    record, code: code, otherIndexes: codes.dropFirst().map(\.bytes), token: token?.new,
                     shortLimit: self.policies.rooms.pendingShortCodes, now: now)
             }
         } catch {
@@ -67,8 +67,7 @@ extension Broker {
             await sweeper.expect(creatorUntil)
             metrics.add(.roomsCreated)
             return Membership(
-                room: room, member: member, expires: expires, joinExpires: codeExpires,
-                ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
+                room: room, member: member, expires: expires, joinExpires: codeExpires, ref: token?.ref, isNew: true)
         case .taken(let taken):
             guard let again = try await ownRoom(request, with: taken) else {
                 spendGuess(request.joinid, address)
@@ -110,7 +109,7 @@ extension Broker {
         }
         return Membership(
             room: room, member: member, expires: record.expires, joinExpires: code.expires,
-            ref: member == nil ? nil : creator.ref.flatMap { Ref(bytes: $0.span) }, isNew: false)
+            ref: member == nil ? nil : try await ref(of: record, 1, in: room), isNew: false)
     }
 
     /// Lets the holder of a join code in, once; answers the same client again for two minutes.
@@ -152,8 +151,7 @@ extension Broker {
         {
             guard let record = try await live(keys.roomIndex(room)) else { throw .roomNotFound }
             return Membership(
-                room: room, member: member, expires: record.expires, ref: record.joiner?.ref.flatMap { Ref(bytes: $0.span) },
-                isNew: false)
+                room: room, member: member, expires: record.expires, ref: try await ref(of: record, 2, in: room), isNew: false)
         }
         // A used code opens nothing, so that finding one is no gain, and two phones that race are no attack.
         throw .roomAlreadyAccepted
@@ -184,7 +182,7 @@ extension Broker {
         let joiner = SideRecord(
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
-            member: keys.memberHash(member).bytes, ref: token?.ref)
+            member: keys.memberHash(member).bytes, token: token?.row.purgeID)
         // Nothing of a room outlives it.
         let retryUntil = min(now + policies.rooms.retryWindowMs, record.expires)
         let used = UsedCode(
@@ -196,7 +194,7 @@ extension Broker {
             },
             retryGeneration: generation, retryUntil: retryUntil)
         let outcome = try await stored { () throws(StoreError) in
-            try await self.store.accept(code, joiner: joiner, token: token, used: used, now: now)
+            try await self.store.accept(code, joiner: joiner, token: token?.new, used: used, now: now)
         }
         guard outcome == .accepted else { return nil }
         metrics.add(.roomsAccepted)
@@ -205,7 +203,7 @@ extension Broker {
         recentAccepts.add(code.room, now: now)
         await tell(Presence.Place(room: code.room, slot: 1), .peerAccepted)
         return Membership(
-            room: room, member: member, expires: record.expires, ref: token.flatMap { Ref(bytes: $0.ref.span) }, isNew: true)
+            room: room, member: member, expires: record.expires, ref: token?.ref, isNew: true)
     }
 
     public func status(_ room: RoomID) async throws(BrokerError) -> RoomStatus {
@@ -215,7 +213,7 @@ extension Broker {
             expires: record.expires, accepted: record.joiner != nil,
             creatorPresent: presence.isPresent(Presence.Place(room: record.room, slot: 1)),
             joinerPresent: presence.isPresent(Presence.Place(room: record.room, slot: 2)),
-            creatorHasToken: record.creator.ref != nil, joinerHasToken: record.joiner?.ref != nil)
+            creatorHasToken: record.creator.token != nil, joinerHasToken: record.joiner?.token != nil)
     }
 
     /// Puts a new token in the caller's place. The same token again changes nothing, and is answered as before.
@@ -226,39 +224,51 @@ extension Broker {
         guard
             let sealed = try seal(
                 token, room: caller.room, index: record.room, slot: slot, expires: record.expires, environment: environment,
-                topic: topic, now: time.now),
-            let ref = Ref(bytes: sealed.ref.span)
+                topic: topic, now: time.now)
         else { throw try await refusal(of: caller) }
         if let standing = try await standingToken(of: record, slot, in: caller.room),
-            standing.token == token, standing.record.topic == sealed.topic, standing.record.environment == sealed.environment,
-            let ref = Ref(bytes: standing.record.ref.span)
+            standing.opened.token == token, standing.record.topic == sealed.row.topic,
+            standing.record.environment == sealed.row.environment
         {
-            return (ref, record.expires)
+            return (standing.opened.ref, record.expires)
         }
         let charges = try chargeReplacement(record.room, slot, isProven: caller.member != nil)
         var isReplaced = false
         defer { if !isReplaced { shares.refund(charges) } }
         isReplaced = try await stored { () throws(StoreError) in
-            try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed)
+            try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed.new)
         }
         guard isReplaced else { throw try await refusal(of: caller) }
-        revoke(record[slot]?.ref)
+        revoke(record[slot]?.token)
         await sweeper.noteErasure()
-        return (ref, record.expires)
+        return (sealed.ref, record.expires)
     }
 
     /// Returns nil if the side has none, or none that opens.
     private func standingToken(
         of room: RoomRecord, _ slot: UInt8, in id: RoomID
-    ) async throws(BrokerError) -> (record: TokenRecord, token: Secret)? {
-        guard let ref = room[slot]?.ref else { return nil }
-        let expires = room.expires
-        let found = try await stored { () throws(StoreError) in try await self.store.token(ref, expires: expires) }
-        guard let found, let context = found.context else { return nil }
+    ) async throws(BrokerError) -> (record: TokenRecord, opened: OpenedToken)? {
+        guard let (found, context) = try await tokenRow(of: room, slot) else { return nil }
         let opened = try ifItOpens { () throws(SealingError) in
             try keys.openToken(found.sealed.span, context: context, room: id)
         }
-        return opened.map { (found, $0.token) }
+        return opened.map { (found, $0) }
+    }
+
+    /// The ref of a side's token, which stays sealed. Returns nil if the side has none, or none that opens.
+    private func ref(of room: RoomRecord, _ slot: UInt8, in id: RoomID) async throws(BrokerError) -> Ref? {
+        guard let (found, context) = try await tokenRow(of: room, slot) else { return nil }
+        return try ifItOpens { () throws(SealingError) in try keys.openRef(found.ref.span, context: context, room: id) }
+    }
+
+    private func tokenRow(
+        of room: RoomRecord, _ slot: UInt8
+    ) async throws(BrokerError) -> (record: TokenRecord, context: TokenContext)? {
+        guard let name = room[slot]?.token else { return nil }
+        let expires = room.expires
+        let found = try await stored { () throws(StoreError) in try await self.store.token(name, expires: expires) }
+        guard let found, let context = found.context else { return nil }
+        return (found, context)
     }
 
     /// A replacement adds to the public log as a creation does, and is charged like one.
@@ -282,12 +292,12 @@ extension Broker {
     /// - Returns: how many tokens were purged: 0 or 1.
     public func withdrawToken(_ caller: Caller) async throws(BrokerError) -> Int {
         let (record, slot) = try await authorize(caller)
-        if record[slot]?.ref == nil { return 0 }
+        if record[slot]?.token == nil { return 0 }
         let purged = try await stored { () throws(StoreError) in
             try await self.store.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)
         }
         guard let purged else { throw try await refusal(of: caller) }
-        revoke(record[slot]?.ref)
+        revoke(record[slot]?.token)
         metrics.add(.tokensPurged, purged)
         if purged > 0 { await sweeper.noteErasure() }
         return purged
@@ -301,7 +311,7 @@ extension Broker {
         guard let record = try await live(index),
             let purged = try await stored({ () throws(StoreError) in try await self.store.close(room: index.bytes) })
         else { throw .roomNotFound }
-        for side in [record.creator, record.joiner] { revoke(side?.ref) }
+        for side in [record.creator, record.joiner] { revoke(side?.token) }
         metrics.add(.roomsClosed)
         metrics.add(.tokensPurged, purged)
         await sweeper.noteErasure()
@@ -370,20 +380,32 @@ extension Broker {
         _ token: Secret?, room: RoomID, index: [UInt8], slot: UInt8, expires: UInt64, environment: PushEnvironment?,
         topic: String?,
         now: UInt64
-    ) throws(BrokerError) -> TokenRecord? {
+    ) throws(BrokerError) -> SealedRoomToken? {
         guard let token else { return nil }
         let (topic, environment) = try destination(topic, environment)
         let ref = Ref.random()
+        let until = policies.ledger.untilMs(expiryMs: expires)
         let context = TokenContext(
             generation: keys.currentGeneration, kind: .alert, environment: environment, slot: slot, expiryMs: expires,
-            ref: ref, topic: topic)
-        let sealed = try secret { () throws(SealingError) in
-            try keys.sealToken(token, sealedAtMs: now, context: context, room: room)
+            purgeID: ref.purgeID(untilMs: until), topic: topic)
+        let (sealed, sealedRef) = try secret { () throws(SealingError) in
+            (
+                try keys.sealToken(token, ref: ref, sealedAtMs: now, context: context, room: room),
+                try keys.sealRef(ref, context: context, room: room)
+            )
         }
-        return TokenRecord(
-            ref: ref.bytes, room: index, slot: slot, kind: context.kind.rawValue,
+        let row = TokenRecord(
+            purgeID: context.purgeID.bytes, ref: sealedRef, room: index, slot: slot, kind: context.kind.rawValue,
             environment: environment.rawValue, generation: context.generation, expires: expires, topic: topic,
-            sealed: sealed)
+            sealed: sealed, isLong: TokenLife.isLong(from: now, to: expires))
+        return SealedRoomToken(new: NewToken(row, sealedID: ref.ledgerID(.sealed(untilMs: until))), row: row, ref: ref)
+    }
+
+    /// A side's token: what the store is given, and the ref for its owner.
+    private struct SealedRoomToken {
+        let new: NewToken
+        let row: TokenRecord
+        let ref: Ref
     }
 
     private func clientIndex(

@@ -238,19 +238,20 @@ public actor Broker: LoopActor {
     }
 
     /// A token was destroyed: what is queued for it is not sent any more.
-    func revoke(_ ref: [UInt8]?) {
-        guard let ref else { return }
+    /// - Parameter token: its purge id.
+    func revoke(_ token: [UInt8]?) {
+        guard let token else { return }
         let now = time.now
-        revocations.add(ref, until: now + policies.jobDeadlineMs, now: now)
+        revocations.add(token, until: now + policies.jobDeadlineMs, now: now)
     }
 
     /// These tokens live on under other seals.
-    func renew(_ refs: [[UInt8]]) {
+    func renew(_ tokens: [[UInt8]]) {
         let now = time.now
-        for ref in refs { renewals.add(ref, until: now + policies.jobDeadlineMs, now: now) }
+        for token in tokens { renewals.add(token, until: now + policies.jobDeadlineMs, now: now) }
     }
 
-    func revoke(_ refs: [[UInt8]]) { for ref in refs { revoke(ref) } }
+    func revoke(_ tokens: [[UInt8]]) { for token in tokens { revoke(token) } }
 
     // MARK: Refusals for the ledger
 

@@ -235,7 +235,7 @@ public enum BrokerError: Error, Sendable, Equatable {
             switch error {
             case .ledgerBehind: .ledgerUnavailable
             case .closed: .shuttingDown
-            case .full, .readOnly, .unavailable, .damaged: .storageUnavailable
+            case .full, .readOnly, .unavailable, .damaged, .otherTiming: .storageUnavailable
             }
     }
 }

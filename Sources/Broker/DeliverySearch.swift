@@ -20,8 +20,8 @@ public struct DeliverySearch {
     }
 
     /// No job recorded in a window that begins before this moment can be found any more, unix ms: a job waits two minutes at most, and a
-    /// window is an hour long at most.
-    public var earliestMs: UInt64 { keys.baseEpoch.startMs - min(keys.baseEpoch.startMs, 3_720_000) }
+    /// window is a minute long at most.
+    public var earliestMs: UInt64 { keys.baseEpoch.startMs - min(keys.baseEpoch.startMs, 180_000) }
 
     /// Whether the job's `apns-id` is the one that is searched for.
     /// - Parameter nowMs: unix ms.

@@ -111,13 +111,14 @@ public struct Drill {
             Finding(.shortCodes, held: holdings.shortCodes, opens: 0, "each falls to trying, with room and token"),
             Finding(.acceptAnswers, held: holdings.retries, opens: 0, "each needs code and client id, for 2 min"),
             Finding(.members, held: holdings.rooms + holdings.acceptedRooms, opens: 0, "hashes that need the room's id"),
-            Finding(.pairs, held: holdings.pairs, opens: holdings.pairs, "by their refs, which are random"),
+            Finding(.pairs, held: holdings.pairs, opens: holdings.pairs, "each room's row names its tokens"),
             Finding(.ends, held: holdings.rooms, opens: holdings.rooms, "to the millisecond"),
             Finding(.knocks, held: holdings.knockedRooms, opens: holdings.knockedRooms, "rooms with the last one's time"),
             Finding(.addresses, held: 0, opens: 0, "never stored, never logged"),
         ] + accounts.others + [
             Finding(
-                .entries, held: holdings.waitingEntries, opens: holdings.waitingEntries, "public soon, but for their order")
+                .entries, held: holdings.waitingEntries, opens: holdings.waitingEntries,
+                "public soon; seals without order or time")
         ]
     }
 
@@ -132,7 +133,7 @@ public struct Drill {
                 .roomTokens, held: holdings.tokens, opens: 0, "which is this one can't be told"),
             Finding(
                 .queuedTokens, held: jobs.count, opens: matches.count,
-                matches.isEmpty ? "none is this one" : "its ref and row",
+                matches.isEmpty ? "none is this one" : "its row",
                 until: matches.map(\.deadline).max().map(Self.keysGone)),
             try audienceToken(token, of: holdings),
         ]
@@ -143,20 +144,24 @@ public struct Drill {
         guard let record = try store.room(keys.roomIndex(room).bytes) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
         }
-        var refs = 0
+        var (tokens, refs) = (0, 0)
         var findings = [
             Finding(
                 .room, held: 1, opens: 1, record.joiner == nil ? "awaits its joiner" : "has both sides", until: record.ends)
         ]
         for (slot, subject) in [(UInt8(1), Finding.Subject.creatorToken), (2, .joinerToken)] {
-            guard let ref = record[slot]?.ref, let token = try store.token(ref, expires: record.expires) else {
+            guard let name = record[slot]?.token, let token = try store.token(name, expires: record.expires) else {
                 findings.append(Finding(subject, held: 0, opens: 0, "this side has none"))
                 continue
             }
-            refs += 1
+            tokens += 1
             let opened = token.context.flatMap { context in
                 tried { try keys.openToken(token.sealed.span, context: context, room: room) }
             }
+            let ref = token.context.flatMap { context in
+                tried { try keys.openRef(token.ref.span, context: context, room: room) }
+            }
+            if ref != nil { refs += 1 }
             let opens = opened != nil
             findings.append(
                 Finding(
@@ -164,7 +169,7 @@ public struct Drill {
                     opens ? "opens with the id" : "its key is gone, or its row was edited",
                     until: opens ? Self.keysGone(token.expires) : nil))
         }
-        findings.append(Finding(.refs, held: refs, opens: refs, "the log has the life of each"))
+        findings.append(Finding(.refs, held: tokens, opens: refs, "by each, the log has its token's life"))
         findings.append(
             Finding(
                 .members, held: record.joiner == nil ? 1 : 2, opens: 0, "client ids can be tried",

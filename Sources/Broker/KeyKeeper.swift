@@ -64,14 +64,14 @@ public actor KeyKeeper: LoopActor {
     }
 
     /// What the log was not told of the keys: the first generation, which was made with the key file, and steps after which the broker
-    /// was killed.
+    /// was killed. The store fills in what is swept.
     public static func untold(_ keys: KeyRing, _ store: any Store) async throws -> [Entry.Op] {
         guard let recorded = try await store.mark(stepMark).flatMap({ decode($0) }) else {
             return [.keysGenerated(generation: keys.currentGeneration)]
         }
         guard keys.steps > recorded else { return [] }
         let since = try await store.mark(timeMark).flatMap { decode($0) } ?? 0
-        return [.keysRatcheted(epoch: keys.baseEpoch.number - 1)]
+        return [.keysRatcheted(epoch: keys.baseEpoch.number - 1, swept: 0)]
             + keys.generations.filter { $0.born.startMs > since }.map { .keysGenerated(generation: $0.id) }
     }
 
@@ -127,7 +127,7 @@ public actor KeyKeeper: LoopActor {
 
     private static func events(of step: RatchetStep) -> [Entry.Op] {
         var events: [Entry.Op] = []
-        if let epoch = step.destroyed { events.append(.keysRatcheted(epoch: epoch.number)) }
+        if let epoch = step.destroyed { events.append(.keysRatcheted(epoch: epoch.number, swept: 0)) }
         if let generation = step.newGeneration { events.append(.keysGenerated(generation: generation)) }
         return events
     }

@@ -6,7 +6,8 @@ import Synchronization
 final class NewestPushes: Sendable {
     /// Where pushes replace each other.
     struct Place: Hashable, Sendable {
-        let ref: [UInt8]
+        /// The purge id.
+        let token: [UInt8]
         let collapse: [UInt8]
     }
 

@@ -4,21 +4,23 @@ import Storage
 // What a row says of itself, as its seal binds it. Nil for a row that was edited into something that is none.
 extension TokenRecord {
     var context: TokenContext? {
-        guard let ref = Ref(bytes: ref.span), let kind = TokenKind(rawValue: kind),
+        guard let purgeID = PurgeID(bytes: purgeID.span), let kind = TokenKind(rawValue: kind),
             let environment = PushEnvironment(rawValue: environment)
         else { return nil }
         return TokenContext(
-            generation: generation, kind: kind, environment: environment, slot: slot, expiryMs: expires, ref: ref, topic: topic)
+            generation: generation, kind: kind, environment: environment, slot: slot, expiryMs: expires, purgeID: purgeID,
+            topic: topic)
     }
 }
 
 extension JobRecord {
     var context: JobContext? {
-        guard let id = JobID(bytes: job.span), let ref = Ref(bytes: ref.span), let kind = TokenKind(rawValue: kind),
+        guard let id = JobID(bytes: job.span), let purgeID = PurgeID(bytes: purgeID.span), let kind = TokenKind(rawValue: kind),
             let environment = PushEnvironment(rawValue: environment)
         else { return nil }
         return JobContext(
-            generation: generation, job: id, ref: ref, kind: kind, environment: environment, topic: topic, template: template,
+            generation: generation, job: id, purgeID: purgeID, kind: kind, environment: environment, topic: topic,
+            template: template,
             deadlineMs: deadline, expiryMs: expires)
     }
 }

@@ -1,30 +1,30 @@
 import Synchronization
 
-/// Tokens that were destroyed while pushes to them may still be under way: no further attempt is made.
+/// Tokens, by their purge ids, that were destroyed while pushes to them may still be under way: no further attempt is made.
 final class Revocations: Sendable {
     private struct State {
-        var refs: Set<[UInt8]> = []
+        var tokens: Set<[UInt8]> = []
         /// In the order they came, to be forgotten when no push to them can be left.
-        var order: [(until: UInt64, ref: [UInt8])] = []
+        var order: [(until: UInt64, token: [UInt8])] = []
         var forgotten = 0
     }
 
     private let state = Mutex(State())
 
-    func contains(_ ref: [UInt8]) -> Bool { state.withLock { $0.refs.contains(ref) } }
+    func contains(_ token: [UInt8]) -> Bool { state.withLock { $0.tokens.contains(token) } }
 
     /// - Parameter until: when the last push that could have been asked for has met its deadline; times must not decrease.
-    func add(_ ref: [UInt8], until: UInt64, now: UInt64) {
+    func add(_ token: [UInt8], until: UInt64, now: UInt64) {
         state.withLock { state in
             while state.forgotten < state.order.count, state.order[state.forgotten].until <= now {
-                state.refs.remove(state.order[state.forgotten].ref)
+                state.tokens.remove(state.order[state.forgotten].token)
                 state.forgotten += 1
             }
             if state.forgotten > 1_024, state.forgotten * 2 > state.order.count {
                 state.order.removeFirst(state.forgotten)
                 state.forgotten = 0
             }
-            if state.refs.insert(ref).inserted { state.order.append((until, ref)) }
+            if state.tokens.insert(token).inserted { state.order.append((until, token)) }
         }
     }
 }

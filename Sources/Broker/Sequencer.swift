@@ -29,6 +29,8 @@ public actor Sequencer: LoopActor {
     private let witnessFailure: WitnessFailureMode
     /// What was refused since the last window.
     private let refusals: @Sendable () async -> [Entry.Op]
+    /// Entries were committed, and their rows deleted: what they were lies in the write-ahead log until it is emptied.
+    private let erased: @Sendable () async -> Void
     /// The log has caught up with all closed windows.
     private let caughtUp: @Sendable () -> Void
     private var tiles = TileLog()
@@ -44,13 +46,14 @@ public actor Sequencer: LoopActor {
     private var lacking: Witnesses.Head?
 
     /// Entries in one publication.
-    private static let batch = 16_384
+    private static let batch = 4_096
 
     public init(
         loop: EventLoop, store: any Store, folder: LedgerFolder, key: SigningKey, resolution: UInt64, time: BrokerTime,
         metrics: Metrics, log: @escaping @Sendable (String) -> Void, witnesses: Witnesses? = nil,
         witnessFailure: WitnessFailureMode = .closed, kept: [KeptCheckpoint] = [],
-        refusals: @escaping @Sendable () async -> [Entry.Op], caughtUp: @escaping @Sendable () -> Void = {}
+        refusals: @escaping @Sendable () async -> [Entry.Op], erased: @escaping @Sendable () async -> Void = {},
+        caughtUp: @escaping @Sendable () -> Void = {}
     ) {
         self.loop = loop
         self.store = store
@@ -64,6 +67,7 @@ public actor Sequencer: LoopActor {
         self.witnessFailure = witnessFailure
         uncompared = kept
         self.refusals = refusals
+        self.erased = erased
         self.caughtUp = caughtUp
     }
 
@@ -179,7 +183,7 @@ public actor Sequencer: LoopActor {
             // Witnesses may know what a mirror that can't be read would have shown.
             if asksAll { try await renew(witnessed(plan, note, window: head.window), asksAll: true) }
             if let unread { throw unread }
-            try await forget(upTo: head.size)
+            try await store.published(upTo: head.size)
         case .behind(let log):
             let (first, entries) = try await store.unpublished()
             guard first <= log.size, first + UInt64(entries.count) == head.size else { throw Failure.gap }
@@ -206,7 +210,8 @@ public actor Sequencer: LoopActor {
         return unread.first?.1
     }
 
-    /// Publishes the entries of all windows before `window` (unix seconds).
+    /// Publishes the entries of all windows before `window` (unix seconds), and batches that are complete. The store makes batches when it is
+    /// asked, so it is asked in every window.
     private func publish(before window: UInt64) async throws {
         while true {
             let entries = try await store.closedEntries(before: window, limit: Self.batch)
@@ -215,6 +220,7 @@ public actor Sequencer: LoopActor {
             let note = key.sign(size: plan.newSize, root: plan.root)
             let head = LogHead(size: plan.newSize, checkpoint: String(decoding: note.encoded, as: UTF8.self), window: last.window)
             guard try await store.commit(head, after: plan.oldSize, entries: entries) else { throw Failure.overtaken }
+            await erased()
             try await publish(plan, note, window: last.window)
             metrics.add(.entriesPublished, entries.count)
             if entries.count < Self.batch { return }
@@ -227,12 +233,7 @@ public actor Sequencer: LoopActor {
         let note = try await cosigned(witnessed(plan, note, window: window))
         try folder.publish(plan, checkpoint: note)
         tiles = plan.log
-        try await forget(upTo: plan.newSize)
-    }
-
-    /// Lets the store forget what is published, some at a time, so that nobody waits for long.
-    private func forget(upTo size: UInt64) async throws {
-        while try await store.published(upTo: size) {}
+        try await store.published(upTo: plan.newSize)
     }
 
     // MARK: Witnesses

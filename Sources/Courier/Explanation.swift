@@ -40,9 +40,9 @@ extension Reason {
         switch self {
         case .unreachable: "tries until the push's deadline, then records `unreachable`; the token is kept"
         case .unknown: "tries again with the same apns-id until the deadline, then records `unknown`; the token is kept"
-        case .late: "records `expired`; the token is kept"
+        case .late: "records `unsent`; the token is kept"
         case .stopped: "keeps the job; the next start takes it up, with what is left of its time"
-        case .revoked: "sends nothing more and records `room_closed`"
+        case .revoked: "sends nothing more and records `unsent`"
         case .notConfigured: "tries nothing, raises an alarm and records `unreachable`; the token is kept"
         case .other:
             "goes by the status: 403 is a setting, 410 ends a token as Unregistered does, 429 waits, 5xx tries again, all else is dropped"

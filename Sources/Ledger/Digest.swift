@@ -12,6 +12,8 @@ public struct Digest: Sendable, Hashable, CustomStringConvertible {
         self.bytes = InlineArray { bytes[$0] }
     }
 
+    init(_ bytes: InlineArray<32, UInt8>) { self.bytes = bytes }
+
     /// The digest at `offset` of a hash tile.
     init(_ bytes: Span<UInt8>, at offset: Int) {
         self.bytes = InlineArray { bytes[offset + $0] }

@@ -1,4 +1,4 @@
-/// One event in the ledger. What it may hold is closed: no token, room, code, client, user or address has a place here.
+/// One event in the ledger. What it may hold is closed: no token, ref, room, code, client, user or address has a place here.
 public struct Entry: Sendable, Hashable {
     /// Start of the window, unix ms; written to the second.
     public var atMs: UInt64
@@ -10,34 +10,51 @@ public struct Entry: Sendable, Hashable {
     }
 
     /// What happened. Times are unix ms, written to the second.
+    ///
+    /// `untilMs` names a bucket: the end of the policy's day in which the token expires.
     public enum Op: Sendable, Hashable {
-        /// `policy`: digest of the policy in force; `resolutionSeconds`: length of a window.
-        case brokerStarted(node: EntryText, version: EntryText, policy: Digest, resolutionSeconds: UInt32)
+        /// - `policy`: digest of the rooms policy in force; it has the ledger's timing.
+        /// - `resolutionSeconds`: length of a window.
+        /// - `binary`: SHA-256 of the program.
+        case brokerStarted(node: EntryText, version: EntryText, policy: Digest, resolutionSeconds: UInt32, binary: Digest)
         case brokerStopped(node: EntryText)
         /// `policy`: the SHA-256 that names the file in `policies/`.
         case policyLoaded(name: EntryText, policy: Digest)
         case keysGenerated(generation: UInt32)
-        /// The keys of `epoch` and of all epochs before it are destroyed.
-        case keysRatcheted(epoch: UInt64)
-        /// `untilMs`: end of the epoch of the token's expiry.
-        case tokenSealed(ref: OpaqueID, kind: TokenKind, untilMs: UInt64)
-        case tokenOpened(ref: OpaqueID, job: OpaqueID, template: EntryText)
+        /// The keys of `epoch` and of all epochs before it are destroyed. Everything due before the epoch `swept` is purged.
+        case keysRatcheted(epoch: UInt64, swept: UInt64)
+        case tokenOpened(id: OpaqueID, job: OpaqueID, template: EntryText)
         /// `status`: APNs' HTTP status.
-        case pushDelivered(ref: OpaqueID, job: OpaqueID, status: UInt16)
-        /// `status`: APNs' HTTP status, 0 when there was no answer.
-        case pushFailed(ref: OpaqueID, job: OpaqueID, status: UInt16, reason: PushFailureReason)
-        case tokenPurged(ref: OpaqueID, cause: PurgeCause)
+        case pushDelivered(job: OpaqueID, status: UInt16)
+        /// `status`: APNs' HTTP status, 0 without an answer.
+        case pushFailed(job: OpaqueID, status: UInt16, reason: PushFailureReason)
+        case tokenSealed(id: OpaqueID, untilMs: UInt64)
+        case tokenPurged(id: OpaqueID, cause: PurgeCause)
+        /// What this log published for a bucket. `ended` counts purges of all causes but expiry.
+        case bucketClosed(untilMs: UInt64, sealed: UInt64, expired: UInt64, ended: UInt64)
         /// `count`: rounded; at most one entry a window and cause.
         case requestRefused(cause: RefusalCause, count: UInt32)
         /// `next`: the origin of the log that follows.
         case ledgerClosed(next: EntryText)
+        /// The first entry of a log that continues another, whose final head is `size` and `root`. `jobs` are under way.
+        case ledgerOpened(previous: EntryText, size: UInt64, root: Digest, jobs: UInt64)
+        /// What the log before left in a bucket.
+        case bucketCarried(untilMs: UInt64, live: UInt64)
     }
 
-    public enum TokenKind: String, Sendable, CaseIterable { case alert, voip, liveactivity }
+    public enum PurgeCause: Sendable, Hashable {
+        case expired(untilMs: UInt64)
+        case ended, policy
 
-    public enum PurgeCause: String, Sendable, CaseIterable {
-        case expired, deleted, replaced, unregistered, policy
-        case roomClosed = "room_closed"
+        public var name: String {
+            switch self {
+            case .expired: "expired"
+            case .ended: "ended"
+            case .policy: "policy"
+            }
+        }
+
+        static let names = ["expired", "ended", "policy"]
     }
 
     public enum RefusalCause: String, Sendable, CaseIterable {
@@ -45,17 +62,39 @@ public struct Entry: Sendable, Hashable {
         case notFound = "not_found"
         case tooLarge = "too_large"
     }
+}
 
-    public var ref: OpaqueID? {
-        switch op {
-        case .tokenSealed(let ref, _, _), .tokenOpened(let ref, _, _), .pushDelivered(let ref, _, _),
-            .pushFailed(let ref, _, _, _),
-            .tokenPurged(let ref, _):
-            ref
-        case .brokerStarted, .brokerStopped, .policyLoaded, .keysGenerated, .keysRatcheted, .requestRefused, .ledgerClosed: nil
+extension Entry.Op {
+    /// The place among the entries of one window.
+    public var rank: UInt8 { name.rank }
+
+    /// Orders entries of one rank: 16 bytes of an id or job, or 8 of a bucket's end in big-endian seconds. Empty if the order of recording counts.
+    public var sortKey: [UInt8] {
+        switch self {
+        case .tokenOpened(let id, _, _), .tokenSealed(let id, _), .tokenPurged(let id, _): id.bytes
+        case .pushDelivered(let job, _), .pushFailed(let job, _, _): job.bytes
+        case .bucketClosed(let untilMs, _, _, _): (0..<8).map { UInt8(truncatingIfNeeded: (untilMs / 1000) >> (8 * (7 - $0))) }
+        default: []
         }
     }
 
-    /// Bytes to order a window's entries by, each ref's own order kept: the ref, or none, which comes first.
-    public var sortKey: [UInt8] { ref?.bytes ?? [] }
+    var name: OpName {
+        switch self {
+        case .brokerStarted: .brokerStarted
+        case .brokerStopped: .brokerStopped
+        case .policyLoaded: .policyLoaded
+        case .keysGenerated: .keysGenerated
+        case .keysRatcheted: .keysRatcheted
+        case .tokenOpened: .tokenOpened
+        case .pushDelivered: .pushDelivered
+        case .pushFailed: .pushFailed
+        case .tokenSealed: .tokenSealed
+        case .tokenPurged: .tokenPurged
+        case .bucketClosed: .bucketClosed
+        case .requestRefused: .requestRefused
+        case .ledgerClosed: .ledgerClosed
+        case .ledgerOpened: .ledgerOpened
+        case .bucketCarried: .bucketCarried
+        }
+    }
 }

@@ -3,7 +3,7 @@ struct EntryBundle: Sendable {
     static let entryLimit = 65_535
 
     private let bytes: [UInt8]
-    private var position = 0
+    private(set) var position = 0
 
     init(_ bytes: [UInt8]) { self.bytes = bytes }
 
@@ -18,6 +18,9 @@ struct EntryBundle: Sendable {
         position = end
         return start..<end
     }
+
+    /// Goes back to the entry in `range`, which `next` returned.
+    mutating func goBack(to range: Range<Int>) { position = range.lowerBound - 2 }
 
     /// How many bytes the first `entries` of a bundle take; all, if it has fewer.
     static func count(of entries: Int, in bytes: [UInt8]) -> Int {

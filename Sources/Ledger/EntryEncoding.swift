@@ -12,7 +12,9 @@ extension Entry {
         json.append("{\"at\":\"")
         Timestamp.append(atMs, to: &json)
         switch op {
-        case .brokerStarted(let node, let version, let policy, let resolution):
+        case .brokerStarted(let node, let version, let policy, let resolution, let binary):
+            json.append("\",\"binary\":\"")
+            json.append(hexOf: binary)
             json.append("\",\"node\":\"", node.description, "\",\"op\":\"broker.started\",\"policy\":\"")
             json.append(hexOf: policy)
             json.append("\",\"resolution\":")
@@ -28,41 +30,55 @@ extension Entry {
             json.append("\",\"generation\":")
             json.append(decimal: UInt64(generation))
             json.append(",\"op\":\"keys.generated\"}")
-        case .keysRatcheted(let epoch):
+        case .keysRatcheted(let epoch, let swept):
             json.append("\",\"epoch\":")
             json.append(decimal: epoch)
-            json.append(",\"op\":\"keys.ratcheted\"}")
-        case .tokenSealed(let ref, let kind, let untilMs):
-            json.append("\",\"kind\":\"", kind.rawValue, "\",\"op\":\"token.sealed\",\"ref\":\"")
-            json.append(hexOf: ref)
-            json.append("\",\"until\":\"")
+            json.append(",\"op\":\"keys.ratcheted\",\"swept\":")
+            json.append(decimal: swept)
+            json.append("}")
+        case .tokenOpened(let id, let job, let template):
+            json.append("\",\"id\":\"")
+            json.append(hexOf: id)
+            json.append("\",\"job\":\"")
+            json.append(hexOf: job)
+            json.append("\",\"op\":\"token.opened\",\"template\":\"", template.description, "\"}")
+        case .pushDelivered(let job, let status):
+            json.append("\",\"job\":\"")
+            json.append(hexOf: job)
+            json.append("\",\"op\":\"push.delivered\",\"status\":")
+            json.append(decimal: UInt64(status))
+            json.append("}")
+        case .pushFailed(let job, let status, let reason):
+            json.append("\",\"job\":\"")
+            json.append(hexOf: job)
+            json.append("\",\"op\":\"push.failed\",\"reason\":\"", reason.rawValue, "\",\"status\":")
+            json.append(decimal: UInt64(status))
+            json.append("}")
+        case .tokenSealed(let id, let untilMs):
+            json.append("\",\"id\":\"")
+            json.append(hexOf: id)
+            json.append("\",\"op\":\"token.sealed\",\"until\":\"")
             Timestamp.append(untilMs, to: &json)
             json.append("\"}")
-        case .tokenOpened(let ref, let job, let template):
-            json.append("\",\"job\":\"")
-            json.append(hexOf: job)
-            json.append("\",\"op\":\"token.opened\",\"ref\":\"")
-            json.append(hexOf: ref)
-            json.append("\",\"template\":\"", template.description, "\"}")
-        case .pushDelivered(let ref, let job, let status):
-            json.append("\",\"job\":\"")
-            json.append(hexOf: job)
-            json.append("\",\"op\":\"push.delivered\",\"ref\":\"")
-            json.append(hexOf: ref)
-            json.append("\",\"status\":")
-            json.append(decimal: UInt64(status))
+        case .tokenPurged(let id, let cause):
+            json.append("\",\"cause\":\"", cause.name, "\",\"id\":\"")
+            json.append(hexOf: id)
+            json.append("\",\"op\":\"token.purged\"")
+            if case .expired(let untilMs) = cause {
+                json.append(",\"until\":\"")
+                Timestamp.append(untilMs, to: &json)
+                json.append("\"")
+            }
             json.append("}")
-        case .pushFailed(let ref, let job, let status, let reason):
-            json.append("\",\"job\":\"")
-            json.append(hexOf: job)
-            json.append("\",\"op\":\"push.failed\",\"reason\":\"", reason.rawValue, "\",\"ref\":\"")
-            json.append(hexOf: ref)
-            json.append("\",\"status\":")
-            json.append(decimal: UInt64(status))
-            json.append("}")
-        case .tokenPurged(let ref, let cause):
-            json.append("\",\"cause\":\"", cause.rawValue, "\",\"op\":\"token.purged\",\"ref\":\"")
-            json.append(hexOf: ref)
+        case .bucketClosed(let untilMs, let sealed, let expired, let ended):
+            json.append("\",\"ended\":")
+            json.append(decimal: ended)
+            json.append(",\"expired\":")
+            json.append(decimal: expired)
+            json.append(",\"op\":\"bucket.closed\",\"sealed\":")
+            json.append(decimal: sealed)
+            json.append(",\"until\":\"")
+            Timestamp.append(untilMs, to: &json)
             json.append("\"}")
         case .requestRefused(let cause, let count):
             json.append("\",\"cause\":\"", cause.rawValue, "\",\"count\":")
@@ -70,6 +86,20 @@ extension Entry {
             json.append(",\"op\":\"request.refused\"}")
         case .ledgerClosed(let next):
             json.append("\",\"next\":\"", next.description, "\",\"op\":\"ledger.closed\"}")
+        case .ledgerOpened(let previous, let size, let root, let jobs):
+            json.append("\",\"jobs\":")
+            json.append(decimal: jobs)
+            json.append(",\"op\":\"ledger.opened\",\"previous\":\"", previous.description, "\",\"root\":\"")
+            json.append(hexOf: root)
+            json.append("\",\"size\":")
+            json.append(decimal: size)
+            json.append("}")
+        case .bucketCarried(let untilMs, let live):
+            json.append("\",\"live\":")
+            json.append(decimal: live)
+            json.append(",\"op\":\"bucket.carried\",\"until\":\"")
+            Timestamp.append(untilMs, to: &json)
+            json.append("\"}")
         }
     }
 }

@@ -10,8 +10,6 @@ public enum EntryError: Error, Sendable, Equatable, CustomStringConvertible {
     case unknownOp(position: Int)
     /// The event's keys are not exactly those that it has.
     case keys(op: String)
-    /// A token whose end is not after its beginning.
-    case ended
 
     public var description: String {
         switch self {
@@ -20,7 +18,6 @@ public enum EntryError: Error, Sendable, Equatable, CustomStringConvertible {
         case .value(let position): "a value that is not allowed, or not in its one spelling, at byte \(position)"
         case .unknownOp(let position): "an unknown op at byte \(position)"
         case .keys(let op): "\(op) without all of its keys, or with another's"
-        case .ended: "a token that ends no later than it is taken in"
         }
     }
 }

@@ -55,6 +55,14 @@ struct EntryScanner {
         return id
     }
 
+    /// Returns where the 64 digits of a digest lie, without the quotes.
+    mutating func digest(in bytes: Span<UInt8>) throws(EntryError) -> Range<Int> {
+        let start = position
+        let range = try text(in: bytes)
+        guard Digest(hex: bytes.extracting(range)) != nil else { throw .value(position: start) }
+        return range
+    }
+
     /// Decimal digits, no leading zero.
     mutating func number(upTo limit: UInt64, in bytes: Span<UInt8>) throws(EntryError) -> UInt64 {
         let start = position

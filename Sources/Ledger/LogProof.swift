@@ -100,22 +100,18 @@ extension LogProof {
         return try await make(from: source, key, note, index, entry)
     }
 
-    /// Proves the purge of a token or, while there is none, the latest entry about it.
-    /// - Throws: `missing` when the log does not speak of the ref.
+    /// Proves the purge of the token with this ref or, while there is none, its latest seal or opening.
+    /// - Throws: `.missing` if the log has no entry about the token.
     public static func make(
         from source: any LogSource, key: VerifierKey, ref: OpaqueID
     ) async throws(VerificationFailure) -> LogProof {
         let note = try await checkpoint(of: source, key)
         var tree = try await SignedTree(source, head: note.head)
-        guard let (index, entry) = try await tree.lastWord(about: ref) else {
-            throw VerificationFailure(
-                .missing, "none of the log's \(note.head.size) entries is about it: it is not published yet, or another log's",
-                ref: ref)
-        }
-        return try await make(from: source, key, note, index, entry)
+        let word = try await TokenStory.find(in: &tree, ref).lastWord!
+        return try await make(from: source, key, note, word.index, word.entry.encoded)
     }
 
-    private static func checkpoint(
+    static func checkpoint(
         of source: any LogSource, _ key: VerifierKey
     ) async throws(VerificationFailure) -> (note: SignedNote, head: Checkpoint) {
         let bytes = try await LogReader(source).file(TilePath.checkpoint)

@@ -1,17 +1,20 @@
 /// The ops by their names in JSON, the keys that each has, and the values that its closed list allows.
 enum OpName: String, CaseIterable {
+    case tokenSealed = "token.sealed"
+    case tokenPurged = "token.purged"
+    case tokenOpened = "token.opened"
+    case pushDelivered = "push.delivered"
+    case pushFailed = "push.failed"
+    case keysRatcheted = "keys.ratcheted"
+    case requestRefused = "request.refused"
+    case bucketClosed = "bucket.closed"
     case brokerStarted = "broker.started"
     case brokerStopped = "broker.stopped"
     case policyLoaded = "policy.loaded"
     case keysGenerated = "keys.generated"
-    case keysRatcheted = "keys.ratcheted"
-    case tokenSealed = "token.sealed"
-    case tokenOpened = "token.opened"
-    case pushDelivered = "push.delivered"
-    case pushFailed = "push.failed"
-    case tokenPurged = "token.purged"
-    case requestRefused = "request.refused"
     case ledgerClosed = "ledger.closed"
+    case ledgerOpened = "ledger.opened"
+    case bucketCarried = "bucket.carried"
 
     init?(_ bytes: Span<UInt8>, _ range: Range<Int>) {
         for (name, op) in zip(Self.names, Self.allCases) where bytes.matches(name, at: range) {
@@ -21,33 +24,47 @@ enum OpName: String, CaseIterable {
         return nil
     }
 
-    /// The bits of the keys that an entry of this op has, all of them and no other.
+    /// The bits of the keys that an entry of this op has, all of them and no other. A purge that says `expired` also has `until`.
     var keys: UInt32 {
         let own: UInt32 =
             switch self {
-            case .brokerStarted: Self.bits(.node, .policy, .resolution, .version)
+            case .brokerStarted: Self.bits(.binary, .node, .policy, .resolution, .version)
             case .brokerStopped: Self.bits(.node)
             case .policyLoaded: Self.bits(.name, .policy)
             case .keysGenerated: Self.bits(.generation)
-            case .keysRatcheted: Self.bits(.epoch)
-            case .tokenSealed: Self.bits(.kind, .ref, .until)
-            case .tokenOpened: Self.bits(.job, .ref, .template)
-            case .pushDelivered: Self.bits(.job, .ref, .status)
-            case .pushFailed: Self.bits(.job, .reason, .ref, .status)
-            case .tokenPurged: Self.bits(.cause, .ref)
+            case .keysRatcheted: Self.bits(.epoch, .swept)
+            case .tokenOpened: Self.bits(.id, .job, .template)
+            case .pushDelivered: Self.bits(.job, .status)
+            case .pushFailed: Self.bits(.job, .reason, .status)
+            case .tokenSealed: Self.bits(.id, .until)
+            case .tokenPurged: Self.bits(.cause, .id)
+            case .bucketClosed: Self.bits(.ended, .expired, .sealed, .until)
             case .requestRefused: Self.bits(.cause, .count)
             case .ledgerClosed: Self.bits(.next)
+            case .ledgerOpened: Self.bits(.jobs, .previous, .root, .size)
+            case .bucketCarried: Self.bits(.live, .until)
             }
         return own | Self.bits(.at, .op)
     }
 
-    /// Whether entries of this op are about one token.
-    var hasRef: Bool { keys & Self.bits(.ref) != 0 }
+    /// The place among the entries of one window: within a run it never falls.
+    var rank: UInt8 {
+        switch self {
+        case .brokerStarted, .brokerStopped, .policyLoaded, .keysGenerated, .keysRatcheted, .requestRefused, .ledgerOpened,
+            .bucketCarried:
+            0
+        case .tokenOpened: 1
+        case .pushDelivered, .pushFailed: 2
+        case .tokenSealed: 3
+        case .tokenPurged: 4
+        case .bucketClosed: 5
+        case .ledgerClosed: 6
+        }
+    }
 
-    /// Whether the cause, kind or reason in `range` is in this op's list; true for an op that has none.
+    /// Returns whether the cause or reason in `range` is in this op's list; true for an op that has none.
     func allows(_ range: Range<Int>, in bytes: Span<UInt8>) -> Bool {
         switch self {
-        case .tokenSealed: Self.kinds.contains { bytes.matches($0, at: range) }
         case .pushFailed: Self.reasons.contains { bytes.matches($0, at: range) }
         case .tokenPurged: Self.purges.contains { bytes.matches($0, at: range) }
         case .requestRefused: Self.refusals.contains { bytes.matches($0, at: range) }
@@ -59,9 +76,8 @@ enum OpName: String, CaseIterable {
     private static func bits(_ keys: EntryFields.Key...) -> UInt32 { keys.reduce(0) { $0 | $1.bit } }
 
     private static let names = allCases.map { Array($0.rawValue.utf8) }
-    private static let kinds = Entry.TokenKind.allCases.map { Array($0.rawValue.utf8) }
     private static let reasons = Entry.PushFailureReason.allCases.map { Array($0.rawValue.utf8) }
-    private static let purges = Entry.PurgeCause.allCases.map { Array($0.rawValue.utf8) }
+    private static let purges = Entry.PurgeCause.names.map { Array($0.utf8) }
     private static let refusals = Entry.RefusalCause.allCases.map { Array($0.rawValue.utf8) }
 }
 

@@ -43,11 +43,15 @@ public struct OpaqueID: Sendable, Hashable, Comparable, CustomStringConvertible 
 
     private static func half(_ hex: Span<UInt8>, _ start: Int) -> UInt64? {
         var value: UInt64 = 0
+        // Without a branch for each digit: bits above the low four are set by what is none.
+        var wrong: UInt8 = 0
         for index in start..<start + 16 {
-            guard let digit = hexValue(hex[index]) else { return nil }
-            value = value << 4 | UInt64(digit)
+            let (number, letter) = (hex[index] &- UInt8(ascii: "0"), hex[index] &- UInt8(ascii: "a"))
+            let digit = number < 10 ? number : letter < 6 ? letter &+ 10 : 0xff
+            wrong |= digit
+            value = value << 4 | UInt64(digit & 15)
         }
-        return value
+        return wrong < 16 ? value : nil
     }
 }
 

@@ -43,13 +43,10 @@ extension Entry {
         // The broker's own.
         /// No connection to APNs within the job's deadline.
         case unreachable
-        /// The job's deadline passed before it was sent.
-        case expired
+        /// Never sent: the job or its token expired, or the peer came back, or the room was closed.
+        case unsent
         /// Sent, and no answer; or lost by a restart.
         case unknown
-        /// The peer came back before the push was sent.
-        case peerPresent = "peer_present"
-        case roomClosed = "room_closed"
         case other
 
         /// The reason in APNs' answer, or `other`.

@@ -5,31 +5,42 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
     /// `at` of the first and the last entry, unix ms; nil for an empty log.
     public var fromMs: UInt64?
     public var toMs: UInt64?
-    /// Refs, by what became of them: `sealed` is `live` and `purged` together.
+    /// Tokens sealed in this log.
     public var sealed: UInt64 = 0
+    /// Taken over from the log before.
+    public var carried: UInt64 = 0
+    /// Published seals of open buckets without a published purge.
     public var live: UInt64 = 0
     public var purged: UInt64 = 0
-    /// Of the purged: later than the rule allows, because no broker ran.
-    public var excused: UInt64 = 0
     public var opened: UInt64 = 0
     public var delivered: UInt64 = 0
     public var failed: UInt64 = 0
+    /// Opened and without an outcome yet.
+    public var pending: UInt64 = 0
+    public var bucketsClosed: UInt64 = 0
+    /// How long no broker ran, in all.
+    public var gapSeconds: UInt64 = 0
+    /// `swept` of the last `keys.ratcheted`, as a time: everything that was due before it is purged.
+    public var sweptMs: UInt64?
+    /// The origin of the log that follows, if this one is closed.
+    public var next: String?
     /// Older checkpoints that the log continues.
     public var compared = 0
+    /// Whether each id was compared with all others.
+    public var isUnique = false
     /// Witnesses of the policy whose cosignatures hold; nil when no policy was given.
     public var cosignatures: Int?
 
     public init() {}
 
-    /// Opened and without an outcome yet.
-    public var pending: UInt64 { opened - delivered - failed }
-
     /// One line whose form is stable.
     public var description: String {
         let span = fromMs.flatMap { from in toMs.map { "\(Timestamp.text(from)) to \(Timestamp.text($0))" } } ?? "empty"
         return
-            "\(origin): \(size) entries, \(span); \(sealed) sealed, \(live) live, \(purged) purged (\(excused) late and excused); "
-            + "\(opened) opened, \(delivered) delivered, \(failed) failed; \(compared) older checkpoints hold"
+            "\(origin): \(size) entries, \(span); \(sealed) sealed, \(live) live, \(purged) purged; "
+            + "\(opened) opened, \(delivered) delivered, \(failed) failed, \(pending) pending; "
+            + "\(bucketsClosed) buckets closed; \(gapSeconds) s of gaps; \(compared) older checkpoints hold"
+            + (isUnique ? "; no id twice" : "") + (next.map { "; closed, \($0) follows" } ?? "")
             + (cosignatures.map { "; \($0) cosignatures hold" } ?? "")
     }
 }

@@ -63,29 +63,6 @@ public struct SignedTree {
         return texts
     }
 
-    /// The latest entry about `ref`, or its purge if there is one; nil if the log does not speak of it. Reads from the log's end back to
-    /// where the token was sealed.
-    mutating func lastWord(about ref: OpaqueID) async throws(VerificationFailure) -> (index: UInt64, entry: [UInt8])? {
-        var latest: (index: UInt64, entry: [UInt8])?
-        var bundle = bundles
-        while bundle > 0 {
-            bundle -= 1
-            let entries = try await entries(bundle: bundle)
-            for (offset, entry) in entries.enumerated().reversed() {
-                let index = bundle * 256 + UInt64(offset)
-                let fields: EntryFields
-                do { fields = try EntryFields(entry.span) } catch {
-                    throw VerificationFailure(.entry, "is no entry: \(error)", index: index)
-                }
-                guard fields.op.hasRef, fields.ref == ref else { continue }
-                if fields.op == .tokenPurged { return (index, entry) }
-                latest = latest ?? (index, entry)
-                if fields.op == .tokenSealed { return latest }
-            }
-        }
-        return latest
-    }
-
     private mutating func tile(level: Int, index: UInt64) async throws(VerificationFailure) -> [Digest] {
         if index == head.size >> UInt64(8 * level + 8) { return edge[level] }
         if let tile = recent[level], tile.index == index { return tile.hashes }

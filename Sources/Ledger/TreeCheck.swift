@@ -50,6 +50,9 @@ struct TreeCheck {
         }
     }
 
+    /// Whether all older heads that are left to compare are of this size or larger.
+    var isBeforeOlder: Bool { older.last.map { $0.size >= size } ?? true }
+
     /// The tiles above level 0 that have become full since the last call.
     mutating func takeFull() -> [ExpectedTile] {
         defer { full.removeAll() }
@@ -71,5 +74,14 @@ struct TreeCheck {
         levels[level - 1].removeAll(keepingCapacity: true)
         full.append(ExpectedTile(level: level, index: (size - 1) >> UInt64(8 * level + 8), hashes: hashes))
         append(TileLog.hash(of: Subtree(level: 8, index: 0), over: hashes), level: level + 1)
+    }
+
+    /// Writes or reads everything that the next leaf changes.
+    /// - Precondition: the size is a multiple of a tile's width.
+    mutating func code(_ coder: inout StateCoder) {
+        coder.code(&size)
+        edge.code(&coder)
+        coder.code(&levels, empty: []) { $1.code(&$0) }
+        if size % UInt64(TilePath.fullWidth) != 0 || edge.size != size { coder.isDamaged = true }
     }
 }

@@ -33,4 +33,9 @@ public struct TreeEdge: Sendable, Hashable {
         for peak in peaks.dropLast().reversed() { root = .node(peak, root) }
         return root
     }
+
+    mutating func code(_ coder: inout StateCoder) {
+        coder.code(&size)
+        coder.code(&peaks)
+    }
 }

@@ -1,22 +1,19 @@
 import Sodium
+import TLS
 
 /// The hashes of RFC 6962's tree: leaves and nodes begin with different bytes, so that neither can pass for the other.
 extension Digest {
     /// The root of the empty tree: SHA-256 of nothing.
     public static let emptyRoot = Digest(finishing: SHA256())
 
-    public static func leaf(_ entry: Span<UInt8>) -> Digest {
-        var hash = SHA256()
-        hash.update(0)
-        hash.update(entry)
-        return Digest(finishing: hash)
-    }
+    public static func leaf(_ entry: Span<UInt8>) -> Digest { prefixed(0, entry) }
 
-    public static func node(_ left: Digest, _ right: Digest) -> Digest {
-        var hash = SHA256()
-        hash.update(1)
-        hash.update(left.bytes.span)
-        hash.update(right.bytes.span)
-        return Digest(finishing: hash)
+    public static func node(_ left: Digest, _ right: Digest) -> Digest { prefixed(1, left.bytes.span, right.bytes.span) }
+
+    private static func prefixed(_ prefix: UInt8, _ first: Span<UInt8>, _ second: Span<UInt8> = Span()) -> Digest {
+        var bytes = InlineArray<32, UInt8>(repeating: 0)
+        var digest = bytes.mutableSpan
+        PrefixedSHA256.hash(prefix, first, second, into: &digest)
+        return Digest(bytes)
     }
 }

@@ -1,7 +1,8 @@
-/// Recomputes a whole log from its entries and checks the story that they tell. Trusts nothing but the key.
+import Policy
+
+/// Recomputes a log from its entries and checks the story that they tell. Trusts nothing but the key.
 ///
-/// Reads each file once and in order, and keeps none. What stays in memory is about 40 bytes for each ref and 30 for each job that the log
-/// ever had: that each comes once can't be told otherwise in one pass.
+/// Reads each file once and in order, and keeps none: memory doesn't grow with the log.
 public struct Verifier: Sendable {
     /// A checkpoint kept from earlier: its file's name, for messages, and its bytes.
     public struct OlderCheckpoint: Sendable {
@@ -11,18 +12,47 @@ public struct Verifier: Sendable {
         public init(name: String, bytes: [UInt8]) { (self.name, self.bytes) = (name, bytes) }
     }
 
+    /// A verification that can be continued when the log has grown.
+    public struct Result: Sendable {
+        public var report: Report
+        /// What to hand to the next verification.
+        public var state: [UInt8]
+        /// How many entries an earlier verification has checked.
+        public var resumedAt: UInt64
+        /// The checkpoint's bytes.
+        public var checkpoint: [UInt8]
+    }
+
+    private let source: any LogSource
     private let reader: LogReader
     private let key: VerifierKey
     private let demand: WitnessDemand?
+    private let allowsGaps: Bool
+    private let isUnique: Bool
 
-    public init(_ source: any LogSource, key: VerifierKey, demand: WitnessDemand? = nil) {
-        (self.reader, self.key, self.demand) = (LogReader(source), key, demand)
+    /// - Parameters:
+    ///   - allowsGaps: whether the broker may have been away for any time.
+    ///   - unique: whether to compare each id with all others, sorting in a temporary file.
+    public init(
+        _ source: any LogSource, key: VerifierKey, demand: WitnessDemand? = nil, allowsGaps: Bool = false, unique: Bool = false
+    ) {
+        (self.source, reader, self.key, self.demand) = (source, LogReader(source), key, demand)
+        (self.allowsGaps, isUnique) = (allowsGaps, unique)
     }
 
     /// Verifies the log that the source's checkpoint signs, and that it continues each older checkpoint.
     public func verify(since older: [OlderCheckpoint] = []) async throws(VerificationFailure) -> Report {
+        try await verify(since: older, resuming: nil).report
+    }
+
+    /// The same, but takes what an earlier verification has checked as good.
+    /// - Parameter state: the earlier verification's. The log is verified from its beginning if it is nil, damaged, of another log, or of
+    ///   more entries than an older checkpoint.
+    public func verify(
+        since older: [OlderCheckpoint], resuming state: [UInt8]?
+    ) async throws(VerificationFailure) -> Result {
         do throws(VerificationFailure) {
-            return try await run(since: older)
+            return try await run(since: older, state)
         } catch {
             var failure = error
             if failure.file == nil, let index = failure.index { failure.file = TilePath.entries(index: index / 256) }
@@ -30,38 +60,66 @@ public struct Verifier: Sendable {
         }
     }
 
-    private func run(since older: [OlderCheckpoint]) async throws(VerificationFailure) -> Report {
+    private func run(since older: [OlderCheckpoint], _ state: [UInt8]?) async throws(VerificationFailure) -> Result {
         let note = try await reader.file(TilePath.checkpoint)
         let head = try open(note, name: TilePath.checkpoint)
         // Before anything is read for it; and once more when the last entry's date is known.
         if let demand { _ = try demand.check(note, of: key, lastEntryMs: 0) }
-        var tree = TreeCheck(
-            older: try older.map { checkpoint throws(VerificationFailure) in try old(checkpoint, upTo: head.size) })
-        try tree.compareOlder()
-        var life = LifeCycle()
-        var policies: Set<Digest> = []
-        while tree.size < head.size {
-            let (index, width) = (tree.size / 256, Int(min(head.size - tree.size, 256)))
+        var run = VerifierRun(
+            older: try older.map { checkpoint throws(VerificationFailure) in try old(checkpoint, upTo: head.size) },
+            allowsGaps: allowsGaps, unique: isUnique ? try Uniqueness() : nil)
+        let resumedAt = state.map { !isUnique && run.resume($0, of: key, upTo: head.size) } == true ? run.tree.size : 0
+        try run.compareOlder()
+        if resumedAt > 0 { try await checkContinues(older, head) }
+        var next: [UInt8] = []
+        while run.tree.size < head.size {
+            let (index, width) = (run.tree.size / 256, Int(min(head.size - run.tree.size, 256)))
+            if run.tree.size == head.size / 256 * 256 { next = run.state(of: key) }
             let tile = try await reader.tile(TilePath.hashes(level: 0, index: index), width: width)
-            let bundle = try await reader.bundle(TilePath.entries(index: index), width: width)
+            let (bytes, isLonger) = try await reader.bundle(TilePath.entries(index: index), width: width)
             let path = TilePath.path(TilePath.entries(index: index), width: width)
-            let end = try check(bundle.bytes, against: tile, path, &tree, &life, &policies)
-            guard end == bundle.bytes.count || bundle.isLonger else {
+            var bundle = EntryBundle(bytes)
+            while let policy = try run.check(&bundle, bytes, tile: tile, path) { run.setRules(await rules(policy), of: policy) }
+            guard bundle.isAtEnd || isLonger else {
                 throw VerificationFailure(.damaged, "goes on after its last entry", file: path)
             }
             try await compareOldPartials(TilePath.hashes(level: 0, index: index), tile)
-            try await compareOldPartials(TilePath.entries(index: index), bundle.bytes, width: width)
-            for expected in tree.takeFull() { try await compare(expected) }
+            try await compareOldPartials(TilePath.entries(index: index), bytes, width: width)
+            for expected in run.takeFullTiles() { try await compare(expected) }
         }
-        for expected in tree.partial { try await compare(expected) }
-        guard tree.root == head.root else {
+        if head.size % 256 == 0 { next = run.state(of: key) }
+        for expected in run.tree.partial { try await compare(expected) }
+        guard run.tree.root == head.root else {
             throw VerificationFailure(.tree, "signs another root than the entries hash to", file: TilePath.checkpoint)
         }
-        for policy in policies { try await check(policy) }
-        var report = try life.finish()
+        var report = try run.finish()
         (report.origin, report.compared) = (head.origin, older.count)
         if let demand { report.cosignatures = try demand.check(note, of: key, lastEntryMs: report.toMs ?? 0) }
-        return report
+        return Result(report: report, state: next, resumedAt: resumedAt, checkpoint: note)
+    }
+
+    /// Before a verification goes on: entries of another history would be judged by what came before in this one.
+    private func checkContinues(_ older: [OlderCheckpoint], _ head: Checkpoint) async throws(VerificationFailure) {
+        var tiles = TileReader(source, size: head.size)
+        for checkpoint in older {
+            guard try await tiles.continues(try open(checkpoint.bytes, name: checkpoint.name), root: head.root) else {
+                throw VerificationFailure(
+                    .rewritten, "signs entries that are not those of this log: history was rewritten", file: checkpoint.name)
+            }
+        }
+    }
+
+    /// What the policy's file allows, or what is wrong with it.
+    private func rules(_ policy: Digest) async -> Swift.Result<PublishedRules, VerificationFailure> {
+        do throws(VerificationFailure) {
+            let path = TilePath.policy(policy)
+            let bytes = try await reader.file(path)
+            guard Digest.sha256(bytes.span) == policy else {
+                throw VerificationFailure(.damaged, "is not the policy that it is named after", file: path)
+            }
+            guard let rules = PublishedRules(bytes) else { throw VerifierRun.damaged(policy) }
+            return .success(rules)
+        } catch { return .failure(error) }
     }
 
     private func open(_ note: [UInt8], name: String) throws(VerificationFailure) -> Checkpoint {
@@ -80,48 +138,6 @@ public struct Verifier: Sendable {
                 file: checkpoint.name)
         }
         return TreeCheck.Older(name: checkpoint.name, size: head.size, root: head.root)
-    }
-
-    /// Checks a bundle's entries against the hashes of their tile, and returns where the last one ends.
-    private func check(
-        _ bytes: [UInt8], against tile: [UInt8], _ path: String, _ tree: inout TreeCheck, _ life: inout LifeCycle,
-        _ policies: inout Set<Digest>
-    ) throws(VerificationFailure) -> Int {
-        var bundle = EntryBundle(bytes)
-        var end = 0
-        for offset in stride(from: 0, to: tile.count, by: Digest.count) {
-            let index = tree.size
-            guard let range = bundle.next() else {
-                throw VerificationFailure(.damaged, "ends before this entry does", index: index, file: path)
-            }
-            end = range.upperBound
-            let entry = bytes.span.extracting(range)
-            let leaf = Digest.leaf(entry)
-            guard leaf == Digest(tile.span, at: offset) else {
-                throw VerificationFailure(.tree, "is not the entry that the hash tile holds", index: index, file: path)
-            }
-            let fields = try fields(of: entry, index)
-            if fields.op == .policyLoaded || fields.op == .brokerStarted {
-                if let policy = Digest(hex: entry.extracting(fields.policy)) { policies.insert(policy) }
-            }
-            try life.admit(fields, index: index)
-            try tree.append(leaf)
-        }
-        return end
-    }
-
-    private func fields(of entry: Span<UInt8>, _ index: UInt64) throws(VerificationFailure) -> EntryFields {
-        do {
-            return try EntryFields(entry)
-        } catch { throw VerificationFailure(.entry, "is no entry: \(error)", index: index) }
-    }
-
-    private func check(_ policy: Digest) async throws(VerificationFailure) {
-        let path = TilePath.policy(policy)
-        let bytes = try await reader.file(path)
-        guard Digest.sha256(bytes.span) == policy else {
-            throw VerificationFailure(.damaged, "is not the policy that it is named after", file: path)
-        }
     }
 
     private func compare(_ expected: TreeCheck.ExpectedTile) async throws(VerificationFailure) {

@@ -5,6 +5,8 @@ public struct Policies: Sendable {
     /// By kind, that for rooms first.
     public let all: [Policy]
     public let rooms: Limits
+    /// The public log's timing, from the policy for rooms.
+    public let ledger: LedgerTiming
     /// Of all of them, by name.
     public let templates: [String: Template]
 
@@ -32,6 +34,7 @@ public struct Policies: Sendable {
         guard let rooms = ofKind[.rooms], case .rooms(let limits) = rooms.limits else { throw .noRooms }
         self.all = all
         self.rooms = limits
+        ledger = rooms.ledger
         self.templates = templates
     }
 

@@ -7,6 +7,8 @@ public struct Policy: Sendable {
     public let kind: Kind
     public let limits: PolicyLimits
     public let templates: [String: Template]
+    /// The public log's timing. Only a policy for rooms can set it.
+    public let ledger: LedgerTiming
     /// SHA-256 of the file's exact bytes, in lower-case hex.
     public let sha256: String
     /// The file's exact bytes, to be published beside the ledger.
@@ -25,6 +27,7 @@ public struct Policy: Sendable {
         name = parts.name
         kind = parts.kind
         limits = parts.limits
+        ledger = parts.ledger
         templates = Dictionary(parts.templates.map { ($0.name, $0) }, uniquingKeysWith: { first, _ in first })
         sha256 = Hex.encode(SHA256.hash(bytes.span).span)
         self.bytes = bytes
@@ -57,6 +60,7 @@ struct PolicyReader {
         let name: String
         let kind: Policy.Kind
         let limits: PolicyLimits
+        let ledger: LedgerTiming
         let templates: [Template]
     }
 
@@ -78,7 +82,9 @@ struct PolicyReader {
             return nil
         }
         findRepeats(value, at: root)
-        guard let object = ObjectReader(value, at: root, known: ["$schema", "kind", "name", "limits", "templates"], findings)
+        guard
+            let object = ObjectReader(
+                value, at: root, known: ["$schema", "kind", "name", "limits", "ledger", "templates"], findings)
         else {
             return nil
         }
@@ -90,9 +96,10 @@ struct PolicyReader {
         }
         let kind = kind(object)
         let limits = kind.flatMap { self.limits(of: $0, object["limits"], at: root.member("limits")) }
+        let ledger = kind.flatMap { LedgerTimingReader(findings: findings).read(object, of: $0) }
         let templates = templates(object["templates"], at: root.member("templates"), jobs: limits?.jobs)
-        guard let name, let kind, let limits else { return nil }
-        return Parts(name: name, kind: kind, limits: limits, templates: templates)
+        guard let name, let kind, let limits, let ledger else { return nil }
+        return Parts(name: name, kind: kind, limits: limits, ledger: ledger, templates: templates)
     }
 
     /// Policies that were written before there were kinds are for rooms.

@@ -3,6 +3,7 @@ extension Policy {
     public func summary() -> String {
         var lines = ["policy \(name)", "kind \(kind.rawValue)", "sha256 \(sha256)", "", "limits"]
         lines += limits.rows(kind).map { row("  ", $0, $1) }
+        if kind == .rooms { lines += ["", "public log"] + ledger.rows.map { row("  ", $0, $1) } }
         for template in templates.values.sorted(by: { $0.name < $1.name }) {
             lines += ["", "template \(template.name)"]
             lines += template.rows(after: kind == .rooms ? "knock" : "event").map { row("  ", $0, $1) }
@@ -54,6 +55,18 @@ extension Limits {
             ("rooms made", budgets(creations)),
             ("rooms made with a short code", "\(budget(shortCreations)) in all"),
             ("wrong join codes", budgets(wrongCodes)),
+        ]
+    }
+}
+
+extension LedgerTiming {
+    fileprivate var rows: [(String, String)] {
+        [
+            (
+                "seals and purges are published",
+                "every \(seconds(hourSeconds * 1_000)), if at least \(batchSeals.grouped) seals wait"
+            ),
+            ("and always", "every \(seconds(daySeconds * 1_000))"),
         ]
     }
 }

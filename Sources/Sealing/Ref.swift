@@ -1,6 +1,6 @@
 import Sodium
 
-/// 16 random bytes that name something and mean nothing, written as 32 lower-case hexadecimal digits. Ordered as its bytes are.
+/// 16 bytes that name something, written as 32 lower-case hexadecimal digits. Ordered as its bytes are.
 public protocol RandomID: Sendable, Hashable, Comparable, CustomStringConvertible {
     /// The first and the last eight bytes, most significant first.
     var high: UInt64 { get }
@@ -11,10 +11,10 @@ public protocol RandomID: Sendable, Hashable, Comparable, CustomStringConvertibl
 extension RandomID {
     public static var count: Int { 16 }
 
-    public static func random() -> Self {
+    fileprivate static func random(_ fill: (inout MutableSpan<UInt8>) -> Void) -> Self {
         var bytes = InlineArray<16, UInt8>(repeating: 0)
         var span = bytes.mutableSpan
-        Sodium.fillPublicRandom(&span)
+        fill(&span)
         return Self(high: bytes.span.bigEndian64(at: 0), low: bytes.span.bigEndian64(at: 8))
     }
 
@@ -53,8 +53,22 @@ extension RandomID {
     public static func < (left: Self, right: Self) -> Bool { (left.high, left.low) < (right.high, right.low) }
 }
 
-/// Stands for one sealed token, in its row and in the ledger. Not secret.
+/// Names one sealed token to its owner. Secret: whoever knows it finds the token's entries in the ledger, so no row has it in the clear.
 public struct Ref: RandomID {
+    public let high: UInt64
+    public let low: UInt64
+
+    /// Drawn from the operating system when it is needed: none lies in memory before there is a token.
+    public static func random() -> Self { random { Sodium.fillRandom(&$0) } }
+
+    public init(high: UInt64, low: UInt64) {
+        self.high = high
+        self.low = low
+    }
+}
+
+/// Names a token's row, and the entry of its purge: the ledger's id of a purge in the day of the token's expiry. Not secret.
+public struct PurgeID: RandomID {
     public let high: UInt64
     public let low: UInt64
 
@@ -68,6 +82,8 @@ public struct Ref: RandomID {
 public struct JobID: RandomID {
     public let high: UInt64
     public let low: UInt64
+
+    public static func random() -> Self { random { Sodium.fillPublicRandom(&$0) } }
 
     public init(high: UInt64, low: UInt64) {
         self.high = high

@@ -18,7 +18,8 @@ public struct JobContent: Sendable {
 public struct JobContext: Sendable, Equatable {
     public var generation: UInt32
     public var job: JobID
-    public var ref: Ref
+    /// The token's.
+    public var purgeID: PurgeID
     public var kind: TokenKind
     public var environment: PushEnvironment
     public var topic: String
@@ -29,12 +30,13 @@ public struct JobContext: Sendable, Equatable {
     public var expiryMs: UInt64
 
     public init(
-        generation: UInt32, job: JobID, ref: Ref, kind: TokenKind, environment: PushEnvironment, topic: String, template: String,
+        generation: UInt32, job: JobID, purgeID: PurgeID, kind: TokenKind, environment: PushEnvironment, topic: String,
+        template: String,
         deadlineMs: UInt64, expiryMs: UInt64
     ) {
         self.generation = generation
         self.job = job
-        self.ref = ref
+        self.purgeID = purgeID
         self.kind = kind
         self.environment = environment
         self.topic = topic
@@ -43,7 +45,7 @@ public struct JobContext: Sendable, Equatable {
         self.expiryMs = expiryMs
     }
 
-    /// `"MFJ1" || g u32be || kind u8 || environment u8 || deadline u64be || expiry u64be || job || ref || u16be length || topic
+    /// `"MFJ1" || g u32be || kind u8 || environment u8 || deadline u64be || expiry u64be || job || purge id || u16be length || topic
     /// || u16be length || template`.
     var associatedData: [UInt8] {
         var data: [UInt8] = []
@@ -56,8 +58,8 @@ public struct JobContext: Sendable, Equatable {
         data.append(bigEndian: expiryMs)
         data.append(bigEndian: job.high)
         data.append(bigEndian: job.low)
-        data.append(bigEndian: ref.high)
-        data.append(bigEndian: ref.low)
+        data.append(bigEndian: purgeID.high)
+        data.append(bigEndian: purgeID.low)
         data.append(counted: topic)
         data.append(counted: template)
         return data

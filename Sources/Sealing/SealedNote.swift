@@ -2,9 +2,9 @@ import Sodium
 
 /// What a note tells; bound into its key.
 public enum NoteLabel: Sendable, Hashable, CaseIterable {
-    /// What a registration's row holds besides the token. Fields: its ref.
+    /// What a registration's row holds besides the token. Fields: its purge id.
     case details
-    /// The newest update of a registration, which waits. Fields: its ref.
+    /// The newest update of a registration, which waits. Fields: its purge id.
     case update
     /// What a job's template is filled with. Fields: the job; the place's expiry is the deadline.
     case fields

@@ -22,23 +22,24 @@ public struct TokenContext: Sendable, Equatable {
     public var slot: UInt8
     /// Unix ms.
     public var expiryMs: UInt64
-    public var ref: Ref
+    public var purgeID: PurgeID
     /// The topic that APNs is told, at most 65,535 bytes.
     public var topic: String
 
     public init(
-        generation: UInt32, kind: TokenKind, environment: PushEnvironment, slot: UInt8, expiryMs: UInt64, ref: Ref, topic: String
+        generation: UInt32, kind: TokenKind, environment: PushEnvironment, slot: UInt8, expiryMs: UInt64, purgeID: PurgeID,
+        topic: String
     ) {
         self.generation = generation
         self.kind = kind
         self.environment = environment
         self.slot = slot
         self.expiryMs = expiryMs
-        self.ref = ref
+        self.purgeID = purgeID
         self.topic = topic
     }
 
-    /// `"MFT1" || g u32be || kind u8 || environment u8 || slot u8 || expiry u64be || ref || u16be length || topic`.
+    /// `"MFT1" || g u32be || kind u8 || environment u8 || slot u8 || expiry u64be || purge id || u16be length || topic`.
     var associatedData: [UInt8] {
         var data: [UInt8] = []
         data.reserveCapacity(37 + topic.utf8.count)
@@ -48,16 +49,28 @@ public struct TokenContext: Sendable, Equatable {
         data.append(environment.rawValue)
         data.append(slot)
         data.append(bigEndian: expiryMs)
-        data.append(bigEndian: ref.high)
-        data.append(bigEndian: ref.low)
+        data.append(bigEndian: purgeID.high)
+        data.append(bigEndian: purgeID.low)
         data.append(counted: topic)
+        return data
+    }
+
+    /// `"MFI1" || g u32be || slot u8 || expiry u64be || purge id`.
+    var associatedDataOfRef: [UInt8] {
+        var data = Array("MFI1".utf8)
+        data.append(bigEndian: generation)
+        data.append(slot)
+        data.append(bigEndian: expiryMs)
+        data.append(bigEndian: purgeID.high)
+        data.append(bigEndian: purgeID.low)
         return data
     }
 }
 
-/// An opened token and when it was sealed, in unix ms.
+/// An opened token, its ref, and when it was sealed, in unix ms.
 public struct OpenedToken: Sendable {
     public let token: Secret
+    public let ref: Ref
     public let sealedAtMs: UInt64
 }
 
@@ -69,10 +82,10 @@ extension KeyRing {
     /// Seals a token (1 to 100 bytes) for a room: it opens only with the room id, until the epoch of its expiry is over.
     /// - Returns: 168 bytes.
     public func sealToken(
-        _ token: Secret, sealedAtMs: UInt64, context: TokenContext, room: RoomID
+        _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, room: RoomID
     ) throws(SealingError) -> [UInt8] {
         guard let key = tokenKey(context, room) else { throw .outOfReach }
-        return try sealToken(token, sealedAtMs, context, key: key.secret())
+        return try sealToken(token, ref, sealedAtMs, context, key: key.secret())
     }
 
     /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
@@ -84,10 +97,10 @@ extension KeyRing {
     /// Seals a token for an audience: the broker alone can open it, until the epoch of its expiry is over. The context's slot is
     /// 0.
     public func sealToken(
-        _ token: Secret, sealedAtMs: UInt64, context: TokenContext, audience: Span<UInt8>
+        _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, audience: Span<UInt8>
     ) throws(SealingError) -> [UInt8] {
         guard let key = tokenKey(context, audience: audience) else { throw .outOfReach }
-        return try sealToken(token, sealedAtMs, context, key: key.secret())
+        return try sealToken(token, ref, sealedAtMs, context, key: key.secret())
     }
 
     /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
@@ -97,6 +110,65 @@ extension KeyRing {
         guard let key = tokenKey(context, audience: audience) else { throw .doesNotOpen }
         return try openToken(sealed, context, key: key.secret())
     }
+
+    // MARK: The ref beside the token
+
+    /// The length of every sealed ref.
+    public static let sealedRefCount = Ref.count + SealedBox.overhead
+
+    /// Seals a token's ref for a room, so that a repeated call can be answered with it without opening the token.
+    /// - Returns: 56 bytes.
+    public func sealRef(_ ref: Ref, context: TokenContext, room: RoomID) throws(SealingError) -> [UInt8] {
+        guard let key = refKey(context, room) else { throw .outOfReach }
+        return try sealRef(ref, context, key: key.secret())
+    }
+
+    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
+    public func openRef(_ sealed: Span<UInt8>, context: TokenContext, room: RoomID) throws(SealingError) -> Ref {
+        guard let key = refKey(context, room) else { throw .doesNotOpen }
+        return try openRef(sealed, context, key: key.secret())
+    }
+
+    /// The same for an audience. The context's slot is 0.
+    public func sealRef(_ ref: Ref, context: TokenContext, audience: Span<UInt8>) throws(SealingError) -> [UInt8] {
+        guard let key = refKey(context, audience: audience) else { throw .outOfReach }
+        return try sealRef(ref, context, key: key.secret())
+    }
+
+    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
+    public func openRef(_ sealed: Span<UInt8>, context: TokenContext, audience: Span<UInt8>) throws(SealingError) -> Ref {
+        guard let key = refKey(context, audience: audience) else { throw .doesNotOpen }
+        return try openRef(sealed, context, key: key.secret())
+    }
+
+    private func refKey(_ context: TokenContext, _ room: RoomID) -> Derivation? {
+        guard var derivation = derivation(context.generation, context.expiryMs, .ref) else { return nil }
+        derivation.add(context.slot)
+        derivation.add(room.secret)
+        return derivation
+    }
+
+    private func refKey(_ context: TokenContext, audience: Span<UInt8>) -> Derivation? {
+        precondition(context.slot == 0, "an audience has no slot")
+        guard var derivation = derivation(context.generation, context.expiryMs, .ref) else { return nil }
+        derivation.add(context.slot)
+        derivation.add(audience)
+        return derivation
+    }
+
+    private func sealRef(_ ref: Ref, _ context: TokenContext, key: consuming Slot) throws(SealingError) -> [UInt8] {
+        let bytes = ref.bytes
+        return SealedBox.seal(bytes.span, associatedData: context.associatedDataOfRef, nonce: nonce(), key: key)
+    }
+
+    private func openRef(
+        _ sealed: Span<UInt8>, _ context: TokenContext, key: consuming Slot
+    ) throws(SealingError) -> Ref {
+        let plaintext = try SealedBox.open(sealed, count: Ref.count, associatedData: context.associatedDataOfRef, key: key)
+        return plaintext.withBytes(Ref.count) { Ref(high: $0.bigEndian64(at: 0), low: $0.bigEndian64(at: 8)) }
+    }
+
+    // MARK: The token
 
     private func tokenKey(_ context: TokenContext, _ room: RoomID) -> Derivation? {
         guard var derivation = derivation(context.generation, context.expiryMs, .token) else { return nil }
@@ -111,17 +183,19 @@ extension KeyRing {
         return derivation
     }
 
-    /// `sealedAtMs u64be || length u8 || token`, padded to 128.
+    /// `sealedAtMs u64be || ref[16] || length u8 || token`, padded to 128.
     private func sealToken(
-        _ token: Secret, _ sealedAtMs: UInt64, _ context: TokenContext, key: consuming Slot
+        _ token: Secret, _ ref: Ref, _ sealedAtMs: UInt64, _ context: TokenContext, key: consuming Slot
     ) throws(SealingError) -> [UInt8] {
         precondition((1...100).contains(token.count), "a token of 1 to 100 bytes")
         let plaintext = try Arena.shared.take()
         plaintext.withMutableBytes(Self.paddedCount) { plaintext in
             plaintext.write(bigEndian: sealedAtMs, at: 0)
-            plaintext[8] = UInt8(token.count)
-            token.withBytes { plaintext.write($0, at: 9) }
-            _ = Sodium.pad(&plaintext, count: 9 + token.count, block: Self.paddedCount)
+            plaintext.write(bigEndian: ref.high, at: 8)
+            plaintext.write(bigEndian: ref.low, at: 16)
+            plaintext[24] = UInt8(token.count)
+            token.withBytes { plaintext.write($0, at: 25) }
+            _ = Sodium.pad(&plaintext, count: 25 + token.count, block: Self.paddedCount)
         }
         return SealedBox.seal(
             plaintext, count: Self.paddedCount, associatedData: context.associatedData, nonce: nonce(), key: key)
@@ -132,10 +206,11 @@ extension KeyRing {
     ) throws(SealingError) -> OpenedToken {
         let plaintext = try SealedBox.open(sealed, count: Self.paddedCount, associatedData: context.associatedData, key: key)
         return try plaintext.withBytes(Self.paddedCount) { bytes throws(SealingError) in
-            let count = Int(bytes[8])
-            guard Sodium.unpaddedCount(bytes, block: Self.paddedCount) == 9 + count else { throw .doesNotOpen }
+            let count = Int(bytes[24])
+            guard Sodium.unpaddedCount(bytes, block: Self.paddedCount) == 25 + count else { throw .doesNotOpen }
             return OpenedToken(
-                token: try Secret(copying: bytes.extracting(9..<9 + count)), sealedAtMs: bytes.bigEndian64(at: 0))
+                token: try Secret(copying: bytes.extracting(25..<25 + count)),
+                ref: Ref(high: bytes.bigEndian64(at: 8), low: bytes.bigEndian64(at: 16)), sealedAtMs: bytes.bigEndian64(at: 0))
         }
     }
 }

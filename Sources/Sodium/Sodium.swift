@@ -31,7 +31,7 @@ public enum Sodium {
     private static let reserve = Mutex(Reserve())
     private static let reserveCount = 1024
 
-    /// Fills `bytes` (up to 64) with random bytes that will be published or stored as they are: nonces, references. They come from
+    /// Fills `bytes` (up to 64) with random bytes that will be published or stored as they are: nonces, ids of jobs. They come from
     /// the operating system a block at a time, so that who reads this process's memory may see the next ones. Never for a secret.
     public static func fillPublicRandom(_ bytes: inout MutableSpan<UInt8>) {
         precondition(bytes.count <= 64)

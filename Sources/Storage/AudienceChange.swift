@@ -51,17 +51,20 @@ public struct AudienceChange: Sendable, Equatable {
 /// A push to a registration.
 public struct AudienceJob: Sendable, Equatable {
     /// Its slot is 0 and its room empty.
-    public var job: JobRecord
+    public var job: NewJob
     /// Set when it is the update of an activity, whose window it takes.
     public var update: ActivityUpdate?
     /// Destroys the registration together with the push, which is its last.
     public var purge: Entry.PurgeCause?
 
-    public init(_ job: JobRecord, update: ActivityUpdate? = nil, purge: Entry.PurgeCause? = nil) {
+    public init(_ job: NewJob, update: ActivityUpdate? = nil, purge: Entry.PurgeCause? = nil) {
         self.job = job
         self.update = update
         self.purge = purge
     }
+
+    /// Its registration's row.
+    public var row: RowName { job.record.row }
 }
 
 /// What an update that leaves makes of an activity's throttle. What waited is forgotten.

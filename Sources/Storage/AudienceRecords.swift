@@ -4,11 +4,11 @@
 /// Names a registration's row.
 public struct RowName: Sendable, Hashable {
     public var expires: UInt64
-    public var ref: [UInt8]
+    public var purgeID: [UInt8]
 
-    public init(expires: UInt64, ref: [UInt8]) {
+    public init(expires: UInt64, purgeID: [UInt8]) {
         self.expires = expires
-        self.ref = ref
+        self.purgeID = purgeID
     }
 }
 
@@ -22,7 +22,9 @@ public struct RegistrationPlace: Sendable, Equatable {
 
 /// A sealed token of an audience, and what its pushes need: its row.
 public struct RegistrationRecord: Sendable, Equatable {
-    /// 16 random bytes: the token's name here and in the ledger, another one whenever it is sealed anew.
+    /// 16 bytes: the row's name here, and the id of the token's purge in the ledger. Another one whenever it is sealed anew.
+    public var purgeID: [UInt8]
+    /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
     /// 16 random bytes: its name to its owner, which stays.
     public var id: [UInt8]
@@ -39,6 +41,8 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var topic: String
     /// Nonce, ciphertext and tag: 168 bytes.
     public var sealed: [UInt8]
+    /// Whether the token was sealed for more than 24 hours. The ledger publishes its entries at midnight only.
+    public var isLong: Bool
     /// A mask of what it asks for.
     public var preferences: UInt32
     /// A sealed note.
@@ -51,10 +55,12 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var waiting: [UInt8]?
 
     public init(
-        ref: [UInt8], id: [UInt8], audience: [UInt8], owner: [UInt8], device: [UInt8], session: [UInt8]? = nil, kind: UInt8,
-        environment: UInt8, generation: UInt32, expires: UInt64, topic: String, sealed: [UInt8], preferences: UInt32 = .max,
-        details: [UInt8], opens: UInt64 = 0, stamp: UInt64 = 0, waiting: [UInt8]? = nil
+        purgeID: [UInt8], ref: [UInt8], id: [UInt8], audience: [UInt8], owner: [UInt8], device: [UInt8],
+        session: [UInt8]? = nil, kind: UInt8, environment: UInt8, generation: UInt32, expires: UInt64, topic: String,
+        sealed: [UInt8], isLong: Bool = false, preferences: UInt32 = .max, details: [UInt8], opens: UInt64 = 0,
+        stamp: UInt64 = 0, waiting: [UInt8]? = nil
     ) {
+        self.purgeID = purgeID
         self.ref = ref
         self.id = id
         self.audience = audience
@@ -67,6 +73,7 @@ public struct RegistrationRecord: Sendable, Equatable {
         self.expires = expires
         self.topic = topic
         self.sealed = sealed
+        self.isLong = isLong
         self.preferences = preferences
         self.details = details
         self.opens = opens
@@ -74,7 +81,19 @@ public struct RegistrationRecord: Sendable, Equatable {
         self.waiting = waiting
     }
 
-    public var row: RowName { RowName(expires: expires, ref: ref) }
+    public var row: RowName { RowName(expires: expires, purgeID: purgeID) }
+}
+
+/// A registration to be stored.
+public struct NewRegistration: Sendable, Equatable {
+    public var record: RegistrationRecord
+    /// The ledger's id of its sealing: 16 bytes. Not stored in the row.
+    public var sealedID: [UInt8]
+
+    public init(_ record: RegistrationRecord, sealedID: [UInt8]) {
+        self.record = record
+        self.sealedID = sealedID
+    }
 }
 
 /// Something of an audience that begins, goes on and ends: a session, with the device that is the active one in it, or a printer's run.

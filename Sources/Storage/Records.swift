@@ -1,9 +1,11 @@
-// What the store keeps, as values. Blobs are keyed hashes, random references and sealed bytes; none of them can be read or
+// What the store keeps, as values. Blobs are keyed hashes, random ids and sealed bytes; none of them can be read or
 // recomputed without a key of `keys/ratchet.key` or a member's room id. Times are unix milliseconds.
 
 /// A sealed token: its row.
 public struct TokenRecord: Sendable, Equatable {
-    /// 16 random bytes: the token's name here and in the ledger.
+    /// 16 bytes: the row's name here, and the id of the token's purge in the ledger. Derived from the ref, which stands nowhere in the clear.
+    public var purgeID: [UInt8]
+    /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
     public var room: [UInt8]
     public var slot: UInt8
@@ -14,11 +16,14 @@ public struct TokenRecord: Sendable, Equatable {
     public var topic: String
     /// Nonce, ciphertext and tag: 168 bytes.
     public var sealed: [UInt8]
+    /// Whether the token was sealed for more than 24 hours. The ledger publishes its entries at midnight only.
+    public var isLong: Bool
 
     public init(
-        ref: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8, environment: UInt8, generation: UInt32, expires: UInt64,
-        topic: String, sealed: [UInt8]
+        purgeID: [UInt8], ref: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8, environment: UInt8, generation: UInt32,
+        expires: UInt64, topic: String, sealed: [UInt8], isLong: Bool = false
     ) {
+        self.purgeID = purgeID
         self.ref = ref
         self.room = room
         self.slot = slot
@@ -28,6 +33,19 @@ public struct TokenRecord: Sendable, Equatable {
         self.expires = expires
         self.topic = topic
         self.sealed = sealed
+        self.isLong = isLong
+    }
+}
+
+/// A token to be stored.
+public struct NewToken: Sendable, Equatable {
+    public var record: TokenRecord
+    /// The ledger's id of its sealing: 16 bytes. Not stored in the row.
+    public var sealedID: [UInt8]
+
+    public init(_ record: TokenRecord, sealedID: [UInt8]) {
+        self.record = record
+        self.sealedID = sealedID
     }
 }
 
@@ -40,18 +58,19 @@ public struct SideRecord: Sendable, Equatable {
     public var member: [UInt8]
     /// Whether the member secret was used once: from then on the client id alone is not enough.
     public var proven: Bool
-    public var ref: [UInt8]?
+    /// The purge id of its token.
+    public var token: [UInt8]?
     /// From when the throttle counts: the last knock at this side, or near the time its push leaves; 0 for never.
     public var knocked: UInt64
 
     public init(
-        generation: UInt32, client: [UInt8], member: [UInt8], proven: Bool = false, ref: [UInt8]? = nil, knocked: UInt64 = 0
+        generation: UInt32, client: [UInt8], member: [UInt8], proven: Bool = false, token: [UInt8]? = nil, knocked: UInt64 = 0
     ) {
         self.generation = generation
         self.client = client
         self.member = member
         self.proven = proven
-        self.ref = ref
+        self.token = token
         self.knocked = knocked
     }
 }
@@ -156,7 +175,8 @@ public struct JobRecord: Sendable, Equatable {
     public var deadline: UInt64
     /// Not sent before this time: a grace in which the peer may come back.
     public var notBefore: UInt64
-    public var ref: [UInt8]
+    /// Its token's.
+    public var purgeID: [UInt8]
     public var room: [UInt8]
     public var slot: UInt8
     public var kind: UInt8
@@ -175,14 +195,14 @@ public struct JobRecord: Sendable, Equatable {
 
     /// An audience's has slot 0 and an empty room.
     public init(
-        job: [UInt8], deadline: UInt64, notBefore: UInt64, ref: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8,
+        job: [UInt8], deadline: UInt64, notBefore: UInt64, purgeID: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8,
         environment: UInt8, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
         fields: [UInt8]? = nil, isLast: Bool = false
     ) {
         self.job = job
         self.deadline = deadline
         self.notBefore = notBefore
-        self.ref = ref
+        self.purgeID = purgeID
         self.room = room
         self.slot = slot
         self.kind = kind
@@ -196,7 +216,19 @@ public struct JobRecord: Sendable, Equatable {
         self.isLast = isLast
     }
 
-    public var row: RowName { RowName(expires: expires, ref: ref) }
+    public var row: RowName { RowName(expires: expires, purgeID: purgeID) }
+}
+
+/// A push to be stored.
+public struct NewJob: Sendable, Equatable {
+    public var record: JobRecord
+    /// The ledger's id of its token's opening: 16 bytes. Not stored in the row.
+    public var openedID: [UInt8]
+
+    public init(_ record: JobRecord, openedID: [UInt8]) {
+        self.record = record
+        self.openedID = openedID
+    }
 }
 
 /// The log as the store knows it: what was signed last.

@@ -1,17 +1,18 @@
 import Linux
+public import Policy
 import SQLite
 
 /// The rows of one room from its creation to its acceptance.
 public struct RoomRows: Sendable {
     public var room: RoomRecord
     public var code: PendingCode
-    public var creatorToken: TokenRecord
+    public var creatorToken: NewToken
     public var joiner: SideRecord
-    public var joinerToken: TokenRecord
+    public var joinerToken: NewToken
     public var used: UsedCode
 
     public init(
-        room: RoomRecord, code: PendingCode, creatorToken: TokenRecord, joiner: SideRecord, joinerToken: TokenRecord,
+        room: RoomRecord, code: PendingCode, creatorToken: NewToken, joiner: SideRecord, joinerToken: NewToken,
         used: UsedCode
     ) {
         self.room = room
@@ -33,14 +34,18 @@ public final class RowLoop {
     /// - Parameter cacheKiB: for pages in memory; the store's if nil.
     public init(path: String, cacheKiB: Int? = nil) throws(StoreError) {
         do {
-            let journal = Journal(resolution: 60, limit: .max / 1_000, now: { Clock.wallMs })
+            let journal = Journal(resolution: 60, timing: .standard, limit: .max / 1_000, now: { Clock.wallMs })
             tables = try Tables(path: path, access: .readWrite, journal: journal)
+            try tables.adopt(nil)
             if let cacheKiB { try tables.database.execute("PRAGMA cache_size = -\(cacheKiB)") }
             try tables.resumeJournal()
         } catch {
             throw StoreError(any: error)
         }
     }
+
+    /// The timing that the database remembers.
+    public var timing: LedgerTiming { tables.journal.timing }
 
     /// Creates some rooms and accepts others, whose creation was committed before, in one durable transaction.
     public func commit(creating: [RoomRows], accepting: [RoomRows]) throws(StoreError) {
@@ -74,26 +79,26 @@ public final class RowLoop {
 /// An accepted room and its tokens.
 public struct StandingRoom: Sendable {
     public var room: RoomRecord
-    public var tokens: [TokenRecord]
+    public var tokens: [NewToken]
 
-    public init(room: RoomRecord, tokens: [TokenRecord]) {
+    public init(room: RoomRecord, tokens: [NewToken]) {
         self.room = room
         self.tokens = tokens
     }
 }
 
 extension Tables {
-    fileprivate func insert(standing room: RoomRecord, tokens: [TokenRecord]) throws {
+    fileprivate func insert(standing room: RoomRecord, tokens: [NewToken]) throws {
         guard let joiner = room.joiner else { throw StoreError.damaged("a room without its second side does not stand") }
         let creator = room.creator
         try run(
             """
-            INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
-            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked)
+            INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
+            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked)
             VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, 0, ?, 0)
             """, .time(room.expires), .blob(room.room), .number(creator.generation), .blob(creator.client),
-            .blob(creator.member), .blob(creator.ref), .number(joiner.generation), .blob(joiner.client), .blob(joiner.member),
-            .blob(joiner.ref))
+            .blob(creator.member), .blob(creator.token), .number(joiner.generation), .blob(joiner.client), .blob(joiner.member),
+            .blob(joiner.token))
         for token in tokens { try insert(token) }
     }
 }

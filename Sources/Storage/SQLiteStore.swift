@@ -1,9 +1,10 @@
 public import Ledger
+public import Policy
 import SQLite
 
 /// The embedded store: one SQLite file in WAL mode, one thread that writes, one that reads, one for what takes long.
 public final class SQLiteStore: Store {
-    private let writer: StoreThread
+    let writer: StoreThread
     private let reader: StoreThread
     /// For what takes long: nobody who asks for a room waits behind it.
     private let background: StoreThread
@@ -12,14 +13,16 @@ public final class SQLiteStore: Store {
     /// Opens or makes the database.
     /// - Parameters:
     ///   - resolution: length of a ledger window in seconds.
+    ///   - timing: of the rooms policy. The state folder keeps its first one. Nil for the one that it has.
     ///   - waitingLimit: how many ledger entries may wait to be published before operations are refused.
     ///   - resumption: what the log is told after the broker was away for a minute or more without having stopped.
     ///   - now: broker time in unix milliseconds; gives entries their window.
+    /// - Throws: `otherTiming` if the state folder began with another timing.
     public init(
-        path: String, resolution: UInt64, waitingLimit: Int = 1_000_000, resumption: Entry.Op? = nil,
+        path: String, resolution: UInt64, timing: LedgerTiming?, waitingLimit: Int = 1_000_000, resumption: [Entry.Op] = [],
         now: @escaping @Sendable () -> UInt64
     ) throws(StoreError) {
-        let journal = Journal(resolution: resolution, limit: waitingLimit, now: now)
+        let journal = Journal(resolution: resolution, timing: timing ?? .standard, limit: waitingLimit, now: now)
         self.journal = journal
         let background = try StoreThread(name: "store-background", writes: false) {
             let tables = try Tables(path: path, access: .readWrite, journal: journal)
@@ -31,6 +34,7 @@ public final class SQLiteStore: Store {
         writer = try StoreThread(name: "store-writer", writes: true) {
             let tables = try Tables(path: path, access: .readWrite, journal: journal, resumption: resumption)
             tables.database.takeOverCheckpoints()
+            try tables.adopt(timing)
             try tables.resumeJournal()
             return tables
         } committed: { tables, writer in
@@ -51,8 +55,9 @@ public final class SQLiteStore: Store {
         writer.release()
     }
 
-    private func perform<Value: Sendable>(
-        on thread: StoreThread, _ turn: StoreThread.Turn = .shared, _ body: @escaping @Sendable (Tables) throws -> Value
+    func perform<Value: Sendable>(
+        on thread: StoreThread, _ turn: StoreThread.Turn = .shared, isSignOfLife: Bool = true,
+        _ body: @escaping @Sendable (Tables) throws -> Value
     ) async throws(StoreError) -> Value {
         let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
             let slot = ResultSlot<Value>()
@@ -66,7 +71,7 @@ public final class SQLiteStore: Store {
                             continuation.resume(returning: .success(slot.take()))
                         }
                     },
-                    turn: turn))
+                    turn: turn, isSignOfLife: isSignOfLife))
         }
         return try result.get()
     }
@@ -91,12 +96,12 @@ public final class SQLiteStore: Store {
         try await read { try $0.joinable(code, now: now) }
     }
 
-    public func token(_ ref: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {
-        try await read { try $0.token(ref, expires: expires) }
+    public func token(_ purgeID: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {
+        try await read { try $0.token(purgeID, expires: expires) }
     }
 
     public func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord?, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: NewToken?, shortLimit: Int, now: UInt64
     ) async throws(StoreError) -> CreateOutcome {
         try await write {
             try $0.create(room, code: code, otherIndexes: otherIndexes, token: token, shortLimit: shortLimit, now: now)
@@ -104,12 +109,12 @@ public final class SQLiteStore: Store {
     }
 
     public func accept(
-        _ code: PendingCode, joiner: SideRecord, token: TokenRecord?, used: UsedCode, now: UInt64
+        _ code: PendingCode, joiner: SideRecord, token: NewToken?, used: UsedCode, now: UInt64
     ) async throws(StoreError) -> AcceptOutcome {
         try await write { try $0.accept(code, joiner: joiner, token: token, used: used, now: now) }
     }
 
-    public func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
+    public func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: NewToken) async throws(StoreError) -> Bool {
         try await write { try $0.replaceToken(room: room, slot: slot, proven: proven, token: token) }
     }
 
@@ -126,7 +131,7 @@ public final class SQLiteStore: Store {
     // MARK: Pushes
 
     public func knock(
-        _ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64
+        _ job: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64
     ) async throws(StoreError) -> KnockOutcome {
         try await write { try $0.knock(job, throttle: throttle, now: now, knocked: knocked) }
     }
@@ -152,7 +157,7 @@ public final class SQLiteStore: Store {
     public func holds(_ row: RowName) async throws(StoreError) -> Bool { try await read { try $0.holds(row) } }
 
     public func register(
-        _ registration: RegistrationRecord, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
     ) async throws(StoreError) -> RegisterOutcome {
         try await write {
             try $0.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)
@@ -237,22 +242,24 @@ public final class SQLiteStore: Store {
     // MARK: Ledger
 
     public func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
-        try await write { tables in
-            try tables.record(events, marks)
-            try tables.purgeOverdue()
-        }
+        try await write { try $0.record(events, marks) }
         journal.noteStart()
     }
 
     public func record(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
         try await write { try $0.record(events, marks) }
+        for case .brokerStopped in events { journal.noteEnd() }
     }
 
     public func latestWindow() async throws(StoreError) -> UInt64 { try await read { try $0.latestWindow() } }
 
     public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
-        // On the writer, so that no entry of a closed window can come after it.
-        try await perform(on: writer, .alone) { $0.journal.give(before: window) }
+        // On the writer, so that no entry of a closed window can come after it. Nor may one come between those of an open window.
+        // It succeeds on a full disk too.
+        let early = try await perform(on: writer, .apart, isSignOfLife: false) { tables in
+            tables.journal.give(before: window) ? try tables.closedEntries(before: window, limit: limit) : nil
+        }
+        if let early { return early }
         return try await perform(on: background) { try $0.closedEntries(before: window, limit: limit) }
     }
 
@@ -266,18 +273,18 @@ public final class SQLiteStore: Store {
         try await perform(on: background) { try $0.unpublished() }
     }
 
-    @discardableResult public func published(upTo size: UInt64) async throws(StoreError) -> Bool {
+    public func published(upTo size: UInt64) async throws(StoreError) {
         try await perform(on: writer, .apart) { try $0.published(upTo: size) }
     }
 
-    public func closeLog(next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
-        let isClosed = try await write { try $0.closeLog(next: next, mark: mark) }
+    public func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
+        let isClosed = try await write { try $0.closeLog(events, next: next, mark: mark) }
         if isClosed { journal.noteEnd() }
         return isClosed
     }
 
-    public func beginLog(after size: UInt64, marks: [StoreMark]) async throws(StoreError) -> Bool {
-        try await write { try $0.beginLog(after: size, marks: marks) }
+    public func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool {
+        try await write { try $0.beginLog(after: end, marks: marks) }
     }
 
     // MARK: Marks, counts, end

@@ -3,7 +3,7 @@
 /// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
 /// expiry, so that rows which expire together lie together and go in one sweep.
 enum Schema {
-    static let version: Int64 = 7
+    static let version: Int64 = 8
 
     static let statements = rooms + audiences
 
@@ -13,15 +13,15 @@ enum Schema {
         -- `retry_until`, two minutes later at most, and `creator` already when the creator first uses its member secret. `due`
         -- is when something of the row ends before the room does. Thief: how many rooms live, when each ends, whether it was
         -- accepted or its code is open, whether each side has a token, when each side was last knocked at. `room`, `client`, `member` are keyed or one-way
-        -- hashes of 32 random bytes (client ids: keyed by epoch key and room id). With the key file as well: codes can be
-        -- tried against `code`.
+        -- hashes of 32 random bytes (client ids: keyed by epoch key and room id). `creator_token` and `joiner_token` are purge
+        -- ids. With the key file as well: codes can be tried against `code`.
         CREATE TABLE room (
             expires INTEGER NOT NULL,
             room BLOB NOT NULL,
             creator_generation INTEGER NOT NULL, creator_client BLOB NOT NULL, creator_member BLOB NOT NULL,
-            creator_proven INTEGER NOT NULL, creator_ref BLOB, creator_knocked INTEGER NOT NULL,
+            creator_proven INTEGER NOT NULL, creator_token BLOB, creator_knocked INTEGER NOT NULL,
             joiner_generation INTEGER, joiner_client BLOB, joiner_member BLOB,
-            joiner_proven INTEGER, joiner_ref BLOB, joiner_knocked INTEGER,
+            joiner_proven INTEGER, joiner_token BLOB, joiner_knocked INTEGER,
             due INTEGER, code BLOB, code_expires INTEGER, code_generation INTEGER, short INTEGER,
             pending BLOB, creator BLOB, retry BLOB, retry_until INTEGER,
             PRIMARY KEY (expires, room)
@@ -31,52 +31,81 @@ enum Schema {
         CREATE INDEX room_due ON room (due) WHERE due IS NOT NULL;
         CREATE INDEX room_short ON room (short) WHERE short = 1;
 
-        -- One row a token. Thief: which of the app's topics and environments it is for, which two belong to one room.
-        -- `sealed` (168 bytes) is XChaCha20-Poly1305 under a key that needs the room id and the epoch key of `expires`.
+        -- One row a token. Thief: which of the app's topics and environments it is for, which two belong to one room, and which
+        -- later purge in the ledger is its own: `purge_id` is the purge's id. No earlier entry can be found by it. `sealed` (168
+        -- bytes) and `ref` (56 bytes) are XChaCha20-Poly1305 under keys that need the room id and the epoch key of `expires`.
         CREATE TABLE token (
             expires INTEGER NOT NULL,
-            ref BLOB NOT NULL,
+            purge_id BLOB NOT NULL,
+            ref BLOB NOT NULL, is_long INTEGER NOT NULL,
             room BLOB NOT NULL,
             slot INTEGER NOT NULL, kind INTEGER NOT NULL, environment INTEGER NOT NULL,
             generation INTEGER NOT NULL, topic TEXT NOT NULL, sealed BLOB NOT NULL,
-            PRIMARY KEY (expires, ref)
+            PRIMARY KEY (expires, purge_id)
         ) WITHOUT ROWID;
 
-        -- One row a push under way, at most two minutes. Thief: which token's ref, which template. With the key file as
+        -- One row a push under way, at most two minutes. Thief: which token's row, which template, which opening in the ledger. With the key file as
         -- well: the token (docs/threat-model.md), until the deadline's epoch key is destroyed. An audience's (slot 0, no room)
         -- has what its template is filled with in `fields`, sealed alike.
         CREATE TABLE job (
             deadline INTEGER NOT NULL,
             job BLOB NOT NULL,
-            not_before INTEGER NOT NULL, ref BLOB NOT NULL, room BLOB NOT NULL, slot INTEGER NOT NULL,
+            not_before INTEGER NOT NULL, purge_id BLOB NOT NULL, room BLOB NOT NULL, slot INTEGER NOT NULL,
             kind INTEGER NOT NULL, environment INTEGER NOT NULL, topic TEXT NOT NULL, template TEXT NOT NULL,
             generation INTEGER NOT NULL, expires INTEGER NOT NULL, sealed BLOB NOT NULL,
             fields BLOB, is_last INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (deadline, job)
         ) WITHOUT ROWID;
 
-        -- Ledger entries of windows that are not in the log yet, those of one transaction together (`PackedEntries`), by the
-        -- number of the first: public a window later, in another order.
+        -- Ledger entries of windows that are not in the log yet, in the log's order (`Entry.Op.rank` and `sortKey`): public a
+        -- window later. Entries that are about no token have the number of their recording as key.
         CREATE TABLE entry (
             window INTEGER NOT NULL,
-            sequence INTEGER NOT NULL,
+            rank INTEGER NOT NULL,
+            key BLOB NOT NULL,
             bytes BLOB NOT NULL,
-            PRIMARY KEY (window, sequence)
+            PRIMARY KEY (window, rank, key)
         ) WITHOUT ROWID;
 
-        -- The signed head (one row): public. Of what waits it covers everything up to number `done`, and of what follows up to
-        -- number `through` all that sorts up to `last_ref` and `last_sequence` in `window`.
+        -- Seals (rank 3) and purges (rank 4) that wait for their batch: public with it. Thief: ids, and the day in which each of
+        -- the tokens expires. Neither order nor time of recording.
+        CREATE TABLE waiting (
+            batch INTEGER NOT NULL,
+            rank INTEGER NOT NULL,
+            id BLOB NOT NULL,
+            until INTEGER NOT NULL, cause INTEGER,
+            PRIMARY KEY (batch, rank, id)
+        ) WITHOUT ROWID;
+
+        -- Batches: one open for short tokens, one for long ones. `moment` once it is frozen, `window` once it is complete.
+        CREATE TABLE batch (
+            number INTEGER NOT NULL PRIMARY KEY,
+            is_long INTEGER NOT NULL, moment INTEGER, window INTEGER
+        ) WITHOUT ROWID;
+        INSERT INTO batch (number, is_long) VALUES (1, 0), (2, 1);
+
+        -- What the present log says of the tokens of each day: public.
+        CREATE TABLE bucket (
+            until INTEGER NOT NULL PRIMARY KEY,
+            sealed INTEGER NOT NULL, carried INTEGER NOT NULL, expired INTEGER NOT NULL, ended INTEGER NOT NULL
+        ) WITHOUT ROWID;
+
+        -- The boundary at which batches were looked at last, the window of the latest complete one, and the latest closed bucket.
+        CREATE TABLE schedule (
+            one INTEGER PRIMARY KEY CHECK (one = 1),
+            looked INTEGER, last_batch INTEGER NOT NULL, closed INTEGER
+        ) WITHOUT ROWID;
+
+        -- The signed head (one row) and its last entry's rank: public.
         CREATE TABLE log (
             one INTEGER PRIMARY KEY CHECK (one = 1),
-            size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window INTEGER NOT NULL,
-            done INTEGER NOT NULL, through INTEGER NOT NULL, last_ref BLOB, last_sequence INTEGER
+            size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window INTEGER NOT NULL, rank INTEGER NOT NULL
         ) WITHOUT ROWID;
 
-        -- How much of that is known to lie in the folder (one row): the head or the one before it.
-        CREATE TABLE folder (
-            one INTEGER PRIMARY KEY CHECK (one = 1),
-            size INTEGER NOT NULL, window INTEGER NOT NULL,
-            done INTEGER NOT NULL, through INTEGER NOT NULL, last_ref BLOB, last_sequence INTEGER
+        -- Entries that the head covers and the folder may lack, many to a row, in the log's order: public.
+        CREATE TABLE unpublished (
+            first INTEGER NOT NULL PRIMARY KEY,
+            count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL
         ) WITHOUT ROWID;
 
         -- This node's own marks: the last ratchet step, the highest time seen, the provider token's age.
@@ -84,22 +113,23 @@ enum Schema {
 
         """
 
-    /// An index of theirs is the row's expiry and 24 bytes of a keyed hash, so that it goes with the rows of its time. Version 3 had none.
+    /// An index of theirs is the row's expiry and 24 bytes of a keyed hash, so that it goes with the rows of its time.
     private static let audiences = """
         -- One row a token of an audience. Thief: topic and environment, when it was registered or renewed (to the step of its
         -- place: a day, an hour), which registrations of that step are for one audience, of one owner, of one session; when an
         -- activity was last updated and whether an update waits; what is asked for (a mask). `audience`, `owner`, `device` and
         -- `session` are keyed by the epoch key of `expires`, and tell nothing across steps. With the key file as well: owners,
-        -- audiences and tokens can be tried against them, and the token opens with the audience's name; `details` and `waiting`
-        -- open by themselves.
+        -- audiences and tokens can be tried against them, and token and ref open with the audience's name; `details` and `waiting`
+        -- open by themselves. `purge_id` is as in `token`.
         CREATE TABLE registration (
             expires INTEGER NOT NULL,
-            ref BLOB NOT NULL,
+            purge_id BLOB NOT NULL,
+            ref BLOB NOT NULL, is_long INTEGER NOT NULL,
             id BLOB NOT NULL, audience BLOB NOT NULL, owner BLOB NOT NULL, device BLOB NOT NULL, session BLOB,
             kind INTEGER NOT NULL, environment INTEGER NOT NULL, generation INTEGER NOT NULL, topic TEXT NOT NULL,
             sealed BLOB NOT NULL, preferences INTEGER NOT NULL, details BLOB NOT NULL,
             opens INTEGER NOT NULL, stamp INTEGER NOT NULL, waiting BLOB,
-            PRIMARY KEY (expires, ref)
+            PRIMARY KEY (expires, purge_id)
         ) WITHOUT ROWID;
         CREATE INDEX registration_waiting ON registration (opens) WHERE waiting IS NOT NULL;
 
@@ -107,8 +137,8 @@ enum Schema {
         -- a page to rewrite for each row that is swept. Thief: nothing that `registration` does not tell.
         CREATE TABLE registration_index (
             value BLOB NOT NULL,
-            ref BLOB NOT NULL,
-            PRIMARY KEY (value, ref)
+            purge_id BLOB NOT NULL,
+            PRIMARY KEY (value, purge_id)
         ) WITHOUT ROWID;
 
         -- One row a session, or a printer's run. Thief: how many, since when (a session's as its back end reports it), how far a
@@ -139,23 +169,5 @@ enum Schema {
 
         -- One row a thing that is done once. Thief: how many, to the step of their places.
         CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID;
-        """
-
-    /// Up to version 5 the sealed answer to a create was kept for as long as its code.
-    private static let forgetCreators = "UPDATE room SET creator = NULL WHERE creator IS NOT NULL;"
-
-    /// What makes a database of an earlier version one of this version.
-    static let migrations: [Int64: String] = [
-        3: audiences + "ALTER TABLE job ADD COLUMN fields BLOB; ALTER TABLE job ADD COLUMN is_last INTEGER NOT NULL DEFAULT 0;"
-            + forgetCreators,
-        4: "ALTER TABLE session ADD COLUMN reached INTEGER NOT NULL DEFAULT 0;" + forgetCreators + ownIDs,
-        5: forgetCreators + ownIDs,
-        6: ownIDs,
-    ]
-
-    private static let ownIDs = """
-        ALTER TABLE timer ADD COLUMN user_name BLOB; ALTER TABLE timer ADD COLUMN creator_name BLOB;
-        CREATE INDEX timer_by_user_name ON timer (user_name, due) WHERE user_name IS NOT NULL;
-        CREATE INDEX timer_by_creator_name ON timer (creator_name, due) WHERE creator_name IS NOT NULL;
         """
 }

@@ -53,20 +53,20 @@ public protocol Store: Sendable {
     // Rooms
     func room(_ room: [UInt8]) async throws(StoreError) -> RoomRecord?
     func joinable(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> JoinableRoom?
-    func token(_ ref: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord?
+    func token(_ purgeID: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord?
     /// Inserts room, code and token unless the code stands under any of its indexes.
     func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord?, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: NewToken?, shortLimit: Int, now: UInt64
     ) async throws(StoreError) -> CreateOutcome
     /// Gives the room its joiner if `code` is still pending, and turns the code into a used one.
     func accept(
-        _ code: PendingCode, joiner: SideRecord, token: TokenRecord?, used: UsedCode, now: UInt64
+        _ code: PendingCode, joiner: SideRecord, token: NewToken?, used: UsedCode, now: UInt64
     ) async throws(StoreError) -> AcceptOutcome
     /// Puts a token in a side's place; one that stood there is purged as replaced.
     /// - Parameter proven: whether the caller has shown the side's member secret.
     /// - Returns: false when the room is gone, or the side has used its secret meanwhile and the caller has not shown it.
     func replaceToken(
-        room: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord
+        room: [UInt8], slot: UInt8, proven: Bool, token: NewToken
     ) async throws(StoreError) -> Bool
     /// - Returns: how many tokens were purged, or nil where `replaceToken` gives false.
     func withdrawToken(room: [UInt8], slot: UInt8, proven: Bool) async throws(StoreError) -> Int?
@@ -80,7 +80,7 @@ public protocol Store: Sendable {
     // Pushes
     /// Stores the job if the side still has this token and was not knocked at in the last `throttle` milliseconds.
     /// - Parameter knocked: when the side has been knocked at from now on, which may lie ahead.
-    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome
+    func knock(_ job: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome
     /// Ends a job. A job that is gone already is left as it is.
     func finish(_ job: JobRecord, _ outcome: JobOutcome) async throws(StoreError)
     func jobs() async throws(StoreError) -> [JobRecord]
@@ -100,7 +100,7 @@ public protocol Store: Sendable {
     ///   - owners: the owner's indexes in all places, by which the registrations of this kind are counted.
     ///   - limit: how many of this kind the owner may have.
     func register(
-        _ registration: RegistrationRecord, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
     ) async throws(StoreError) -> RegisterOutcome
     /// - Returns: how many were purged.
     func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int
@@ -129,14 +129,14 @@ public protocol Store: Sendable {
     func scrub() async throws(StoreError) -> Bool
 
     // Ledger
-    /// Records that a broker has started, and purges with it what expired while none ran. From then on no entry comes before a purge
-    /// that its window is too late for.
+    /// Records that a broker has started. From then on, until `broker.stopped` is recorded, batches are frozen and completed in time.
     func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError)
-    /// Records entries that belong to no other operation, and sets marks with them.
+    /// Records entries that belong to no other operation and no batch, and sets marks with them. Fills in `swept` of `keys.ratcheted`.
     func record(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError)
     /// The latest window that holds an entry, unix seconds; 0 for none.
     func latestWindow() async throws(StoreError) -> UInt64
-    /// Closes all windows before `window` and gives their entries in the log's order, at most `limit`.
+    /// Closes all windows before `window`. Call it every window, since batches fall due without a request.
+    /// - Returns: their entries and those of their batches in the log's order, at most `limit`; fewer only if there are no more.
     func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry]
     func logHead() async throws(StoreError) -> LogHead?
     /// Replaces the head, if it still has `size` and is published, by one that covers `entries` as well.
@@ -144,24 +144,26 @@ public protocol Store: Sendable {
     func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool
     /// The entries that the head covers and the folder is not known to hold, and how many it holds.
     func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]])
-    /// The folder holds the head of `size`: forgets what lies there now, some of it at a time.
-    /// - Returns: whether some are left: call again.
-    @discardableResult func published(upTo size: UInt64) async throws(StoreError) -> Bool
+    /// The folder holds the head of `size`: forgets what lies there now.
+    func published(upTo size: UInt64) async throws(StoreError)
 
     // Another log
-    /// Records that the log ends and which origin follows, with a mark that says so. Everything else must be in log and folder.
-    /// - Returns: false while entries wait, or when there is no log.
-    func closeLog(next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool
-    /// Forgets the head of a closed log, all of which lies in its folder, and begins the next log with a `token.sealed` for each token
-    /// that lives and a `token.opened` for each job, in the window in which the old one was closed. Each job's token must still be there.
+    /// Records that the log ends, with the balance of each open bucket, and which origin follows, with a mark that says so.
+    /// - Parameter events: come before that in the same window, e.g. that the broker stops.
+    /// - Returns: false if there is no log, or while entries wait for log or folder, or the latest midnight's batch does. Sweep, publish and
+    ///   try again.
+    func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool
+    /// Forgets the head of a closed log, all of which lies in its folder, and begins the next one in the window in which the old one was
+    /// closed, with what each bucket still holds. Entries that wait for their batch stay.
+    /// - Parameter end: the closed log's last checkpoint.
     /// - Returns: false when the head has another size, or entries wait.
-    func beginLog(after size: UInt64, marks: [StoreMark]) async throws(StoreError) -> Bool
+    func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool
 
     // The node's own marks
     func mark(_ name: String) async throws(StoreError) -> [UInt8]?
     func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError)
 
-    /// Counts for the operator: what lives, and the entries that wait.
+    /// Counts for the operator.
     func counts() async throws(StoreError) -> StoreCounts
     func shutDown() async
 
@@ -177,16 +179,16 @@ extension Store {
 
     /// For who knows that the token stands nowhere else.
     public func register(
-        _ registration: RegistrationRecord, replacing: [RegistrationRecord], owners: [[UInt8]], limit: Int
+        _ registration: NewRegistration, replacing: [RegistrationRecord], owners: [[UInt8]], limit: Int
     ) async throws(StoreError) -> RegisterOutcome {
         try await register(
-            registration, replacing: replacing, devices: [registration.device], owners: owners, limit: limit)
+            registration, replacing: replacing, devices: [registration.record.device], owners: owners, limit: limit)
     }
 
     /// Whether the token that a job is for stands, of a room or an audience.
     public func holdsToken(of job: JobRecord) async throws(StoreError) -> Bool {
         if job.slot == 0 { return try await holds(job.row) }
-        return try await token(job.ref, expires: job.expires) != nil
+        return try await token(job.purgeID, expires: job.expires) != nil
     }
 
     public func record(_ events: [Entry.Op]) async throws(StoreError) { try await record(events, marks: []) }
@@ -204,6 +206,7 @@ public struct StoreCounts: Sendable, Equatable {
     public var registrations = 0
     public var sessions = 0
     public var timers = 0
+    /// Entries that are not known to be published. What waits for its batch is not counted.
     public var waitingEntries = 0
 
     public init() {}
@@ -218,26 +221,4 @@ public struct StoreMark: Sendable, Equatable {
         self.name = name
         self.value = value
     }
-}
-
-/// One entry of a closed window: its place there and its canonical bytes.
-public struct ClosedEntry: Sendable, Equatable {
-    public var window: UInt64
-    /// What it is about; nil comes first in a window.
-    public var id: OpaqueID?
-    public var sequence: UInt64
-    public var bytes: [UInt8]
-    var isPurge: Bool
-    /// What was closed together with it.
-    var run: ClosedRun
-    var isLastOfRun = false
-
-    public var ref: [UInt8] { id?.bytes ?? [] }
-}
-
-/// Entries that were closed together, by their numbers: those after `after`, up to `through`. They are put into the log's order together; what
-/// comes later follows them, if it were of the same window.
-struct ClosedRun: Sendable, Equatable {
-    var after: UInt64
-    var through: UInt64
 }

@@ -10,6 +10,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case unavailable(String)
     /// The file is no database of this version, or is damaged.
     case damaged(String)
+    /// The policy's `ledger` member differs from the one that the state folder began with.
+    case otherTiming(recorded: String, given: String)
     /// So many ledger entries wait to be published that only purges are taken.
     case ledgerBehind
     /// The store was closed.
@@ -36,6 +38,9 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case .unavailable(let text): "the database can't be used (\(text)): nothing was stored"
         case .damaged(let text):
             "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
+        case .otherTiming(let recorded, let given):
+            "the rooms policy's ledger timing can't change: this state folder has \(recorded), the policy has \(given). Put the old values back "
+                + "into the policy's member ledger, or start with an empty state folder"
         case .ledgerBehind:
             "too many ledger entries wait to be published: only purges are taken until the log folder can be written again"
         case .closed: "the store is closed"

@@ -1,4 +1,5 @@
 import Linux
+import Policy
 import SQLite
 
 /// How much lies in a database, by what it is. Times are unix milliseconds.
@@ -42,7 +43,8 @@ public final class StoreSnapshot {
     ///   files beside the database even to read it.
     public init(path: String) throws(StoreError) {
         do {
-            tables = try Tables(path: path, access: .readOnly, journal: Journal(resolution: 1, limit: 0, now: { 0 }))
+            tables = try Tables(
+                path: path, access: .readOnly, journal: Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 }))
             try tables.checkVersion()
             try tables.beginReading()
         } catch {
@@ -63,8 +65,8 @@ public final class StoreSnapshot {
     public func room(_ room: [UInt8]) throws(StoreError) -> RoomRecord? { try read { try $0.room(room) } }
     /// The room whose code stands under one of the indexes, expired or not.
     public func joinable(_ code: [[UInt8]]) throws(StoreError) -> JoinableRoom? { try read { try $0.joinable(code, now: 0) } }
-    public func token(_ ref: [UInt8], expires: UInt64) throws(StoreError) -> TokenRecord? {
-        try read { try $0.token(ref, expires: expires) }
+    public func token(_ purgeID: [UInt8], expires: UInt64) throws(StoreError) -> TokenRecord? {
+        try read { try $0.token(purgeID, expires: expires) }
     }
     public func registrations(
         _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
@@ -107,7 +109,7 @@ extension Tables {
             """
             SELECT count(*), count(joiner_client), sum(creator_knocked > 0 OR ifnull(joiner_knocked, 0) > 0), count(pending),
             count(CASE WHEN pending IS NOT NULL THEN short END), sum(code IS NOT NULL AND pending IS NULL), count(retry),
-            sum(creator_ref IS NOT NULL AND joiner_ref IS NOT NULL), max(expires) FROM room
+            sum(creator_token IS NOT NULL AND joiner_token IS NOT NULL), max(expires) FROM room
             """
         ) { row in
             var holdings = Holdings()

@@ -12,6 +12,8 @@ final class StoreThread: Sendable {
         let run: @Sendable (Tables) throws -> Void
         let finish: @Sendable (StoreError?) -> Void
         var turn = Turn.shared
+        /// Whether its success shows that the store can write.
+        var isSignOfLife = true
     }
 
     /// When a job has its turn.
@@ -179,7 +181,7 @@ final class StoreThread: Sendable {
                 tried += 1
             }
             try tables.commit()
-            if failures == 0 { tables.journal.noteAlive() }
+            if failures == 0, tables.hasResumed || jobs.contains(where: \.isSignOfLife) { tables.journal.noteAlive() }
             for job in done { job.finish(nil) }
             committed(tables, self)
         } catch {

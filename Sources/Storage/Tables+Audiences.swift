@@ -72,8 +72,8 @@ extension Tables {
             """, .time(now), .number(limit), read: Self.timer)
         work.updates = try rows(
             """
-            SELECT expires, ref, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
-            details, opens, stamp, waiting FROM registration WHERE waiting IS NOT NULL AND opens <= ? ORDER BY opens LIMIT ?
+            SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
+            details, opens, stamp, waiting, ref, is_long FROM registration WHERE waiting IS NOT NULL AND opens <= ? ORDER BY opens LIMIT ?
             """, .time(now), .number(limit), read: Self.registration)
         let isMore = work.timers.count == limit || work.updates.count == limit
         let next = [
@@ -98,15 +98,15 @@ extension Tables {
         let gone = change.leavesOutGone ? try leaveOutGone(of: &change) : []
         guard try isAsRead(change, now: now) else { return .changed }
 
-        let last = Set(change.purges.map(\.row) + change.jobs.compactMap { $0.purge == nil ? nil : $0.job.row })
-        for push in change.jobs { try insert(push, isLast: last.contains(push.job.row)) }
+        let last = Set(change.purges.map(\.row) + change.jobs.compactMap { $0.purge == nil ? nil : $0.row })
+        for push in change.jobs { try insert(push, isLast: last.contains(push.row)) }
         for wait in change.waits {
             try run(
-                "UPDATE registration SET waiting = ?, opens = ? WHERE expires = ? AND ref = ?", .blob(wait.waiting),
-                .time(wait.opens), .time(wait.row.expires), .blob(wait.row.ref))
+                "UPDATE registration SET waiting = ?, opens = ? WHERE expires = ? AND purge_id = ?", .blob(wait.waiting),
+                .time(wait.opens), .time(wait.row.expires), .blob(wait.row.purgeID))
         }
         // After all that was opened.
-        for push in change.jobs { if let cause = push.purge { try purge(push.job.row, cause: cause) } }
+        for push in change.jobs { if let cause = push.purge { try purge(push.row, cause: cause) } }
         for gone in change.purges { try purge(gone.row, cause: gone.cause) }
         if let session = change.session { try make(session) }
         if let timer = change.timer { try make(timer) }
@@ -136,17 +136,14 @@ extension Tables {
     }
 
     private func isAsRead(_ push: AudienceJob) throws -> Bool {
-        // The log will date the opening at its window, which must lie before the end of the token's epoch.
-        guard journal.upcoming * 1_000 < Entry.Op.epochEnd(push.job.expires), let throttle = try throttle(push.job.row) else {
-            return false
-        }
+        guard push.row.expires > journal.moment, let throttle = try throttle(push.row) else { return false }
         return push.update.map { $0.isAsRead(throttle) } ?? true
     }
 
     private func leaveOutGone(of change: inout AudienceChange) throws -> Set<RowName> {
         var gone: Set<RowName> = []
-        for push in change.jobs { if try !isAsRead(push) { gone.insert(push.job.row) } }
-        if !gone.isEmpty { change.jobs.removeAll { gone.contains($0.job.row) } }
+        for push in change.jobs { if try !isAsRead(push) { gone.insert(push.row) } }
+        if !gone.isEmpty { change.jobs.removeAll { gone.contains($0.row) } }
         return gone
     }
 
@@ -164,8 +161,8 @@ extension Tables {
     /// Nil when the registration is gone.
     func throttle(_ row: RowName) throws -> Throttle? {
         try rows(
-            "SELECT opens, waiting, preferences FROM registration WHERE expires = ? AND ref = ?", .time(row.expires),
-            .blob(row.ref)
+            "SELECT opens, waiting, preferences FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires),
+            .blob(row.purgeID)
         ) {
             Throttle(opens: $0.time(0), waiting: $0.blobOrNil(1), preferences: UInt32(clamping: $0.int(2)))
         }.first
@@ -173,12 +170,13 @@ extension Tables {
 
     private func insert(_ push: AudienceJob, isLast: Bool) throws {
         var job = push.job
-        job.isLast = isLast
+        job.record.isLast = isLast
         try insert(job)
         guard let update = push.update else { return }
         try run(
-            "UPDATE registration SET opens = ?, stamp = ?, waiting = NULL WHERE expires = ? AND ref = ?", .time(update.opens),
-            .time(update.stamp), .time(job.expires), .blob(job.ref))
+            "UPDATE registration SET opens = ?, stamp = ?, waiting = NULL WHERE expires = ? AND purge_id = ?",
+            .time(update.opens),
+            .time(update.stamp), .time(push.row.expires), .blob(push.row.purgeID))
     }
 
     private func make(_ change: SessionChange) throws {

@@ -1,7 +1,8 @@
 import Ledger
+import Policy
 import SQLite
 
-// Entries that wait: recorded with what they tell of, kept in the order in which they came, until they are in the log.
+// Entries that wait for their window: recorded with what they tell of, in the log's order, until they are in the log.
 extension Tables {
     /// What a ledger that is behind still takes. Purges and outcomes are never refused.
     enum LedgerUse: Int {
@@ -16,174 +17,134 @@ extension Tables {
 
     /// Adds one entry to the current window, inside the operation's transaction.
     func record(_ op: Entry.Op) throws {
-        let place = journal.next(isPurge: op.isPurge)
-        try append(op, window: place.window, sequence: place.sequence)
+        guard op.rank < 3 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
+        var op = op
+        if case .keysRatcheted(let epoch, _) = op { op = .keysRatcheted(epoch: epoch, swept: try sweptEpoch()) }
+        try append(op, window: journal.window(rank: op.rank))
     }
 
-    /// Adds one to an earlier window, which must be the latest that has any.
-    func record(_ op: Entry.Op, window: UInt64) throws {
-        try append(op, window: window, sequence: journal.next(isPurge: op.isPurge).sequence)
+    /// Adds an entry to a window that is not earlier than any other's.
+    func append(_ op: Entry.Op, window: UInt64) throws {
+        var books = journal.books
+        books.inWindows += 1
+        books.recorded += 1
+        let isFirst = books.closed == nil
+        if isFirst {
+            // Where the log begins. Buckets of earlier days don't exist in it.
+            let timing = journal.timing
+            books.closed = window / timing.daySeconds * timing.daySeconds
+            books.looked = max(books.looked ?? 0, window / timing.hourSeconds * timing.hourSeconds)
+        }
+        journal.books = books
+        if isFirst { try saveSchedule() }
+        let key = op.sortKey.isEmpty ? Self.key(books.recorded) : op.sortKey
+        try run(
+            "INSERT INTO entry (window, rank, key, bytes) VALUES (?, ?, ?, ?)", .time(window), .number(op.rank), .blob(key),
+            .blob(Entry(atMs: window * 1_000, op).encoded))
     }
 
-    private func append(_ op: Entry.Op, window: UInt64, sequence: UInt64) throws {
-        let entry = Entry(atMs: window * 1_000, op)
-        if let full = unwritten.append(entry, window: window, sequence: sequence) { try write(full) }
-    }
+    private static func key(_ number: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) } }
 
     func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
         for event in events { try record(event) }
         for mark in marks { try setMark(mark.name, mark.value) }
     }
 
-    /// Puts the transaction's entries into rows, before it is committed.
-    func writeEntries() throws {
-        for row in unwritten.takeAll() { try write(row) }
+    /// Everything that was due before this epoch is purged.
+    private func sweptEpoch() throws -> UInt64 {
+        let earliest = [
+            try earliest("SELECT min(expires) FROM token"), try earliest("SELECT min(expires) FROM registration"),
+        ].compactMap(\.self).min()
+        return min(journal.moment, earliest ?? .max) / Self.epochMs
     }
 
-    private func write(_ row: UnwrittenEntries.Row) throws {
-        if row.entries.count == 0 { return }
-        try run(
-            "INSERT INTO entry (window, sequence, bytes) VALUES (?, ?, ?)", .time(row.window), .time(row.first),
-            .blob(row.entries.bytes))
-    }
+    private static let epochMs: UInt64 = 300_000
 
     /// What the log has to hold before this transaction's own entries. After an absence it says anew that the broker goes on,
     /// before it says what was late.
     func keepPromises() throws {
         guard journal.hasStarted else { return }
-        if let resumption, journal.wasAbsent { try record(resumption) }
-        try purgeOverdue()
+        if !resumption.isEmpty, journal.wasAbsent {
+            for event in resumption { try record(event) }
+            hasResumed = true
+        }
+        try settleBatches()
     }
 
     /// The latest window that holds an entry, unix seconds; 0 for none.
     func latestWindow() throws -> UInt64 {
-        max(try logHead()?.window ?? 0, try rows("SELECT max(window) FROM entry") { $0.time(0) }[0])
+        max(
+            try logHead()?.window ?? 0, try rows("SELECT max(window) FROM entry") { $0.time(0) }[0],
+            try rows("SELECT max(window) FROM batch") { $0.time(0) }[0])
     }
 
-    /// Takes up windows, order and backlog where the last run left them.
+    /// Takes up the writer's copy from the database. Reads all that waits.
     func resumeJournal() throws {
-        let last = max(try logProgress().through, try lastSequence(before: .max) ?? 0)
-        var backlog = Journal.Backlog(sequence: last)
-        let head = try logProgress()
-        try eachWaiting { key, entry in
-            backlog.waiting += 1
-            if entry.isPurge { return }
-            backlog.limited += 1
-            if head.covers(key) { backlog.covered += 1 }
+        var books = Books()
+        let latest = try latestWindow()
+        (books.given, books.latest) = (latest, latest)
+        if let head = try logHead() { books.isCut = head.size > 0 && head.window == latest }
+        books.recorded =
+            try rows("SELECT max(key) FROM entry WHERE rank IN (0, 6)") { $0.blob(0).reduce(0) { $0 << 8 | UInt64($1) } }[0]
+        books.inWindows = try rows("SELECT count(*) FROM entry") { Int($0.int(0)) }[0]
+        books.covered = try rows("SELECT ifnull(sum(count), 0), ifnull(sum(limited), 0) FROM unpublished") {
+            Books.Covered(count: Int($0.int(0)), limited: Int($0.int(1)))
+        }[0]
+        try each("SELECT looked, last_batch, closed FROM schedule") { row in
+            books.looked = row.isNull(0) ? nil : row.time(0)
+            books.lastBatch = row.time(1)
+            books.closed = row.isNull(2) ? nil : row.time(2)
         }
-        journal.resume(given: try latestWindow(), backlog: backlog)
+        try resumeBatches(&books)
+        journal.books = books
     }
 
-    /// How many entries are not known to be published.
+    func saveSchedule() throws {
+        let books = journal.books
+        try run(
+            "INSERT OR REPLACE INTO schedule (one, looked, last_batch, closed) VALUES (1, ?, ?, ?)",
+            books.looked.map { .time($0) } ?? .null, .time(books.lastBatch), books.closed.map { .time($0) } ?? .null)
+    }
+
+    /// How many entries are not known to be published. What waits for its batch is not counted.
     func waitingEntries() throws -> Int {
-        var count = 0
-        try eachWaiting { _, _ in count += 1 }
-        return count
-    }
-
-    private func eachWaiting(_ body: (EntryKey, PackedEntries.Place) throws -> Void) throws {
-        let progress = try folderProgress()
-        try each("SELECT window, sequence, bytes FROM entry WHERE sequence > ?", .time(progress.run.after)) { row in
-            var key = EntryKey(window: row.time(0), id: nil, sequence: row.time(1))
-            try row.withBlob(2) { bytes in
-                try PackedEntries.read(bytes) { entry in
-                    key.id = entry.ref
-                    if !progress.covers(key) { try body(key, entry) }
-                    key.sequence += 1
-                }
-            }
-        }
-    }
-
-    /// The number of the last entry of the windows before `window`.
-    func lastSequence(before window: UInt64) throws -> UInt64? {
-        var last: UInt64?
-        try each(
-            "SELECT sequence, bytes FROM entry WHERE window < ? ORDER BY window DESC, sequence DESC LIMIT 1", .time(window)
-        ) { row in
-            var next = row.time(0)
-            try row.withBlob(1) { try PackedEntries.read($0) { _ in next += 1 } }
-            last = next - 1
-        }
-        return last
-    }
-
-    /// Whether nothing waits, be it for the log or for the folder.
-    func isAllPublished() throws -> Bool {
-        let progress = try folderProgress()
-        return try unwritten.rows.isEmpty && progress.last == nil && progress.size == logProgress().size
-            && (lastSequence(before: .max) ?? 0) <= progress.run.after
-    }
-
-    /// Forgets entries that are published, with all that were closed with them; about as many as a busy second brings.
-    /// - Returns: whether some are left.
-    func forgetEntries() throws -> Bool {
-        let done = try folderProgress().run.after
-        var last: (window: UInt64, sequence: UInt64)?
-        var (length, isMore) = (0, false)
-        try each(
+        try rows(
             """
-            SELECT window, sequence, length(bytes) FROM entry WHERE window <= ? AND sequence <= ? ORDER BY window, sequence LIMIT 1024
-            """, .time(try logHead()?.window ?? 0), .time(done)
-        ) { row in
-            isMore = length >= Self.forgottenBytes
-            if isMore { return }
-            length += Int(row.int(2))
-            last = (row.time(0), row.time(1))
-        }
-        guard let last else { return false }
-        let count = try run("DELETE FROM entry WHERE (window, sequence) <= (?, ?)", .time(last.window), .time(last.sequence))
-        return isMore || count == 1024
+            SELECT (SELECT count(*) FROM entry) + (SELECT ifnull(sum(count), 0) FROM unpublished)
+            + (SELECT count(*) FROM waiting WHERE batch IN (SELECT number FROM batch WHERE moment IS NOT NULL))
+            """
+        ) { Int($0.int(0)) }[0]
     }
 
-    private static let forgottenBytes = 262_144
-}
+    // MARK: Timing
 
-/// Where an entry stands in the log's order.
-struct EntryKey: Comparable {
-    var window: UInt64
-    var id: OpaqueID?
-    var sequence: UInt64
+    private static let timingMark = "ledger_timing"
 
-    static func < (left: EntryKey, right: EntryKey) -> Bool {
-        if left.window != right.window { return left.window < right.window }
-        switch (left.id, right.id) {
-        case (nil, .some): return true
-        case (.some, nil): return false
-        case (let mine?, let other?) where mine != other: return mine < other
-        default: return left.sequence < right.sequence
+    /// Holds the state folder to the timing that it began with.
+    /// - Parameter timing: nil for the one that it has.
+    func adopt(_ timing: LedgerTiming?) throws {
+        if let mark = try mark(Self.timingMark), let kept = LedgerTiming(mark: mark) {
+            if let timing, timing != kept { throw StoreError.otherTiming(recorded: kept.text, given: timing.text) }
+            journal.timing = kept
+        } else if let timing {
+            try setMark(Self.timingMark, timing.mark)
+            journal.timing = timing
         }
     }
 }
 
-/// How far the log has come in what waits.
-struct LogProgress {
-    /// Entries in the log.
-    var size: UInt64 = 0
-    /// What is being put into the log; everything up to `after` is in it.
-    var run = ClosedRun(after: 0, through: 0)
-    /// The last of the run that is in the log; nil when there is none.
-    var last: EntryKey?
-
-    var through: UInt64 { run.through }
-
-    func covers(_ key: EntryKey) -> Bool {
-        if key.sequence <= run.after { return true }
-        guard let last, key.sequence <= run.through else { return false }
-        return key <= last
-    }
-
-    /// After these as well.
-    func advanced(by entries: [ClosedEntry]) -> LogProgress {
-        guard let entry = entries.last else { return self }
-        let size = size + UInt64(entries.count)
-        if entry.isLastOfRun {
-            return LogProgress(size: size, run: ClosedRun(after: entry.run.through, through: entry.run.through))
+extension LedgerTiming {
+    fileprivate var mark: [UInt8] {
+        [hourSeconds, daySeconds, UInt64(batchSeals)].flatMap { number in
+            (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
         }
-        return LogProgress(size: size, run: entry.run, last: entry.key)
     }
-}
 
-extension ClosedEntry {
-    var key: EntryKey { EntryKey(window: window, id: id, sequence: sequence) }
+    fileprivate init?(mark: [UInt8]) {
+        guard mark.count == 24 else { return nil }
+        let numbers = stride(from: 0, to: 24, by: 8).map { mark[$0..<$0 + 8].reduce(0) { $0 << 8 | UInt64($1) } }
+        self.init(hourSeconds: numbers[0], daySeconds: numbers[1], batchSeals: Int(numbers[2]))
+    }
+
+    fileprivate var text: String { "hourSeconds \(hourSeconds), daySeconds \(daySeconds), batchSeals \(batchSeals)" }
 }

@@ -2,35 +2,29 @@ import Ledger
 import SQLite
 
 extension Tables {
-    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
+    func knock(_ new: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
+        let job = new.record
         try refuseWhenLedgerIsBehind(.knock)
-        guard let room = try room(job.room), let side = room[job.slot], side.ref == job.ref else { return .changed }
-        // The log will date the opening at its window, which must lie before the end of the token's epoch.
-        guard journal.upcoming * 1_000 < Entry.Op.epochEnd(job.expires), try token(job.ref, expires: job.expires) != nil else {
-            return .changed
-        }
+        guard let room = try room(job.room), let side = room[job.slot], side.token == job.purgeID else { return .changed }
+        guard job.expires > journal.moment, try token(job.purgeID, expires: job.expires) != nil else { return .changed }
         // A mark that lies ahead throttles as one of now would.
         if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled(until: side.knocked + throttle) }
         try setKnocked(knocked, room: room, slot: job.slot)
-        try insert(job)
+        try insert(new)
         return .queued
     }
 
-    func insert(_ job: JobRecord) throws {
+    func insert(_ new: NewJob) throws {
+        let job = new.record
         try run(
             """
-            INSERT INTO job (deadline, job, not_before, ref, room, slot, kind, environment, topic, template, generation, expires,
+            INSERT INTO job (deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires,
             sealed, fields, is_last) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(job.deadline), .blob(job.job), .time(job.notBefore), .blob(job.ref), .blob(job.room), .number(job.slot),
+            """, .time(job.deadline), .blob(job.job), .time(job.notBefore), .blob(job.purgeID), .blob(job.room),
+            .number(job.slot),
             .number(job.kind), .number(job.environment), .text(job.topic), .text(job.template), .number(job.generation),
-            .time(job.expires), .blob(job.sealed), .blob(job.fields), .int(job.isLast ? 1 : 0))
-        try record(.opened(job))
-    }
-
-    /// Whether the token that a job is for stands.
-    func holdsToken(of job: JobRecord) throws -> Bool {
-        if job.slot == 0 { return try holds(job.row) }
-        return try token(job.ref, expires: job.expires) != nil
+            .time(job.expires), .blob(job.sealed), .blob(job.fields), .bool(job.isLast))
+        try record(.opened(new))
     }
 
     private func setKnocked(_ time: UInt64, room: RoomRecord, slot: UInt8) throws {
@@ -49,13 +43,13 @@ extension Tables {
         guard try run("DELETE FROM job WHERE deadline = ? AND job = ?", .time(job.deadline), .blob(job.job)) == 1 else { return }
         try record(.ended(job, outcome))
         if job.slot == 0 {
-            if outcome.purge { try purge(job.row, cause: .unregistered) }
+            if outcome.purge { try purge(job.row, cause: .ended) }
             return
         }
         guard outcome.purge || outcome.releaseThrottle, let room = try room(job.room) else { return }
         if outcome.releaseThrottle { try setKnocked(0, room: room, slot: job.slot) }
-        if outcome.purge, try purge(job.ref, expires: job.expires, cause: .unregistered), room[job.slot]?.ref == job.ref {
-            try setRef(nil, room: room, slot: job.slot)
+        if outcome.purge, try purge(job.purgeID, expires: job.expires, cause: .ended), room[job.slot]?.token == job.purgeID {
+            try setToken(nil, room: room, slot: job.slot)
         }
     }
 
@@ -64,12 +58,12 @@ extension Tables {
     func jobs(due: UInt64, limit: Int) throws -> [JobRecord] {
         try rows(
             """
-            SELECT deadline, job, not_before, ref, room, slot, kind, environment, topic, template, generation, expires, sealed,
+            SELECT deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires, sealed,
             fields, is_last FROM job WHERE deadline <= ? ORDER BY deadline LIMIT ?
             """, .time(due), .number(limit)
         ) { row in
             JobRecord(
-                job: row.blob(1), deadline: row.time(0), notBefore: row.time(2), ref: row.blob(3), room: row.blob(4),
+                job: row.blob(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.blob(3), room: row.blob(4),
                 slot: UInt8(clamping: row.int(5)), kind: UInt8(clamping: row.int(6)), environment: UInt8(clamping: row.int(7)),
                 topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)), expires: row.time(11),
                 sealed: row.blob(12), fields: row.blobOrNil(13), isLast: row.int(14) != 0)

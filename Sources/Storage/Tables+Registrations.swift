@@ -11,9 +11,9 @@ extension Tables {
     private func registrations(_ index: [UInt8]) throws -> [RegistrationRecord] {
         try rows(
             """
-            SELECT expires, registration.ref, id, audience, owner, device, session, kind, environment, generation, topic, sealed,
-            preferences, details, opens, stamp, waiting
-            FROM registration_index CROSS JOIN registration ON expires = ? AND registration.ref = registration_index.ref
+            SELECT expires, registration.purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed,
+            preferences, details, opens, stamp, waiting, ref, is_long
+            FROM registration_index CROSS JOIN registration ON expires = ? AND registration.purge_id = registration_index.purge_id
             WHERE value = ?
             """, .time(index.indexExpiry), .blob(index), read: Self.registration)
     }
@@ -21,8 +21,8 @@ extension Tables {
     func eachRegistration(_ body: (RegistrationRecord) -> Void) throws {
         try each(
             """
-            SELECT expires, ref, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
-            details, opens, stamp, waiting FROM registration
+            SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
+            details, opens, stamp, waiting, ref, is_long FROM registration
             """
         ) { body(Self.registration($0)) }
     }
@@ -35,21 +35,26 @@ extension Tables {
 
     static func registration(_ row: Statement) -> RegistrationRecord {
         RegistrationRecord(
-            ref: row.blob(1), id: row.blob(2), audience: row.blob(3), owner: row.blob(4), device: row.blob(5),
+            purgeID: row.blob(1), ref: row.blob(17), id: row.blob(2), audience: row.blob(3), owner: row.blob(4),
+            device: row.blob(5),
             session: row.blobOrNil(6), kind: UInt8(clamping: row.int(7)), environment: UInt8(clamping: row.int(8)),
             generation: UInt32(clamping: row.int(9)), expires: row.time(0), topic: row.text(10), sealed: row.blob(11),
+            isLong: row.int(18) != 0,
             preferences: UInt32(clamping: row.int(12)), details: row.blob(13), opens: row.time(14), stamp: row.time(15),
             waiting: row.blobOrNil(16))
     }
 
     func holds(_ row: RowName) throws -> Bool {
-        try !rows("SELECT 1 FROM registration WHERE expires = ? AND ref = ?", .time(row.expires), .blob(row.ref)) { _ in 1 }
-            .isEmpty
+        try !rows("SELECT 1 FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .blob(row.purgeID)) { _ in
+            1
+        }
+        .isEmpty
     }
 
     func register(
-        _ registration: RegistrationRecord, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ new: NewRegistration, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
     ) throws -> RegisterOutcome {
+        let registration = new.record
         try refuseWhenLedgerIsBehind(.creation)
         try registration.checkIndexes()
         for old in replacing { guard try throttle(old.row)?.isSame(as: old) == true else { return .changed } }
@@ -62,8 +67,8 @@ extension Tables {
             count += try names(owner).count { $0.kind == registration.kind && !replacing.contains($0.row) }
         }
         guard count < limit else { return .tooMany }
-        for row in replacing { try purge(row, cause: .replaced) }
-        try insert(registration)
+        for row in replacing { try purge(row, cause: .ended) }
+        try insert(new)
         return .registered
     }
 
@@ -72,31 +77,34 @@ extension Tables {
         let expires = index.indexExpiry
         return try rows(
             """
-            SELECT registration.ref, kind
-            FROM registration_index CROSS JOIN registration ON expires = ? AND registration.ref = registration_index.ref
+            SELECT registration.purge_id, kind
+            FROM registration_index CROSS JOIN registration ON expires = ? AND registration.purge_id = registration_index.purge_id
             WHERE value = ?
             """, .time(expires), .blob(index)
-        ) { (RowName(expires: expires, ref: $0.blob(0)), UInt8(clamping: $0.int(1))) }
+        ) { (RowName(expires: expires, purgeID: $0.blob(0)), UInt8(clamping: $0.int(1))) }
     }
 
-    private func insert(_ registration: RegistrationRecord) throws {
-        // As with a room's token: the clock may have stepped since the caller read it.
-        guard journal.upcoming * 1_000 < Entry.Op.epochEnd(registration.expires) else {
+    private func insert(_ new: NewRegistration) throws {
+        let registration = new.record
+        // The clock may have stepped since the caller read it.
+        guard registration.expires > journal.moment else {
             throw StoreError.unavailable("a token expired before it was stored")
         }
         try run(
             """
-            INSERT INTO registration (expires, ref, id, audience, owner, device, session, kind, environment, generation, topic,
-            sealed, preferences, details, opens, stamp, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(registration.expires), .blob(registration.ref), .blob(registration.id), .blob(registration.audience),
-            .blob(registration.owner), .blob(registration.device), .blob(registration.session), .number(registration.kind),
-            .number(registration.environment), .number(registration.generation), .text(registration.topic),
-            .blob(registration.sealed), .number(registration.preferences), .blob(registration.details),
-            .time(registration.opens), .time(registration.stamp), .blob(registration.waiting))
+            INSERT INTO registration (expires, purge_id, ref, is_long, id, audience, owner, device, session, kind, environment,
+            generation, topic, sealed, preferences, details, opens, stamp, waiting)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """, .time(registration.expires), .blob(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
+            .blob(registration.id), .blob(registration.audience), .blob(registration.owner), .blob(registration.device),
+            .blob(registration.session), .number(registration.kind), .number(registration.environment),
+            .number(registration.generation), .text(registration.topic), .blob(registration.sealed),
+            .number(registration.preferences), .blob(registration.details), .time(registration.opens),
+            .time(registration.stamp), .blob(registration.waiting))
         for index in registration.indexes {
-            try run("INSERT INTO registration_index (value, ref) VALUES (?, ?)", .blob(index), .blob(registration.ref))
+            try run("INSERT INTO registration_index (value, purge_id) VALUES (?, ?)", .blob(index), .blob(registration.purgeID))
         }
-        try record(.sealed(registration))
+        try waitSealed(new.sealedID, expires: registration.expires, isLong: registration.isLong)
     }
 
     func unregister(_ rows: [RowName], cause: Entry.PurgeCause) throws -> Int {
@@ -107,22 +115,23 @@ extension Tables {
     @discardableResult
     func purge(_ row: RowName, cause: Entry.PurgeCause) throws -> Bool {
         let found = try rows(
-            "SELECT audience, owner, device, session FROM registration WHERE expires = ? AND ref = ?", .time(row.expires),
-            .blob(row.ref)
-        ) { [$0.blob(0), $0.blob(1), $0.blob(2), $0.blobOrNil(3)] }
-        guard let indexes = found.first else { return false }
+            "SELECT audience, owner, device, session, is_long FROM registration WHERE expires = ? AND purge_id = ?",
+            .time(row.expires),
+            .blob(row.purgeID)
+        ) { ([$0.blob(0), $0.blob(1), $0.blob(2), $0.blobOrNil(3)], $0.int(4) != 0) }
+        guard let (indexes, isLong) = found.first else { return false }
         for case let index? in indexes {
-            try run("DELETE FROM registration_index WHERE value = ? AND ref = ?", .blob(index), .blob(row.ref))
+            try run("DELETE FROM registration_index WHERE value = ? AND purge_id = ?", .blob(index), .blob(row.purgeID))
         }
-        try run("DELETE FROM registration WHERE expires = ? AND ref = ?", .time(row.expires), .blob(row.ref))
-        try record(.purged(row.ref, cause))
+        try run("DELETE FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .blob(row.purgeID))
+        try waitPurged(row.purgeID, cause, expires: row.expires, isLong: isLong)
         return true
     }
 
     func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) throws -> Bool {
         try run(
-            "UPDATE registration SET preferences = (preferences & ~?) | ? WHERE expires = ? AND ref = ?", .number(removing),
-            .number(adding), .time(row.expires), .blob(row.ref)) == 1
+            "UPDATE registration SET preferences = (preferences & ~?) | ? WHERE expires = ? AND purge_id = ?", .number(removing),
+            .number(adding), .time(row.expires), .blob(row.purgeID)) == 1
     }
 }
 

@@ -5,8 +5,8 @@ extension Tables {
     func room(_ room: [UInt8]) throws -> RoomRecord? {
         try rows(
             """
-            SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
-            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked,
+            SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
+            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
             code_expires FROM room WHERE room = ?
             """, .blob(room), read: Self.room
         ).first
@@ -22,7 +22,7 @@ extension Tables {
     private static func side(_ row: Statement, from column: Int32) -> SideRecord {
         SideRecord(
             generation: UInt32(clamping: row.int(column)), client: row.blob(column + 1), member: row.blob(column + 2),
-            proven: row.int(column + 3) != 0, ref: row.blobOrNil(column + 4), knocked: row.time(column + 5))
+            proven: row.int(column + 3) != 0, token: row.blobOrNil(column + 4), knocked: row.time(column + 5))
     }
 
     /// A room and the code that leads to it, live or not.
@@ -53,8 +53,8 @@ extension Tables {
     private func joinable(_ index: [UInt8]) throws -> [JoinableRoom] {
         try rows(
             """
-            SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
-            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked,
+            SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
+            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
             code_expires, code, code_generation, short, pending, creator, retry, retry_until FROM room WHERE code = ?
             """, .blob(index), read: Self.joinable)
     }
@@ -78,21 +78,23 @@ extension Tables {
         return found
     }
 
-    func token(_ ref: [UInt8], expires: UInt64) throws -> TokenRecord? {
+    func token(_ purgeID: [UInt8], expires: UInt64) throws -> TokenRecord? {
         try rows(
             """
-            SELECT room, slot, kind, environment, generation, topic, sealed FROM token WHERE expires = ? AND ref = ?
-            """, .time(expires), .blob(ref)
+            SELECT room, slot, kind, environment, generation, topic, sealed, ref, is_long FROM token
+            WHERE expires = ? AND purge_id = ?
+            """, .time(expires), .blob(purgeID)
         ) { row in
             TokenRecord(
-                ref: ref, room: row.blob(0), slot: UInt8(clamping: row.int(1)), kind: UInt8(clamping: row.int(2)),
-                environment: UInt8(clamping: row.int(3)), generation: UInt32(clamping: row.int(4)), expires: expires,
-                topic: row.text(5), sealed: row.blob(6))
+                purgeID: purgeID, ref: row.blob(7), room: row.blob(0), slot: UInt8(clamping: row.int(1)),
+                kind: UInt8(clamping: row.int(2)), environment: UInt8(clamping: row.int(3)),
+                generation: UInt32(clamping: row.int(4)), expires: expires, topic: row.text(5), sealed: row.blob(6),
+                isLong: row.int(8) != 0)
         }.first
     }
 
     func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord?, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: NewToken?, shortLimit: Int, now: UInt64
     ) throws -> CreateOutcome {
         try refuseWhenLedgerIsBehind(.creation)
         let indexes = [code.code] + otherIndexes
@@ -110,15 +112,15 @@ extension Tables {
     }
 
     /// The rows of a new room and its ledger entry, without a look at what stands there.
-    func insert(_ room: RoomRecord, code: PendingCode, token: TokenRecord?) throws {
+    func insert(_ room: RoomRecord, code: PendingCode, token: NewToken?) throws {
         let creator = room.creator
         try run(
             """
-            INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
+            INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, due, code, code_expires, code_generation, short, pending, creator, retry_until)
             VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)
             """, .time(room.expires), .blob(room.room), .number(creator.generation), .blob(creator.client),
-            .blob(creator.member), .blob(token?.ref),
+            .blob(creator.member), .blob(token?.record.purgeID),
             .time(code.creator == nil ? code.expires : min(code.creatorUntil, code.expires)), .blob(code.code),
             .time(code.expires), .number(code.generation), code.short ? .int(1) : .null, .blob(code.pending),
             .blob(code.creator), .time(code.creatorUntil))
@@ -126,17 +128,17 @@ extension Tables {
     }
 
     func accept(
-        _ code: PendingCode, joiner: SideRecord, token: TokenRecord?, used: UsedCode, now: UInt64
+        _ code: PendingCode, joiner: SideRecord, token: NewToken?, used: UsedCode, now: UInt64
     ) throws -> AcceptOutcome {
         try refuseWhenLedgerIsBehind(.creation)
         guard code.expires > now,
             try run(
                 """
-                UPDATE room SET joiner_generation = ?, joiner_client = ?, joiner_member = ?, joiner_proven = 0, joiner_ref = ?,
+                UPDATE room SET joiner_generation = ?, joiner_client = ?, joiner_member = ?, joiner_proven = 0, joiner_token = ?,
                 joiner_knocked = 0, due = ?, code_expires = ?, code_generation = ?, short = NULL, pending = NULL, creator = NULL,
                 retry = ?, retry_until = ?
                 WHERE expires = ? AND room = ? AND code = ? AND code_expires = ? AND pending IS NOT NULL
-                """, .number(joiner.generation), .blob(joiner.client), .blob(joiner.member), .blob(token?.ref),
+                """, .number(joiner.generation), .blob(joiner.client), .blob(joiner.member), .blob(token?.record.purgeID),
                 .time(used.retry == nil ? used.expires : min(used.retryUntil, used.expires)), .time(used.expires),
                 .number(used.retryGeneration), .blob(used.retry), .time(used.retryUntil), .time(code.roomExpires),
                 .blob(code.room), .blob(code.code), .time(code.expires)) == 1
@@ -145,22 +147,23 @@ extension Tables {
         return .accepted
     }
 
-    func replaceToken(room index: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) throws -> Bool {
+    func replaceToken(room index: [UInt8], slot: UInt8, proven: Bool, token: NewToken) throws -> Bool {
         try refuseWhenLedgerIsBehind(.creation)
-        guard let room = try room(index), room.expires == token.expires, let side = room[slot], proven || !side.proven else {
+        guard let room = try room(index), room.expires == token.record.expires, let side = room[slot], proven || !side.proven
+        else {
             return false
         }
-        if let old = side.ref { try purge(old, expires: room.expires, cause: .replaced) }
+        if let old = side.token { try purge(old, expires: room.expires, cause: .ended) }
         try insert(token)
-        try setRef(token.ref, room: room, slot: slot)
+        try setToken(token.record.purgeID, room: room, slot: slot)
         return true
     }
 
     func withdrawToken(room index: [UInt8], slot: UInt8, proven: Bool) throws -> Int? {
         guard let room = try room(index), let side = room[slot], proven || !side.proven else { return nil }
-        guard let ref = side.ref else { return 0 }
-        try setRef(nil, room: room, slot: slot)
-        return try purge(ref, expires: room.expires, cause: .deleted) ? 1 : 0
+        guard let token = side.token else { return 0 }
+        try setToken(nil, room: room, slot: slot)
+        return try purge(token, expires: room.expires, cause: .ended) ? 1 : 0
     }
 
     func markProven(room index: [UInt8], slot: UInt8) throws -> Bool {
@@ -176,51 +179,54 @@ extension Tables {
     }
 
     func close(room index: [UInt8]) throws -> Int? {
-        try room(index).map { try delete($0, cause: .roomClosed) }
+        try room(index).map { try delete($0) }
     }
 
     // MARK: Parts
 
-    func insert(_ token: TokenRecord) throws {
-        // The clock may have stepped since the caller read it: what ended before it could be recorded is not taken in.
-        guard journal.upcoming * 1_000 < Entry.Op.epochEnd(token.expires) else {
-            throw StoreError.unavailable("a token expired before it was stored")
-        }
+    func insert(_ new: NewToken) throws {
+        let token = new.record
+        // The clock may have stepped since the caller read it.
+        guard token.expires > journal.moment else { throw StoreError.unavailable("a token expired before it was stored") }
         try run(
             """
-            INSERT INTO token (expires, ref, room, slot, kind, environment, generation, topic, sealed)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(token.expires), .blob(token.ref), .blob(token.room), .number(token.slot), .number(token.kind),
-            .number(token.environment), .number(token.generation), .text(token.topic), .blob(token.sealed))
-        try record(.sealed(token))
+            INSERT INTO token (expires, purge_id, ref, is_long, room, slot, kind, environment, generation, topic, sealed)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """, .time(token.expires), .blob(token.purgeID), .blob(token.ref), .bool(token.isLong), .blob(token.room),
+            .number(token.slot), .number(token.kind), .number(token.environment), .number(token.generation),
+            .text(token.topic), .blob(token.sealed))
+        try waitSealed(new.sealedID, expires: token.expires, isLong: token.isLong)
     }
 
-    func setRef(_ ref: [UInt8]?, room: RoomRecord, slot: UInt8) throws {
+    func setToken(_ purgeID: [UInt8]?, room: RoomRecord, slot: UInt8) throws {
         if slot == 1 {
             try run(
-                "UPDATE room SET creator_ref = ? WHERE expires = ? AND room = ?", .blob(ref), .time(room.expires),
+                "UPDATE room SET creator_token = ? WHERE expires = ? AND room = ?", .blob(purgeID), .time(room.expires),
                 .blob(room.room))
         } else {
             try run(
-                "UPDATE room SET joiner_ref = ? WHERE expires = ? AND room = ?", .blob(ref), .time(room.expires), .blob(room.room)
-            )
+                "UPDATE room SET joiner_token = ? WHERE expires = ? AND room = ?", .blob(purgeID), .time(room.expires),
+                .blob(room.room))
         }
     }
 
-    /// Deletes a token's row and records it, once: what is gone already is not recorded again.
+    /// Deletes a token's row and records the purge. A token that is gone isn't recorded again.
     @discardableResult
-    func purge(_ ref: [UInt8], expires: UInt64, cause: Entry.PurgeCause) throws -> Bool {
-        guard try run("DELETE FROM token WHERE expires = ? AND ref = ?", .time(expires), .blob(ref)) == 1 else { return false }
-        try record(.purged(ref, cause))
+    func purge(_ purgeID: [UInt8], expires: UInt64, cause: Entry.PurgeCause) throws -> Bool {
+        let found = try rows(
+            "DELETE FROM token WHERE expires = ? AND purge_id = ? RETURNING is_long", .time(expires), .blob(purgeID)
+        ) { $0.int(0) != 0 }
+        guard let isLong = found.first else { return false }
+        try waitPurged(purgeID, cause, expires: expires, isLong: isLong)
         return true
     }
 
     /// Deletes a room with its tokens and its code, pending or used.
     /// - Returns: how many tokens it had.
-    func delete(_ room: RoomRecord, cause: Entry.PurgeCause) throws -> Int {
+    func delete(_ room: RoomRecord) throws -> Int {
         var purged = 0
         for side in [room.creator, room.joiner] {
-            if let ref = side?.ref, try purge(ref, expires: room.expires, cause: cause) { purged += 1 }
+            if let token = side?.token, try purge(token, expires: room.expires, cause: .ended) { purged += 1 }
         }
         try run("DELETE FROM room WHERE expires = ? AND room = ?", .time(room.expires), .blob(room.room))
         return purged
@@ -230,8 +236,8 @@ extension Tables {
     func due(_ now: UInt64, limit: Int) throws -> [JoinableRoom] {
         try rows(
             """
-            SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_ref,
-            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_ref, joiner_knocked,
+            SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
+            creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
             code_expires, code, code_generation, short, pending, creator, retry, retry_until
             FROM room WHERE due <= ? ORDER BY due LIMIT ?
             """, .time(now), .number(limit), read: Self.joinable)
@@ -241,7 +247,7 @@ extension Tables {
     /// - Returns: how many rooms and tokens were deleted.
     @discardableResult
     func end(_ joinable: JoinableRoom) throws -> (rooms: Int, tokens: Int) {
-        if case .pending = joinable.code { return (1, try delete(joinable.room, cause: .expired)) }
+        if case .pending = joinable.code { return (1, try delete(joinable.room)) }
         try run(
             """
             UPDATE room SET due = NULL, code = NULL, code_expires = NULL, code_generation = NULL, retry = NULL, retry_until = NULL

@@ -1,50 +1,35 @@
 import Ledger
+import Policy
 import SQLite
 
 extension Tables {
-    func closeLog(next: EntryText, mark: StoreMark) throws -> Bool {
+    func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) throws -> Bool {
         guard try logHead() != nil, try isAllPublished() else { return false }
-        try record(.ledgerClosed(next: next))
+        // A bucket of the past closes with its midnight batch, and what waits for that can't go into another log.
+        let (window, day) = (journal.window(rank: 0), journal.timing.daySeconds)
+        guard let closed = journal.books.closed, closed >= window / day * day else { return false }
+        for event in events { try append(event, window: window) }
+        for (until, bucket) in try buckets() { try append(bucket.closed(until: until), window: window) }
+        try append(.ledgerClosed(next: next), window: window)
         try setMark(mark.name, mark.value)
         return true
     }
 
-    func beginLog(after size: UInt64, marks: [StoreMark]) throws -> Bool {
-        guard let head = try logHead(), head.size == size, try isAllPublished() else { return false }
-        try run("DELETE FROM entry")
+    func beginLog(after end: Checkpoint, marks: [StoreMark]) throws -> Bool {
+        guard let head = try logHead(), head.size == end.size, try isAllPublished() else { return false }
+        guard let origin = EntryText(end.origin) else { throw StoreError.damaged("the origin of the log that ended") }
         try run("DELETE FROM log")
-        try run("DELETE FROM folder")
-        let window = head.window
-        for select in Self.pagesOfTokens {
-            try eachToken(select) { ref, kind, expires in try record(.sealed(ref, kind: kind, expires: expires), window: window) }
-        }
-        for job in try jobs() {
-            // An opening needs a seal before it.
-            guard try holdsToken(of: job) else { throw StoreError.damaged("a push without its token") }
-            try record(.opened(job), window: window)
+        try run("UPDATE bucket SET carried = sealed + carried - expired - ended, sealed = 0, expired = 0, ended = 0")
+        try run("DELETE FROM bucket WHERE carried <= 0")
+        var books = journal.books
+        (books.closed, books.isCut) = (nil, false)
+        journal.books = books
+        let jobs = try rows("SELECT count(*) FROM job") { UInt64(clamping: $0.int(0)) }[0]
+        try append(.ledgerOpened(previous: origin, size: end.size, root: end.root, jobs: jobs), window: head.window)
+        for (until, bucket) in try buckets() {
+            try append(.bucketCarried(untilMs: until * 1_000, live: bucket.carried), window: head.window)
         }
         for mark in marks { try setMark(mark.name, mark.value) }
         return true
-    }
-
-    private static let pagesOfTokens: [StaticString] = [
-        "SELECT expires, ref, kind FROM token WHERE (expires, ref) > (?, ?) ORDER BY expires, ref LIMIT ?",
-        "SELECT expires, ref, kind FROM registration WHERE (expires, ref) > (?, ?) ORDER BY expires, ref LIMIT ?",
-    ]
-
-    /// All tokens of a table, page after page, so that not all are in memory at once.
-    private func eachToken(
-        _ select: StaticString, _ body: (_ ref: [UInt8], _ kind: UInt8, _ expires: UInt64) throws -> Void
-    ) throws {
-        let page = 10_000
-        var (expires, ref): (UInt64, [UInt8]) = (0, [])
-        while true {
-            let tokens = try rows(select, .time(expires), .blob(ref), .number(page)) {
-                ($0.time(0), $0.blob(1), UInt8(clamping: $0.int(2)))
-            }
-            for (expires, ref, kind) in tokens { try body(ref, kind, expires) }
-            guard tokens.count == page, let last = tokens.last else { return }
-            (expires, ref) = (last.0, last.1)
-        }
     }
 }

@@ -19,7 +19,7 @@ extension Tables {
                 result.retries += 1
                 continue
             }
-            let purged = hasEnded ? (rooms: 1, tokens: try delete(joinable.room, cause: .expired)) : try end(joinable)
+            let purged = hasEnded ? (rooms: 1, tokens: try delete(joinable.room)) : try end(joinable)
             result.codes += 1
             result.rooms += purged.rooms
             result.tokens += purged.tokens
@@ -41,9 +41,8 @@ extension Tables {
         result.more =
             overdue.count == limit || due.count == limit || ends.count == limit || result.rooms >= limit
             || registrations.count == limit || others.isMore
-        result.tokens += self.overdue.count
-        result.ends += self.overdue
-        self.overdue = []
+        // What a batch waits for may be gone now.
+        try settleBatches()
         return result
     }
 
@@ -51,11 +50,11 @@ extension Tables {
     func forgetAll(limit: Int) throws -> SweepResult {
         var result = SweepResult()
         let jobs = try jobs(due: .max, limit: limit)
-        for job in jobs { try finish(job, JobOutcome(status: 0, reason: .roomClosed)) }
+        for job in jobs { try finish(job, JobOutcome(status: 0, reason: .unsent)) }
         result.jobs = jobs.count
-        result.tokens = try purgeTokens(expiredBy: .max, limit: limit, cause: .roomClosed).count
+        result.tokens = try purgeTokens(expiredBy: .max, limit: limit).count
         if jobs.count < limit, result.tokens < limit { result.rooms = try deleteRooms(expiredBy: .max, limit: limit) }
-        let registrations = try purgeRegistrations(expiredBy: .max, limit: limit, cause: .deleted).count
+        let registrations = try purgeRegistrations(expiredBy: .max, limit: limit).count
         let others = try deleteOthers(expiredBy: .max, limit: limit)
         result.more =
             jobs.count == limit || result.tokens == limit || result.rooms == limit || registrations == limit || others.isMore
@@ -66,31 +65,27 @@ extension Tables {
 
     /// Purges the tokens that expired first, together: they are neighbours.
     /// - Returns: when each was to end.
-    private func purgeTokens(
-        expiredBy now: UInt64, limit: Int, cause: Entry.PurgeCause = .expired
-    ) throws -> [UInt64] {
+    private func purgeTokens(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
         try purge(
-            "SELECT expires, ref FROM token WHERE expires <= ? ORDER BY expires, ref LIMIT ?",
-            "DELETE FROM token WHERE (expires, ref) <= (?, ?)", expiredBy: now, limit: limit, cause: cause)
+            "SELECT expires, purge_id, is_long FROM token WHERE expires <= ? ORDER BY expires, purge_id LIMIT ?",
+            "DELETE FROM token WHERE (expires, purge_id) <= (?, ?)", expiredBy: now, limit: limit)
     }
 
     /// The same of audiences. What leads to them goes by its own key.
-    private func purgeRegistrations(
-        expiredBy now: UInt64, limit: Int, cause: Entry.PurgeCause = .expired
-    ) throws -> [UInt64] {
+    private func purgeRegistrations(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
         try purge(
-            "SELECT expires, ref FROM registration WHERE expires <= ? ORDER BY expires, ref LIMIT ?",
-            "DELETE FROM registration WHERE (expires, ref) <= (?, ?)", expiredBy: now, limit: limit, cause: cause)
+            "SELECT expires, purge_id, is_long FROM registration WHERE expires <= ? ORDER BY expires, purge_id LIMIT ?",
+            "DELETE FROM registration WHERE (expires, purge_id) <= (?, ?)", expiredBy: now, limit: limit)
     }
 
     private func purge(
-        _ select: StaticString, _ delete: StaticString, expiredBy now: UInt64, limit: Int, cause: Entry.PurgeCause
+        _ select: StaticString, _ delete: StaticString, expiredBy now: UInt64, limit: Int
     ) throws -> [UInt64] {
-        let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), $0.blob(1)) }
+        let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), $0.blob(1), $0.int(2) != 0) }
         guard let last = tokens.last else { return [] }
         let gone = try run(delete, .time(last.0), .blob(last.1))
         guard gone == tokens.count else { throw StoreError.damaged("\(gone) tokens in place of \(tokens.count)") }
-        for (_, ref) in tokens { try record(.purged(ref, cause)) }
+        for (expires, purgeID, isLong) in tokens { try waitPurged(purgeID, .ended, expires: expires, isLong: isLong) }
         return tokens.map(\.0)
     }
 
@@ -125,11 +120,12 @@ extension Tables {
     /// Neighbours go together.
     private func deleteIndexes(before end: [UInt8], limit: Int) throws -> Int {
         let next = try rows(
-            "SELECT value, ref FROM registration_index WHERE value < ? ORDER BY value, ref LIMIT 1 OFFSET ?", .blob(end),
+            "SELECT value, purge_id FROM registration_index WHERE value < ? ORDER BY value, purge_id LIMIT 1 OFFSET ?",
+            .blob(end),
             .number(limit)
         ) { ($0.blob(0), $0.blob(1)) }
         guard let next = next.first else { return try run("DELETE FROM registration_index WHERE value < ?", .blob(end)) }
-        return try run("DELETE FROM registration_index WHERE (value, ref) < (?, ?)", .blob(next.0), .blob(next.1))
+        return try run("DELETE FROM registration_index WHERE (value, purge_id) < (?, ?)", .blob(next.0), .blob(next.1))
     }
 
     /// An activity is found by audience, owner, device and session.
@@ -148,28 +144,6 @@ extension Tables {
         guard let last = rooms.last else { return 0 }
         return try run("DELETE FROM room WHERE (expires, room) <= (?, ?)", .time(last.0), .blob(last.1))
     }
-
-    /// Purges what must be gone before the log speaks of the present window: tokens whose `until` it has reached.
-    ///
-    /// The sweeper does so in time. But with one entry of a later time before a purge, and the broker killed between the two, the
-    /// purge could never be excused: so the two are one transaction, however many there are.
-    func purgeOverdue() throws {
-        let reached = Entry.Op.epochStart(journal.upcoming * 1_000)
-        guard reached > clearedUntil else { return }
-        var ends: [UInt64]
-        repeat {
-            ends = try purgeTokens(expiredBy: reached - 1, limit: Self.overdueAtOnce)
-            overdue += ends
-        } while ends.count == Self.overdueAtOnce
-        repeat {
-            ends = try purgeRegistrations(expiredBy: reached - 1, limit: Self.overdueAtOnce)
-            overdue += ends
-        } while ends.count == Self.overdueAtOnce
-        clearedUntil = reached
-    }
-
-    /// Read into memory together.
-    private static let overdueAtOnce = 10_000
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
         let dues: [UInt64?] = [
@@ -205,7 +179,7 @@ extension Tables {
         counts.registrations = try count("SELECT count(*) FROM registration")
         counts.sessions = try count("SELECT count(*) FROM session")
         counts.timers = try count("SELECT count(*) FROM timer")
-        counts.waitingEntries = journal.waiting
+        counts.waitingEntries = journal.books.waiting
         return counts
     }
 }

@@ -2,27 +2,23 @@ import Ledger
 import SQLite
 
 /// One connection with its prepared statements: the SQL of every operation, without threads. The operations themselves stand
-/// in the extensions in `Tables+Rooms`, `Tables+Registrations`, `Tables+Audiences`, `Tables+Pushes`, `Tables+Sweep` and `Tables+Log`.
+/// in the extensions in `Tables+*`.
 final class Tables {
     let database: Database
     let journal: Journal
     /// What the log is told after an absence.
-    let resumption: Entry.Op?
-    /// No token is left whose `until` is this or earlier, unix ms: see `purgeOverdue`.
-    var clearedUntil: UInt64 = 0
-    /// When tokens ended that no sweep of their own purged, for the next sweep's report.
-    var overdue: [UInt64] = []
-    private var overdueBefore = 0
+    let resumption: [Entry.Op]
     /// The write-ahead log's length in frames at which a checkpoint is due, and whether one is under way.
     var checkpointAt = SQLiteStore.checkpointFrames
     var isCheckpointing = false
-    /// Entries of the transaction under way that are in no row yet.
-    var unwritten = UnwrittenEntries()
-    /// A part of the closed windows in the log's order, on the connection that reads them.
-    var ordered: OrderedPart?
+    /// As the books were when the transaction began, and when the operation under way did.
+    private var beginning: Books?
+    private var marked = Books()
+    /// Whether the transaction under way tells the log of an absence.
+    var hasResumed = false
 
     /// Opens the file and makes the schema where there is none.
-    init(path: String, access: Database.Access, journal: Journal, resumption: Entry.Op? = nil) throws {
+    init(path: String, access: Database.Access, journal: Journal, resumption: [Entry.Op] = []) throws {
         database = try Database(path: path, access: access)
         self.journal = journal
         self.resumption = resumption
@@ -46,9 +42,6 @@ final class Tables {
         let found = version.int(0)
         version.reset()
         if found == Schema.version { return }
-        if let migration = Schema.migrations[found] {
-            return try database.execute("BEGIN IMMEDIATE; \(migration) PRAGMA user_version = \(Schema.version); COMMIT")
-        }
         let tables = try database.prepare("SELECT count(*) FROM sqlite_master")
         guard try tables.step(), found == 0, tables.int(0) == 0 else {
             throw StoreError.damaged("schema version \(found), expected \(Schema.version)")
@@ -105,30 +98,27 @@ final class Tables {
     func endReading() { try? database.execute("COMMIT") }
     func begin() throws {
         journal.begin()
-        unwritten.begin(journal.backlog)
-        overdueBefore = overdue.count
+        beginning = journal.books
+        hasResumed = false
         try run("BEGIN IMMEDIATE")
     }
     func commit() throws {
-        try writeEntries()
         try run("COMMIT")
-        unwritten.end()
+        beginning = nil
     }
     func savepoint() throws {
-        unwritten.mark(journal.backlog)
+        marked = journal.books
         try run("SAVEPOINT operation")
     }
     func release() throws { try run("RELEASE operation") }
     func rollBackToSavepoint() throws {
-        clearedUntil = 0
-        journal.backlog = unwritten.cutToMark()
+        journal.books = marked
         try run("ROLLBACK TO operation")
         try run("RELEASE operation")
     }
     func rollBack() {
-        clearedUntil = 0
-        if let backlog = unwritten.end() { journal.backlog = backlog }
-        overdue.removeLast(max(0, overdue.count - overdueBefore))
+        if let beginning { journal.books = beginning }
+        beginning = nil
         if inTransaction { try? database.execute("ROLLBACK") }
     }
 }
@@ -141,6 +131,7 @@ enum SQLValue {
 
     static func time(_ value: UInt64) -> SQLValue { .int(Int64(clamping: value)) }
     static func number(_ value: some BinaryInteger) -> SQLValue { .int(Int64(clamping: value)) }
+    static func bool(_ value: Bool) -> SQLValue { .int(value ? 1 : 0) }
     static func blob(_ value: [UInt8]?) -> SQLValue { value.map { .blob($0) } ?? .null }
 }
 

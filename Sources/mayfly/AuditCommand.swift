@@ -1,18 +1,17 @@
-import EventLoop
-import HTTPServer
 import Ledger
 import Linux
 
-/// `mayfly audit verify|prove|show DIR|URL`.
+/// `mayfly audit verify|prove|show|watch DIR|URL`.
 enum AuditCommand {
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "audit", subcommands)) }
         guard let first = words.first, !first.hasPrefix("--") else {
-            throw UsageError("audit takes verify, prove, show, report or page: see --help")
+            throw UsageError("audit takes verify, watch, prove, show, report or page: see --help")
         }
         if ["report", "page"].contains(first) { return try await ReportCommand.run(words) }
+        if first == "watch" { return try await WatchCommand.run(words) }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: [], switches: ["json"],
+            words, environment: Environment.all, keys: [], switches: ["json", "allow-gaps", "unique"],
             options: ["key", "since", "policy", "max-age", "out", "proof", "ref"])
         guard let text = configuration.repeated["key"]?.last else {
             throw UsageError("--key is missing: the line in ledger.vkey")
@@ -32,7 +31,13 @@ enum AuditCommand {
         case ("prove", 3):
             let subject = try ProofCommand.Subject(words[2])
             try await ProofCommand.prove(try source(words[1]), key, subject, out: configuration.repeated["out"]?.last)
-        case ("show", 2): try await show(try source(words[1]), key)
+        case ("show", 2):
+            let source = try source(words[1])
+            if let text = configuration.repeated["ref"]?.last {
+                try await show(try ref(text), in: source, key)
+            } else {
+                try await show(source, key)
+            }
         default: throw UsageError("audit takes verify or show and one DIR or URL, or prove with a REF or INDEX too: see --help")
         }
     }
@@ -42,7 +47,7 @@ enum AuditCommand {
         return ref
     }
 
-    private static func seconds(_ text: String) throws -> UInt64 {
+    static func seconds(_ text: String) throws -> UInt64 {
         guard let seconds = UInt64(text), seconds > 0, seconds <= UInt64(Int64.max) else {
             throw UsageError("--max-age takes a whole number of seconds from 1 on")
         }
@@ -77,7 +82,10 @@ enum AuditCommand {
         }
         let demand = try demand(configuration)
         do throws(VerificationFailure) {
-            let report = try await Verifier(source, key: key, demand: demand).verify(since: older)
+            let switches = configuration.switches
+            let report = try await Verifier(
+                source, key: key, demand: demand, allowsGaps: switches.contains("allow-gaps"), unique: switches.contains("unique")
+            ).verify(since: older)
             let now = Clock.wallMs / 1_000
             if let maxAge { try report.checkAge(limit: maxAge, now: now) }
             Terminal.out(
@@ -88,7 +96,7 @@ enum AuditCommand {
         }
     }
 
-    private static func demand(_ configuration: Configuration) throws -> WitnessDemand? {
+    static func demand(_ configuration: Configuration) throws -> WitnessDemand? {
         try configuration.repeated["policy"]?.last.map { path in
             WitnessDemand(try WitnessSettings.policy(GivenFile(path, "--policy")), now: Clock.wallMs / 1_000)
         }
@@ -107,10 +115,24 @@ enum AuditCommand {
         } catch { throw CheckFailed("bad: \(error)") }
     }
 
+    /// Prints one token's story to its owner.
+    private static func show(_ ref: OpaqueID, in source: any LogSource, _ key: VerifierKey) async throws {
+        do throws(VerificationFailure) {
+            let story = try await TokenStory.find(in: source, key: key, ref: ref)
+            Terminal.out(
+                "\(story)\n\(openings(story.pushes.count)) in the log. A push that the phone got and that is missing here was hidden"
+            )
+        } catch { throw CheckFailed("bad: \(error)") }
+    }
+
+    private static func openings(_ count: Int) -> String { count == 1 ? "1 opening is" : "\(count) openings are" }
+
     private static func json(_ report: Report, now: UInt64) -> String {
-        "{\"good\":true,\"origin\":\(quoted(report.origin)),\"size\":\(report.size),\"sealed\":\(report.sealed),\"live\":\(report.live),"
-            + "\"purged\":\(report.purged),\"excused\":\(report.excused),\"opened\":\(report.opened),"
-            + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"compared\":\(report.compared),"
+        "{\"good\":true,\"origin\":\(quoted(report.origin)),\"size\":\(report.size),\"sealed\":\(report.sealed),\"carried\":\(report.carried),"
+            + "\"live\":\(report.live),\"purged\":\(report.purged),\"opened\":\(report.opened),"
+            + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"pending\":\(report.pending),"
+            + "\"bucketsClosed\":\(report.bucketsClosed),\"gapSeconds\":\(report.gapSeconds),\"unique\":\(report.isUnique),"
+            + "\"next\":\(report.next.map(quoted) ?? "null"),\"compared\":\(report.compared),"
             + "\"cosignatures\":\(report.cosignatures.map { "\($0)" } ?? "null"),"
             + "\"age\":\(report.age(now: now).map { "\($0)" } ?? "null")}"
     }
@@ -134,31 +156,36 @@ enum AuditCommand {
         return quoted + "\""
     }
 
-    private static let keyFlag = ("--key", "the log's public key: the line in ledger.vkey, or a file that holds it")
-    private static let policyFlag = (
+    static let keyFlag = ("--key", "the log's public key: the line in ledger.vkey, or a file that holds it")
+    static let policyFlag = (
         "--policy", "a C2SP tlog-policy file: its quorum of witnesses must have cosigned the checkpoint"
     )
+
+    static let gapsFlag = ("--allow-gaps", "allow more than an hour a day in which no broker ran")
 
     private static let subcommands = [
         Subcommand(
             "verify",
             [
-                "DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--max-age SECONDS] [--json]",
+                "DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--max-age SECONDS] [--allow-gaps] [--unique] [--json]",
                 "--proof FILE --key VKEY [--ref REF] [--policy FILE] [--json]",
             ], "exit 0 and one line of figures, or exit 1 and what is wrong, and where",
             flags: [
                 keyFlag, ("--since", "a checkpoint kept from earlier, which the log must continue"), policyFlag,
                 ("--max-age", "how old the last entry may be, e.g. 900: a running broker adds one every five minutes"),
+                gapsFlag, ("--unique", "also compare each id with all others, sorting in a temporary file"),
                 ("--proof", "a proof's file, checked by itself: exit 0 and what it proves, or exit 1 and what is wrong"),
-                ("--ref", "the ref that the proved entry must be about"),
+                ("--ref", "the ref of the token that the proved entry must be about"),
             ]),
+        WatchCommand.subcommand,
         Subcommand(
             "prove", ["DIR|URL REF|INDEX --key VKEY [--out FILE]"],
-            "write a proof that an entry is in the log; of a ref: its purge or, while there is none, its latest entry",
+            "write a proof that an entry is in the log; of a ref: the token's purge or, while there is none,\nits latest seal or opening",
             flags: [keyFlag, ("--out", "the proof's file, - for standard output. Default: INDEX.tlog-proof in this folder")]),
         Subcommand(
-            "show", ["DIR|URL --key VKEY"], "the entries under the checkpoint, one a line, as they lie in the log",
-            flags: [keyFlag]),
+            "show", ["DIR|URL --key VKEY [--ref REF]"],
+            "the entries under the checkpoint, one a line, as they lie in the log; of a ref: the token's whole story, in words",
+            flags: [keyFlag, ("--ref", "the ref of one token: only its owner knows it")]),
         Subcommand(
             "report", ["DIR|URL --html FILE [--key VKEY]"],
             "write one HTML file with the log in it (64 MiB at most), which checks it in any browser that opens it",

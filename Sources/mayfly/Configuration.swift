@@ -105,9 +105,10 @@ enum Key: String, CaseIterable {
         case .origin:
             "The log's name: its URL without the scheme, e.g. push.example.org/audit. Needed by `keys init`; a broker finds it in the key."
         case .node: "This broker's name in the log. Default: node-1."
-        case .resolution: "Length of a ledger window in seconds, 1 to 3600. Default: 60."
+        case .resolution:
+            "Length of a ledger window in seconds, 1 to 60. It divides the policy's ledger.hourSeconds. Default: 60."
         case .policy:
-            "Policy files and names of built-in policies (rooms, companion, monitor, calls), separated by commas, at most one of a kind. Default: rooms, which is also in force if none of them is for rooms; with users known, companion and monitor too, and calls with a webhook secret."
+            "Policy files and names of built-in policies (rooms, companion, monitor, calls, trial), separated by commas, at most one of a kind. Default: rooms, which is also in force if none of them is for rooms; with users known, companion and monitor too, and calls with a webhook secret."
         case .jwtAlgorithm:
             "How the JWTs of users are signed: HS256, ES256 or EdDSA (Ed25519); no other is taken. Default: none, and only rooms are served."
         case .jwtKey:

@@ -34,9 +34,9 @@ enum DeliveryCommand {
     private static func line(_ entry: Entry) -> String {
         let at = CalendarDate.timestamp(ms: entry.atMs).prefix(19) + "Z"
         return switch entry.op {
-        case .tokenOpened(let ref, let job, let template): "\(at)  taken in: template \(template), token \(ref), job \(job)"
-        case .pushDelivered(_, _, let status): "\(at)  delivered: Apple has it (status \(status))"
-        case .pushFailed(_, _, let status, let reason):
+        case .tokenOpened(_, let job, let template): "\(at)  taken in: template \(template), job \(job)"
+        case .pushDelivered(_, let status): "\(at)  delivered: Apple has it (status \(status))"
+        case .pushFailed(_, let status, let reason):
             "\(at)  not delivered: \(reason.rawValue) (status \(status)). `mayfly apns explain \(reason.rawValue)` says what that means"
         default: entry.sentence
         }
@@ -60,7 +60,7 @@ enum DeliveryCommand {
                     guard let entry = try? Entry(canonical: Array(text.utf8).span) else { continue }
                     if entry.atMs < search.earliestMs { return [] }
                     switch entry.op {
-                    case .pushDelivered(_, let job, _), .pushFailed(_, let job, _, _): outcomes[job] = entry
+                    case .pushDelivered(let job, _), .pushFailed(let job, _, _): outcomes[job] = entry
                     case .tokenOpened(_, let job, _):
                         if search.isOf(job, nowMs: now) { return [entry] + (outcomes[job].map { [$0] } ?? []) }
                     default: break

@@ -3,6 +3,7 @@ import EventLoop
 import HTTPServer
 import Ledger
 import Linux
+import Policy
 import Sealing
 
 /// `mayfly demo`: broker and simulator with throw-away keys.
@@ -34,7 +35,8 @@ enum DemoCommand {
         let control = configuration[.apnsSimulatorControl] ?? "127.0.0.1:8790"
         for (key, value) in [
             (Key.resolution, "1"), (.apnsKeyPath, state.apnsKey), (.apnsKeyID, "THROWAWAY1"), (.apnsTeamID, "THROWAWAY2"),
-            (.apnsBundleID, "org.example.app"), (.apnsEndpoint, simulatorAddress), (.apnsCA, state.simulatorCA),
+            (.apnsBundleID, "org.example.app"), (.policy, "trial,companion,monitor,calls"), (.apnsEndpoint, simulatorAddress),
+            (.apnsCA, state.simulatorCA),
         ] { configuration.setDefault(key, value) }
         let hasOwnUsers = JWTSettings.keys.contains { configuration[$0] != nil }
         if !hasOwnUsers {
@@ -65,8 +67,10 @@ enum DemoCommand {
                 if configuration.switches.contains("stay") {
                     try await stay(service, state, control, signer, showsWebhooks: !hasOwnWebhooks)
                 } else {
-                    try await Story(service: service, state: state, control: "http://\(control)", client: client, loop: loop)
-                        .play()
+                    try await Story(
+                        service: service, state: state, control: "http://\(control)", client: client, loop: loop,
+                        timing: settings.policies.ledger
+                    ).play()
                 }
             } catch {
                 await service.stop()

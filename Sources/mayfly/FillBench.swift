@@ -2,6 +2,7 @@ import Broker
 import EventLoop
 import Ledger
 import Linux
+import Policy
 import Sealing
 import Storage
 
@@ -47,7 +48,7 @@ struct FillBench {
         let loop = try EventLoop(name: "ledger")
         try loop.start()
         defer { loop.stop() }
-        let store = try SQLiteStore(path: state.database, resolution: 60, now: { Clock.wallMs })
+        let store = try SQLiteStore(path: state.database, resolution: 60, timing: nil, now: { Clock.wallMs })
         let sequencer = Sequencer(
             loop: loop, store: store, folder: LedgerFolder(state.ledger), key: try SigningKey.load(state.ledgerKey),
             resolution: 60, time: BrokerTime(persisted: 0), metrics: Metrics(), log: { Terminal.log($0) }, refusals: { [] })
@@ -56,7 +57,7 @@ struct FillBench {
         var made = 0
         while made < rooms {
             let next = min(made + Self.roomsPerTransaction, rooms)
-            try rows.commit(standing: try (made..<next).map { try room($0) })
+            try rows.commit(standing: try (made..<next).map { try room($0, rows.timing) })
             made = next
         }
         // All at once: a log's window is sorted.
@@ -64,31 +65,39 @@ struct FillBench {
         await store.shutDown()
     }
 
-    private func room(_ number: Int) throws -> StandingRoom {
+    private func room(_ number: Int, _ timing: LedgerTiming) throws -> StandingRoom {
         let id = try RoomID.random()
         let index = keys.roomIndex(id).bytes
         let expires = first + UInt64(number) * over / UInt64(rooms)
-        let tokens = try [UInt8(1), 2].map { try token($0, in: id, index: index, expires: expires) }
+        let tokens = try [UInt8(1), 2].map { try token($0, in: id, index: index, expires: expires, timing) }
         let sides = try zip(["ann", "ben"], tokens).map { client, token in
             SideRecord(
                 generation: keys.currentGeneration,
                 client: try keys.clientIndex(
-                    id, slot: token.slot, client: Array(client.utf8).span, expiryMs: expires, generation: keys.currentGeneration
+                    id, slot: token.record.slot, client: Array(client.utf8).span, expiryMs: expires,
+                    generation: keys.currentGeneration
                 ).bytes,
-                member: keys.memberHash(try MemberSecret.random()).bytes, ref: token.ref)
+                member: keys.memberHash(try MemberSecret.random()).bytes, token: token.record.purgeID)
         }
         return StandingRoom(
             room: RoomRecord(room: index, expires: expires, creator: sides[0], joiner: sides[1]), tokens: tokens)
     }
 
-    private func token(_ slot: UInt8, in room: RoomID, index: [UInt8], expires: UInt64) throws -> TokenRecord {
+    private func token(
+        _ slot: UInt8, in room: RoomID, index: [UInt8], expires: UInt64, _ timing: LedgerTiming
+    ) throws -> NewToken {
         let ref = Ref.random()
+        let until = timing.untilMs(expiryMs: expires)
+        let now = Clock.wallMs
         let context = TokenContext(
-            generation: keys.currentGeneration, kind: .alert, environment: .production, slot: slot, expiryMs: expires, ref: ref,
-            topic: Self.topic)
-        return TokenRecord(
-            ref: ref.bytes, room: index, slot: slot, kind: context.kind.rawValue, environment: context.environment.rawValue,
+            generation: keys.currentGeneration, kind: .alert, environment: .production, slot: slot, expiryMs: expires,
+            purgeID: ref.purgeID(untilMs: until), topic: Self.topic)
+        let row = TokenRecord(
+            purgeID: context.purgeID.bytes, ref: try keys.sealRef(ref, context: context, room: room), room: index, slot: slot,
+            kind: context.kind.rawValue, environment: context.environment.rawValue,
             generation: context.generation, expires: expires, topic: context.topic,
-            sealed: try keys.sealToken(try Secret.random(32), sealedAtMs: Clock.wallMs, context: context, room: room))
+            sealed: try keys.sealToken(try Secret.random(32), ref: ref, sealedAtMs: now, context: context, room: room),
+            isLong: expires > now + 86_400_000)
+        return NewToken(row, sealedID: ref.ledgerID(.sealed(untilMs: until)))
     }
 }

@@ -96,7 +96,7 @@ enum KeysCommand {
         let wrapping = try wrapping?.get()
         try checkPlace(state)
         if File.exists(state.database) {
-            let store = try SQLiteStore(path: state.database, resolution: 1, now: { Clock.wallMs })
+            let store = try SQLiteStore(path: state.database, resolution: 1, timing: nil, now: { Clock.wallMs })
             do {
                 try await RotationMark.refuse(state, store)
                 try await KeyKeeper.noteLoss(store)

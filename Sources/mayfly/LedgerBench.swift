@@ -1,10 +1,11 @@
 import Ledger
 import Linux
+import Policy
 import Storage
 
 /// The log alone: entries appended and verified, and what a small publication costs in a log that has grown; then the way through the store.
 struct LedgerBench {
-    /// Entries in one publication, as many as the sequencer takes.
+    /// Entries in one publication.
     private static let publication = 16_384
     /// What a busy second brings; its cost must not grow with the log.
     private static let small = 1_000
@@ -78,16 +79,17 @@ struct LedgerBench {
     }
 
     /// As the sequencer does it: recorded in one durable transaction, taken from the closed window, the head committed, published, forgotten.
+    /// Seals and purges come with operations on rows, so these windows have openings and outcomes only.
     private mutating func passStore(_ path: String) async throws -> Spent {
         let clock = BenchClock()
-        let store = try SQLiteStore(path: path, resolution: 60, now: { clock.now })
+        let store = try SQLiteStore(path: path, resolution: 60, timing: nil, now: { clock.now })
         var spent = Spent()
         while log.size < UInt64(Self.throughStore) {
-            let events = lives.window(of: Self.publication).map(\.op)
+            let events = lives.window(of: Self.publication).map(\.op).filter { $0.rank < 3 }
             let (start, startCPU) = (Clock.monotonicNs, Clock.processNs)
             try await store.record(events)
             clock.advance(60_000)
-            let entries = try await store.closedEntries(before: clock.now / 60_000 * 60, limit: Self.publication)
+            let entries = try await store.closedEntries(before: clock.now / 60_000 * 60, limit: .max)
             let plan = log.append(entries.map(\.bytes))
             let note = key.sign(size: plan.newSize, root: plan.root)
             let head = LogHead(
@@ -97,7 +99,7 @@ struct LedgerBench {
             }
             try folder.publish(plan, checkpoint: note)
             log = plan.log
-            while try await store.published(upTo: plan.newSize) {}
+            try await store.published(upTo: plan.newSize)
             spent.add(entries.count, since: start, startCPU)
         }
         await store.shutDown()
@@ -105,34 +107,51 @@ struct LedgerBench {
     }
 }
 
-/// Tokens' lives of four entries each, window after window, in the order of a log: `count` entries at most, each life whole.
+/// Tokens' lives of four entries each, window after window, in the order of a log: `count` entries at most, each life whole. A window is an
+/// hour and a day of the log, so each has a batch and closes a bucket.
 private struct Lives {
-    private var random = FastRandom(state: 1)
-    private var atMs: UInt64 = 1_767_225_600_000
-    private var hasStarted = false
+    private static let windowMs: UInt64 = 60_000
+    private static let beginMs: UInt64 = 1_767_225_600_000
 
-    /// What the start names; nobody reads more of it than its hash.
-    static let policy = Array("{}".utf8)
+    private var random = FastRandom(state: 1)
+    private var atMs = Self.beginMs
+    /// Tokens sealed for each bucket that is open. All of them end early.
+    private var sealed: [UInt64: UInt64] = [:]
+
+    /// The built-in policy for rooms, with other timing.
+    static let policy: [UInt8] = {
+        let rooms = String(decoding: Policy.builtInBytes("rooms") ?? [], as: UTF8.self)
+        return Array(
+            rooms.replacing(
+                #""hourSeconds": 3600, "daySeconds": 86400, "batchSeals": 64"#,
+                with: #""hourSeconds": 60, "daySeconds": 60, "batchSeals": 1"#
+            ).utf8)
+    }()
     private static let start = Entry.Op.brokerStarted(
-        node: EntryText("bench")!, version: EntryText("1")!, policy: .sha256(policy.span), resolutionSeconds: 60)
+        node: EntryText("bench")!, version: EntryText("1")!, policy: .sha256(policy.span), resolutionSeconds: 60,
+        binary: .sha256(policy.span))
 
     mutating func window(of count: Int) -> [Entry] {
-        let untilMs = (atMs / 300_000 + 3) * 300_000
-        let template = EntryText("rooms.waiting")!
+        let untilMs = atMs + 15 * Self.windowMs
+        let template = EntryText("peer_waiting")!
+        let lives = max(1, (count - 2) / 4)
+        func ids() -> [OpaqueID] { (0..<lives).map { _ in id() }.sorted() }
         // A log begins with a start, and its keys keep up.
-        var entries = [Entry(atMs: atMs, hasStarted ? .keysRatcheted(epoch: atMs / 300_000 - 2) : Self.start)]
-        hasStarted = true
-        entries.reserveCapacity(count)
-        for ref in (0..<(count - 1) / 4).map({ _ in id() }).sorted() {
-            let job = id()
-            let ops: [Entry.Op] = [
-                .tokenSealed(ref: ref, kind: .alert, untilMs: untilMs), .tokenOpened(ref: ref, job: job, template: template),
-                .pushDelivered(ref: ref, job: job, status: 200), .tokenPurged(ref: ref, cause: .roomClosed),
-            ]
-            for op in ops { entries.append(Entry(atMs: atMs, op)) }
+        let epoch = atMs / 300_000
+        var ops = [atMs == Self.beginMs ? Self.start : .keysRatcheted(epoch: epoch - 2, swept: epoch)]
+        ops.reserveCapacity(count)
+        let jobs = ids()
+        ops += zip(ids(), jobs).map { .tokenOpened(id: $0, job: $1, template: template) }
+        ops += jobs.map { .pushDelivered(job: $0, status: 200) }
+        ops += ids().map { .tokenSealed(id: $0, untilMs: untilMs) }
+        ops += ids().map { .tokenPurged(id: $0, cause: .ended) }
+        sealed[untilMs] = UInt64(lives)
+        if atMs > Self.beginMs {
+            let due = sealed.removeValue(forKey: atMs) ?? 0
+            ops.append(.bucketClosed(untilMs: atMs, sealed: due, expired: 0, ended: due))
         }
-        atMs += 60_000
-        return entries
+        defer { atMs += Self.windowMs }
+        return ops.map { Entry(atMs: atMs, $0) }
     }
 
     private mutating func id() -> OpaqueID { OpaqueID(UInt128(random.word()) << 64 | UInt128(random.word())) }

@@ -59,7 +59,7 @@ struct LogCopy {
             let end = position + 2 + (Int(bundle[position]) << 8 | Int(bundle[position + 1]))
             guard end <= bundle.count else { break }
             switch try? Entry(canonical: bundle.span.extracting(position + 2..<end)).op {
-            case .policyLoaded(_, let policy), .brokerStarted(_, _, let policy, _): found.append(policy)
+            case .policyLoaded(_, let policy), .brokerStarted(_, _, let policy, _, _): found.append(policy)
             default: break
             }
             position = end

@@ -26,28 +26,27 @@ extension LogRotation {
         guard let version = EntryText(Mayfly.version) else {
             throw CheckFailed("mayfly: this version's name can't stand in the log")
         }
-        try await store.start(
-            [.brokerStarted(node: start.node, version: version, policy: start.policy, resolutionSeconds: start.resolution)],
-            marks: [])
         let metrics = Metrics()
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
+        let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
+        let mark = RotationMark(stage: .closing, next: next.description, archive: archive, old: key.verifierKey)
+        let started = Entry.Op.brokerStarted(
+            node: start.node, version: version, policy: start.policy, resolutionSeconds: start.resolution,
+            binary: try ProgramDigest.get())
+        try await store.start([started], marks: [])
         await keeper.step()
         await keeper.recordAll()
-        _ = try await Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: { Terminal.log($0) }).sweep()
-        // A push whose token is gone would be opened in the next log without a seal. The courier ends it with the same words.
-        for job in try await store.jobs() where try await !store.holdsToken(of: job) {
-            try await store.finish(job, JobOutcome(status: 0, reason: .roomClosed))
+        // A publication may begin a batch, which the next sweep completes; and a day may end meanwhile.
+        for _ in 0..<Self.closingTries {
+            _ = try await sweeper.sweep()
+            try await sequencer.flush()
+            if try await store.closeLog([.brokerStopped(node: start.node)], next: next, mark: mark.mark) { return mark }
+            try await loop.sleep(200)
         }
-        // Twice, since entries without a ref come first in their window; and the closing by itself, to be the last.
-        try await sequencer.flush()
-        try await store.record([.brokerStopped(node: start.node)])
-        try await sequencer.flush()
-        let mark = RotationMark(stage: .closing, next: next.description, archive: archive, old: key.verifierKey)
-        guard try await store.closeLog(next: next, mark: mark.mark) else {
-            throw CheckFailed("mayfly: entries still wait to be published: nothing was closed; run this again")
-        }
-        return mark
+        throw CheckFailed("mayfly: entries still wait to be published: nothing was closed; run this again")
     }
+
+    private static let closingTries = 25
 
     /// Publishes the old log's last entry.
     func publishEnd(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ mark: RotationMark) async throws {
@@ -65,8 +64,9 @@ extension LogRotation {
         try checkNext(try SigningKey.load(state.nextLedgerKey), at: state.nextLedgerKey)
         let origins = (try await earlierOrigins(store) + [mark.old.name]).joined(separator: "\n")
         guard let head = try await store.logHead(),
+            let end = SignedNote(Array(head.checkpoint.utf8))?.checkpoint(signedBy: mark.old),
             try await store.beginLog(
-                after: head.size, marks: [mark.mark, StoreMark(RotationMark.originsMark, Array(origins.utf8))])
+                after: end, marks: [mark.mark, StoreMark(RotationMark.originsMark, Array(origins.utf8))])
         else { throw CheckFailed("mayfly: the closed log is not wholly published: run this again") }
     }
 

@@ -89,7 +89,7 @@ struct LogRotation {
     private func lastStart() async throws -> LastStart {
         try await withStore(1, BrokerTime(persisted: 0)) { store in
             guard let told = try await store.mark(RotationMark.startMark),
-                case .brokerStarted(let node, _, let policy, let resolution) = try? Entry(canonical: told.span).op
+                case .brokerStarted(let node, _, let policy, let resolution, _) = try? Entry(canonical: told.span).op
             else {
                 throw CheckFailed(
                     "mayfly: no broker of this version has run on \(state.shown): start it once and stop it, then rotate")
@@ -112,7 +112,7 @@ struct LogRotation {
     ) async throws -> Value {
         let store: SQLiteStore
         do {
-            store = try SQLiteStore(path: state.database, resolution: resolution, now: { time.now })
+            store = try SQLiteStore(path: state.database, resolution: resolution, timing: nil, now: { time.now })
         } catch { throw CheckFailed("mayfly: \(state.shown(state.database)): \(error)") }
         do {
             let value = try await body(store)

@@ -71,7 +71,8 @@ struct Mayfly {
           audit verify DIR|URL      check a log: signature, tiles, entries, the life of each token
           audit prove DIR|URL REF   write a proof of a token's purge, or of any entry by its number
           audit verify --proof FILE check such a proof
-          audit show DIR|URL        print a log's entries
+          audit show DIR|URL        print a log's entries; with --ref REF one token's story
+          audit watch DIR|URL       an auditor's cron job: what is new, and whether mirrors agree
           audit report DIR|URL      write one HTML file that checks a log in the browser
           audit page DIR            write the auditor's page beside a published log
           policy lint FILE...       explain what a policy may not say

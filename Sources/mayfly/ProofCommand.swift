@@ -46,17 +46,15 @@ enum ProofCommand {
     }
 
     /// - Parameters:
-    ///   - ref: whom the entry must be about, if given.
+    ///   - ref: of the token that the entry must be about, if given. The ids are computed from it.
     ///   - demand: witnesses that must have cosigned the proof's checkpoint, if given.
     static func verify(_ path: String, _ key: VerifierKey, ref: OpaqueID?, demand: WitnessDemand?, json: Bool) throws {
         do throws(VerificationFailure) {
             let proof = try read(path)
             let (entry, head) = try proof.entry(signedBy: key)
             _ = try demand?.check(proof.checkpoint, of: key, lastEntryMs: entry.atMs)
-            if let ref, entry.ref != ref {
-                throw VerificationFailure(
-                    .entry, "the proof is about \(entry.ref.map { "token \($0)" } ?? "no token"), not about \(ref)",
-                    index: proof.index)
+            if let ref, !entry.isAbout(ref) {
+                throw VerificationFailure(.entry, "the entry isn't about the token with this ref", index: proof.index)
             }
             let text = String(decoding: entry.encoded, as: UTF8.self)
             Terminal.out(

@@ -20,13 +20,16 @@ enum ReasonText {
         }
     }
 
-    /// The log's only reason that is not one of a push that was on its way.
-    private static let peerPresent = Row(
-        "peer_present", Explanation("the peer came back before the push left", .nobody, "nothing"),
-        does: "sends nothing, and lets the next knock through at once")
+    /// The log's one reason for whatever kept a push from being sent.
+    private static let unsent = Row(
+        "unsent",
+        Explanation(
+            "the push was never sent: the peer came back, the token was destroyed, or the job's time was over", .nobody, "nothing"
+        ),
+        does: "sends nothing")
 
     static func explain(_ names: [String], json: Bool) throws {
-        let rows = try names.isEmpty ? Reason.allCases.map(Row.init) + [peerPresent] : names.map { try row($0) }
+        let rows = try names.isEmpty ? Reason.allCases.map(Row.init) + [unsent] : names.map { try row($0) }
         if json { return Terminal.out("[" + rows.map(self.json).joined(separator: ",\n") + "]") }
         if names.isEmpty {
             for row in rows { Terminal.out("\(row.name)\(status(row)): \(row.said.means)") }
@@ -39,10 +42,7 @@ enum ReasonText {
 
     private static func row(_ name: String) throws -> Row {
         switch name.lowercased() {
-        case peerPresent.name: return peerPresent
-        // What the log calls them.
-        case "expired": return Row(.late)
-        case "room_closed": return Row(.revoked)
+        case unsent.name: return unsent
         case let lower:
             guard let reason = Reason.allCases.first(where: { $0.rawValue.lowercased() == lower }) else {
                 throw UsageError(

@@ -37,13 +37,16 @@ enum RowsBench {
         let now = Clock.wallMs
         let expires = now + 600_000
         let (room, code) = (random.bytes(32), random.bytes(32))
-        func token(_ slot: UInt8) -> TokenRecord {
-            TokenRecord(
-                ref: random.bytes(16), room: room, slot: slot, kind: 1, environment: 1, generation: 1, expires: expires,
+        func token(_ slot: UInt8) -> NewToken {
+            let row = TokenRecord(
+                purgeID: random.bytes(16), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: 1,
+                environment: 1, generation: 1, expires: expires,
                 topic: "com.example.app", sealed: random.bytes(168))
+            return NewToken(row, sealedID: random.bytes(16))
         }
         let (creatorToken, joinerToken) = (token(1), token(2))
-        let creator = SideRecord(generation: 1, client: random.bytes(32), member: random.bytes(32), ref: creatorToken.ref)
+        let creator = SideRecord(
+            generation: 1, client: random.bytes(32), member: random.bytes(32), token: creatorToken.record.purgeID)
         return RoomRows(
             room: RoomRecord(room: room, expires: expires, creator: creator),
             code: PendingCode(
@@ -51,7 +54,8 @@ enum RowsBench {
                 pending: random.bytes(KeyRing.sealedSecretCount), creator: random.bytes(KeyRing.sealedSecretCount),
                 creatorUntil: now + 120_000, short: false),
             creatorToken: creatorToken,
-            joiner: SideRecord(generation: 1, client: random.bytes(32), member: random.bytes(32), ref: joinerToken.ref),
+            joiner: SideRecord(
+                generation: 1, client: random.bytes(32), member: random.bytes(32), token: joinerToken.record.purgeID),
             joinerToken: joinerToken,
             used: UsedCode(
                 code: code, expires: expires, retry: random.bytes(KeyRing.sealedPairCount), retryGeneration: 1,

@@ -88,7 +88,8 @@ final class Service: Sendable {
             // SQLite gives its other files the mode of this one. The ledger's files keep the umask's: they are public.
             if !File.exists(state.database) { try File.write(state.database, [UInt8]().span, mode: 0o600) }
             return try SQLiteStore(
-                path: state.database, resolution: settings.resolution, resumption: starts[0], now: { time.now })
+                path: state.database, resolution: settings.resolution, timing: settings.policies.ledger,
+                resumption: starts, now: { time.now })
         }
         do {
             try await RotationMark.refuse(state, store)
@@ -116,7 +117,9 @@ final class Service: Sendable {
             throw CheckFailed("mayfly: this version's name can't stand in the log")
         }
         return [
-            .brokerStarted(node: node, version: version, policy: rooms, resolutionSeconds: UInt32(settings.resolution))
+            .brokerStarted(
+                node: node, version: version, policy: rooms, resolutionSeconds: UInt32(settings.resolution),
+                binary: try ProgramDigest.get())
         ] + loaded.map { .policyLoaded(name: $0.name, policy: $0.digest) }
     }
 
@@ -182,7 +185,8 @@ final class Service: Sendable {
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),
             witnessFailure: settings.witnesses?.failureMode ?? .closed, kept: try settings.kept.checkpoints(on: ledgerLoop),
-            refusals: { await broker.takeRefusals() }, caughtUp: { broker.shares.clear(.ledgerBacklog) })
+            refusals: { await broker.takeRefusals() },
+            erased: { await sweeper.noteErasure() }, caughtUp: { broker.shares.clear(.ledgerBacklog) })
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,
             renewal: renewal, broker: broker, companion: companion,

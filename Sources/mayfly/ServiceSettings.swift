@@ -80,12 +80,17 @@ struct ServiceSettings {
         origin = configuration[.origin]
         node = configuration[.node] ?? "node-1"
         let window = configuration[.resolution] ?? "60"
-        guard let seconds = UInt64(window), (1...3_600).contains(seconds) else {
-            throw UsageError("--resolution must be a whole number of seconds from 1 to 3600")
+        guard let seconds = UInt64(window), (1...60).contains(seconds) else {
+            throw UsageError("--resolution must be a whole number of seconds from 1 to 60")
         }
         resolution = seconds
         let users = try JWTSettings(configuration)
         policies = try PolicyCommand.inForce(configuration)
+        guard policies.ledger.hourSeconds.isMultiple(of: seconds) else {
+            throw UsageError(
+                "--resolution \(seconds) doesn't divide ledger.hourSeconds of the rooms policy, \(policies.ledger.hourSeconds): batches begin with a window"
+            )
+        }
         if users == nil, let policy = policies.all.first(where: { $0.kind != .rooms }) {
             throw UsageError(
                 "--policy \(policy.name) is for apps with accounts, whose users are known by JWT: give --jwt-algorithm and a key")

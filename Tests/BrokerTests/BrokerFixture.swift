@@ -37,7 +37,7 @@ struct BrokerFixture {
         try KeyRing.create(path: folder + "/ratchet.key", nowMs: clock.now)
         keys = try KeyRing.load(path: folder + "/ratchet.key")
         let time = BrokerTime(persisted: 0, wall: { clock.now }, boot: { clock.now })
-        store = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, now: { time.now })
+        store = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, timing: .standard, now: { time.now })
         // Waits pass when the test moves its clock, and by themselves.
         loop = try EventLoop(name: "test") { Clock.monotonicMs + clock.now - 1_800_000_000_000 }
         try loop.start()

@@ -122,9 +122,9 @@ import Testing
         for bundle in 0..<(head.size + 255) / 256 {
             for bytes in try await reader.entries(bundle: bundle) {
                 switch try Entry(canonical: bytes.span).op {
-                case .keysRatcheted(let epoch): lines.append("keys.ratcheted \(epoch)")
+                case .keysRatcheted(let epoch, _): lines.append("keys.ratcheted \(epoch)")
                 case .keysGenerated(let generation): lines.append("keys.generated \(generation)")
-                case .tokenPurged(let ref, _): lines.append("token.purged \(ref)")
+                case .tokenPurged(let id, _): lines.append("token.purged \(id)")
                 case .brokerStarted: lines.append("broker.started")
                 default: lines.append("other")
                 }

@@ -213,7 +213,7 @@ import Testing
 @Suite struct DeparturesTests {
     private func departure(_ number: UInt8, topic: String = "") -> Departures.Departure {
         let job = JobRecord(
-            job: [number], deadline: 0, notBefore: 0, ref: [], room: [], slot: 1, kind: 1, environment: 1, topic: topic,
+            job: [number], deadline: 0, notBefore: 0, purgeID: [], room: [], slot: 1, kind: 1, environment: 1, topic: topic,
             template: "", generation: 1, expires: 0, sealed: [])
         return Departures.Departure(job: job, place: nil)
     }

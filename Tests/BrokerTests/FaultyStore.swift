@@ -170,24 +170,24 @@ extension FaultyStore {
     func joinable(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> JoinableRoom? {
         try await perform(.joinable) { () throws(StoreError) in try await inner.joinable(code, now: now) }
     }
-    func token(_ ref: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {
-        try await perform(.token) { () throws(StoreError) in try await inner.token(ref, expires: expires) }
+    func token(_ purgeID: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {
+        try await perform(.token) { () throws(StoreError) in try await inner.token(purgeID, expires: expires) }
     }
     func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord?, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: NewToken?, shortLimit: Int, now: UInt64
     ) async throws(StoreError) -> CreateOutcome {
         try await perform(.create) { () throws(StoreError) in
             try await inner.create(room, code: code, otherIndexes: otherIndexes, token: token, shortLimit: shortLimit, now: now)
         }
     }
     func accept(
-        _ code: PendingCode, joiner: SideRecord, token: TokenRecord?, used: UsedCode, now: UInt64
+        _ code: PendingCode, joiner: SideRecord, token: NewToken?, used: UsedCode, now: UInt64
     ) async throws(StoreError) -> AcceptOutcome {
         try await perform(.accept) { () throws(StoreError) in
             try await inner.accept(code, joiner: joiner, token: token, used: used, now: now)
         }
     }
-    func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
+    func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: NewToken) async throws(StoreError) -> Bool {
         try await perform(.replaceToken) { () throws(StoreError) in
             try await inner.replaceToken(room: room, slot: slot, proven: proven, token: token)
         }
@@ -203,7 +203,7 @@ extension FaultyStore {
     func close(room: [UInt8]) async throws(StoreError) -> Int? {
         try await perform(.close) { () throws(StoreError) in try await inner.close(room: room) }
     }
-    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome {
+    func knock(_ job: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome {
         try await perform(.knock) { () throws(StoreError) in
             try await inner.knock(job, throttle: throttle, now: now, knocked: knocked)
         }
@@ -226,7 +226,7 @@ extension FaultyStore {
         try await perform(.holds) { () throws(StoreError) in try await inner.holds(row) }
     }
     func register(
-        _ registration: RegistrationRecord, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
     ) async throws(StoreError) -> RegisterOutcome {
         try await perform(.register) { () throws(StoreError) in
             try await inner.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)
@@ -288,14 +288,14 @@ extension FaultyStore {
     func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
         try await perform(.unpublished) { () throws(StoreError) in try await inner.unpublished() }
     }
-    func published(upTo size: UInt64) async throws(StoreError) -> Bool {
+    func published(upTo size: UInt64) async throws(StoreError) {
         try await perform(.published) { () throws(StoreError) in try await inner.published(upTo: size) }
     }
-    func closeLog(next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
-        try await perform(.closeLog) { () throws(StoreError) in try await inner.closeLog(next: next, mark: mark) }
+    func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
+        try await perform(.closeLog) { () throws(StoreError) in try await inner.closeLog(events, next: next, mark: mark) }
     }
-    func beginLog(after size: UInt64, marks: [StoreMark]) async throws(StoreError) -> Bool {
-        try await perform(.beginLog) { () throws(StoreError) in try await inner.beginLog(after: size, marks: marks) }
+    func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool {
+        try await perform(.beginLog) { () throws(StoreError) in try await inner.beginLog(after: end, marks: marks) }
     }
     func latestWindow() async throws(StoreError) -> UInt64 {
         try await perform(.latestWindow) { () throws(StoreError) in try await inner.latestWindow() }

@@ -1,5 +1,6 @@
 import Broker
 import Ledger
+import Policy
 import Sealing
 import Storage
 import Synchronization
@@ -48,6 +49,13 @@ final class Chance: Sendable {
     func step() -> Int64 {
         let size = [upTo(5_000), upTo(60_000), 60_000 + upTo(400_000), upTo(18_000_000)][Int(upTo(4))]
         return upTo(2) == 0 ? Int64(size) : -Int64(size)
+    }
+
+    /// Batches and buckets of a log: a story lasts for minutes.
+    func timing(_ resolution: UInt64) -> LedgerTiming {
+        let (hours, days): ([UInt64], [UInt64]) = resolution == 1 ? ([1, 5, 60], [1, 2]) : ([60, 300, 600, 3_600], [1, 2, 4])
+        let hour = pick(hours)
+        return LedgerTiming(hourSeconds: hour, daySeconds: hour * pick(days), batchSeals: pick([1, 2, 4, 64]))
     }
 
     /// Seconds that a room lives: often to the very end of an epoch, or its beginning.
@@ -152,6 +160,7 @@ final class Facts: Sendable {
 
     var refs: [Ref] { state.withLock { $0.refs } }
     var pushes: Int { state.withLock { $0.queued } }
+    var rooms: [Room] { state.withLock { $0.rooms } }
 
     func nextNumber() -> Int {
         state.withLock { state in

@@ -63,7 +63,6 @@ extension Report {
         size += other.size
         sealed += other.sealed
         purged += other.purged
-        excused += other.excused
         opened += other.opened
         delivered += other.delivered
         failed += other.failed

@@ -1,4 +1,6 @@
+import Policy
 import Sealing
+import Sodium
 
 @testable import Ledger
 
@@ -21,12 +23,14 @@ struct LogCheck {
         }
     }
 
+    private let folder: LedgerFolder
     private let source: FolderSource
     private let key: VerifierKey
     private let kept: [[UInt8]]
     private let facts: Facts
 
     init(_ broker: SimulatedBroker, _ facts: Facts) {
+        folder = broker.ledger
         source = FolderSource(broker.ledger.path)
         key = broker.key.verifierKey
         kept = broker.kept.all
@@ -38,42 +42,52 @@ struct LogCheck {
         let older = kept.enumerated().map { Verifier.OlderCheckpoint(name: "checkpoint \($0.offset)", bytes: $0.element) }
         let report: Report
         do {
-            report = try await Verifier(source, key: key).verify(since: older)
+            report = try await Verifier(source, key: key, allowsGaps: true).verify(since: older)
         } catch { throw Fault.unverified(error.description) }
         let entries = try await entries(report.size)
         try checkEachHead(entries)
-        try checkFacts(entries, report)
+        try checkFacts(try entries.map { try Entry(canonical: $0.span) }, report)
         if isOver, report.live > 0 || report.pending > 0 {
             throw Fault.missing("\(report.live) purges and \(report.pending) outcomes")
         }
         return report
     }
 
-    private func entries(_ size: UInt64) async throws -> [Entry] {
+    private func entries(_ size: UInt64) async throws -> [[UInt8]] {
         let reader = TileReader(source, size: size)
-        var entries: [Entry] = []
-        for bundle in 0..<(size + 255) / 256 {
-            for bytes in try await reader.entries(bundle: bundle) { entries.append(try Entry(canonical: bytes.span)) }
-        }
+        var entries: [[UInt8]] = []
+        for bundle in 0..<(size + 255) / 256 { entries += try await reader.entries(bundle: bundle) }
         return entries
     }
 
-    private func checkEachHead(_ entries: [Entry]) throws {
+    private func checkEachHead(_ entries: [[UInt8]]) throws {
         let sizes = Set(kept.compactMap { SignedNote($0)?.checkpoint(signedBy: key)?.size })
-        var life = LifeCycle()
-        for (index, entry) in entries.enumerated() {
+        var life = Conservation(allowsGaps: true)
+        for (number, bytes) in entries.enumerated() {
             do {
-                try life.admit(entry, index: UInt64(index))
-                guard sizes.contains(UInt64(index) + 1) else { continue }
+                let (index, fields) = (UInt64(number), try EntryFields(bytes.span))
+                try life.place(fields, index)
+                try life.apply(fields, bytes.span, try rules(fields, bytes), index)
+                guard sizes.contains(index + 1) else { continue }
                 var head = life
                 _ = try head.finish()
-            } catch { throw Fault.unverifiedAt(size: UInt64(index) + 1, "\(error)") }
+            } catch { throw Fault.unverifiedAt(size: UInt64(number) + 1, "\(error)") }
         }
+    }
+
+    private func rules(_ fields: EntryFields, _ bytes: [UInt8]) throws -> PublishedRules? {
+        guard !fields.policy.isEmpty, let policy = Digest(hex: bytes.span.extracting(fields.policy)) else { return nil }
+        return try folder.read(TilePath.policy(policy)).flatMap { PublishedRules($0) }
     }
 
     private func checkFacts(_ entries: [Entry], _ report: Report) throws {
         var sealed: Set<String> = []
-        for entry in entries { if case .tokenSealed(let ref, _, _) = entry.op { sealed.insert(ref.description) } }
+        var untils: Set<UInt64> = []
+        for entry in entries {
+            guard case .tokenSealed(let id, let until) = entry.op else { continue }
+            sealed.insert(id.description)
+            untils.insert(until)
+        }
         var refusals: Set<String> = []
         for entry in entries {
             guard case .requestRefused(let cause, _) = entry.op else { continue }
@@ -81,7 +95,11 @@ struct LogCheck {
                 throw Fault.twice("refused, \(cause), in one window")
             }
         }
-        for ref in facts.refs where !sealed.contains(ref.description) { throw Fault.missing("token.sealed of \(ref)") }
+        // The owner of a ref finds the entry by trying each day.
+        for ref in facts.refs {
+            let ids = untils.map { Hex.encode(ref.ledgerID(.sealed(untilMs: $0)).span) }
+            guard ids.contains(where: sealed.contains) else { throw Fault.missing("token.sealed of \(ref)") }
+        }
         guard report.opened >= facts.pushes else {
             throw Fault.missing("\(facts.pushes) pushes were acknowledged, \(report.opened) opened")
         }

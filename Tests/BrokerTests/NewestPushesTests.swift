@@ -5,11 +5,11 @@ import Testing
 
 @Suite struct NewestPushesTests {
     private let pushes = NewestPushes()
-    private let place = NewestPushes.Place(ref: [1], collapse: [2])
+    private let place = NewestPushes.Place(token: [1], collapse: [2])
 
     private func job(_ number: UInt8) -> JobRecord {
         JobRecord(
-            job: [number], deadline: 0, notBefore: 0, ref: [1], room: [], slot: 0, kind: 3, environment: 1, topic: "",
+            job: [number], deadline: 0, notBefore: 0, purgeID: [1], room: [], slot: 0, kind: 3, environment: 1, topic: "",
             template: "", generation: 0, expires: 0, sealed: [], fields: nil)
     }
 
@@ -31,8 +31,8 @@ import Testing
 
     @Test func otherTokensAndOtherHandlesAreOtherPlaces() {
         pushes.add(job(1), at: place, stampMs: 5)
-        pushes.add(job(2), at: NewestPushes.Place(ref: [3], collapse: [2]), stampMs: 9)
-        pushes.add(job(3), at: NewestPushes.Place(ref: [1], collapse: [3]), stampMs: 9)
+        pushes.add(job(2), at: NewestPushes.Place(token: [3], collapse: [2]), stampMs: 9)
+        pushes.add(job(3), at: NewestPushes.Place(token: [1], collapse: [3]), stampMs: 9)
         #expect(pushes.isNewest([1], at: place))
     }
 
@@ -48,10 +48,10 @@ import Testing
 
     @Test func nothingStaysOfWhatIsDone() {
         for number in 0..<100 {
-            pushes.add(job(UInt8(number)), at: NewestPushes.Place(ref: [UInt8(number)], collapse: []), stampMs: 1)
+            pushes.add(job(UInt8(number)), at: NewestPushes.Place(token: [UInt8(number)], collapse: []), stampMs: 1)
         }
         #expect(pushes.count == 100)
-        for number in 0..<100 { pushes.remove(at: NewestPushes.Place(ref: [UInt8(number)], collapse: [])) }
+        for number in 0..<100 { pushes.remove(at: NewestPushes.Place(token: [UInt8(number)], collapse: [])) }
         pushes.remove(at: place)
         #expect(pushes.count == 0)
         #expect(pushes.isNewest([1], at: place), "nothing is known of it any more")

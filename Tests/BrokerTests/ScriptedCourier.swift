@@ -12,11 +12,17 @@ final class ScriptedCourier: PushSender {
 
     private let loop: EventLoop
     private let script: @Sendable (Push) -> (afterMs: UInt64, Outcome)
+    /// By which pushes are too late, whatever the script says. Nil: none is.
+    private let deadlineClock: (@Sendable () -> UInt64)?
     private let state = Mutex(State())
 
-    init(loop: EventLoop, script: @escaping @Sendable (Push) -> (afterMs: UInt64, Outcome)) {
+    init(
+        loop: EventLoop, deadlineClock: (@Sendable () -> UInt64)? = nil,
+        script: @escaping @Sendable (Push) -> (afterMs: UInt64, Outcome)
+    ) {
         self.loop = loop
         self.script = script
+        self.deadlineClock = deadlineClock
     }
 
     func send(_ push: Push) async -> Outcome {
@@ -29,11 +35,23 @@ final class ScriptedCourier: PushSender {
                 return state.number
             }
             guard let number else { return continuation.resume(returning: Self.stopped) }
-            loop.after(wait) {
+            end(push, outcome, afterMs: wait, number)
+        }
+    }
+
+    /// The deadline may pass while the machine sleeps, so it is looked at every second.
+    private func end(_ push: Push, _ outcome: Outcome, afterMs wait: UInt64, _ number: Int) {
+        let next = deadlineClock == nil ? wait : min(wait, 1_000)
+        loop.after(next) {
+            var end: Outcome?
+            if let clock = self.deadlineClock, clock() >= push.deadlineMs {
+                end = .failed(status: 0, reason: .late, verdict: .keep)
+            } else if next == wait {
                 // As the courier asks before each attempt: an answer to one that was made comes all the same.
-                let end = outcome == .delivered || push.isWanted() ? outcome : Self.revoked
-                self.state.withLock { $0.underWay.removeValue(forKey: number) }?.resume(returning: end)
+                end = outcome == .delivered || push.isWanted() ? outcome : Self.revoked
             }
+            guard let end else { return self.end(push, outcome, afterMs: wait - next, number) }
+            self.state.withLock { $0.underWay.removeValue(forKey: number) }?.resume(returning: end)
         }
     }
 

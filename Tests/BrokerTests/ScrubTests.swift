@@ -1,5 +1,6 @@
 import EventLoop
 import Linux
+import Policy
 import Storage
 import Synchronization
 import Testing
@@ -27,7 +28,7 @@ import Testing
         init() throws {
             let (clock, hook) = (clock, Hook())
             folder = try File.makeTemporaryFolder()
-            inner = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, now: { clock.now })
+            inner = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, timing: .standard, now: { clock.now })
             loop = try EventLoop(name: "scrubs")
             try loop.start()
             let store = FaultyStore(inner, loop: loop) { call in
@@ -51,21 +52,26 @@ import Testing
         }
 
         /// A room with one token.
-        func create(_ id: Int, expires: UInt64) async throws {
-            func blob(_ kind: Int, _ count: Int = 32) -> [UInt8] {
+        /// - Parameter token: its number, if that differs from the room's.
+        func create(_ id: Int, expires: UInt64, token number: Int? = nil) async throws {
+            func blob(_ kind: Int, _ count: Int = 32, _ id: Int = id) -> [UInt8] {
                 [UInt8(kind), UInt8(id >> 8), UInt8(id & 0xff)] + [UInt8](repeating: 0, count: count - 3)
             }
             let token = TokenRecord(
-                ref: blob(1, 16), room: blob(2), slot: 1, kind: 1, environment: 1, generation: 1, expires: expires,
+                purgeID: blob(1, 16, number ?? id), ref: blob(9, 56), room: blob(2), slot: 1, kind: 1, environment: 1,
+                generation: 1,
+                expires: expires,
                 topic: "com.example.app", sealed: blob(3, 168))
             let room = RoomRecord(
                 room: token.room, expires: expires,
-                creator: SideRecord(generation: 1, client: blob(4), member: blob(5), ref: token.ref))
+                creator: SideRecord(generation: 1, client: blob(4), member: blob(5), token: token.purgeID))
             let code = PendingCode(
                 code: blob(6), expires: expires, room: room.room, roomExpires: expires, generation: 1, pending: blob(7, 72),
                 creator: blob(8, 72), creatorUntil: expires, short: false)
             let made = try await inner.create(
-                room, code: code, otherIndexes: [], token: token, shortLimit: .max, now: clock.now)
+                room, code: code, otherIndexes: [], token: NewToken(token, sealedID: blob(10, 16, number ?? id)),
+                shortLimit: .max,
+                now: clock.now)
             #expect(made == .created)
         }
 
@@ -94,7 +100,7 @@ import Testing
         try await stage.create(1, expires: stage.clock.now + 1_000)
         _ = try await stage.sweeper.sweep()
         stage.clock.advance(1_000)
-        try await stage.create(1, expires: stage.clock.now + 600_000)
+        try await stage.create(1, expires: stage.clock.now + 600_000, token: 2)
         #expect(try await stage.sweeper.sweep() <= stage.clock.now + 10_000)
         stage.clock.advance(10_000)
         _ = try await stage.sweeper.sweep()

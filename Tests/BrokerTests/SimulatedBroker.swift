@@ -51,11 +51,13 @@ actor SimulatedBroker: LoopActor {
 
     private let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault
     private let whenStoreAsksTheTime: @Sendable () -> Void
+    /// Whether a push ends at its deadline, whatever the script says.
+    private let meetsDeadlines: Bool
     private let script: @Sendable (Push) -> (afterMs: UInt64, Outcome)
 
     /// - Parameters:
     ///   - loop: with `machine` as its clock.
-    ///   - policy: nil for the built-in one.
+    ///   - policy: nil for the built-in one with batches and buckets as long as windows.
     ///   - companion, monitor, calls: all nil for a broker that knows no users.
     ///   - fault: asked at each call of the store.
     ///   - folderFault: asked at each stage of a publication.
@@ -64,16 +66,17 @@ actor SimulatedBroker: LoopActor {
         loop: EventLoop, machine: MachineClock, resolution: UInt64, policy: Policy? = nil, audiences: [Policy] = [],
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
         folderFault: @escaping @Sendable (LedgerFolder.Stage) throws(Errno) -> Void = { (_) throws(Errno) in },
-        whenStoreAsksTheTime: @escaping @Sendable () -> Void = {},
+        whenStoreAsksTheTime: @escaping @Sendable () -> Void = {}, meetsDeadlines: Bool = false,
         script: @escaping @Sendable (Push) -> (afterMs: UInt64, Outcome) = { _ in (50, .delivered) }
     ) throws {
         self.loop = loop
         self.machine = machine
         self.resolution = resolution
-        self.policy = try policy ?? Policy.builtIn("rooms")!
+        self.policy = try policy ?? TestPolicy.rooms(everyWindowOf: resolution)
         audiencePolicies = audiences
         self.fault = fault
         self.whenStoreAsksTheTime = whenStoreAsksTheTime
+        self.meetsDeadlines = meetsDeadlines
         self.script = script
         folder = try Self.makeFolder()
         var ledger = LedgerFolder(folder + "/ledger")
@@ -98,7 +101,8 @@ actor SimulatedBroker: LoopActor {
     private var starts: [Entry.Op] {
         func digest(_ policy: Policy) -> Ledger.Digest { .sha256(policy.bytes.span) }
         let started = Entry.Op.brokerStarted(
-            node: EntryText("node-1")!, version: EntryText("1.0")!, policy: digest(policy), resolutionSeconds: UInt32(resolution))
+            node: EntryText("node-1")!, version: EntryText("1.0")!, policy: digest(policy), resolutionSeconds: UInt32(resolution),
+            binary: digest(policy))
         return [started] + policies.map { .policyLoaded(name: EntryText($0.name)!, policy: digest($0)) }
     }
 
@@ -148,7 +152,7 @@ actor SimulatedBroker: LoopActor {
             persisted: keys.earliestNowMs, wall: { [machine] in machine.wall }, boot: { [machine] in machine.boot })
         let starts = starts
         let sqlite = try SQLiteStore(
-            path: folder + "/mayfly.sqlite", resolution: resolution, resumption: starts[0],
+            path: folder + "/mayfly.sqlite", resolution: resolution, timing: policies.ledger, resumption: starts,
             now: { [whenStoreAsksTheTime] in
                 whenStoreAsksTheTime()
                 return time.now
@@ -164,7 +168,9 @@ actor SimulatedBroker: LoopActor {
         let log: @Sendable (String) -> Void = { [prints] in prints.add($0) }
         let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: log)
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: log)
-        let courier = ScriptedCourier(loop: loop, script: script)
+        var deadlineClock: (@Sendable () -> UInt64)?
+        if meetsDeadlines { deadlineClock = { time.now } }
+        let courier = ScriptedCourier(loop: loop, deadlineClock: deadlineClock, script: script)
         let settings = Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
             topic == "com.example.app"
         }
@@ -186,7 +192,8 @@ actor SimulatedBroker: LoopActor {
         }
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
-            refusals: { await broker.takeRefusals() }, caughtUp: { broker.shares.clear(.ledgerBacklog) })
+            refusals: { await broker.takeRefusals() }, erased: { await sweeper.noteErasure() },
+            caughtUp: { broker.shares.clear(.ledgerBacklog) })
         try await startup.catchUp(
             starts, policies: policies.all.map(\.bytes), folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
         try await broker.resumeJobs()

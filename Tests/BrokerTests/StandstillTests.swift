@@ -8,7 +8,7 @@ import Testing
     enum Standstill { case process, machine }
 
     @Test(arguments: [Standstill.process, .machine])
-    func whatWasNeverSentIsRecordedAsExpired(_ standstill: Standstill) async throws {
+    func whatWasNeverSentIsRecordedAsUnsent(_ standstill: Standstill) async throws {
         let policy = try TimedPolicy(#""sendSlotSeconds": 40,"#)
         let reasons = try await WatchedBroker.play(policy) { broker in
             // More than the sweeper takes at a time.
@@ -26,7 +26,7 @@ import Testing
             await broker.simulated.stop()
             return try await Self.failures(broker.simulated.ledger, broker.simulated.key.verifierKey)
         }
-        #expect(reasons == ["expired": 1_200])
+        #expect(reasons == ["unsent": 1_200])
     }
 
     private static func failures(_ ledger: LedgerFolder, _ key: VerifierKey) async throws -> [String: Int] {
@@ -37,7 +37,7 @@ import Testing
         var reasons: [String: Int] = [:]
         for bundle in 0..<(report.size + 255) / 256 {
             for bytes in try await reader.entries(bundle: bundle) {
-                guard case .pushFailed(_, _, _, let reason) = try Entry(canonical: bytes.span).op else { continue }
+                guard case .pushFailed(_, _, let reason) = try Entry(canonical: bytes.span).op else { continue }
                 reasons[reason.rawValue, default: 0] += 1
             }
         }

@@ -1,6 +1,7 @@
 import EventLoop
 import Ledger
 import Linux
+import Policy
 import Sodium
 import Storage
 import Synchronization
@@ -158,7 +159,7 @@ struct WitnessFixture {
         let time = BrokerTime(persisted: 0, wall: { clock.now }, boot: { clock.now })
         self.time = time
         store = try SQLiteStore(
-            path: path + "/mayfly.sqlite", resolution: 1, waitingLimit: waitingLimit, now: { time.now })
+            path: path + "/mayfly.sqlite", resolution: 1, timing: .standard, waitingLimit: waitingLimit, now: { time.now })
         loop = try EventLoop(name: "test")
         try loop.start()
         key = try SigningKey(origin: "log.example/a", seed: [UInt8](repeating: 1, count: 32).span)
@@ -183,7 +184,7 @@ struct WitnessFixture {
     /// Records so many entries in a window of their own.
     func record(_ count: Int) async throws {
         clock.advance(1_000)
-        try await store.record((0..<count).map { .keysRatcheted(epoch: UInt64($0)) })
+        try await store.record((0..<count).map { .keysRatcheted(epoch: UInt64($0), swept: 0) })
     }
 
     /// Size of the published head, and which witnesses are under it.

@@ -58,11 +58,29 @@ def held(process, folder):
     return found
 
 
+class TokenRows(dict):
+    """The sealed tokens by ref, which only their owners know: `rows[ref]`, `ref in rows`."""
+
+    def __missing__(self, ref):
+        for row in self.values():
+            # A day of the log is this many seconds long in the tests' policies.
+            for day in (1, 60, 86_400):
+                until = (row["expires"] // (1000 * day) + 1) * day
+                if sealing.derive(bytes.fromhex(ref), "ledger/purged", struct.pack(">Q", until))[:16] == row["purge_id"]:
+                    return row
+        raise KeyError(ref)
+
+    def __contains__(self, ref):
+        try:
+            return bool(self[ref])
+        except KeyError:
+            return False
+
+
 def token_rows(state):
-    """The sealed tokens, by ref."""
     with state.database() as database:
         database.row_factory = sqlite3.Row
-        return {row["ref"].hex(): dict(row) for row in database.execute("SELECT * FROM token")}
+        return TokenRows((row["purge_id"], dict(row)) for row in database.execute("SELECT * FROM token"))
 
 
 def opens(file, row, roomid):
@@ -74,9 +92,9 @@ def opens(file, row, roomid):
     key = sealing.derive(key, "token", bytes([row["slot"]]), base64url_bytes(roomid))
     data = struct.pack(
         ">4sIBBBQ", b"MFT1", row["generation"], row["kind"], row["environment"], row["slot"], row["expires"])
-    data += row["ref"] + sealing.counted(row["topic"])
+    data += row["purge_id"] + sealing.counted(row["topic"])
     try:
         plaintext = sealing.aead_open(row["sealed"][24:], data, row["sealed"][:24], key)
     except CryptoError:
         return None
-    return plaintext[9:9 + plaintext[8]].hex()
+    return plaintext[25:25 + plaintext[24]].hex()

@@ -38,6 +38,30 @@ def tile_path(index):
     return "/".join(groups)
 
 
+RANKS = {"token.opened": (1, "id"), "push.delivered": (2, "job"), "push.failed": (2, "job"), "token.sealed": (3, "id"),
+         "token.purged": (4, "id"), "bucket.closed": (5, "until"), "ledger.closed": (6, "op")}
+KEYS = {op: set(keys.split()) for op, keys in {
+    "broker.started": "binary node policy resolution version", "broker.stopped": "node", "policy.loaded": "name policy",
+    "keys.generated": "generation", "keys.ratcheted": "epoch swept", "token.opened": "id job template", "push.delivered": "job status",
+    "push.failed": "job reason status", "token.sealed": "id until", "token.purged": "cause id until",
+    "bucket.closed": "ended expired sealed until", "request.refused": "cause count", "ledger.opened": "jobs previous root size",
+    "bucket.carried": "live until", "ledger.closed": "next"}.items()}
+
+
+@functools.lru_cache(1 << 16)
+def token_id(ref, label, what):
+    """An entry's id. `label`: sealed, opened or purged; `what`: the job, or `until` in unix seconds."""
+    what = bytes.fromhex(what) if isinstance(what, str) else what.to_bytes(8, "big")
+    text = b"mayfly/v1 ledger/" + label.encode() + b"\0" + len(what).to_bytes(4, "big") + what
+    return hashlib.blake2b(text, digest_size=32, key=bytes.fromhex(ref)).digest()[:16].hex()
+
+
+def place(entry):
+    """What entries of one window are sorted by. Those of rank 0 stay in their order."""
+    rank, key = RANKS.get(entry["op"], (0, None))
+    return rank, entry[key] if key else ""
+
+
 def seconds(moment):
     return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
 
@@ -113,64 +137,80 @@ class Ledger:
             level += 1
 
     def check_entries(self):
-        """Form: one object, keys sorted, no spaces, `at` never decreasing, only the keys its kind may have."""
-        keys = {
-            "broker.started": {"node", "version", "policy", "resolution"}, "broker.stopped": {"node"},
-            "policy.loaded": {"name", "policy"}, "keys.generated": {"generation"}, "keys.ratcheted": {"epoch"},
-            "token.sealed": {"kind", "ref", "until"}, "token.opened": {"job", "ref", "template"},
-            "push.delivered": {"job", "ref", "status"}, "push.failed": {"job", "ref", "status", "reason"},
-            "token.purged": {"cause", "ref"}, "request.refused": {"cause", "count"}, "ledger.closed": {"next"}}
-        last = 0
+        """Form and order: one object, keys sorted, no spaces, only the keys its kind may have; `at` never decreases; batches are sorted."""
+        last, before = 0, (0, "")
         for raw, entry in zip(self.raw, self.entries):
             again = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
             assert again == raw, f"not in canonical form: {raw}"
-            assert set(entry) - {"at", "op"} == keys[entry["op"]], f"keys of {raw}"
+            wanted = KEYS[entry["op"]] - ({"until"} if entry.get("cause") in ("ended", "policy") else set())
+            assert set(entry) - {"at", "op"} == wanted, f"keys of {raw}"
             assert seconds(entry["at"]) >= last, f"time goes back at {raw}"
-            last = seconds(entry["at"])
+            here = place(entry)
+            assert seconds(entry["at"]) > last or here[0] == 0 or here > before, f"out of order: {raw}"
+            last, before = seconds(entry["at"]), here
 
-    def check_lives(self):
-        """Of each ref: sealed once, purged at most once, opened only in between, one outcome at most for each opened job."""
-        sealed, purged, opened, outcomes = {}, {}, {}, {}
-        for position, entry in enumerate(self.entries):
-            op, ref, job = entry["op"], entry.get("ref"), entry.get("job")
-            if op == "token.sealed":
-                assert ref not in sealed, f"{ref} sealed twice"
-                sealed[ref] = position
+    def check_balances(self):
+        """Each bucket that closes balances, and each outcome is of an opened job. For logs that a `ledger.closed` doesn't end."""
+        buckets, jobs = defaultdict(Counter), set()
+        for entry in self.entries:
+            op, until, job = entry["op"], entry.get("until"), entry.get("job")
+            if op == "bucket.carried":
+                buckets[until]["carried"] += entry["live"]
+            elif op == "token.sealed":
+                buckets[until]["sealed"] += 1
+            elif op == "token.purged" and until:
+                buckets[until]["expired"] += 1
+            elif op == "bucket.closed":
+                counts = buckets.pop(until, Counter())
+                assert (counts["sealed"], counts["expired"]) == (entry["sealed"], entry["expired"]), f"another count than in {entry}"
+                rest = counts["sealed"] + counts["carried"] - entry["expired"] - entry["ended"]
+                assert rest == 0 or rest > 0 and until > entry["at"], f"{rest} tokens left by {entry}"
             elif op == "token.opened":
-                assert ref in sealed and ref not in purged, f"{ref} opened outside its life"
-                assert job not in opened, f"job {job} opened twice"
-                opened[job] = ref
+                assert job not in jobs, f"job {job} opened twice"
+                jobs.add(job)
             elif op in ("push.delivered", "push.failed"):
-                assert opened.get(job) == ref, f"outcome of {job}, which never opened {ref}"
-                assert job not in outcomes, f"job {job} has two outcomes"
-                outcomes[job] = entry
-            elif op == "token.purged":
-                assert ref in sealed, f"{ref} purged but never sealed"
-                assert ref not in purged, f"{ref} purged twice"
-                purged[ref] = position
+                assert job in jobs or self.entries[0]["op"] == "ledger.opened", f"outcome of {job}, which opened nothing"
+                jobs.discard(job)
         return self
 
     def check(self):
         self.check_tiles()
         self.check_entries()
-        return self.check_lives()
+        return self.check_balances()
 
     def of(self, ref, op=None):
-        return [entry for entry in self.by_ref.get(ref, ()) if op in (None, entry["op"])]
+        """The entries about the token with this ref, which only its owner can find: seals, openings, purges."""
+        names = ("token.sealed", "token.opened", "token.purged")
+        return [entry for name in names if op in (None, name) for entry in self._of(ref, name)]
+
+    def _of(self, ref, op):
+        whats = self._by_id[op].values() if op == "token.opened" else self.days
+        ids = (token_id(ref, op[6:], what["job"] if op == "token.opened" else what) for what in whats)
+        return [self._by_id[op][name] for name in ids if name in self._by_id[op]]
+
+    @functools.cached_property
+    def _by_id(self):
+        found = defaultdict(dict)
+        for entry in self.entries:
+            if "id" in entry:
+                found[entry["op"]][entry["id"]] = entry
+        return found
+
+    @functools.cached_property
+    def days(self):
+        """The ends of the days that the log names, in unix seconds."""
+        return sorted(int(seconds(until)) for until in self.untils)
 
     def outcomes(self, ref):
-        return [entry for entry in self.of(ref) if entry["op"] in ("push.delivered", "push.failed")]
+        jobs = {entry["job"] for entry in self.of(ref, "token.opened")}
+        return [entry for entry in self.entries if entry["op"] in ("push.delivered", "push.failed") and entry["job"] in jobs]
 
     def counts(self):
         return Counter(entry["op"] for entry in self.entries)
 
     @functools.cached_property
-    def by_ref(self):
-        lives = defaultdict(list)
-        for entry in self.entries:
-            if "ref" in entry:
-                lives[entry["ref"]].append(entry)
-        return lives
+    def untils(self):
+        return {entry["until"] for entry in self.entries if "until" in entry}
 
 
 def read(state):

@@ -6,18 +6,35 @@
 
 import base64
 import hashlib
+import heapq
 import json
 import random
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from nacl.signing import SigningKey
 
+from ledger import RANKS, place, token_id  # noqa: F401
+
 WIDTH, EPOCH, GRACE = 256, 300, 120
 ORIGIN = "mayfly.test/log"
 SEED = bytes(range(32))
 START = 1_767_225_600  # 2026-01-01T00:00:00Z
-POLICY = (Path(__file__).resolve().parents[2] / "policies/rooms.json").read_bytes()
+BUILT_IN = {path.stem: path.read_bytes() for path in (Path(__file__).resolve().parents[2] / "policies").glob("*[!a].json")}
+ROOMS = json.loads(BUILT_IN["rooms"])
+
+
+POLICIES = {hashlib.sha256(text).hexdigest(): text for text in BUILT_IN.values()}  # By digest. A Log puts those that its entries name beside them.
+
+
+def policy(hour=600, day=3600, seals=4, **more):
+    """The built-in rooms policy with another timing, in which a story has many batches and midnights."""
+    text = json.dumps(ROOMS | {"ledger": {"hourSeconds": hour, "daySeconds": day, "batchSeals": seals}} | more, indent=2).encode()
+    return POLICIES.setdefault(hashlib.sha256(text).hexdigest(), text)
+
+
+POLICY = policy()
 POLICY_NAME = hashlib.sha256(POLICY).hexdigest()
 
 
@@ -159,7 +176,7 @@ def tiles(tree, entries, old, new):
 class Log:
     """A folder and what is in it. `publish` adds entries under a new checkpoint and returns that. `time`: of all cosignatures."""
 
-    def __init__(self, folder, key=None, policies=(POLICY,), witnesses=(), partials=True, time=START):
+    def __init__(self, folder, key=None, policies=(), witnesses=(), partials=True, time=START):
         self.folder, self.key, self.witnesses, self.partials = Path(folder), key or Key(), tuple(witnesses), partials
         self.time = time
         self.entries, self.tree, self.checkpoints, self._folders = [], Tree(), [], set()
@@ -179,6 +196,8 @@ class Log:
 
     def publish(self, entries, last=True):
         old = len(self.entries)
+        for digest in {entry.partition(b'"policy":"')[2][:64].decode() for entry in entries if b'"policy":"' in entry} & POLICIES.keys():
+            self.put(f"policies/{digest}.json", POLICIES[digest])
         self.entries += entries
         self.tree.extend(entries)
         for path, content in tiles(self.tree, self.entries, old, len(self.entries)):
@@ -225,121 +244,256 @@ def spell(entry):
     return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-CAUSES = ("deleted", "replaced", "unregistered", "room_closed")
-REASONS = ("BadDeviceToken", "Unregistered", "TooManyRequests", "unreachable", "expired", "peer_present", "other")
-KINDS = ("alert", "voip", "liveactivity")
+REASONS = ("BadDeviceToken", "Unregistered", "TooManyRequests", "unreachable", "unsent", "other")
 REFUSALS = ("throttled", "forbidden", "unauthorized", "unavailable")
 
 
-def story(count, seed=0, start=START, resolution=60, seconds=None, outages=None, longest=None):
-    """An honest story of exactly `count` entries (more than about ten), as publications: lists of entries, one list a window.
+@dataclass
+class Token:
+    ref: str
+    expiry: int
+    until: int
+    is_long: bool
 
-    It takes about `seconds` and holds `outages` stops or crashes; lives last at most `longest` seconds.
+
+class Simulation:
+    """An honest broker second by second: what it would publish. `publications`: of the present log; `ended`: those of earlier ones.
+
+    `policies`: texts, the first a rooms policy with the timing. `window`: the log's resolution.
     """
+
+    def __init__(self, chance, policies=(POLICY,), window=60, start=START, longest=2400, rate=0.01):
+        self.chance, self.window, self.longest, self.rate = chance, window, longest, rate
+        self.set_policies(policies)
+        self.publications, self.ended, self.tokens = [], [], []
+        self.at, self.head, self.rest, self.size = None, [], [], 0  # The open window: entries of rank 0, and all others.
+        self.waiting, self.frozen = {False: [], True: []}, None  # Seals and purges, by whether they are of long tokens.
+        self.buckets = {}  # until: sealed, carried, expired, ended; published ones of this log.
+        self.looked, self.closed = start - start % self.hour, start - start % self.day
+        self.live, self.expiries, self.jobs, self.deferred, self.silences = {}, [], set(), [], []
+        self.queue, self.order, self.up, self.now, self.generation, self.swept, self.destroyed = [], 0, False, start, 0, 0, 0
+        self.plan(start, "start")
+
+    def set_policies(self, policies):
+        contents = [json.loads(text) for text in policies]
+        self.policies = [(content["name"], hashlib.sha256(text).hexdigest()) for content, text in zip(contents, policies)]
+        self.templates = [name for content in contents for name in content["templates"]]
+        self.hour, self.day, self.seals = contents[0]["ledger"].values()
+
+    def plan(self, time, kind, *what):
+        self.order += 1
+        heapq.heappush(self.queue, (time, self.order, kind, what))
+
+    def run(self, count):
+        """Until the present log has so many entries, or more."""
+        while self.size < count:
+            self.now, _, kind, what = heapq.heappop(self.queue)
+            if not self.up and kind not in ("start", "down"):
+                if kind not in ("open", "end"):
+                    self.deferred.append((kind, what))
+                continue
+            getattr(self, kind)(*what)
+            self.complete()
+        return self
+
+    # The log.
+
+    def record(self, op, **fields):
+        at = self.now - self.now % self.window
+        if at != self.at:
+            self.flush()
+            self.at = at
+        entry = {"at": moment(at), "op": op} | fields
+        self.size += 1
+        (self.rest if op in RANKS else self.head).append(entry)
+
+    def flush(self):
+        entries = self.head + sorted(self.rest, key=place)
+        if entries:
+            self.publications.append([spell(entry) for entry in entries])
+        self.head, self.rest = [], []
+
+    def wait(self, token, op, **fields):
+        if self.frozen and op == "token.purged" and token.expiry < self.frozen[0]:
+            self.frozen[1].append((token, op, fields))
+        else:
+            self.waiting[token.is_long].append((token, op, fields))
+
+    def look(self):
+        """At a new hour: perhaps a batch."""
+        moment_of_batch = self.now - self.now % self.hour
+        if self.frozen or moment_of_batch <= self.looked:
+            return
+        midnight = moment_of_batch // self.day > self.looked // self.day
+        self.looked = moment_of_batch
+        if midnight or sum(op == "token.sealed" for _, op, _ in self.waiting[False]) >= self.seals:
+            self.frozen = moment_of_batch, self.waiting[False] + (self.waiting[True] if midnight else [])
+            self.waiting = {False: [], True: [] if midnight else self.waiting[True]}
+
+    def complete(self):
+        """Publishes a frozen batch once all that expired before it is purged."""
+        while self.expiries and self.expiries[0][1] not in self.live:
+            heapq.heappop(self.expiries)
+        if not self.frozen or self.expiries and self.expiries[0][0] < self.frozen[0]:
+            return
+        (end, entries), self.frozen = self.frozen, None
+        for token, op, fields in entries:
+            bucket = self.buckets.setdefault(token.until, [0, 0, 0, 0])
+            bucket[0 if op == "token.sealed" else 2 if fields["cause"] == "expired" else 3] += 1
+            self.record(op, id=token_id(token.ref, op[6:], token.until), **fields)
+        due = [until for until in range(self.closed + self.day, end + 1, self.day) if until in self.buckets or until > end - 512 * self.day]
+        if self.chance.random() < 0.3:  # Empty ones that lie in a gap need no closing, but a batch of midnight has one.
+            due = [until for until in due if until in self.buckets or until == due[-1]
+                   or not any(begin <= until <= stop for begin, stop in self.silences)]
+        for until in due:
+            sealed, carried, expired, ended = self.buckets.pop(until, (0, 0, 0, 0))
+            assert sealed + carried == expired + ended, "the broker's own books don't balance"
+            self.record("bucket.closed", until=moment(until), sealed=sealed, expired=expired, ended=ended)
+        self.closed = max(self.closed, end - end % self.day)
+
+    # What happens.
+
+    def start(self, policies=None):
+        if policies:
+            self.set_policies(policies)
+        if self.at is not None and self.now - self.at - self.window >= 60:
+            self.silences.append((self.at + self.window, self.now - self.now % self.window))
+        self.up = True
+        self.record("broker.started", binary="b1" * 32, node="node-1", policy=self.policies[0][1], resolution=self.window, version="0.2.0")
+        for name, digest in self.policies:
+            self.record("policy.loaded", name=name, policy=digest)
+        if not self.generation:
+            self.generate()
+            self.plan(self.now, "seal")
+            self.plan(self.now + self.chance.randint(30, 900), "refuse")
+        lag = self.chance.choice((0, 0, 1, 30, 90)) if self.deferred else 0
+        for kind, what in self.deferred:
+            self.plan(self.now + (lag if kind == "expire" else 0), kind, *what)
+        self.deferred = []
+        if self.destroyed and (self.now // EPOCH - 2 - self.destroyed < 2 or self.chance.random() < 0.7):
+            self.ratchet(False)  # Or the clock leapt, and the keys keep the old pace for an epoch.
+        self.destroyed = self.destroyed or self.now // EPOCH - 2
+        self.plan(self.now - self.now % EPOCH + EPOCH, "ratchet")
+        self.look()
+        self.plan(self.now - self.now % self.hour + self.hour, "tick")
+
+    def down(self, stops, silent, *policies):
+        if self.up and stops:
+            self.record("broker.stopped", node="node-1")
+            self.flush()
+        self.up = False
+        self.queue = [event for event in self.queue if event[2] not in ("ratchet", "tick")]
+        heapq.heapify(self.queue)
+        self.plan(self.now + silent, "start", *policies)
+
+    def tick(self):
+        self.look()
+        self.plan(self.now - self.now % self.hour + self.hour + self.chance.choice((0, 0, 0, 1, 2)) % self.hour, "tick")
+
+    def generate(self):
+        self.generation += 1
+        self.record("keys.generated", generation=self.generation)
+        self.plan(self.now + 86400, "generate")
+
+    def ratchet(self, goes_on=True):
+        epoch = self.now // EPOCH
+        self.complete()
+        if epoch - 2 > self.destroyed:
+            self.destroyed, self.swept = epoch - 2, min([epoch] + [expiry // EPOCH for expiry, _ in self.expiries[:1]])
+            self.record("keys.ratcheted", epoch=self.destroyed, swept=self.swept)
+        if goes_on:
+            self.plan(self.now - self.now % EPOCH + EPOCH, "ratchet")
+
+    def refuse(self):
+        self.record("request.refused", cause=self.chance.choice(REFUSALS), count=self.chance.choice((5, 10, 25, 1200)))
+        self.plan(self.now + self.chance.randint(30, 1800), "refuse")
+
+    def seal(self):
+        chance = self.chance
+        self.look()
+        expiry = self.now + 10 + int(self.longest * chance.random() ** 2)
+        token = Token(chance.randbytes(16).hex(), expiry, expiry // self.day * self.day + self.day, expiry - self.now > self.day)
+        self.tokens.append(token)
+        self.live[token.ref] = token
+        heapq.heappush(self.expiries, (expiry, token.ref))
+        self.wait(token, "token.sealed", until=moment(token.until))
+        self.plan(expiry, "expire", token)
+        if chance.random() < 0.4:
+            self.plan(chance.randint(self.now, expiry - 1), "end", token)
+        for _ in range(int(chance.random() ** 2 * 3)):
+            self.plan(chance.randint(self.now, expiry - 1), "open", token)
+        self.plan(self.now + int(chance.expovariate(self.rate)), "seal")
+
+    def expire(self, token):
+        self.look()
+        if self.live.pop(token.ref, None):
+            self.wait(token, "token.purged", cause="expired", until=moment(token.until))
+
+    def end(self, token):
+        self.look()
+        if self.live.pop(token.ref, None):
+            self.wait(token, "token.purged", cause="ended" if self.chance.random() < 0.9 else "policy")
+
+    def open(self, token):
+        if token.ref in self.live:
+            job = self.chance.randbytes(16).hex()
+            self.record("token.opened", id=token_id(token.ref, "opened", job), job=job, template=self.chance.choice(self.templates))
+            self.jobs.add(job)
+            self.plan(self.now + int(self.chance.random() ** 8 * 120), "outcome", job)
+
+    def outcome(self, job):
+        self.jobs.remove(job)
+        if self.chance.random() < 0.85:
+            self.record("push.delivered", job=job, status=200)
+        else:
+            self.record("push.failed", job=job, reason=self.chance.choice(REASONS), status=self.chance.choice((0, 400, 410)))
+
+    def rotate(self, origin, next_origin, silent=0):
+        """Ends this log and begins the next one, while nobody serves."""
+        self.look()
+        self.complete()
+        if self.frozen or not self.up:  # Not in the middle of a batch.
+            return self.plan(self.now + 7, "rotate", origin, next_origin, silent)
+        self.down(True, silent)
+        for until, (sealed, carried, expired, ended) in self.buckets.items():
+            self.record("bucket.closed", until=moment(until), sealed=sealed, expired=expired, ended=ended)
+        self.record("ledger.closed", next=next_origin)
+        self.flush()
+        entries = [entry for publication in self.publications for entry in publication]
+        self.ended.append(self.publications)
+        self.publications, self.size = [], 0
+        self.record("ledger.opened", jobs=len(self.jobs), previous=origin, root=Tree(entries).root().hex(), size=len(entries))
+        rests = {until: sealed + carried - expired - ended for until, (sealed, carried, expired, ended) in sorted(self.buckets.items())}
+        self.buckets = {until: [0, live, 0, 0] for until, live in rests.items() if live}
+        for until, (_, live, _, _) in self.buckets.items():
+            self.record("bucket.carried", live=live, until=moment(until))
+        self.flush()
+
+
+def simulate(count, seed=0, start=START, resolution=60, seconds=None, outages=None, longest=None, policies=(POLICY,)):
+    """A Simulation of about `count` entries (exactly as many, if its publications are cut) in about `seconds`, with so many
+    stops or crashes; lives last at most `longest` seconds."""
     chance = random.Random(seed)
     seconds = seconds or int(7200 * max(1, count / 300) ** (1 / 3))
-    longest = longest or seconds // 3
+    rate = max(count - seconds / 250, count / 2) / 3.3 / seconds
+    simulation = Simulation(chance, policies, resolution, start + 7, longest or max(seconds // 3, 7000), rate)
     outages = chance.randint(0, 3) if outages is None else outages
-    end, events, order, times = start + seconds, [], 0, {}
+    for cut in sorted(chance.sample(range(600, seconds - 600, 900), min(outages, (seconds - 1200) // 900))):
+        simulation.plan(start + cut + chance.randint(0, 99), "down", chance.random() < 0.6, chance.choice((1, 20, 100, 400, 800)))
+    return simulation.run(count)
 
-    def at(time):
-        time -= time % resolution
-        if time not in times:
-            times[time] = moment(time)
-        return times[time]
 
-    # Runs: (first, last second), each after the first follows an outage. None begins or ends where an epoch does, so that
-    # whatever fell due in an outage fell due in silence.
-    cuts = sorted(chance.sample(range(start + 600, end - 600, 900), min(outages, (seconds - 1200) // 900)))
-    runs, begin = [], start + 7
-    for cut in cuts:
-        stop = cut - cut % EPOCH + 2 * resolution % 100 + chance.randint(62, 290 - 100)
-        if stop <= begin + 60:
-            continue
-        runs.append((begin, stop))
-        begin = stop + chance.choice((1, 20, 400, 1500))
-    runs.append((begin, end + EPOCH))
-    starts = [run[0] for run in runs]
+def story(count, seed=0, **more):
+    """An honest story of exactly `count` entries, as publications: lists of entries, one list a window. See `simulate`."""
+    return cut(simulate(count, seed, **more), count)
 
-    def run_of(time):
-        """The run that does what falls due now, and when it can."""
-        for number, (first, last) in enumerate(runs):
-            if time < last:
-                return number, max(time, first)
-        return len(runs), time
 
-    def add(run, time, ref, text):
-        nonlocal order
-        order += 1
-        events.append((run, time - time % resolution, ref, order, text))
-
-    generation, born = 0, None
-    for number, (first, last) in enumerate(runs):
-        add(number, first, "", f'{{"at":"{at(first)}","node":"node-1","op":"broker.started","policy":"{POLICY_NAME}",'
-            f'"resolution":{resolution},"version":"0.1.0"}}')
-        add(number, first, "", f'{{"at":"{at(first)}","name":"rooms","op":"policy.loaded","policy":"{POLICY_NAME}"}}')
-        steps = range(first - first % EPOCH + EPOCH, last, EPOCH)
-        steps = [first, *steps] if number else steps
-        for step in steps:
-            if step != first or step // EPOCH > runs[number - 1][1] // EPOCH:
-                add(number, step, "", f'{{"at":"{at(step)}","epoch":{step // EPOCH - 2},"op":"keys.ratcheted"}}')
-            if born is not None and step - born >= 86400:
-                generation, born = generation + 1, step
-                add(number, step, "", f'{{"at":"{at(step)}","generation":{generation},"op":"keys.generated"}}')
-        if born is None:
-            generation, born = 1, first
-            add(number, first, "", f'{{"at":"{at(first)}","generation":1,"op":"keys.generated"}}')
-        if number < len(runs) - 1 and chance.random() < 0.6:
-            add(number, last, "", f'{{"at":"{at(last)}","node":"node-1","op":"broker.stopped"}}')
-        for window in range(first - first % resolution + resolution, last, resolution * 20):
-            if count > 50 and chance.random() < 0.3:
-                cause, few = chance.choice(REFUSALS), chance.choice((5, 10, 25, 1200))
-                add(number, window, "", f'{{"at":"{at(window)}","cause":"{cause}","count":{few},"op":"request.refused"}}')
-
-    # Lives, spread evenly, a few more than needed: the story is cut where it has `count` entries.
-    lives = int(count / 2.4) + 20
-    randbytes, uniform = chance.randbytes, chance.random
-    while lives > 0 or len(events) < count:
-        lives -= 1
-        sealed = int(start + 7 + seconds * uniform())
-        run, now = run_of(sealed)
-        if now != sealed or run == len(runs):
-            continue
-        ref, expiry = randbytes(16).hex(), sealed + 10 + int(longest * uniform() ** 2)
-        until = -(-expiry // EPOCH) * EPOCH
-        add(run, sealed, ref, f'{{"at":"{at(sealed)}","kind":"{KINDS[int(uniform() * 1.2)]}","op":"token.sealed","ref":"{ref}",'
-            f'"until":"{moment(until) if until not in times else times[until]}"}}')
-        goes, cause = expiry, "expired"
-        if uniform() < 0.4:
-            goes, cause = int(sealed + (expiry - sealed) * uniform()), CAUSES[int(4 * uniform())]
-        run, goes = run_of(goes)
-        if goes in starts:
-            goes, cause = goes + int(uniform() * 100), "expired"
-        pushes = int(uniform() ** 2 * 3)
-        for opened in sorted(int(sealed + (min(goes, expiry) - sealed) * uniform()) for _ in range(pushes)):
-            opening, now = run_of(opened)
-            if now != opened:
-                continue
-            job = randbytes(16).hex()
-            add(opening, opened, ref, f'{{"at":"{at(opened)}","job":"{job}","op":"token.opened","ref":"{ref}",'
-                '"template":"peer_waiting"}')
-            answered = opened + int(uniform() ** 8 * 120)
-            answering, now = run_of(answered)
-            if uniform() < 0.85 and now == answered:
-                add(answering, now, ref, f'{{"at":"{at(now)}","job":"{job}","op":"push.delivered","ref":"{ref}","status":200}}')
-            else:
-                reason = REASONS[int(uniform() * 7)] if now == answered else "unknown"
-                add(answering, now, ref, f'{{"at":"{at(now)}","job":"{job}","op":"push.failed","reason":"{reason}",'
-                    f'"ref":"{ref}","status":{400 if now == answered else 0}}}')
-        add(run, goes, ref, f'{{"at":"{at(goes)}","cause":"{cause}","op":"token.purged","ref":"{ref}"}}')
-
-    # A ref's own entries in their order, in time: sorted by window, then ref, then the order of adding (outcomes of one
-    # window stand after their opening; an outcome may follow the purge).
-    events.sort()
-    publications, last = [], None
-    for run, window, _, _, text in events[:count]:
-        if (run, window) != last:
-            publications.append([])
-            last = run, window
-        publications[-1].append(text.encode())
+def cut(simulation, count):
+    simulation.flush()
+    publications, left = [], count
+    for publication in simulation.publications:
+        publications.append(publication[:left])
+        left -= len(publications[-1])
+        if not left:
+            break
     return publications

@@ -1,5 +1,6 @@
 """A browser, a server of logs with the page beside each, and what a page says: fixtures for those that import them."""
 
+import json
 import shutil
 
 import pytest
@@ -11,7 +12,7 @@ from processes import REPOSITORY
 from file_server import roomy_folder
 
 PAGE = REPOSITORY / "Sources/AuditPage"
-STEPS = ("signature", "edge", "memory", "entries", "lives", "retention", "policies")
+STEPS = ("signature", "edge", "memory", "entries", "balance", "pushes", "time", "policies")
 WORDS = {"good": "Verified", "bad": "This log is wrong", "unsure": "Not verified"}
 
 
@@ -97,6 +98,25 @@ def flipped(content, place, bit=0):
 
 
 def rewritten(entries):
-    """One kind of token instead of another, long ago."""
-    place = next(place for place, entry in enumerate(entries) if b'"kind":"alert"' in entry)
-    return entries[:place] + [entries[place].replace(b'"alert"', b'"voip"')] + entries[place + 1:]
+    """One answer of Apple's instead of another, long ago."""
+    place = next(place for place, entry in enumerate(entries) if b'"status":200' in entry)
+    return entries[:place] + [entries[place].replace(b'"status":200', b'"status":201')] + entries[place + 1:]
+
+
+def look_up(page, ref):
+    """Enters a reference; returns the text of its story."""
+    page.value(f"document.getElementById('ref').value = '{ref}'; document.querySelector('#search button').click()")
+    page.wait("!document.getElementById('life').innerText.includes('Reading the log once more')", 60)
+    return page.text("#life")
+
+
+def whole_story(simulation, entries):
+    """A token of the simulation that the log seals, opens and purges; all of its entries in the log's order, the purge last."""
+    entries = [json.loads(entry) for entry in entries]
+    for token in simulation.tokens:
+        ids = {logs.token_id(token.ref, label, token.until) for label in ("sealed", "purged")}
+        ids |= {entry["id"] for entry in entries if entry["op"] == "token.opened" and entry["id"] == logs.token_id(token.ref, "opened", entry["job"])}
+        own = [entry for entry in entries if entry.get("id") in ids]
+        if len(own) == len(ids) > 2:
+            return token, own
+    raise AssertionError("no such token")

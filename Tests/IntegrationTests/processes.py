@@ -103,7 +103,8 @@ class State:
     def counts(self):
         """Rows of each table that holds what callers stored. The others move by themselves: the log's, and the jobs, which end."""
         rows = self._rows()
-        counts = {name: count for name, count in rows.items() if name not in ("job", "entry", "log", "folder", "node")}
+        moving = {"job", "entry", "waiting", "batch", "bucket", "schedule", "unpublished", "log", "node"}
+        counts = {name: count for name, count in rows.items() if name not in moving}
         # An accept without a token adds no row.
         with self.database() as database:
             counts["accepted"] = database.execute("SELECT count(*) FROM room WHERE joiner_client IS NOT NULL").fetchone()[0]
@@ -150,6 +151,7 @@ class Process:
     ready_within = 15.0
     prefix = ()  # a command that starts the binary in its own place
     binary = BINARY
+    cwd = None
 
     def __init__(self, state, name):
         self.state, self.name, self.child, self.starts = state, name, None, 0
@@ -165,7 +167,7 @@ class Process:
         base = self.state.prints / f"{self.name}-{id(self)}-{self.starts}"
         with open(f"{base}.out", "wb") as out, open(f"{base}.err", "wb") as err:
             self.child = subprocess.Popen(
-                [*self.prefix, self.binary, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                [*self.prefix, self.binary, *map(str, self.arguments())], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.cwd,
                 env=clean_environment(**environment, **shifted(self.state, clock_offset)))
         self.out, self.err = Path(f"{base}.out"), Path(f"{base}.err")
         self.state.outputs += [self.out, self.err]
@@ -205,6 +207,20 @@ class Process:
         return self.child.returncode if self.child else None
 
 
+def quick_rooms(seconds=1):
+    """The built-in policy for rooms, whose log publishes what it has every so many seconds."""
+    policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
+    return policy | {"ledger": {"hourSeconds": seconds, "daySeconds": seconds, "batchSeals": 1}}
+
+
+def quiet_rooms(state):
+    """A file with the policy for rooms whose log publishes what it has every second and, where there is nothing, nothing: its days are UTC's."""
+    policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
+    path = state.prints / "quiet-rooms.json"
+    path.write_text(json.dumps(policy | {"ledger": {"hourSeconds": 1, "daySeconds": 86_400, "batchSeals": 1}}))
+    return path
+
+
 class Broker(Process):
     def __init__(self, state, apns_port=None, **changes):
         super().__init__(state, "broker")
@@ -223,6 +239,9 @@ class Broker(Process):
             "apns-ca": state / "keys/simulator-ca.pem",
         }
         self.options.update({name.replace("_", "-"): value for name, value in changes.items()})
+        # A file goes before the built-in policy of its name: the one for rooms is quick in tests, by default, too.
+        self.cwd = Path(tempfile.mkdtemp(dir=state.prints, prefix="policies-"))
+        (self.cwd / "rooms").write_text(json.dumps(quick_rooms(self.options["resolution"])))
         if "companion" in str(self.options.get("policy")):
             # Apps with accounts are served only where users are known.
             self.options = {"jwt-algorithm": "HS256", "jwt-key": state / "keys/jwt.secret"} | self.options
@@ -293,7 +312,7 @@ def http_status(url):
         return None
 
 
-def audit_verify(state, *since, timeout=60):
+def audit_verify(state, *since, timeout=60, more=()):
     """`mayfly audit verify` on the ledger folder: a CompletedProcess."""
     earlier = [part for checkpoint in since for part in ("--since", checkpoint)]
-    return mayfly("audit", "verify", state / "ledger", "--key", state.vkey, *earlier, timeout=timeout)
+    return mayfly("audit", "verify", state / "ledger", "--key", state.vkey, *earlier, *more, timeout=timeout)

@@ -260,7 +260,7 @@ def check(kills, load, canaries):
     log = ledger.read(kills.world.state)
     assert log.entries[-1]["op"] == "broker.stopped", "the last entries are published"
     log.check_entries()
-    log.check_lives()
+    log.check_balances()
     verified = audit_verify(kills.world.state, timeout=600)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     with ProcessPoolExecutor(2) as pool:

@@ -238,8 +238,9 @@ def test_send_takes_an_apps_only_environment(several):
 def test_send_by_no_account(authority, several, tmp_path):
     pem, _ = issued(authority, "unserved", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     policy = tmp_path / "policy.json"
-    policy.write_text((REPOSITORY / "policies/rooms.json").read_text().replace(
-        '"templates": {', '"templates": {"ring": {"pushType": "voip", "priority": 10, "ttlSeconds": 30, "handleKey": "id"},'))
+    rooms = json.loads((REPOSITORY / "policies/rooms.json").read_text()) | {"ledger": {"hourSeconds": 1, "daySeconds": 1, "batchSeals": 1}}
+    rooms["templates"]["ring"] = {"pushType": "voip", "priority": 10, "ttlSeconds": 30, "handleKey": "id"}
+    policy.write_text(json.dumps(rooms))
     settings = clean_environment(
         MAYFLY_APNS_APPS=write(several.state, f"{BUNDLE_ID} production certificate {pem}"), MAYFLY_POLICY=policy,
         MAYFLY_APNS_ENDPOINT=f"127.0.0.1:{several.simulator.port}", MAYFLY_STATE=several.state.folder,
@@ -328,8 +329,9 @@ def test_the_environment_of_one_certificate_by_flags(authority):
 def test_a_policy_that_needs_a_key(authority, listed, tmp_path):
     pem, _ = issued(authority, "calls", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     policy = tmp_path / "policy.json"
-    policy.write_text((REPOSITORY / "policies/rooms.json").read_text().replace(
-        '"templates": {', '"templates": {"ring": {"pushType": "voip", "priority": 10, "ttlSeconds": 30, "handleKey": "id"},'))
+    rooms = json.loads((REPOSITORY / "policies/rooms.json").read_text()) | {"ledger": {"hourSeconds": 1, "daySeconds": 1, "batchSeals": 1}}
+    rooms["templates"]["ring"] = {"pushType": "voip", "priority": 10, "ttlSeconds": 30, "handleKey": "id"}
+    policy.write_text(json.dumps(rooms))
     start_fails(listed(f"{BUNDLE_ID} production certificate {pem}", policy=policy), "voip", "a key")
     start_fails(listed(f"{BUNDLE_ID} production certificate {pem}", policy="rooms,companion"), "policy companion", "liveactivity", "a key")
     broker = listed(f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}", policy=f"{policy},companion")

@@ -8,7 +8,7 @@ import pytest
 
 import logs
 from processes import REPOSITORY, eventually, mayfly
-from page_fixtures import PAGE, Checked, browser, change, flipped, hosts, rewritten, site, visit  # noqa: F401
+from page_fixtures import PAGE, Checked, browser, change, flipped, hosts, look_up, rewritten, site, visit, whole_story  # noqa: F401
 
 
 # A broker's own page
@@ -29,17 +29,18 @@ def test_the_page_of_a_broker(world, browser):
         assert "from the server" in checked.reason
         assert page.value("location.pathname") == "/audit/"
         assert checked.steps["memory"] == "none" and "first visit" in checked.said["memory"]
-        # Any reference's life, by the keyboard; nothing of it leaves the page.
-        page.requests.clear()
-        for ref, words in ((purged, ("taken in and sealed", "destroyed: room_closed")), (live, ("not been destroyed",)),
-                           ("0" * 32, ("no entry",)), ("zz", ("32 hexadecimal digits",))):
+        # The story of any token, by the keyboard. The server sees that the log is read again, and nothing of what is looked for.
+        for ref, words in ((purged, ("taken in and sealed", "destroyed: ended")), (live, ("No purge",)),
+                           ("0" * 32, ("No entry",)), ("zz", ("32 hexadecimal digits",))):
+            page.requests.clear()
             page.value("document.getElementById('ref').select()")
             page.value("document.getElementById('ref').focus()")
             page.type(ref)
             page.press("Enter")
             for part in words:
                 page.wait(f"document.getElementById('life').innerText.includes({json.dumps(part)})")
-        assert page.requests == [] and page.value("location.href") == f"{world.broker.url}/audit/"
+            assert all(url.startswith(f"{world.broker.url}/audit/") and ref not in url for url in page.requests), page.requests
+        assert page.value("location.href") == f"{world.broker.url}/audit/"
         # The log grows; the next visit proves that it only grew.
         before = (world.state / "ledger/checkpoint").read_bytes()
         client.room()
@@ -80,19 +81,12 @@ def test_what_the_broker_says_of_the_page(client):
 # Logs that are wrong
 
 
-def late_purge(publications):
-    """The last purge of a token whose time was up comes seven minutes later, and the log's end with it."""
-    ref, end = "f" * 32, logs.START + 7
-    while end % 300 or end < logs.START + 3000:
-        end += 1
-    window = lambda text: text.encode()
-    entries = [entry for publication in publications for entry in publication]
-    until = next(json.loads(entry)["at"] for entry in entries if json.loads(entry)["at"] >= logs.moment(end))
-    last = json.loads(entries[-1])["at"]
-    first = json.loads(entries[0])["at"]
-    sealed = window(f'{{"at":"{first}","kind":"alert","op":"token.sealed","ref":"{ref}","until":"{until}"}}')
-    purged = window(f'{{"at":"{last}","cause":"expired","op":"token.purged","ref":"{ref}"}}')
-    return [[entries[0], sealed, *entries[1:], purged]]
+def lost(publications, what):
+    """The publications without the first entry that holds these bytes; a window without entries goes too."""
+    place = next(place for place, window in enumerate(publications) if any(what in entry for entry in window))
+    window = publications[place]
+    index = next(index for index, entry in enumerate(window) if what in entry)
+    return [window for window in publications[:place] + [window[:index] + window[index + 1:]] + publications[place + 1:] if window]
 
 
 DAMAGES = {
@@ -126,18 +120,80 @@ def test_damage_turns_the_page_red(site, browser):
         assert all("404" in line for line in page.complaints) and hosts(page) == {site.server.url.split("/")[2]}
 
 
-def test_a_late_purge_turns_the_page_red(site, browser):
-    log = site.make("late", late_purge(logs.story(300, seed=1, outages=0)))
-    page, checked = visit(browser, site.url("late"))
+@pytest.mark.parametrize("what, code, step", [
+    (b'"cause":"expired"', "unbalanced", "balance"), (b"keys.ratcheted", "ratchet_late", "time"), (b"token.opened", "job_unknown", "pushes")])
+def test_lost_entries_turn_the_page_red(site, browser, what, code, step):
+    site.make("lost", lost(lost(logs.story(900, seed=1, outages=0), what), what))
+    page, checked = visit(browser, site.url("lost"))
     with page:
-        assert checked.verdict == "bad" and checked.bad_steps == ["retention"], checked
-        assert "purged_late" in checked.findings and "f" * 32 in checked.findings
-        assert f"entry {len(log.entries) - 1}" in checked.findings.replace("\u202f", "")
-        # From the finding to the token's whole life is one key.
-        page.value("document.querySelector('#findings button').focus()")
-        page.press("Enter")
-        page.wait("document.getElementById('life').innerText.includes('after its end')")
-        assert "too late" in page.text("#slowest")
+        assert checked.verdict == "bad" and checked.bad_steps == [step], checked
+        assert checked.reason.startswith(f"{code} at entry") and code in checked.findings, checked
+
+
+def test_gaps_may_be_accepted(site, browser):
+    """An hour without a broker in one day is too much, unless the visitor says otherwise."""
+    site.make("gaps", logs.story(600, seed=3, outages=0))
+    simulation = logs.simulate(300, seed=3, outages=0)
+    simulation.plan(simulation.now + 100, "down", True, 4000)
+    site.make("gaps", logs.cut(simulation.run(600), 600))
+    page, checked = visit(browser, site.url("gaps"))
+    with page:
+        assert checked.verdict == "bad" and checked.bad_steps == ["time"] and "gaps" in checked.findings, checked
+        page.value("document.documentElement.dataset.verdict = 'checking'; document.getElementById('allow-gaps').click()")
+        checked = Checked(page)
+        assert checked.verdict == "good" and "1 h" in page.text("#gaps"), checked
+
+
+# A token's owner
+
+
+def test_the_whole_story_of_a_token(site, browser):
+    simulation = logs.simulate(900, seed=1, outages=0)
+    log = site.make("owner", logs.cut(simulation, 900))
+    token, story = whole_story(simulation, log.entries)
+    page, checked = visit(browser, site.url("owner"))
+    with page:
+        assert checked.verdict == "good", checked
+        asked = []
+        for ref in (token.ref, "0" * 32):
+            page.requests.clear()
+            text = look_up(page, ref)
+            asked.append(sorted(page.requests))
+            if ref != token.ref:
+                assert "No entry of this reference" in text
+                continue
+            rows = page.value("[...document.querySelectorAll('#life tbody tr')].map((row) => row.innerText)")
+            assert len(rows) == len(story) and "taken in and sealed" in text and f"destroyed: {story[-1]['cause']}" in rows[-1], rows
+            for entry, row in zip(story, rows):
+                assert entry["at"].replace("T", " ").replace("Z", " UTC") in row
+                assert entry["op"] != "token.opened" or f"opened for one push by the template {entry['template']}" in row
+            # The proof is the one that any other program makes. It doesn't hold the reference.
+            proof = page.value("document.getElementById('life-proof').value")
+            assert token.ref not in proof
+            index = next(index for index, entry in enumerate(log.entries) if json.loads(entry) == story[-1])
+            assert proof.encode() == log.proof(index)
+        # Whatever is looked for, the same files are read.
+        assert asked[0] == asked[1] and len(asked[0]) > 4
+        assert page.complaints == []
+
+
+def test_a_push_that_is_missing_shows_to_the_owner(site, browser):
+    """The log without a push is right in itself. Its owner, whose phone rang, counts one too few."""
+    simulation = logs.simulate(900, seed=1, outages=0)
+    publications = logs.cut(simulation, 900)
+    token, story = whole_story(simulation, [entry for window in publications for entry in window])
+    job = next(f'"job":"{entry["job"]}"' for entry in story if "job" in entry).encode()
+    site.make("hidden", publications)
+    page, checked = visit(browser, site.url("hidden"))
+    with page:
+        before = look_up(page, token.ref).count("opened for one push")
+        site.make("hidden", lost(lost(publications, job), job))
+        page.value("document.getElementById('forget').click()")
+        page.go(site.url("hidden"))
+        assert Checked(page).verdict == "good"
+        text = look_up(page, token.ref)
+        assert before == len(story) - 2 and text.count("opened for one push") == before - 1
+        assert "sent without a record" in text
 
 
 # What the browser kept
@@ -358,14 +414,16 @@ def test_a_log_that_grows_while_it_is_read(site, browser):
 
 def test_words_of_a_log_stay_words(site, browser):
     evil = "<img/src=x/onerror=alert(1)>"
-    policy = b'{"name":"</pre><script>alert(1)</script>"}'
+    policy = b'{"name":"</pre><script>alert(1)</script>","limits":{"deviceLifeSeconds":600},"templates":{"__proto__":{}}}'
     name = logs.hashlib.sha256(policy).hexdigest()
-    at, ref, job = logs.moment(logs.START), "a" * 32, "b" * 32
+    at, ref, job, until = logs.moment(logs.START), "a" * 32, "b" * 32, logs.START + 86400
+    opened, sealed, end = logs.token_id(ref, "opened", job), logs.token_id(ref, "sealed", until), logs.moment(until)
     entries = [
-        f'{{"at":"{at}","node":"{evil}","op":"broker.started","policy":"{name}","resolution":60,"version":"__proto__"}}',
+        f'{{"at":"{at}","binary":"{name}","node":"{evil}","op":"broker.started","policy":"{name}","resolution":60,"version":"__proto__"}}',
         f'{{"at":"{at}","name":"{evil}","op":"policy.loaded","policy":"{name}"}}',
-        f'{{"at":"{at}","kind":"alert","op":"token.sealed","ref":"{ref}","until":"{logs.moment(logs.START + 300)}"}}',
-        f'{{"at":"{at}","job":"{job}","op":"token.opened","ref":"{ref}","template":"__proto__"}}',
+        f'{{"at":"{at}","id":"{opened}","job":"{job}","op":"token.opened","template":"__proto__"}}',
+        f'{{"at":"{at}","id":"{sealed}","op":"token.sealed","until":"{end}"}}',
+        f'{{"at":"{at}","ended":0,"expired":0,"op":"bucket.closed","sealed":1,"until":"{end}"}}',
         f'{{"at":"{at}","next":"{evil}","op":"ledger.closed"}}']
     key = logs.Key(evil)
     log = logs.make(site.folder / "evil", [[entry.encode() for entry in entries]], key=key, policies=(policy,))
@@ -376,6 +434,5 @@ def test_words_of_a_log_stay_words(site, browser):
         assert page.text("#origin") == evil and page.value("document.images.length") == 0
         page.value("document.querySelectorAll('details').forEach((part) => { part.open = true })")
         assert policy.decode() in page.text("#policies")
-        page.value(f"document.getElementById('ref').value = '{ref}'; document.querySelector('#search button').click()")
-        page.wait("document.getElementById('life').innerText.includes('template __proto__')")
+        assert "template __proto__" in look_up(page, ref)
         assert page.complaints == [] and page.value("document.scripts.length") == 1

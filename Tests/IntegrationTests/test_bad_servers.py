@@ -14,14 +14,14 @@ import ledger
 from bad_servers import BadServer, certificate
 from canary import Canaries
 from mayfly import Client, base64url_bytes
-from processes import REPOSITORY, Broker, Simulator, State, eventually, free_port
+from processes import Broker, Simulator, State, eventually, free_port, quick_rooms
 
 # How long a push is worth trying; longer where the broker's patience of ten seconds has to end first.
 LIFE, LONG_LIFE = 5, 15
 
 
 def policy(path):
-    content = json.loads((REPOSITORY / "policies/rooms.json").read_text())
+    content = quick_rooms()
     content["limits"] |= {"roomLifeSeconds": {"min": 1, "max": 3600}, "startGraceSeconds": 0}
     content["limits"]["joinCode"]["lifeSeconds"] |= {"min": 1}
     path.write_text(json.dumps(content))
@@ -56,7 +56,7 @@ def cpu_seconds(process):
 
 
 # What it says, the reasons that a push may end with, and the seconds of CPU that it may take.
-UNREACHABLE, UNANSWERED, UNTRUSTED = {"unreachable"}, {"unknown", "expired", "unreachable"}, {"unreachable"}
+UNREACHABLE, UNANSWERED, UNTRUSTED = {"unreachable"}, {"unknown", "unsent", "unreachable"}, {"unreachable"}
 KINDS = {
     "silence": ("not ready in time", UNREACHABLE),
     "closes": ("can't be reached", UNREACHABLE),

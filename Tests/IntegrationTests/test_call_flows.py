@@ -80,7 +80,7 @@ def test_register_a_phone(world, service):
     assert phone.register_voip_token(environment="development").expect(200).json == answer
     assert phone.register_voip_token(token=phone.token.upper(), environment="development").expect(200).json == answer
     sealed = eventually(lambda: ledger.read(world.state).of(answer["ref"]), what="the entry")
-    assert [(entry["op"], entry["kind"]) for entry in sealed] == [("token.sealed", "voip")]
+    assert [entry["op"] for entry in sealed] == ["token.sealed"]
     # The document's body: no environment, and nothing else.
     second = phone.register_voip_token(token=new_token()).expect(200).json
     assert second["tokenId"] != answer["tokenId"] and second["handleKey"] != answer["handleKey"]
@@ -106,7 +106,7 @@ def test_a_phone_is_removed(world, service, phone):
     for other in others:
         other.wait(1)
         purged = eventually(lambda: ledger.read(world.state).of(other.answer["ref"], "token.purged"), what="the purge")
-        assert [entry["cause"] for entry in purged] == ["deleted"]
+        assert [entry["cause"] for entry in purged] == ["ended"]
         other.close()
     assert phone.pushes() == []
 
@@ -180,7 +180,7 @@ def test_a_token_that_apple_no_longer_knows_is_purged(world, service, phone):
         assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 2
         other.wait(1)
         purged = eventually(lambda: ledger.read(world.state).of(phone.answer["ref"], "token.purged"), what="the purge")
-        assert [entry["cause"] for entry in purged] == ["unregistered"]
+        assert [entry["cause"] for entry in purged] == ["ended"]
     finally:
         world.simulator.fault()
     assert service.initiate(new_call(), "alice", phone.uid).expect(200).json["rang"] == 1

@@ -399,7 +399,7 @@ def test_killed_between_the_end_of_a_session_and_its_pushes(how):
         eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
         time.sleep(1.5)
         log = ledger.read(desk.world.state).check()
-        assert [entry["cause"] for entry in log.of(activity.ref, "token.purged")] == ["deleted"]
+        assert [entry["cause"] for entry in log.of(activity.ref, "token.purged")] == ["ended"]
 
 
 @pytest.mark.background

@@ -123,7 +123,7 @@ def test_an_end_passes_at_once_and_takes_the_token(world):
         time.sleep(WINDOW + 1)
         activity.wait(2)
         log = ledger.read(world.state)
-        assert [entry["cause"] for entry in log.of(activity.device.ref, "token.purged")] == ["deleted"]
+        assert [entry["cause"] for entry in log.of(activity.device.ref, "token.purged")] == ["ended"]
         assert len(log.outcomes(activity.device.ref)) == 2
 
 

@@ -137,7 +137,7 @@ def test_twenty_kills(worlds):
         assert len(pushed.get(story.tokens[0], ())) <= story.knocks_asked, "one knock, two notifications"
         purged = log.of(ref, "token.purged")
         if story.deleted:
-            assert [entry["cause"] for entry in purged] == ["room_closed"]
+            assert [entry["cause"] for entry in purged] == ["ended"]
         elif not story.delete_asked:
             assert purged == []
         acknowledged.update(created=1, accepted=bool(story.accepted), queued=story.knocks_queued, deleted=story.deleted)

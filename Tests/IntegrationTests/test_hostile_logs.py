@@ -1,6 +1,7 @@
-"""Logs that a dishonest operator would write, and honest ones that look like it, before both verifiers: the same verdict of both."""
+"""Logs that a dishonest operator would write, and honest ones that look like it: all verifiers say the same."""
 
 import base64
+import hashlib
 import os
 import subprocess
 import sys
@@ -8,12 +9,15 @@ import time
 
 import pytest
 
-from logs import POLICY_NAME, START, Key, checkpoint, head, leaf_hash, make, moment, node_hash, note, spell
+from logs import POLICIES, POLICY_NAME, START, Key, checkpoint, head, leaf_hash, make, moment, node_hash, note, policy, spell
+from log_fixtures import go  # noqa: F401
 from processes import REPOSITORY, clean_environment, mayfly
+from verifiers import opinions
 
 VERIFY = REPOSITORY / "audit/verify.py"
 EPOCH = START // 300
-REF, JOB = "0" * 31 + "1", "0" * 31 + "2"
+ID, JOB, NEXT = "0" * 31 + "1", "0" * 31 + "2", "0" * 31 + "3"
+DAY = 3600  # Of logs.POLICY; its hour is 600, and a batch has 4 seals.
 
 
 def entry(at, op, **fields):
@@ -21,27 +25,60 @@ def entry(at, op, **fields):
 
 
 def start(at, resolution=60, policy=POLICY_NAME):
-    return entry(at, "broker.started", node="n", policy=policy, resolution=resolution, version="1")
+    return entry(at, "broker.started", binary="ab" * 32, node="n", policy=policy, resolution=resolution, version="1")
 
 
-def seal(at, until):
-    return entry(at, "token.sealed", kind="alert", ref=REF, until=moment(START + until))
+def seals(at, until, count=1):
+    return [entry(at, "token.sealed", id=f"{number:032x}", until=moment(START + until)) for number in range(count)]
 
 
-def purge(at):
-    return entry(at, "token.purged", cause="expired", ref=REF)
+def purges(at, until, count=1):
+    return [entry(at, "token.purged", cause="expired", id=f"{number:032x}", until=moment(START + until)) for number in range(count)]
 
 
-def opened(at):
-    return entry(at, "token.opened", job=JOB, ref=REF, template="t")
+def ended(at, count=1):
+    return [entry(at, "token.purged", cause="ended", id=f"{number + 99:032x}") for number in range(count)]
 
 
-def ratchet(at, epoch):
-    return entry(at, "keys.ratcheted", epoch=EPOCH + epoch)
+def closing(at, until=None, sealed=0, expired=0, early=0):
+    return entry(at, "bucket.closed", ended=early, expired=expired, sealed=sealed, until=moment(START + (at if until is None else until)))
+
+
+def opened(at, template="peer_waiting", job=JOB):
+    return entry(at, "token.opened", id=ID, job=job, template=template)
+
+
+def outcome(at, job=JOB):
+    return entry(at, "push.delivered", job=job, status=200)
+
+
+def ratchet(at, epoch, swept=None):
+    return entry(at, "keys.ratcheted", epoch=EPOCH + epoch, swept=EPOCH + (epoch + 2 if swept is None else swept))
 
 
 def tick(at, **fields):
     return entry(at, "request.refused", **{"cause": "other", "count": 5} | fields)
+
+
+def steps(*times):
+    """The steps of the keys in this time."""
+    return [ratchet(at, at // 300 - 2) for at in range(*times, 300)]
+
+
+def carried(at, *buckets, jobs=0):
+    return [entry(at, "ledger.opened", jobs=jobs, previous="old", root="ab" * 32, size=9),
+            *(entry(at, "bucket.carried", live=live, until=moment(START + until)) for until, live in buckets)]
+
+
+def closed(at):
+    return entry(at, "ledger.closed", next="next")
+
+
+def named(text):
+    """The name of a policy that a log may have."""
+    name = hashlib.sha256(text).hexdigest()
+    POLICIES[name] = text
+    return name
 
 
 def verdicts(*words):
@@ -58,76 +95,112 @@ def agreed(expected, *words):
     assert [good for good, _ in found] == [expected, expected], found
 
 
-YEARS = 20 * 365 * 86_400
 NULL = spell({"at": moment(START), "generation": None, "op": "keys.generated"})
+TO_MIDNIGHT = [start(0), *steps(300, DAY)]
 STORIES = {
-    # What is late stays late, however long the operator says that a window is.
-    "a window of 136 years, a purge 20 late": (False, [start(0, 2**32 - 1), seal(0, 300), purge(YEARS)]),
-    "a window of 136 years, and no purge": (False, [start(0, 2**32 - 1), seal(0, 300), tick(YEARS)]),
-    "a window of 136 years, keys destroyed ahead": (False, [start(0, 2**32 - 1), ratchet(0, 1000), tick(86_400)]),
-    "a window of no length": (False, [start(0, 0)]),
-    "an hour": (True, [start(0, 3600)]),
-    "an hour and a second": (False, [start(0, 3601)]),
-    # Keys are looked for from the first entry on, whether it is a start or not.
-    "no start, and no step of the keys": (False, [seal(0, 86_400 * 9), tick(86_400)]),
-    "a step into the epoch that runs": (False, [ratchet(290, 0)]),
-    # Edges.
-    "opened in the last second": (True, [start(0, 1), seal(0, 300), opened(299), purge(300)]),
-    "opened at its until": (False, [start(0, 1), seal(0, 300), opened(300), purge(300)]),
-    "purged 2 minutes later": (True, [start(0, 1), seal(0, 300), purge(420)]),
-    "purged a second after that": (False, [start(0, 1), seal(0, 300), purge(421)]),
-    # Honest: a clock that jumped by hours, and keys that keep the old pace for five minutes.
-    "a held ratchet": (True, [start(0), start(7200), tick(7380), ratchet(7500, 22), tick(7560)]),
-    "held for longer": (False, [start(0), start(7200), tick(7680), ratchet(7680, 23), tick(7740)]),
-    "leapt again while it was held": (True, [
-        start(0), ratchet(300, -1), start(90_000), start(90_180), tick(90_480), ratchet(90_480, 298), tick(90_540)]),
-    "7 minutes in windows of 90 seconds": (True, [start(0, 90), start(90_000, 90), ratchet(90_450, 298), tick(90_540)]),
-    "later than those": (False, [start(0, 90), start(90_000, 90), tick(90_540), ratchet(90_540, 298), tick(90_630)]),
-    # Honest: begun at the end of a window, purged at the beginning of the next.
-    "due in the window of a start": (True, [
-        start(0, 600), seal(0, 6300), start(6000, 600), ratchet(6000, 18), ratchet(6600, 20), purge(6600)]),
-    "a second start in one window": (True, [
-        start(0, 7), seal(0, 33), tick(28), tick(35), start(35, 7), purge(161)]),
-    # The log's own times say how long its windows are, whatever a start says: an hour would excuse a purge an hour late, and keys destroyed
-    # an hour ahead. START begins an hour.
-    "an hour, and alive meanwhile": (False, [
-        start(0), seal(0, 300), ratchet(0, -1), start(480, 3600), ratchet(480, 10), *(tick(480 + 60 * k) for k in range(1, 50)), purge(3600)]),
-    "an hour ahead": (False, [start(0), start(480, 3600), ratchet(480, 10), tick(540)]),
-    "an hour that another start ends, a purge later": (False, [
-        start(0), seal(0, 300), start(480, 3600), start(540), ratchet(540, 0), purge(720)]),
-    "an hour that another start ends, a purge in time": (True, [
-        start(0), seal(0, 300), start(480, 3600), start(540), ratchet(540, 0), purge(660)]),
-    "a start in the middle of an hour": (True, [start(0), seal(0, 300), start(480, 3600), ratchet(480, 0), purge(3600)]),
-    "an hour longer": (False, [start(0), seal(0, 300), start(480, 3600), ratchet(480, 0), purge(7200)]),
-    "keys of the hour's second half": (False, [start(0), start(1800, 3600), ratchet(1800, 12)]),
-    "keys of the hour": (True, [start(0), start(1800, 3600), ratchet(1800, 10)]),
-    "no multiple": (False, [start(0), tick(61)]),
-    "another length, in its own window": (True, [start(0), start(65, 5), tick(70)]),
-    "another length, in one of the old length": (True, [start(0, 5), tick(5), start(5, 60), tick(5), tick(60)]),
-    "begun at no multiple": (False, [start(1)]),
-    # Before any start stands only what lived in an earlier log, in the window that closed that one.
-    "carried over": (True, [seal(7, 300), opened(7), start(7), tick(60), purge(300)]),
-    "carried over, and the broker a day away": (True, [seal(7, 300), start(86_400), ratchet(86_400, 286), purge(86_400)]),
-    "carried over, nothing else": (True, [seal(7, 300)]),
-    "no start at all": (False, [tick(0)]),
-    "purged before any start": (False, [seal(0, 300), purge(0)]),
-    "keys before any start": (False, [ratchet(0, -2), start(0)]),
-    "two windows before any start": (False, [seal(0, 600), opened(60), start(120), purge(120)]),
-    # A token that ends before it begins has no time in which it may live.
-    "sealed in the last second": (True, [start(0, 1), seal(299, 300), purge(300)]),
-    "sealed when it ended": (False, [start(0, 1), seal(300, 300), purge(300)]),
+    # Windows.
+    "a window of no length": ("entry", [start(0, 0)]),
+    "a minute and a second": ("entry", [start(0, 61)]),
+    "windows that don't divide the hour": ("policy_changed", [start(0, 7)]),
+    "no multiple": ("time", [start(0), tick(61)]),
+    "another length, in its own window": (None, [start(0), start(65, 5), tick(70)]),
+    "another length, in one of the old length": (None, [start(0, 5), tick(5), start(5, 60), tick(5), tick(60)]),
+    "begun at no multiple": ("time", [start(1)]),
+    # Steps of the keys.
+    "no step of the keys": ("ratchet_late", [start(0), tick(660), tick(840)]),
+    "a step in the last moment": (None, [start(0), ratchet(780, 0), tick(840)]),
+    "a step into the epoch that runs": ("ratchet_early", [start(0), ratchet(240, 1, 0)]),
+    "a step in the window that ends with the epoch": (None, [start(0), ratchet(240, 0, 1)]),
+    "a held ratchet": (None, [start(0), *steps(300, 3000), start(3540), tick(3600), closing(3600), tick(3660), *steps(3900, 3901)]),
+    "swept what nobody could": ("swept_early", [start(0), ratchet(300, -1, 2)]),
+    "swept less than before": ("swept_early", [start(0), ratchet(300, -1, 1), ratchet(600, 0, 0)]),
+    "nothing swept any more": ("swept_late", [start(0), ratchet(300, -1, 1), ratchet(600, 0, 1), ratchet(900, 1, 1)]),
+    "swept late by the allowed minutes": (None, [start(0), ratchet(300, -1, 1), ratchet(600, 0, 1), ratchet(780, 0, 1), ratchet(840, 1, 3)]),
+    # Gaps.
+    "an hour away": (None, [start(0), start(3660), ratchet(3660, 10), closing(3660, 3600)]),
+    "an hour and a minute away": ("gaps", [start(0), start(3720)]),
+    "away over midnight, half an hour in each day": (None, [
+        start(82_800), *steps(83_100, 84_601), start(88_200), closing(88_200, 86_400), ratchet(88_200, 291), tick(88_260)]),
+    "a start in each window is no gap": ("ratchet_late", [start(60 * number) for number in range(20)]),
+    # Batches.
+    "a batch of three": ("small_batch", [start(0), *steps(300, 601), *seals(600, DAY, 3), tick(660)]),
+    "a batch of four": (None, [start(0), *steps(300, 601), *seals(600, DAY, 4), tick(660)]),
+    "a batch that is cut": (None, [start(0), *steps(300, 601), *seals(600, DAY, 3)]),
+    "purges alone": ("small_batch", [start(0), *steps(300, 601), *seals(600, DAY, 4), *steps(900, 1201), *purges(1200, DAY), tick(1260)]),
+    "a batch three minutes late": (None, [start(0), *steps(300, 601), *seals(780, DAY, 4), tick(840)]),
+    "a batch four minutes late": ("batch_late", [start(0), *steps(300, 601), *seals(840, DAY, 4), tick(900)]),
+    "a start in a batch": ("small_batch", [start(0), *steps(300, 601), *seals(600, DAY, 4)[:2], start(600), *seals(600, DAY, 4)[2:], tick(660)]),
+    "an opening after a seal": ("small_batch", [start(0), *steps(300, 601), *seals(600, DAY), opened(600), tick(660)]),
+    "a purge before a seal": ("entry", [start(0), *steps(300, 601), *seals(600, DAY, 4), *purges(600, DAY), *seals(600, DAY)]),
+    # Midnights and their balance.
+    "no midnight": ("midnight_missing", [*TO_MIDNIGHT, ratchet(3600, 10), tick(3840)]),
+    "midnight three minutes late": (None, [*TO_MIDNIGHT, ratchet(3600, 10), tick(3660), closing(3780, 3600), tick(3840)]),
+    "midnight four minutes late": ("batch_late", [*TO_MIDNIGHT, ratchet(3600, 10), closing(3840, 3600)]),
+    "a balance": (None, [*TO_MIDNIGHT, *seals(3600, DAY, 3), *purges(3600, DAY, 2), *ended(3600), closing(3600, DAY, 3, 2, 1), tick(3660)]),
+    "one too many sealed": ("unbalanced", [*TO_MIDNIGHT, *seals(3600, DAY, 3), *purges(3600, DAY, 2), closing(3600, DAY, 3, 2, 0)]),
+    "booked what nobody published": ("overbooked", [*TO_MIDNIGHT, *seals(3600, DAY, 3), *purges(3600, DAY, 2), closing(3600, DAY, 3, 2, 1)]),
+    "ended what never lived": ("overbooked", [*TO_MIDNIGHT, *ended(3600), closing(3600), tick(3660)]),
+    "ended what lives": (None, [*TO_MIDNIGHT, *seals(3600, 2 * DAY), *ended(3600), closing(3600), tick(3660)]),
+    "expired what never lived": ("unbalanced", [*TO_MIDNIGHT, *purges(3600, DAY)]),
+    "expired a day too early": ("purged_early", [start(0), *seals(0, 2 * DAY), *purges(0, 2 * DAY)]),
+    "a bucket of no day": ("bucket_unknown", [start(0), *seals(0, DAY + 1)]),
+    "a bucket of long ago": ("bucket_unknown", [start(0), *seals(0, 0)]),
+    "the longest life": (None, [start(0), *seals(0, 604_800 + DAY, 4)]),
+    "a day more": ("life_too_long", [start(0), *seals(0, 604_800 + 2 * DAY)]),
+    "closed twice": ("bucket_unknown", [*TO_MIDNIGHT, closing(3600), ratchet(3600, 10), closing(3600)]),
+    # Pushes.
+    "an outcome in time": (None, [start(0), opened(0), outcome(180), tick(240)]),
+    "an outcome late": ("outcome_late", [start(0), opened(0), outcome(240)]),
+    "no outcome": ("outcome_late", [start(0), opened(0), tick(240)]),
+    "no outcome yet": (None, [start(0), opened(0), tick(180)]),
+    "two outcomes": ("job_unknown", [start(0), opened(0), outcome(0), outcome(60)]),
+    "a job twice": ("job_twice", [start(0), opened(0), entry(0, "token.opened", id=NEXT, job=JOB, template="peer_waiting")]),
+    "a job again": (None, [start(0), opened(0), outcome(0), opened(60), outcome(60)]),
+    "a template of no policy": ("template_unknown", [start(0), opened(0, "anything")]),
+    # Rotation.
+    "a start before what is carried": ("time", [*carried(7, (DAY, 2)), start(0)]),
+    "nothing but what is carried": (None, carried(7, (DAY, 2), (2 * DAY, 1))),
+    "carried over, and begun": (None, [*carried(7, (DAY, 2)), start(60), *steps(300, DAY), *purges(3600, DAY), *ended(3600), closing(3600, DAY, 0, 1, 1)]),
+    "carried, and forgotten": ("unbalanced", [*carried(7, (DAY, 2)), start(60), *steps(300, DAY), closing(3600, DAY)]),
+    "carried to no day": ("carry", [*carried(7, (DAY + 1, 2)), start(60)]),
+    "carried twice": ("carry", carried(7, (DAY, 2), (DAY, 1))),
+    "carried by nothing": ("carry", carried(7, (DAY, 2))[1:]),
+    "opened later": ("carry", [start(0), *carried(0)]),
+    "an outcome from before": (None, [*carried(0, jobs=1), start(0), outcome(120), tick(240)]),
+    "more outcomes than from before": ("job_unknown", [*carried(0, jobs=1), start(0), outcome(60), outcome(60, NEXT)]),
+    "no outcome from before": ("outcome_late", [*carried(0, jobs=1), start(0), tick(240)]),
+    "an end": (None, [start(0), *seals(0, DAY, 2), closing(0, DAY, 2), closed(0)]),
+    "an end with tokens": ("unbalanced", [start(0), *seals(0, DAY, 4), closed(0)]),
+    "an end that isn't one": ("unbalanced", [start(0), *seals(0, DAY, 2), closing(0, DAY, 2), tick(60)]),
+    "an end that isn't there": ("unbalanced", [start(0), *seals(0, DAY, 2), closing(0, DAY, 2)]),
+    "after the end": ("after_closed", [start(0), closed(0), b"nonsense"]),
+    # Before any start.
+    "no start at all": ("entry", [tick(0)]),
+    "purged before any start": ("entry", ended(0)),
+    "keys before any start": ("entry", [ratchet(0, -2), start(0)]),
     # Spellings.
-    "null for a number": (False, [start(0), NULL]),
-    "null for an epoch": (False, [start(0), spell({"at": moment(START), "epoch": None, "op": "keys.ratcheted"})]),
-    "a policy that only the start names, and nobody has": (False, [start(0, policy="ab" * 32)]),
+    "null for a number": ("entry", [start(0), NULL]),
+    "null for an epoch": ("entry", [start(0), spell({"at": moment(START), "epoch": None, "op": "keys.ratcheted", "swept": 0})]),
+    # Policies.
+    "a policy that nobody has": ("missing", [start(0, policy="ab" * 32)]),
+    "a policy loaded that nobody has": ("missing", [start(0), entry(0, "policy.loaded", name="x", policy="ab" * 32)]),
+    "a policy that is none": ("damaged", [start(0, policy=named(b"[]"))]),
+    "a policy without a timing": (None, [start(0, policy=named(b'{"name":"x"}'))]),
+    "a timing without hours": ("damaged", [start(0, policy=named(b'{"ledger":{"daySeconds":3600,"batchSeals":4}}'))]),
+    "a day of broken hours": ("damaged", [start(0, policy=named(policy(hour=7, day=60)))]),
+    "batches of none": ("damaged", [start(0, policy=named(policy(seals=0)))]),
+    "another day": ("policy_changed", [start(0), start(60, policy=named(policy(day=7200)))]),
+    "other texts": (None, [start(0), start(60, policy=named(policy(templates={"new": {}}))), opened(60, "new"), outcome(60)]),
+    "the texts before": (None, [start(0), start(60, policy=named(policy(templates={"new": {}}))), opened(60), outcome(60)]),
+    "the texts before those": ("template_unknown", [start(0), *[start(60, policy=named(policy(templates={"new": {}})))] * 2, opened(60)]),
 }
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_stories(tmp_path, story):
-    expected, entries = STORIES[story]
+def test_stories(go, tmp_path, story):
+    code, entries = STORIES[story]
     log = make(tmp_path / "log", [entries])
-    agreed(expected, log.folder, "--key", log.vkey)
+    assert opinions(go, log.folder, log.vkey).code == code
 
 
 def hold_up(path):

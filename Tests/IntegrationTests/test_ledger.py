@@ -1,5 +1,6 @@
 """The log, read by code that shares nothing with the broker's; and `mayfly audit verify` against damage."""
 
+import json
 import shutil
 
 import pytest
@@ -7,7 +8,19 @@ from nacl.exceptions import BadSignatureError
 
 import ledger
 from mayfly import new_token
-from processes import ORIGIN, audit_verify, eventually, mayfly
+from processes import ORIGIN, audit_verify, eventually, mayfly, quick_rooms
+from world import World
+
+
+DAY = 4
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    path = tmp_path_factory.mktemp("policy") / "policy.json"
+    path.write_text(json.dumps(quick_rooms() | {"ledger": {"hourSeconds": 2, "daySeconds": DAY, "batchSeals": 1}}))
+    with World(policy=path) as world:
+        yield world
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +71,17 @@ def test_the_checker_itself(told, tmp_path):
         path.write_bytes(content)
 
 
-def test_entries_of_one_window_are_ordered_by_ref(told):
-    """Neighbourhood inside a window says nothing: refs in order, each one's own entries together."""
+def test_entries_of_one_window_are_ordered_by_id(told):
+    """Neighbourhood inside a window says nothing: the entries of a kind stand together, in the order of ids that are random."""
     world, _ = told
-    windows = {}
+    windows, kinds = {}, {}
     for entry in ledger.read(world.state).entries:
-        if "ref" in entry:
-            windows.setdefault(entry["at"], []).append(entry["ref"])
-    assert any(len(set(refs)) > 10 for refs in windows.values())
-    for refs in windows.values():
-        assert refs == sorted(refs)
+        if "id" in entry or "job" in entry:
+            windows.setdefault(entry["at"], []).append(ledger.place(entry))
+            kinds.setdefault((entry["at"], entry["op"]), []).append(entry)
+    assert {op for (_, op), entries in kinds.items() if len(entries) > 10} >= {"token.sealed", "token.purged", "token.opened"}
+    for places in windows.values():
+        assert places == sorted(places)
 
 
 def test_times_are_coarse(told):
@@ -75,7 +89,7 @@ def test_times_are_coarse(told):
     for entry in ledger.read(world.state).entries:
         assert len(entry["at"]) == len("2026-01-02T03:04:05Z"), entry
         if "until" in entry:
-            assert ledger.seconds(entry["until"]) % 300 == 0, "the end of an epoch"
+            assert ledger.seconds(entry["until"]) % DAY == 0, "the end of a day"
 
 
 def test_verify_says_so_in_one_line(told):

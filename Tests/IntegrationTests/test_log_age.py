@@ -10,7 +10,6 @@ import pytest
 
 import ledger
 import logs
-import stories
 from log_fixtures import SEED, folder, signed  # noqa: F401
 from page_fixtures import browser, site, visit  # noqa: F401
 from processes import eventually, mayfly
@@ -23,11 +22,21 @@ def last_at(publications):
     return datetime.fromisoformat(json.loads(publications[-1][-1])["at"].replace("Z", "+00:00")).timestamp()
 
 
+def of_age(seconds, story):
+    """An honest story whose last entry is so old, by up to an hour more: by whole days of its policy."""
+    return story(logs.START + int((time.time() - seconds - last_at(story(logs.START))) // 3600) * 3600)
+
+
 def story_of_age(seconds):
-    """An honest story whose last entry is so old, by up to a quarter of an hour more."""
-    built = last_at(logs.story(40, SEED))
-    start = logs.START + int((time.time() - seconds - built) // 900) * 900
-    return logs.story(40, SEED, start=start)
+    return of_age(seconds, lambda start: logs.story(40, SEED, start=start))
+
+
+def closed_story(start):
+    simulation = logs.simulate(40, SEED, start=start)
+    simulation.plan(simulation.now, "rotate", logs.ORIGIN, "log.test/next")
+    while not simulation.ended:
+        simulation.run(simulation.size + 1)
+    return simulation.ended[0]
 
 
 @pytest.fixture
@@ -53,7 +62,7 @@ def test_the_age_stands_beside_the_verdict(old):
     told = json.loads(swift(place, vkey, "--json").stdout)
     assert told["good"] and abs(told["age"] - age) < 10
     done = python(place, vkey)
-    [seconds] = re.findall(r", (\d+) seconds since the last entry,", done.stdout)
+    [seconds] = re.findall(r", (\d+) seconds since the last entry[,;]", done.stdout)
     assert done.returncode == 0 and abs(int(seconds) - age) < 10
 
 
@@ -144,10 +153,7 @@ def test_the_page_of_a_log_of_the_future(site, browser):
 
 def test_the_page_of_a_closed_log(site, browser):
     """It has ended: its age says nothing of a broker."""
-    story = story_of_age(3 * DAY)
-    end = json.loads(story[-1][-1])["at"]
-    story[-1] = [*story[-1], stories.spell({"at": end, "op": "ledger.closed", "next": "log.test/next"})]
-    site.make("closed", story)
+    site.make("closed", of_age(3 * DAY, closed_story))
     page, checked = visit(browser, site.url("closed"))
     with page:
         assert checked.word == "Verified" and "goes on as log.test/next" in checked.reason, checked

@@ -1,5 +1,6 @@
 """The auditor's page says of every log, good or damaged, what the other verifiers say: the same code word."""
 
+import hashlib
 import json
 import random
 import shutil
@@ -15,7 +16,7 @@ from browser import Browser
 from log_server import LogServer
 from page_opinion import PageOpinion
 from processes import REPOSITORY
-from log_fixtures import SEED, chances, signed
+from log_fixtures import SEED, chances, in_base64, signed
 from file_server import roomy_folder
 
 sys.path.insert(0, str(REPOSITORY / "audit"))
@@ -63,15 +64,14 @@ def test_honest_stories(folder, opinion):
         _, counted = python(place, log.vkey)
         assert code is None, f"seed {SEED}, number {number}: {brief(said)}"
         counts = said["figures"]["counts"]
-        assert (counts["excused"], counts["sealed"] - counts["purged"]) == (counted["excused"], counted["live"])
-        for name, op in (("sealed", "token.sealed"), ("purged", "token.purged"), ("opened", "token.opened"),
-                         ("delivered", "push.delivered"), ("failed", "push.failed")):
-            assert counts[name] == counted.get(op, 0), name
+        names = {"closed": "buckets closed", "gaps": "seconds of gaps"}
+        for name in ("sealed", "live", "purged", "opened", "delivered", "failed", "pending", "closed", "gaps"):
+            assert counts[name] == counted[names.get(name, name)], name
 
 
 def test_random_damage_to_files(folder, opinion):
     codes, bases = {}, [damages.Base(folder / f"base-{count}", count, SEED + count, outages=1) for count in (40, 257, 1100)]
-    for number, chance in chances("page files", 90):
+    for number, chance in chances("page files", 200):
         base = chance.choice(bases)
         damage = chance.choice(damages.DAMAGES)(chance, base)
         if any(isinstance(new, str) for new in damage.changes.values()):
@@ -88,11 +88,12 @@ def test_random_damage_to_files(folder, opinion):
 
 @pytest.mark.parametrize("rule", stories.RULES, ids=lambda rule: rule.__name__)
 def test_each_rule(folder, opinion, rule):
-    for number, chance in chances(rule.__name__, 3):
+    for number, chance in chances(rule.__name__, 5):
         entries, wanted = stories.breaking(chance, rule)
-        _, vkey = signed(folder, entries, partials=False)
+        place, vkey = signed(folder, entries, partials=False)
         code, said = opinion("signed", vkey)
-        assert code == wanted, f"seed {SEED}, {rule.__name__}, number {number}: {brief(said)}"
+        # A story that breaks one of several rules is judged as the other verifier does.
+        assert code and code == (wanted or python(place, vkey)[0]), f"seed {SEED}, {rule.__name__}, number {number}: {brief(said)}"
 
 
 def test_what_is_no_entry(folder, opinion):
@@ -107,11 +108,10 @@ def test_what_is_no_entry(folder, opinion):
 
 @pytest.mark.parametrize("story", test_hostile_logs.STORIES)
 def test_hostile_stories(folder, opinion, story):
-    expected, entries = test_hostile_logs.STORIES[story]
-    place, vkey = signed(folder, entries, partials=False)
-    code, said = opinion("signed", vkey)
-    wanted, words = python(place, vkey)
-    assert code == wanted and (code is None) == expected, f"{story}: {brief(said)}, Python: {wanted} {words}"
+    wanted, entries = test_hostile_logs.STORIES[story]
+    shutil.rmtree(folder / "hostile", ignore_errors=True)
+    code, said = opinion("hostile", logs.make(folder / "hostile", [entries]).vkey)
+    assert code == wanted, f"{story}: {brief(said)}"
 
 
 @pytest.mark.parametrize("name", test_hostile_logs.NOTES)
@@ -138,36 +138,40 @@ def test_dates_of_cosignatures(opinion, date):
     assert opinion.page.value(STANDING % (json.dumps(note.decode()), json.dumps(witness.vkey))) == ("good" if date < 2**63 else "bad")
 
 
-CHOSEN_IDS = """(async () => {
-    const { IDTable } = await import('/page/idtable.js');
-    const carry = (difference) => (difference ^ difference >>> 15) >>> 0;
-    const heads = Array.from({ length: 32 }, (_, head) => head << 27 >>> 0), count = heads.length ** 4;
-    const chosen = new Uint32Array(4 * count), random = new Uint32Array(4 * count);
-    let at = 0;
-    for (const a of heads) for (const b of heads) for (const c of heads) for (const d of heads) {
-        chosen.set([a, carry(b), c, carry(d)], at);
-        at += 4;
-    }
-    for (let from = 0; from < random.length; from += 16384) crypto.getRandomValues(random.subarray(from, from + 16384));
-    const taken = (ids) => {
-        const table = new IDTable(), begin = performance.now();
-        for (let at = 0; at < ids.length; at += 4) table.insert(ids, at);
-        return performance.now() - begin;
-    };
-    const best = (ids) => Math.min(taken(ids), taken(ids));
-    return [best(random), best(chosen)];
+HASHES = """(async () => {
+    const { KeyedHash } = await import('/page/blake2b.js');
+    const { fromBase64, hex } = await import('/page/bytes.js');
+    return %s.map(([key, message]) => hex(new KeyedHash(fromBase64(key)).digest(fromBase64(message))));
 })()"""
 
 
-def test_ids_that_are_chosen(opinion):
-    """A million ids whose differences an unkeyed mix carries through take no longer than random ones."""
-    random_ms, chosen_ms = opinion.page.value(CHOSEN_IDS)
-    assert chosen_ms < 3 * random_ms, (random_ms, chosen_ms)
+def test_hashes(opinion):
+    """BLAKE2b as Python has it, for messages of any length around a block's."""
+    chance = random.Random(SEED)
+    cases = [(chance.randbytes(key), chance.randbytes(length)) for key in (1, 16, 32, 64) for length in (1, 44, 127, 128, 129, 255, 256, 257, 1000)]
+    found = opinion.page.value(HASHES % json.dumps([[in_base64(part) for part in case] for case in cases]))
+    assert found == [hashlib.blake2b(message, key=key, digest_size=32).hexdigest() for key, message in cases]
+
+
+IDS = """(async () => {
+    const { TokenIDs, bytesOf } = await import('/page/tokenids.js');
+    const { hex } = await import('/page/bytes.js');
+    const ids = new TokenIDs(%s), job = Uint32Array.from(%s), until = %s;
+    return [ids.sealed(until), ids.purged(until), ids.opened(job)].map((words) => hex(bytesOf(words)));
+})()"""
+
+
+def test_ids_of_a_token(opinion):
+    for _, chance in chances("page ids", 10):
+        ref, job, until = chance.randbytes(16).hex(), chance.randbytes(16), chance.randrange(1 << 36)
+        words = [int.from_bytes(job[at:at + 4], "big") for at in range(0, 16, 4)]
+        found = opinion.page.value(IDS % tuple(json.dumps(value) for value in (ref, words, until)))
+        assert found == [logs.token_id(ref, "sealed", until), logs.token_id(ref, "purged", until), logs.token_id(ref, "opened", job.hex())]
 
 
 def test_random_stories(folder, opinion):
     codes = {}
-    for number, chance in chances("page random", 70):
+    for number, chance in chances("page random", 150):
         place, vkey = signed(folder, stories.perhaps_honest(chance), partials=False)
         code, said = opinion("signed", vkey)
         wanted, words = python(place, vkey)

@@ -1,13 +1,12 @@
 """The auditor's page on a phone, in the dark, by keyboard alone, for a screen reader."""
 
-import json
 import time
 
 import pytest
 
 import logs
 from processes import eventually
-from page_fixtures import Checked, browser, change, site, visit  # noqa: F401
+from page_fixtures import Checked, browser, change, look_up, site, visit, whole_story  # noqa: F401
 
 
 def luminance(colour):
@@ -30,14 +29,16 @@ PALE = """(() => {
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_on_a_phone(site, browser, dark):
-    site.make("phone", 700)
+    simulation = logs.simulate(700, seed=1)
+    log = site.make("phone", logs.cut(simulation, 700))
+    token, story = whole_story(simulation, log.entries)
     change(site.folder / "phone", f"policies/{logs.POLICY_NAME}.json", lambda old: old if dark else old + b" ")
     page, checked = visit(browser, site.url("phone"), width=360, height=740, dark=dark, still=True)
     with page:
         assert checked.verdict == ("good" if dark else "bad"), checked
         page.value("document.querySelectorAll('details').forEach((part) => { part.open = true })")
-        page.value("document.querySelector('#live button').click()")
-        page.wait("document.getElementById('life').innerText.includes('taken in')")
+        assert "taken in" in look_up(page, token.ref)
+        page.value("document.querySelector('#life details').open = true")
         assert page.value("document.documentElement.scrollWidth") <= 360
         assert page.value("[...document.querySelectorAll('main *')].filter((node) => node.getBoundingClientRect().right > 360"
                           " && !node.closest('pre')).map((node) => node.outerHTML.slice(0, 80))") == []
@@ -50,8 +51,9 @@ def test_on_a_phone(site, browser, dark):
 
 
 def test_by_keyboard_alone(site, browser):
-    log = site.make("keys", 700)
-    ref = next(json.loads(entry)["ref"] for entry in log.entries if b"token.sealed" in entry)
+    simulation = logs.simulate(700, seed=1)
+    log = site.make("keys", logs.cut(simulation, 700))
+    token, _ = whole_story(simulation, log.entries)
     page, checked = visit(browser, site.url("keys"))
     with page:
         focus = "(document.activeElement.id || document.activeElement.innerText || document.activeElement.tagName).slice(0, 40)"
@@ -65,13 +67,13 @@ def test_by_keyboard_alone(site, browser):
             assert ring == "solid3px", f"the focus on {where} can't be seen: {ring}"
             seen.append(where)
             if where == "ref":
-                page.type(ref)
+                page.type(token.ref)
                 page.press("Enter")
                 page.wait("document.getElementById('life').innerText.includes('taken in')")
             if page.value("document.activeElement.tagName === 'SUMMARY'"):
                 page.press("Enter")
                 assert page.value("document.activeElement.parentElement.open")
-        order = [seen.index(name) for name in ("again", "ref", "vkey", "other", "witnesses", "forget")]
+        order = [seen.index(name) for name in ("again", "ref", "vkey", "other", "witnesses", "allow-gaps", "forget")]
         assert order == sorted(order), seen
         # Everything that can be used was reached.
         usable = page.value("[...document.querySelectorAll('button, input, textarea, summary')].filter((node) => "

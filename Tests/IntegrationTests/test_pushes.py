@@ -161,7 +161,7 @@ def test_unregistered_purges(world, client):
         world.simulator.fault()
     assert failed["op"] == "push.failed" and failed["status"] == 410 and failed["reason"] == "Unregistered"
     purged = eventually(lambda: ledger.read(world.state).of(room.creator.ref, "token.purged"), what="the purge")
-    assert [entry["cause"] for entry in purged] == ["unregistered"]
+    assert [entry["cause"] for entry in purged] == ["ended"]
     status = client.status(room.roomid).expect(200).json
     assert status["creatorHasToken"] is False and status["joinerHasToken"] is True
     assert world.simulator.pushes(room.creator.token) == []

@@ -100,7 +100,8 @@ class Life:
 
     def verify(self, what=""):
         def good():
-            verified = audit_verify(self.state)
+            # Whoever skips hours of a clock was away for more than the hour that a day may have.
+            verified = audit_verify(self.state, more=["--allow-gaps"])
             return verified.returncode == 0 or print(verified.stdout + verified.stderr)
         eventually(good, 5, 0.3, f"a log that verifies {what}")
 
@@ -253,7 +254,7 @@ def test_a_start_that_is_refused_steps_all_the_same():
 
         def is_ahead():
             with life.state.database() as database:
-                return database.execute("SELECT size > ifnull((SELECT size FROM folder), 0) FROM log").fetchone()[0]
+                return database.execute("SELECT EXISTS (SELECT 1 FROM unpublished)").fetchone()[0]
         eventually(is_ahead, what="a head that is not published")
         life.broker.kill()
         earlier = life.key_file

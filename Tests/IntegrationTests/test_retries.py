@@ -76,7 +76,7 @@ def test_delete(world, client):
     def purged():
         log = ledger.read(world.state)
         return [[e["cause"] for e in log.of(side.ref, "token.purged")] for side in (room.creator, room.joiner)]
-    eventually(lambda: purged() == [["room_closed"], ["room_closed"]], what="both purges in the ledger, once")
+    eventually(lambda: purged() == [["ended"], ["ended"]], what="both purges in the ledger, once")
 
 
 def test_across_a_restart(worlds):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from processes import BINARY, State, clean_environment
-from test_rotation import NEXT, archived, current, disturbed, live, pending, stage, template  # noqa: F401
+from test_rotation import NEXT, archived, continues, current, disturbed, stage, template  # noqa: F401
 
 NOBODY = 65534
 
@@ -38,7 +38,7 @@ class Foreign:
 
     def check(self):
         closed, begun = archived(self.archive), current(self.state)
-        assert live(closed) == live(begun) and len(live(begun)) == 2 and pending(closed) == pending(begun)
+        assert continues(begun, closed) == 2
         assert {path.name for path in self.archive.iterdir()} == {"checkpoint", "tile", "policies", "ledger.vkey"}
         assert not [path for path in self.root.rglob("*.new") if path.name != "ratchet.key.new"]
 

@@ -31,7 +31,9 @@ def changed(tmp_path, name, change):
 @pytest.fixture(scope="module")
 def both():
     # In any order; that for rooms is built in.
-    with World(policy="companion") as world:
+    with World(policy="companion", start=False) as world:
+        world.broker.cwd = None  # without a file that goes before it
+        world.broker.start()
         yield world
 
 
@@ -141,6 +143,8 @@ def test_verifiers_want_each_of_them(tmp_path, kept):
         start(0), loaded(0, "rooms", ROOMS), loaded(0, "companion", COMPANION), tick(60),
         start(120), loaded(120, "rooms", ROOMS), loaded(120, "companion", OTHER), tick(180)]
     log = logs.make(tmp_path / "log", [entries], policies=kept)
+    for content in {ROOMS, COMPANION, OTHER} - set(kept):
+        (log.folder / f"policies/{hashlib.sha256(content).hexdigest()}.json").unlink(missing_ok=True)
     agreed(len(kept) == 3, log.folder, "--key", log.vkey)
     if len(kept) == 3:
         (log.folder / f"policies/{hashlib.sha256(OTHER).hexdigest()}.json").write_bytes(OTHER + b" ")

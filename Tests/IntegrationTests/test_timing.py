@@ -18,6 +18,7 @@ from world import World
 
 # From the moment a push is to leave to the simulator's stamp, on a busy machine.
 LATE = 0.4
+DAY = 86_400_000
 
 
 def timed_policy(path, slot=None, jitter=None):
@@ -50,10 +51,13 @@ def knock(client, room):
     assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
 
 
-def drawn(world):
-    """When each waiting push is to leave, by the ref of its token."""
+def drawn(world, rooms):
+    """When the waiting push to each room's creator is to leave, by the ref of the token; its row has the id of the token's purge."""
     with world.state.database() as database:
-        return {ref.hex(): time / 1000 for ref, time in database.execute("SELECT ref, not_before FROM job")}
+        jobs = {(purge.hex(), expires // DAY + 1): time / 1000 for purge, expires, time in database.execute(
+            "SELECT purge_id, expires, not_before FROM job")}
+    return {room.creator.ref: time for room in rooms for (purge, day), time in jobs.items()
+            if ledger.token_id(room.creator.ref, "purged", day * DAY // 1000) == purge}
 
 
 def check_departures(world, rooms, times):
@@ -81,7 +85,7 @@ def test_arrivals(timed):
             sleep_into_slot(2, 0)  # so that what was drawn can still be read
         knocked[room.creator.ref] = time.time()
         knock(client, room)
-        times |= drawn(timed)
+        times |= drawn(timed, [room])
     for room in rooms:
         ref = room.creator.ref
         assert 0 <= times[ref] % 2 < 1 and 0 < times[ref] - knocked[ref] < 3.1, "the next boundary, and less than a second more"
@@ -110,7 +114,7 @@ def test_who_comes_before_the_slot_is_not_pushed_to(timed):
         log = ledger.read(timed.state)
         found = [log.outcomes(room.creator.ref) for room in (here, closed)]
         return all(found) and [[entry.get("reason") for entry in entries] for entries in found]
-    assert eventually(reasons, what="both outcomes") == [["peer_present"], ["room_closed"]]
+    assert eventually(reasons, what="both outcomes") == [["unsent"], ["unsent"]]
 
 
 def test_what_the_operator_is_told(timed, tmp_path):
@@ -129,12 +133,12 @@ def test_a_kill_changes_nothing():
         sleep_into_slot(slot, 0.2)
         for room in rooms:
             knock(client, room)
-        times = drawn(world)
+        times = drawn(world, rooms)
         assert len(set(times.values())) > 2 and all(0 <= at % slot < jitter for at in times.values())
         world.broker.kill()
         world.broker.start()
         assert time.time() < min(times.values()), "this machine is too slow for this test"
-        assert drawn(world) == times
+        assert drawn(world, rooms) == times
         time.sleep(max(times.values()) + LATE - time.time())
         check_departures(world, rooms, times)
         eventually(lambda: world.state.jobs() == 0, what="an outcome for each")
@@ -150,7 +154,7 @@ def test_what_is_missed_leaves_whole_slots_later():
         sleep_into_slot(slot, slot - 1)
         for room in rooms:
             knock(client, room)
-        times = drawn(world)
+        times = drawn(world, rooms)
         world.broker.kill()
         time.sleep(max(times.values()) + 0.1 - time.time())
         world.broker.start()
@@ -170,7 +174,7 @@ def test_the_order_in_a_slot():
         sleep_into_slot(6, 0.1)
         for room in rooms:
             knock(client, room)
-        times = drawn(world)
+        times = drawn(world, rooms)
         assert len(times) == 100 and len(set(times.values())) == 1, "this machine is too slow for this test"
         pushes = eventually(lambda: len(found := world.simulator.pushes()) == 100 and found, 10, what="all pushes")
         place = {push["token"]: index for index, push in enumerate(pushes)}

@@ -1,4 +1,4 @@
-"""The three verifiers, asked at once: `mayfly audit verify`, audit/verify.py, and Go's sumdb. They share no code."""
+"""The three verifiers, asked at once: `mayfly audit verify`, audit/verify.py, and the one in Go. They share no code."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from processes import BINARY, REPOSITORY, clean_environment, mayfly
 sys.path.insert(0, str(REPOSITORY / "audit"))
 import verify  # noqa: E402
 
-SOURCE = Path(__file__).with_name("sumdb") / "main.go"
+SOURCES = sorted(Path(__file__).with_name("sumdb").glob("*.go"))
 GO_PROGRAM = REPOSITORY / ".build/sumdb/sumdb"
 # What the distribution's packages hold; nothing is fetched.
 GO_SOURCES = "/usr/share/gocode"
@@ -21,7 +21,7 @@ GO_SOURCES = "/usr/share/gocode"
 def build_go():
     GO_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(
-        ["go", "build", "-o", GO_PROGRAM, SOURCE], check=True, timeout=300,
+        ["go", "build", "-o", GO_PROGRAM, *SOURCES], check=True, timeout=300,
         env=clean_environment(
             GO111MODULE="off", GOFLAGS="", GOPATH=GO_SOURCES, GOCACHE=GO_PROGRAM.parent / "cache", GOPROXY="off"))
 
@@ -30,7 +30,7 @@ class Go:
     """The Go program, which answers a line for each line."""
 
     def __init__(self):
-        if not GO_PROGRAM.exists() or GO_PROGRAM.stat().st_mtime < SOURCE.stat().st_mtime:
+        if not GO_PROGRAM.exists() or GO_PROGRAM.stat().st_mtime < max(source.stat().st_mtime for source in SOURCES):
             build_go()
         self.child = subprocess.Popen([GO_PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -38,7 +38,7 @@ class Go:
         print(*words, file=self.child.stdin, flush=True)
 
     def answer(self):
-        """(size, root in base64), or what is wrong."""
+        """(size, root in base64), or what is wrong: a code first, `tree` for all that is wrong with files, tiles and signatures."""
         kind, _, rest = self.child.stdout.readline().strip().partition(" ")
         assert kind in ("good", "bad"), f"the Go program ended with {self.child.poll()}"
         return tuple(rest.split()) if kind == "good" else rest
@@ -54,7 +54,7 @@ class Go:
 
 @dataclass
 class Opinions:
-    """A code word, or None for good; of Go: its own words, or None."""
+    """A code word each, or None for good."""
     swift: str | None
     python: str | None
     go: str | None
@@ -67,22 +67,28 @@ class Opinions:
 
     @property
     def all_good(self):
-        return (self.swift, self.python, self.go) == (None, None, None)
+        return self.code is None
+
+    @property
+    def code(self):
+        """Of all three; they have to agree."""
+        assert self.swift == self.python == self.go, str(self)
+        return self.python
 
 
-def by_python(folder, vkey, since=(), policy=None):
+def by_python(folder, vkey, since=(), policy=None, **more):
     """(code or None, what it says, its figures); `policy`: the text of a tlog-policy."""
     try:
         older = [(str(path), *verify.checkpoint(str(path), verify.fetch(str(path)), vkey)) for path in since]
-        return None, "", verify.verify(str(folder), vkey, older, policy)
+        return None, "", verify.verify(str(folder), vkey, older, policy, **more)
     except verify.Bad as bad:
         return bad.args[0], ": ".join(map(str, bad.args[1:])), None
 
 
-def ask_swift(folder, vkey, since=()):
+def ask_swift(folder, vkey, since=(), *more):
     older = [part for path in since for part in ("--since", str(path))]
     return subprocess.Popen(
-        [BINARY, "audit", "verify", str(folder), "--key", vkey, "--json", *older], stdin=subprocess.DEVNULL,
+        [BINARY, "audit", "verify", str(folder), "--key", vkey, "--json", *older, *more], stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
 
 
@@ -108,7 +114,7 @@ def opinions(go, folder, vkey, since=()):
     third = go.answer()
     swift, swift_words, told = swift_answer(child)
     return Opinions(
-        swift, python, third if isinstance(third, str) else None, told, counted, (swift_words, python_words))
+        swift, python, third.split()[0] if isinstance(third, str) else None, told, counted, (swift_words, python_words, third))
 
 
 def run_python(*arguments, timeout=60, memory=None):

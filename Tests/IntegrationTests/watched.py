@@ -7,7 +7,7 @@ from nacl.signing import SigningKey
 
 import ledger
 from mayfly import Client, new_token
-from processes import ORIGIN, Broker, State, eventually, mayfly
+from processes import ORIGIN, Broker, State, eventually, mayfly, quiet_rooms
 from witness import LOG_KEY, Witness, cosigners, key_id, policy, signature_line
 
 
@@ -20,7 +20,7 @@ class Watched:
         for number in range(count):
             self.add_witness(f"witness.test/{number}")
         self.file = policy(self.state.prints / "witnesses", self.witnesses, quorum, *lines, logs=[self.state.vkey])
-        self.broker = Broker(self.state, witness_policy=self.file, witness_failure=mode, **broker)
+        self.broker = Broker(self.state, policy=quiet_rooms(self.state), witness_policy=self.file, witness_failure=mode, **broker)
 
     def add_witness(self, name):
         self.witnesses.append(Witness(self.state.prints / f"witness-{len(self.witnesses)}", name, [self.state.vkey]))

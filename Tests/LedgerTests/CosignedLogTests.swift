@@ -9,10 +9,8 @@ import Testing
     static let last: UInt64 = 1_800_000_060
     static let log: PublishedLog = {
         let node = EntryText("node-1")!
-        let policy = sha256(HonestBroker.policy)
         return PublishedLog([
-            Entry(
-                atMs: (last - 60) * 1000, .brokerStarted(node: node, version: node, policy: policy, resolutionSeconds: 60)),
+            PublishedLog.start((last - 60) * 1000, resolution: 60),
             Entry(atMs: last * 1000, .brokerStopped(node: node)),
         ])
     }()

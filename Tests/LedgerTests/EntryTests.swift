@@ -3,18 +3,22 @@ import Testing
 @testable import Ledger
 
 @Suite struct EntryTests {
-    static let ref = OpaqueID(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f)
+    static let id = OpaqueID(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f)
     static let job = OpaqueID(0xffee_ddcc_bbaa_9988_7766_5544_3322_1100)
     static let policy = Digest("305df59f9590c3c9ac63d2b2743c388e3792449078cebf7fb3dbe6471643b2b7")
-    static let refHex = "000102030405060708090a0b0c0d0e0f"
+    static let binary = Digest("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+    static let idHex = "000102030405060708090a0b0c0d0e0f"
     static let jobHex = "ffeeddccbbaa99887766554433221100"
     static let at: UInt64 = 1_767_323_045_000
     static let atText = "2026-01-02T03:04:05Z"
+    static let until: UInt64 = 1_767_398_400_000
+    static let untilText = "2026-01-03T00:00:00Z"
 
     static let each: [(Entry.Op, String)] = [
         (
-            .brokerStarted(node: EntryText("a1")!, version: EntryText("0.1.0")!, policy: policy, resolutionSeconds: 60),
-            #"{"at":"\#(atText)","node":"a1","op":"broker.started","policy":"\#(policy)","resolution":60,"version":"0.1.0"}"#
+            .brokerStarted(
+                node: EntryText("a1")!, version: EntryText("0.1.0")!, policy: policy, resolutionSeconds: 60, binary: binary),
+            #"{"at":"\#(atText)","binary":"\#(binary)","node":"a1","op":"broker.started","policy":"\#(policy)","resolution":60,"version":"0.1.0"}"#
         ),
         (.brokerStopped(node: EntryText("a1")!), #"{"at":"\#(atText)","node":"a1","op":"broker.stopped"}"#),
         (
@@ -22,32 +26,51 @@ import Testing
             #"{"at":"\#(atText)","name":"rooms","op":"policy.loaded","policy":"\#(policy)"}"#
         ),
         (.keysGenerated(generation: 0), #"{"at":"\#(atText)","generation":0,"op":"keys.generated"}"#),
-        (.keysRatcheted(epoch: 5_891_076), #"{"at":"\#(atText)","epoch":5891076,"op":"keys.ratcheted"}"#),
         (
-            .tokenSealed(ref: ref, kind: .liveactivity, untilMs: at + 895_000),
-            #"{"at":"\#(atText)","kind":"liveactivity","op":"token.sealed","ref":"\#(refHex)","until":"2026-01-02T03:19:00Z"}"#
+            .keysRatcheted(epoch: 5_891_076, swept: 5_891_078),
+            #"{"at":"\#(atText)","epoch":5891076,"op":"keys.ratcheted","swept":5891078}"#
         ),
         (
-            .tokenOpened(ref: ref, job: job, template: EntryText("rooms.waiting")!),
-            #"{"at":"\#(atText)","job":"\#(jobHex)","op":"token.opened","ref":"\#(refHex)","template":"rooms.waiting"}"#
+            .tokenSealed(id: id, untilMs: until),
+            #"{"at":"\#(atText)","id":"\#(idHex)","op":"token.sealed","until":"\#(untilText)"}"#
         ),
         (
-            .pushDelivered(ref: ref, job: job, status: 200),
-            #"{"at":"\#(atText)","job":"\#(jobHex)","op":"push.delivered","ref":"\#(refHex)","status":200}"#
+            .tokenOpened(id: id, job: job, template: EntryText("peer_waiting")!),
+            #"{"at":"\#(atText)","id":"\#(idHex)","job":"\#(jobHex)","op":"token.opened","template":"peer_waiting"}"#
         ),
         (
-            .pushFailed(ref: ref, job: job, status: 0, reason: .peerPresent),
-            #"{"at":"\#(atText)","job":"\#(jobHex)","op":"push.failed","reason":"peer_present","ref":"\#(refHex)","status":0}"#
+            .pushDelivered(job: job, status: 200),
+            #"{"at":"\#(atText)","job":"\#(jobHex)","op":"push.delivered","status":200}"#
         ),
         (
-            .tokenPurged(ref: ref, cause: .roomClosed),
-            #"{"at":"\#(atText)","cause":"room_closed","op":"token.purged","ref":"\#(refHex)"}"#
+            .pushFailed(job: job, status: 0, reason: .unsent),
+            #"{"at":"\#(atText)","job":"\#(jobHex)","op":"push.failed","reason":"unsent","status":0}"#
+        ),
+        (
+            .tokenPurged(id: id, cause: .expired(untilMs: until)),
+            #"{"at":"\#(atText)","cause":"expired","id":"\#(idHex)","op":"token.purged","until":"\#(untilText)"}"#
         ),
         (
             .requestRefused(cause: .throttled, count: 4_294_967_295),
             #"{"at":"\#(atText)","cause":"throttled","count":4294967295,"op":"request.refused"}"#
         ),
         (.ledgerClosed(next: EntryText("log.example/2")!), #"{"at":"\#(atText)","next":"log.example/2","op":"ledger.closed"}"#),
+        (
+            .tokenPurged(id: id, cause: .ended),
+            #"{"at":"\#(atText)","cause":"ended","id":"\#(idHex)","op":"token.purged"}"#
+        ),
+        (
+            .bucketClosed(untilMs: until, sealed: 3, expired: 2, ended: 1),
+            #"{"at":"\#(atText)","ended":1,"expired":2,"op":"bucket.closed","sealed":3,"until":"\#(untilText)"}"#
+        ),
+        (
+            .ledgerOpened(previous: EntryText("log.example/0")!, size: 9, root: binary, jobs: 2),
+            #"{"at":"\#(atText)","jobs":2,"op":"ledger.opened","previous":"log.example/0","root":"\#(binary)","size":9}"#
+        ),
+        (
+            .bucketCarried(untilMs: until, live: 7),
+            #"{"at":"\#(atText)","live":7,"op":"bucket.carried","until":"\#(untilText)"}"#
+        ),
     ]
 
     @Test(arguments: each.indices) func encodesAndReadsBack(index: Int) throws {
@@ -67,14 +90,13 @@ import Testing
     /// Every one is what some lenient reader takes for an entry.
     static let notCanonical: [String] = [
         "", "{}", "[]", "null", "{", sealed + " ", " " + sealed, sealed + "\n", sealed + sealed, String(sealed.dropLast()),
-        sealed.replacing(",", with: ", "), sealed.replacing(":\"live", with: ": \"live"), sealed.replacing("\":", with: "\" :"),
-        sealed.replacing("liveactivity", with: "Liveactivity"), sealed.replacing("liveactivity", with: "widget"),
-        sealed.replacing("liveactivity", with: "liveactivit\\u0079"), sealed.replacing("token.sealed", with: "token.copied"),
-        sealed.replacing("token.sealed", with: "token.sealed "), sealed.replacing(refHex, with: refHex.uppercased()),
-        sealed.replacing(refHex, with: String(refHex.dropLast())), sealed.replacing(refHex, with: refHex + "0"),
-        sealed.replacing(refHex, with: refHex.replacing("f", with: "g")), sealed.replacing("\"ref\":\"\(refHex)\",", with: ""),
-        sealed.replacing("\"kind\":\"liveactivity\",", with: ""), sealed.replacing("\"ref\"", with: "\"Ref\""),
-        sealed.replacing("\"ref\"", with: "\"room\""), sealed.replacing("\"until\"", with: "\"zntil\""),
+        sealed.replacing(",", with: ", "), sealed.replacing(":\"token", with: ": \"token"), sealed.replacing("\":", with: "\" :"),
+        sealed.replacing("token.sealed", with: "token.copied"), sealed.replacing("token.sealed", with: "token.seale\\u0064"),
+        sealed.replacing("token.sealed", with: "token.sealed "), sealed.replacing(idHex, with: idHex.uppercased()),
+        sealed.replacing(idHex, with: String(idHex.dropLast())), sealed.replacing(idHex, with: idHex + "0"),
+        sealed.replacing(idHex, with: idHex.replacing("f", with: "g")), sealed.replacing("\"id\":\"\(idHex)\",", with: ""),
+        sealed.replacing("\"id\"", with: "\"Id\""), sealed.replacing("\"id\"", with: "\"ref\""),
+        sealed.replacing("\"until\"", with: "\"zntil\""), sealed.replacing(",\"until\":\"\(untilText)\"", with: ""),
         sealed.replacing("{\"at\":\"\(atText)\",", with: "{"), sealed.replacing("\"op\":\"token.sealed\",", with: ""),
         sealed.replacing("{", with: "{\"at\":\"\(atText)\","), sealed.replacing("}", with: ",\"version\":\"1\"}"),
         sealed.replacing("}", with: ",}"), sealed.replacing("\"op\"", with: "\"node\":\"a\",\"op\""),
@@ -87,16 +109,23 @@ import Testing
         sealed.replacing("2026-01-02", with: "+026-01-02"), failed.replacing(":0}", with: ":00}"),
         failed.replacing(":0}", with: ":1000}"), failed.replacing(":0}", with: ":-0}"), failed.replacing(":0}", with: ":0.0}"),
         failed.replacing(":0}", with: ":\"0\"}"), failed.replacing(":0}", with: ":}"), failed.replacing(":0}", with: ":null}"),
-        failed.replacing("peer_present", with: "my own words"), failed.replacing("peer_present", with: ""),
+        failed.replacing("unsent", with: "my own words"), failed.replacing("unsent", with: ""),
+        failed.replacing("unsent", with: "peer_present"),
         refused.replacing("4294967295", with: "4294967296"), refused.replacing("4294967295", with: "18446744073709551616"),
         refused.replacing("4294967295", with: "4e9"), refused.replacing("throttled", with: "expired"),
-        each[9].1.replacing("room_closed", with: "throttled"), each[4].1.replacing("5891076", with: "9007199254740992"),
+        // `until` belongs to expiry alone.
+        each[9].1.replacing("expired", with: "ended"), each[9].1.replacing("expired", with: "throttled"),
+        each[12].1.replacing("ended", with: "expired"), each[12].1.replacing("ended", with: "deleted"),
+        each[4].1.replacing("5891076", with: "9007199254740992"), each[4].1.replacing("5891078", with: "9007199254740992"),
+        each[13].1.replacing("\"ended\":1,", with: ""), each[13].1.replacing(":3,", with: ":03,"),
+        each[14].1.replacing("e3b0", with: "E3b0"), each[15].1.replacing(":7,", with: ":0,"),
         each[0].1.replacing("305df", with: "305dF"), each[0].1.replacing("305df", with: "305d"),
+        each[0].1.replacing("e3b0c", with: "e3b0"),
         each[0].1.replacing("\"a1\"", with: "\"a\\\"1\""), each[0].1.replacing("\"a1\"", with: "\"ä\""),
-        each[0].1.replacing(":60,", with: ":0,"), each[0].1.replacing(":60,", with: ":3601,"),
+        each[0].1.replacing(":60,", with: ":0,"), each[0].1.replacing(":60,", with: ":61,"),
         each[0].1.replacing("\"a1\"", with: "\"\""), each[0].1.replacing("\"a1\"", with: "\"a 1\""),
         each[0].1.replacing("\"a1\"", with: "\"\(String(repeating: "a", count: 129))\""),
-        "{\"at\":\"\(atText)\",\"cause\":\"deleted\",\"count\":1,\"op\":\"request.refused\"}",
+        "{\"at\":\"\(atText)\",\"cause\":\"ended\",\"count\":1,\"op\":\"request.refused\"}",
         "{\"op\":\"broker.stopped\",\"node\":\"a1\",\"at\":\"\(atText)\"}",
     ]
 
@@ -142,13 +171,20 @@ import Testing
         }
     }
 
-    @Test func ordersByRefWithTheRefless() {
-        let keys = [OpaqueID(1), OpaqueID(256), OpaqueID(UInt128(1) << 127)].map {
-            Entry(atMs: 0, .tokenPurged(ref: $0, cause: .expired)).sortKey
+    @Test func keysOrderEntriesOfOneRank() {
+        func keys(_ op: (OpaqueID) -> Entry.Op) -> [[UInt8]] { [1, 256, UInt128(1) << 127].map { op(OpaqueID($0)).sortKey } }
+        let closings = [60_000, 16_000_000, Self.until].map {
+            Entry.Op.bucketClosed(untilMs: $0, sealed: 0, expired: 0, ended: 0).sortKey
         }
-        #expect(Entry(atMs: 0, .keysGenerated(generation: 1)).sortKey.isEmpty)
-        #expect(keys.allSatisfy { $0.count == 16 })
-        #expect(keys[0].lexicographicallyPrecedes(keys[1]) && keys[1].lexicographicallyPrecedes(keys[2]))
+        for (keys, count) in [
+            (keys { .tokenPurged(id: $0, cause: .ended) }, 16), (keys { .pushDelivered(job: $0, status: 200) }, 16),
+            (closings, 8),
+        ] {
+            #expect(keys.allSatisfy { $0.count == count })
+            #expect(keys[0].lexicographicallyPrecedes(keys[1]) && keys[1].lexicographicallyPrecedes(keys[2]))
+        }
+        #expect(Entry.Op.keysGenerated(generation: 1).sortKey.isEmpty)
+        #expect(Self.each.map(\.0.rank) == [0, 0, 0, 0, 0, 3, 1, 2, 2, 4, 0, 6, 4, 5, 0, 0])
     }
 
     @Test func reasonsAreClosed() {
@@ -167,7 +203,7 @@ import Testing
         let id = OpaqueID.random()
         #expect(LedgerTests.id(id.bytes) == id)
         #expect(LedgerTests.id(hex: id.description) == id)
-        #expect(LedgerTests.id(hex: Self.refHex.uppercased()) == nil)
+        #expect(LedgerTests.id(hex: Self.idHex.uppercased()) == nil)
         #expect(OpaqueID.random() != id)
     }
 }

@@ -1,114 +1,199 @@
+import Policy
+
 @testable import Ledger
 
-/// Plays a broker that keeps every rule, at its own pace and with crashes, and writes down what its ledger would hold.
+/// Plays a broker that keeps every rule, with stops and pauses, and writes down what its ledger would hold. All times are unix seconds.
 struct HonestBroker {
-    /// Seconds, as all times here.
-    let resolution: UInt64
+    struct Setting {
+        var resolution: UInt64 = 60
+        var hour: UInt64 = 3_600
+        var day: UInt64 = 86_400
+        var seals = 64
+        var tokens = 400
+        var days: UInt64 = 3
+        /// How many times it starts.
+        var starts = 3
+
+        /// The policy that says so.
+        var policy: [UInt8] {
+            bytes(
+                #"{"ledger":{"batchSeals":\#(seals),"daySeconds":\#(day),"hourSeconds":\#(hour)},"#
+                    + #""limits":{"roomLifeSeconds":{"max":604800}},"templates":{"peer_waiting":{}}}"#)
+        }
+    }
+
+    private struct Token {
+        let ref: OpaqueID
+        let sealed: UInt64
+        let expiry: UInt64
+        let until: UInt64
+        /// When it is purged; nil if the story ends before.
+        var purged: UInt64?
+        var isEnded = false
+        var isSealPublished = false
+        var isPurgePublished = false
+
+        var isLong: Bool { expiry - sealed > 86_400 }
+    }
+
+    /// 2026-01-01T00:00:00Z.
+    static let start: UInt64 = 1_767_225_600
+    static let node = EntryText("node-1")!
+    static let template = EntryText("peer_waiting")!
+
+    private let setting: Setting
     private var random: SeededGenerator
     private var events: [(time: UInt64, op: Entry.Op)] = []
     private var spans: [Range<UInt64>] = []
+    private var tokens: [Token] = []
 
-    static let start: UInt64 = 1_767_225_600
-    static let policy = bytes("{\"name\":\"rooms\"}")
-
-    /// The entries of a story of a few hours, in the log's order.
-    static func story(seed: UInt64, resolution: UInt64, tokens: Int = 60) -> [Entry] {
-        var broker = HonestBroker(resolution: resolution, random: SeededGenerator(seed: seed))
-        broker.run()
-        for _ in 0..<tokens { broker.liveToken() }
+    /// The entries of a story, in the log's order.
+    static func story(seed: UInt64 = 11, _ setting: Setting = Setting()) -> [Entry] {
+        var broker = HonestBroker(setting: setting, random: SeededGenerator(seed: seed))
+        broker.layOut()
+        for _ in 0..<setting.tokens { broker.liveToken() }
+        for span in broker.spans { broker.ratchet(in: span) }
+        broker.publish()
         return broker.entries
     }
 
-    private init(resolution: UInt64, random: SeededGenerator) { (self.resolution, self.random) = (resolution, random) }
+    /// The refs of a story's tokens.
+    static func refs(seed: UInt64 = 11, _ setting: Setting = Setting()) -> [OpaqueID] {
+        var broker = HonestBroker(setting: setting, random: SeededGenerator(seed: seed))
+        broker.layOut()
+        for _ in 0..<setting.tokens { broker.liveToken() }
+        return broker.tokens.map(\.ref)
+    }
+
+    private init(setting: Setting, random: SeededGenerator) { (self.setting, self.random) = (setting, random) }
 
     private var entries: [Entry] {
-        let stamped = events.enumerated().map { number, event in
-            (number, Entry(atMs: event.time / resolution * resolution * 1000, event.op), event.time)
+        let stamped = events.enumerated().map {
+            (number: $0, entry: Entry(atMs: $1.time / setting.resolution * setting.resolution * 1_000, $1.op), time: $1.time)
         }
         return stamped.sorted { left, right in
-            if left.1.atMs != right.1.atMs { return left.1.atMs < right.1.atMs }
-            if left.1.sortKey != right.1.sortKey { return left.1.sortKey.lexicographicallyPrecedes(right.1.sortKey) }
-            return (left.2, left.0) < (right.2, right.0)
-        }.map(\.1)
+            if left.entry.atMs != right.entry.atMs { return left.entry.atMs < right.entry.atMs }
+            let (one, other) = (left.entry.op, right.entry.op)
+            if one.rank != other.rank { return one.rank < other.rank }
+            if one.sortKey != other.sortKey { return one.sortKey.lexicographicallyPrecedes(other.sortKey) }
+            return (left.time, left.number) < (right.time, right.number)
+        }.map(\.entry)
     }
 
     private mutating func pick(_ range: ClosedRange<UInt64>) -> UInt64 { UInt64.random(in: range, using: &random) }
 
     private mutating func id() -> OpaqueID { OpaqueID(UInt128.random(in: .min ... .max, using: &random)) }
 
-    /// Lays out when the broker runs, and what it does of itself.
-    private mutating func run() {
+    /// Says when the broker runs.
+    private mutating func layOut() {
+        let policy = sha256(setting.policy)
         var time = Self.start + pick(0...900)
-        for _ in 0..<pick(1...4) {
-            let span = time..<time + pick(400...6000)
-            spans.append(span)
-            let node = EntryText("node-1")!
-            let policy = sha256(Self.policy)
-            let version = EntryText("1.0")!
+        let end = time + setting.days * setting.day
+        for number in 0..<setting.starts {
+            let stop = number + 1 == setting.starts ? end : time + (end - time) / UInt64(setting.starts - number)
+            spans.append(time..<stop)
             events.append(
-                (time, .brokerStarted(node: node, version: version, policy: policy, resolutionSeconds: UInt32(resolution))))
+                (
+                    time,
+                    .brokerStarted(
+                        node: Self.node, version: EntryText("1.0")!, policy: policy,
+                        resolutionSeconds: UInt32(setting.resolution), binary: policy)
+                ))
             events.append((time, .policyLoaded(name: EntryText("rooms")!, policy: policy)))
-            ratchet(in: span)
-            if pick(0...1) == 0 { events.append((span.upperBound, .brokerStopped(node: node))) }
-            time = span.upperBound + pick(1...5000)
-        }
-    }
-
-    private mutating func ratchet(in span: Range<UInt64>) {
-        let first = span.lowerBound + pick(0...120)
-        events.append((first, .keysRatcheted(epoch: first / 300 - 2)))
-        var boundary = (first / 300 + 1) * 300
-        while boundary + 120 < span.upperBound {
-            // Now and then the ratchet is held for an epoch.
-            if pick(0...5) == 0, boundary + 720 < span.upperBound { boundary += 300 }
-            let time = boundary + (pick(0...3) == 0 ? 120 : pick(0...120))
-            events.append((time, .keysRatcheted(epoch: time / 300 - 2)))
-            boundary += 300
+            if pick(0...1) == 0 { events.append((stop, .brokerStopped(node: Self.node))) }
+            time = stop + pick(setting.resolution...max(setting.resolution, 1_000))
         }
     }
 
     private mutating func liveToken() {
         let span = spans.randomElement(using: &random)!
-        let ref = id()
-        let sealed = pick(span.lowerBound...span.upperBound - 1)
-        let expiry = sealed + pick(10...5000)
-        let until = (expiry / 300 + 1) * 300
-        events.append((sealed, .tokenSealed(ref: ref, kind: .alert, untilMs: until * 1000)))
-        let purged = purge(expiry: expiry, until: until)
-        let deleted = pick(0...3) == 0 ? pick(sealed...min(expiry, span.upperBound) - 1) : nil
-        let end = min(deleted ?? .max, purged ?? .max)
+        let (ref, sealed) = (id(), pick(span.lowerBound...span.upperBound - 1))
+        let life = pick(0...9) == 0 ? pick(86_400...604_800) : pick(10...setting.day)
+        let expiry = sealed + life
+        var token = Token(ref: ref, sealed: sealed, expiry: expiry, until: (expiry / setting.day + 1) * setting.day)
+        if pick(0...2) == 0, case let last = min(expiry, span.upperBound) - 1, sealed < last {
+            (token.purged, token.isEnded) = (pick(sealed...last), true)
+        } else {
+            token.purged = sweep(expiry)
+        }
+        tokens.append(token)
         for _ in 0..<pick(0...2) {
-            let lastMoment = min(end, expiry, span.upperBound) - 1
-            guard sealed < lastMoment else { break }
-            let (job, opened) = (id(), pick(sealed...lastMoment))
-            events.append((opened, .tokenOpened(ref: ref, job: job, template: EntryText("rooms.waiting")!)))
+            let last = min(token.purged ?? .max, expiry, span.upperBound) - 1
+            guard sealed < last else { break }
+            let (job, opened) = (id(), pick(sealed...last))
+            events.append((opened, .tokenOpened(id: TokenID.opened(ref, job: job), job: job, template: Self.template)))
             let answered = opened + pick(0...120)
             if answered < span.upperBound {
-                events.append(
-                    (
-                        answered,
-                        pick(0...1) == 0
-                            ? .pushDelivered(ref: ref, job: job, status: 200)
-                            : .pushFailed(ref: ref, job: job, status: 410, reason: .unregistered)
-                    ))
+                events.append((answered, .pushDelivered(job: job, status: 200)))
             } else if let next = spans.first(where: { $0.lowerBound > opened }) {
-                events.append((next.lowerBound, .pushFailed(ref: ref, job: job, status: 0, reason: .unknown)))
+                events.append((next.lowerBound, .pushFailed(job: job, status: 0, reason: .unknown)))
             }
-        }
-        if let deleted, deleted <= end {
-            events.append((deleted, .tokenPurged(ref: ref, cause: .deleted)))
-        } else if let purged {
-            events.append((purged, .tokenPurged(ref: ref, cause: .expired)))
         }
     }
 
-    /// When the sweeper gets to it: by 2 minutes after `until`, or that long after the next start; nil if the story ends before.
-    private mutating func purge(expiry: UInt64, until: UInt64) -> UInt64? {
-        if let span = spans.first(where: { $0.contains(expiry) }) {
-            if until + 120 < span.upperBound { return pick(0...2) == 0 ? until + 120 : pick(expiry...until + 120) }
-            if until <= span.upperBound { return expiry }
+    /// When the sweeper purges what expires then.
+    private mutating func sweep(_ expiry: UInt64) -> UInt64? {
+        let purged = expiry + pick(0...100)
+        if spans.contains(where: { $0.contains(expiry) && $0.contains(purged) }) { return purged }
+        return spans.first { $0.lowerBound > expiry }.map { $0.lowerBound + 60 }
+    }
+
+    private mutating func ratchet(in span: Range<UInt64>) {
+        var time = span.lowerBound + pick(0...60)
+        while time < span.upperBound {
+            let overdue = tokens.filter { $0.sealed < time && $0.expiry < time && $0.purged ?? .max > time }.map(\.expiry).min()
+            events.append((time, .keysRatcheted(epoch: time / 300 - 2, swept: min(time, overdue ?? time) / 300)))
+            time = (time / 300 + 1) * 300 + pick(0...100)
         }
-        guard let next = spans.first(where: { $0.lowerBound > expiry }) else { return nil }
-        return next.lowerBound + pick(0...120)
+    }
+
+    /// Publishes batches.
+    private mutating func publish() {
+        let (hour, day) = (setting.hour, setting.day)
+        var lookedAt = spans[0].lowerBound / hour * hour
+        var lastClosed = spans[0].lowerBound / day * day
+        var counts: [UInt64: (sealed: UInt64, expired: UInt64, ended: UInt64)] = [:]
+        for span in spans {
+            var moments = Array(stride(from: (span.lowerBound / hour + 1) * hour, to: span.upperBound - 240, by: Int(hour)))
+            moments.insert(span.lowerBound / hour * hour, at: 0)
+            for moment in moments where moment > lookedAt {
+                let isMidnight = moment / day > lookedAt / day
+                lookedAt = moment
+                let sealed = tokens.indices.filter {
+                    !tokens[$0].isSealPublished && tokens[$0].sealed < moment && (isMidnight || !tokens[$0].isLong)
+                }
+                guard isMidnight || sealed.count >= setting.seals else { continue }
+                let purged = tokens.indices.filter {
+                    let token = tokens[$0]
+                    return !token.isPurgePublished && (isMidnight || !token.isLong)
+                        && (token.isEnded ? token.purged! : token.expiry) < moment
+                }
+                let time = max(span.lowerBound, moment, purged.map { tokens[$0].isEnded ? 0 : tokens[$0].purged! }.max() ?? 0)
+                for place in sealed {
+                    tokens[place].isSealPublished = true
+                    counts[tokens[place].until, default: (0, 0, 0)].sealed += 1
+                    let until = tokens[place].until * 1_000
+                    events.append((time, .tokenSealed(id: TokenID.sealed(tokens[place].ref, untilMs: until), untilMs: until)))
+                }
+                for place in purged {
+                    tokens[place].isPurgePublished = true
+                    let (isEnded, until) = (tokens[place].isEnded, tokens[place].until)
+                    if isEnded { counts[until]!.ended += 1 } else { counts[until]!.expired += 1 }
+                    events.append(
+                        (
+                            time,
+                            .tokenPurged(
+                                id: TokenID.purged(tokens[place].ref, untilMs: until * 1_000),
+                                cause: isEnded ? .ended : .expired(untilMs: until * 1_000))
+                        ))
+                }
+                while isMidnight, lastClosed + day <= moment {
+                    lastClosed += day
+                    let (sealed, expired, ended) = counts.removeValue(forKey: lastClosed) ?? (0, 0, 0)
+                    events.append(
+                        (time, .bucketClosed(untilMs: lastClosed * 1_000, sealed: sealed, expired: expired, ended: ended)))
+                }
+            }
+        }
     }
 }

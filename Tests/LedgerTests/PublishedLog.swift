@@ -15,12 +15,16 @@ struct MemorySource: LogSource {
 struct PublishedLog {
     static let key = try! signingKey("log.example/a")
 
+    /// The policy of an ordinary story.
+    static let policy = HonestBroker.Setting().policy
+
     /// What a log begins with.
-    static func start(_ atMs: UInt64 = 0) -> Entry {
+    static func start(_ atMs: UInt64 = 0, resolution: UInt32 = 1, policy: [UInt8] = Self.policy) -> Entry {
         let name = EntryText("n")!
         return Entry(
             atMs: atMs,
-            .brokerStarted(node: name, version: name, policy: sha256(HonestBroker.policy), resolutionSeconds: 1))
+            .brokerStarted(
+                node: name, version: name, policy: sha256(policy), resolutionSeconds: resolution, binary: sha256([])))
     }
 
     var source = MemorySource()
@@ -28,8 +32,8 @@ struct PublishedLog {
     private(set) var checkpoints: [[UInt8]] = []
     private var log = TileLog()
 
-    init(_ entries: [Entry] = [], key: SigningKey = Self.key) {
-        source.files[TilePath.policy(sha256(HonestBroker.policy))] = HonestBroker.policy
+    init(_ entries: [Entry] = [], policies: [[UInt8]] = [Self.policy], key: SigningKey = Self.key) {
+        for policy in policies { source.files[TilePath.policy(sha256(policy))] = policy }
         publish([], key)
         var start = 0
         for index in entries.indices where index + 1 == entries.count || entries[index + 1].atMs != entries[index].atMs {

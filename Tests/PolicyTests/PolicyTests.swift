@@ -25,6 +25,22 @@ import Testing
         }
     }
 
+    @Test func timingOfTheLog() throws {
+        let day: UInt64 = 86_400_000
+        let standard = try builtIn("rooms").ledger
+        #expect(
+            standard == .standard && standard.hourSeconds == 3_600 && standard.daySeconds == 86_400 && standard.batchSeals == 64)
+        #expect(standard.untilMs(expiryMs: day - 1) == day && standard.untilMs(expiryMs: day) == 2 * day)
+        let absent = try Policy(
+            rooms("  \"ledger\": { \"hourSeconds\": 3600, \"daySeconds\": 86400, \"batchSeals\": 64 },\n", ""))
+        #expect(absent.ledger == .standard)
+        let trial = try builtIn("trial")
+        #expect(trial.ledger == LedgerTiming(hourSeconds: 10, daySeconds: 10, batchSeals: 1))
+        #expect(try Policies([trial, builtIn("calls")]).ledger == trial.ledger)
+        let calls = try text("calls").replacing("\"limits\"", with: "\"ledger\": {}, \"limits\"")
+        #expect(Policy.lint(Array(calls.utf8)).map(\.path) == ["$.ledger"])
+    }
+
     @Test func limitsOfRooms() throws {
         let limits = try builtIn("rooms").rooms
         #expect(limits.roomLifeSeconds == 10...604_800)

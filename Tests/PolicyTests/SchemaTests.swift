@@ -22,6 +22,16 @@ import Testing
         let base = try JSONReader.read(try #require(Policy.builtInBytes(name)))
         let bounds = integers(in: try #require(schema["$defs"]?[definition]), at: ["limits"])
         #expect(bounds.count == count)
+        try agree(bounds, base)
+    }
+
+    @Test func timingHasTheBoundsOfTheSchema() throws {
+        let bounds = integers(in: try #require(schema["properties"]?["ledger"]), at: ["ledger"])
+        #expect(bounds.count == 3)
+        try agree(bounds, JSONReader.read(try #require(Policy.builtInBytes("rooms"))))
+    }
+
+    private func agree(_ bounds: [([String], ClosedRange<Int>)], _ base: JSONValue) throws {
         for (path, range) in bounds {
             for (value, allowed) in [
                 (range.lowerBound, true), (range.upperBound, true), (range.lowerBound - 1, false), (range.upperBound + 1, false),

@@ -10,6 +10,7 @@ import Testing
     private let room: RoomID
     private let start = KeyFolder.startMs
     private let expiry = KeyFolder.startMs + 3_600_000
+    private let ref = Ref(high: 5, low: 6)
 
     init() throws {
         folder = try KeyFolder()
@@ -20,17 +21,17 @@ import Testing
     private var context: TokenContext {
         TokenContext(
             generation: 1, kind: .alert, environment: .production, slot: 1, expiryMs: expiry,
-            ref: Ref(high: 1, low: 2), topic: "org.example.app")
+            purgeID: PurgeID(high: 1, low: 2), topic: "org.example.app")
     }
 
     private var jobContext: JobContext {
         JobContext(
-            generation: 1, job: JobID(high: 3, low: 4), ref: Ref(high: 1, low: 2), kind: .alert, environment: .production,
+            generation: 1, job: JobID(high: 3, low: 4), purgeID: PurgeID(high: 1, low: 2), kind: .alert, environment: .production,
             topic: "org.example.app", template: "waiting", deadlineMs: start + 120_000, expiryMs: expiry)
     }
 
     private func seal(_ token: [UInt8]) throws -> [UInt8] {
-        try ring.sealToken(.copy(token), sealedAtMs: start, context: context, room: room)
+        try ring.sealToken(.copy(token), ref: ref, sealedAtMs: start, context: context, room: room)
     }
 
     @Test(arguments: [1, 32, 99, 100]) func tokensComeBack(count: Int) throws {
@@ -38,10 +39,60 @@ import Testing
         let sealed = try seal(token)
         #expect(sealed.count == 168)
         let opened = try ring.open(sealed, context, room)
-        #expect(opened.token.plain == token && opened.sealedAtMs == start)
+        #expect(opened.token.plain == token && opened.ref == ref && opened.sealedAtMs == start)
         #expect(try seal(token) != sealed)
         // Another process with the same file opens it too.
         #expect(try folder.load().open(sealed, context, room).token.plain == token)
+    }
+
+    /// A repeated call is answered with the ref, and the token stays sealed.
+    @Test func refsOpenInTheirRowOnly() throws {
+        let sealed = try ring.sealRef(ref, context: context, room: room)
+        #expect(try sealed.count == 56 && sealed != ring.sealRef(ref, context: context, room: room))
+        func open(_ sealed: [UInt8], _ context: TokenContext, _ room: RoomID) throws -> Ref {
+            try ring.openRef(sealed.span, context: context, room: room)
+        }
+        #expect(try open(sealed, context, room) == ref)
+        let edits: [(inout TokenContext) -> Void] = [
+            { $0.generation = 2 }, { $0.slot = 2 }, { $0.expiryMs += 1 }, { $0.expiryMs += 300_000 },
+            { $0.purgeID = PurgeID(high: 1, low: 3) },
+        ]
+        for (number, edit) in edits.enumerated() {
+            var changed = context
+            edit(&changed)
+            #expect(throws: SealingError.doesNotOpen, "edit \(number)") { try open(sealed, changed, room) }
+        }
+        for index in sealed.indices {
+            var changed = sealed
+            changed[index] ^= 0x01
+            #expect(throws: SealingError.doesNotOpen) { try open(changed, context, room) }
+        }
+        let other = try RoomID.random()
+        #expect(throws: SealingError.doesNotOpen) { try open(sealed, context, other) }
+        #expect(throws: SealingError.doesNotOpen) { try open(seal([1]), context, room) }
+        #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, room) }
+
+        var audience = context
+        audience.slot = 0
+        let user = "user-1".bytes
+        let sealedForUser = try ring.sealRef(ref, context: audience, audience: user.span)
+        #expect(try ring.openRef(sealedForUser.span, context: audience, audience: user.span) == ref)
+        #expect(throws: SealingError.doesNotOpen) {
+            try ring.openRef(sealedForUser.span, context: audience, audience: "user-2".bytes.span)
+        }
+        _ = try ring.step(nowMs: expiry + 600_000)
+        #expect(throws: SealingError.doesNotOpen) { try open(sealed, context, room) }
+    }
+
+    /// Nothing that the ledger has of a token tells another's.
+    @Test func ledgerIDsDifferByStepDayAndJob() throws {
+        let steps: [LedgerStep] = [
+            .sealed(untilMs: 86_400_000), .sealed(untilMs: 172_800_000), .purged(untilMs: 86_400_000),
+            .purged(untilMs: 172_800_000), .opened(JobID(high: 0, low: 86_400)), .opened(JobID(high: 0, low: 1)),
+        ]
+        let ids = steps.map { ref.ledgerID($0) } + steps.map { Ref(high: 5, low: 7).ledgerID($0) }
+        #expect(Set(ids).count == ids.count && ids.allSatisfy { $0.count == 16 })
+        #expect(ref.purgeID(untilMs: 86_400_000).bytes == ref.ledgerID(.purged(untilMs: 86_400_000)))
     }
 
     @Test func paddingBytesInTokensAreKept() throws {
@@ -68,7 +119,8 @@ import Testing
         let edits: [(inout TokenContext) -> Void] = [
             { $0.generation = 2 }, { $0.kind = .voip }, { $0.environment = .sandbox }, { $0.slot = 2 }, { $0.slot = 0 },
             { $0.expiryMs += 1 }, { $0.expiryMs += 300_000 }, { $0.expiryMs = .max }, { $0.expiryMs = 0 },
-            { $0.ref = Ref(high: 1, low: 3) }, { $0.ref = Ref(high: 0, low: 2) }, { $0.topic = "org.example.apq" },
+            { $0.purgeID = PurgeID(high: 1, low: 3) }, { $0.purgeID = PurgeID(high: 0, low: 2) },
+            { $0.topic = "org.example.apq" },
             { $0.topic = "" }, { $0.topic += " " },
         ]
         for (number, edit) in edits.enumerated() {
@@ -92,12 +144,12 @@ import Testing
         var old = later
         old.generation = 1
         let token = try Secret.copy([9])
-        let inOld = try ring.sealToken(token, sealedAtMs: start, context: old, room: room)
+        let inOld = try ring.sealToken(token, ref: ref, sealedAtMs: start, context: old, room: room)
         #expect(try ring.open(inOld, old, room).token == token)
         #expect(throws: SealingError.doesNotOpen) { try ring.open(inOld, later, room) }
         later.generation = 3
         #expect(throws: SealingError.outOfReach) {
-            try ring.sealToken(token, sealedAtMs: start, context: later, room: room)
+            try ring.sealToken(token, ref: ref, sealedAtMs: start, context: later, room: room)
         }
     }
 
@@ -115,7 +167,7 @@ import Testing
         var context = context
         context.slot = 0
         let token = try Secret.copy([5, 6])
-        let sealed = try ring.sealToken(token, sealedAtMs: start, context: context, audience: "user-1".bytes.span)
+        let sealed = try ring.sealToken(token, ref: ref, sealedAtMs: start, context: context, audience: "user-1".bytes.span)
         #expect(try ring.open(sealed, context, audience: "user-1".bytes).token == token)
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, audience: "user-2".bytes) }
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, room) }
@@ -184,7 +236,7 @@ import Testing
         let opened = try ring.open(sealed, jobContext)
         #expect(opened.token == content.token && opened.sealedAtMs == start && opened.handle == content.handle)
         let edits: [(inout JobContext) -> Void] = [
-            { $0.generation = 2 }, { $0.job = JobID(high: 3, low: 5) }, { $0.ref = Ref(high: 0, low: 2) },
+            { $0.generation = 2 }, { $0.job = JobID(high: 3, low: 5) }, { $0.purgeID = PurgeID(high: 0, low: 2) },
             { $0.kind = .liveActivity },
             { $0.environment = .sandbox },
             {

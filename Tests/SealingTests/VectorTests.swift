@@ -35,7 +35,7 @@ import Testing
             }
         }
         let op: String, output: Output
-        var room, member, token, ref, job, nonce, handle, code, key, id: String?
+        var room, member, token, ref, purge, job, nonce, handle, code, key, id: String?
         var joinid, client, audience, topic, template, kind, environment: String?
         var generation: UInt32?
         var slot: UInt8?
@@ -85,7 +85,7 @@ import Testing
         for (number, vector) in vectors.cases.enumerated() {
             #expect(try output(vector) == vector.output, "case \(number): \(vector.op)")
         }
-        #expect(Set(vectors.cases.map(\.op)).count == 16)
+        #expect(Set(vectors.cases.map(\.op)).count == 19)
     }
 
     private func output(_ v: Case) throws -> Case.Output {
@@ -110,15 +110,29 @@ import Testing
             return .one(hex(index.bytes))
         case "seal_token":
             let (token, context) = (try Secret.copy(bytes(some(v.token))), try tokenContext(v))
-            let sealed = try ring.sealToken(token, sealedAtMs: some(v.sealed), context: context, room: room())
+            let sealed = try ring.sealToken(token, ref: ref(v), sealedAtMs: some(v.sealed), context: context, room: room())
             #expect(try ring.open(sealed, context, room()).token == token)
             return .one(hex(sealed))
         case "seal_audience_token":
             let (token, context) = (try Secret.copy(bytes(some(v.token))), try tokenContext(v))
             let audience = Array(try some(v.audience).utf8)
-            let sealed = try ring.sealToken(token, sealedAtMs: some(v.sealed), context: context, audience: audience.span)
+            let sealed = try ring.sealToken(
+                token, ref: ref(v), sealedAtMs: some(v.sealed), context: context, audience: audience.span)
             #expect(try ring.open(sealed, context, audience: audience).token == token)
             return .one(hex(sealed))
+        case "seal_ref":
+            let sealed = try ring.sealRef(ref(v), context: tokenContext(v), room: room())
+            #expect(try ring.openRef(sealed.span, context: tokenContext(v), room: room()) == ref(v))
+            return .one(hex(sealed))
+        case "seal_audience_ref":
+            let audience = Array(try some(v.audience).utf8)
+            let sealed = try ring.sealRef(ref(v), context: tokenContext(v), audience: audience.span)
+            #expect(try ring.openRef(sealed.span, context: tokenContext(v), audience: audience.span) == ref(v))
+            return .one(hex(sealed))
+        case "ledger_ids":
+            let until = try some(v.until)
+            let steps: [LedgerStep] = [.sealed(untilMs: until), .opened(try jobID(v)), .purged(untilMs: until)]
+            return .many(try steps.map { hex(try ref(v).ledgerID($0)) })
         case "audience_index":
             let label: [String: AudienceLabel] = [
                 "audience-index": .audience, "owner-index": .owner, "session-index": .session, "active-client": .activeClient,
@@ -183,16 +197,17 @@ import Testing
     private func tokenContext(_ v: Case) throws -> TokenContext {
         TokenContext(
             generation: try some(v.generation), kind: try kind(v), environment: try environment(v), slot: try some(v.slot),
-            expiryMs: try some(v.expiry), ref: try some(Ref(some(v.ref))), topic: try some(v.topic))
+            expiryMs: try some(v.expiry), purgeID: try some(PurgeID(some(v.purge))), topic: try some(v.topic))
     }
 
     private func jobContext(_ v: Case) throws -> JobContext {
         JobContext(
-            generation: try some(v.generation), job: try jobID(v), ref: try some(Ref(some(v.ref))), kind: try kind(v),
+            generation: try some(v.generation), job: try jobID(v), purgeID: try some(PurgeID(some(v.purge))), kind: try kind(v),
             environment: try environment(v), topic: try some(v.topic), template: try some(v.template),
             deadlineMs: try some(v.deadline), expiryMs: try some(v.expiry))
     }
 
+    private func ref(_ v: Case) throws -> Ref { try some(Ref(some(v.ref))) }
     private func place(_ v: Case) throws -> Place { Place(generation: try some(v.generation), expiryMs: try some(v.expiry)) }
     private func fields(_ v: Case) throws -> [[UInt8]] { try some(v.fields).map(bytes) }
     private func jobID(_ v: Case) throws -> JobID { try some(JobID(some(v.job))) }

@@ -1,5 +1,7 @@
 import Ledger
 import Linux
+import Policy
+import SQLite
 import Synchronization
 
 @testable import Storage
@@ -17,22 +19,32 @@ final class TestClock: Sendable {
 /// A store on a fresh folder, and records to put into it.
 struct Fixture {
     let folder: String
-    let clock = TestClock()
+    let clock: TestClock
     let store: SQLiteStore
 
-    init(resolution: UInt64 = 1, waitingLimit: Int = 1_000_000, resumption: Entry.Op? = nil) throws {
+    /// - Parameter now: where the clock starts, unix seconds.
+    init(
+        resolution: UInt64 = 1, timing: LedgerTiming = .standard, waitingLimit: Int = 1_000_000, resumption: Entry.Op? = nil,
+        now: UInt64? = nil
+    ) throws {
         folder = try File.makeTemporaryFolder()
+        clock = now.map { TestClock($0 * 1_000) } ?? TestClock()
         let clock = clock
         store = try SQLiteStore(
-            path: folder + "/mayfly.sqlite", resolution: resolution, waitingLimit: waitingLimit, resumption: resumption,
-            now: { clock.now })
+            path: folder + "/mayfly.sqlite", resolution: resolution, timing: timing, waitingLimit: waitingLimit,
+            resumption: resumption.map { [$0] } ?? [], now: { clock.now })
     }
 
     var path: String { folder + "/mayfly.sqlite" }
 
-    func reopen(waitingLimit: Int = 1_000_000) throws -> SQLiteStore {
+    func reopen(
+        waitingLimit: Int = 1_000_000, resolution: UInt64 = 1, resumption: Entry.Op? = nil
+    ) throws -> SQLiteStore {
         let clock = clock
-        return try SQLiteStore(path: path, resolution: 1, waitingLimit: waitingLimit, now: { clock.now })
+        return try SQLiteStore(
+            path: path, resolution: resolution, timing: nil, waitingLimit: waitingLimit,
+            resumption: resumption.map { [$0] } ?? [],
+            now: { clock.now })
     }
 
     func close() async throws {
@@ -56,13 +68,14 @@ struct Fixture {
 
     func token(_ id: UInt8, room: RoomRecord, slot: UInt8 = 1) -> TokenRecord {
         TokenRecord(
-            ref: Self.blob(id, 16), room: room.room, slot: slot, kind: 1, environment: 1, generation: 1,
+            purgeID: Self.blob(id, 16), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: 1, environment: 1,
+            generation: 1,
             expires: room.expires, topic: "com.example.app", sealed: Self.blob(9, 168))
     }
 
     func job(_ id: UInt8, token: TokenRecord, deadline: UInt64) -> JobRecord {
         JobRecord(
-            job: Self.blob(id, 16), deadline: deadline, notBefore: 0, ref: token.ref, room: token.room, slot: token.slot,
+            job: Self.blob(id, 16), deadline: deadline, notBefore: 0, purgeID: token.purgeID, room: token.room, slot: token.slot,
             kind: 1, environment: 1, topic: token.topic, template: "peer_waiting", generation: 1, expires: token.expires,
             sealed: Self.blob(5, 168))
     }
@@ -85,7 +98,8 @@ struct Fixture {
     ) -> RegistrationRecord {
         let expires = clock.now + life
         return RegistrationRecord(
-            ref: Self.ref(number), id: Self.ref(number + 1_000_000), audience: Self.index(1, owner, expires: expires),
+            purgeID: Self.ref(number), ref: Self.blob(11, 56), id: Self.ref(number + 1_000_000),
+            audience: Self.index(1, owner, expires: expires),
             owner: Self.index(2, owner, expires: expires), device: Self.index(3, device ?? number, expires: expires),
             session: session.map { Self.index(4, $0, expires: expires) }, kind: kind, environment: 1, generation: 1,
             expires: expires, topic: "com.example.app", sealed: Self.blob(9, 168), details: Self.blob(10, 104))
@@ -96,7 +110,8 @@ struct Fixture {
         _ record: RegistrationRecord, replacing: [RegistrationRecord] = [], devices: [[UInt8]]? = nil, limit: Int = 100
     ) async throws -> RegisterOutcome {
         try await store.register(
-            record, replacing: replacing, devices: devices ?? [record.device], owners: [record.owner], limit: limit)
+            NewRegistration(record), replacing: replacing, devices: devices ?? [record.device], owners: [record.owner],
+            limit: limit)
     }
 
     /// Registers one, which must go well.
@@ -108,7 +123,8 @@ struct Fixture {
 
     func job(_ number: Int, _ registration: RegistrationRecord, fields: [UInt8]? = nil) -> JobRecord {
         JobRecord(
-            job: Self.ref(number + 2_000_000), deadline: clock.now + 20_000, notBefore: 0, ref: registration.ref, room: [],
+            job: Self.ref(number + 2_000_000), deadline: clock.now + 20_000, notBefore: 0, purgeID: registration.purgeID,
+            room: [],
             slot: 0,
             kind: registration.kind, environment: 1, topic: registration.topic, template: "task_complete", generation: 1,
             expires: registration.expires, sealed: Self.blob(5, 168), fields: fields)
@@ -126,7 +142,7 @@ struct Fixture {
         var code = code(id, room: room, expires: clock.now + codeLife)
         code.creatorUntil = clock.now + (answerLife ?? codeLife)
         let token = token(id, room: room)
-        room.creator.ref = token.ref
+        room.creator.token = token.purgeID
         let outcome = try await (reopened ?? store).create(
             room, code: code, otherIndexes: [], token: token, shortLimit: 10, now: clock.now)
         guard outcome == .created else { throw StoreError.unavailable("fixture: \(outcome)") }
@@ -136,23 +152,58 @@ struct Fixture {
     func accept(_ code: PendingCode, token: TokenRecord? = nil) async throws -> AcceptOutcome {
         try await store.accept(
             code,
-            joiner: SideRecord(generation: 1, client: Self.blob(201), member: Self.blob(202), ref: token?.ref), token: token,
+            joiner: SideRecord(generation: 1, client: Self.blob(201), member: Self.blob(202), token: token?.purgeID),
+            token: token.map { NewToken($0) },
             used: UsedCode(
                 code: code.code, expires: clock.now + 600_000, retry: Self.blob(6, 104), retryGeneration: 1,
                 retryUntil: clock.now + 120_000),
             now: clock.now)
     }
 
-    /// All entries so far, as text, closing their windows.
-    func entries() async throws -> [String] {
-        clock.advance(1_000)
-        return try await store.closedEntries(before: clock.now / 1_000, limit: .max).map {
-            String(decoding: $0.bytes, as: UTF8.self)
+    /// What the ledger calls a token or job by in another entry than its purge.
+    static func otherID(_ id: [UInt8]) -> [UInt8] { id.map { ~$0 } }
+
+    /// All entries that wait, as text: those of windows, then those of batches, each in the log's order.
+    func entries() throws -> [String] {
+        let tables = try Tables(
+            path: path, access: .readOnly,
+            journal: Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 }))
+        let windows = try tables.rows("SELECT bytes FROM entry ORDER BY window, rank, key") {
+            String(decoding: $0.blob(0), as: UTF8.self)
+        }
+        let batches = try tables.rows("SELECT rank, id, until, cause FROM waiting ORDER BY batch, rank, id") { row in
+            let (id, until) = (OpaqueID(row: row.blob(1)), row.time(2))
+            let op: Entry.Op =
+                row.int(0) == 3
+                ? .tokenSealed(id: id, untilMs: until * 1_000)
+                : .tokenPurged(id: id, cause: PurgeColumn(rawValue: UInt8(row.int(3)))!.cause(until: until))
+            return String(decoding: Entry(atMs: 0, op).encoded, as: UTF8.self)
+        }
+        return windows + batches
+    }
+
+    /// Publishes all that is closed before the present window, or everything, as far as the store knows.
+    @discardableResult
+    func publish(
+        _ reopened: SQLiteStore? = nil, before window: UInt64? = nil, limit: Int = .max
+    ) async throws -> [ClosedEntry] {
+        let store = reopened ?? store
+        var all: [ClosedEntry] = []
+        while true {
+            let entries = try await store.closedEntries(before: window ?? clock.now / 1_000, limit: limit)
+            guard let last = entries.last else { return all }
+            let size = try await store.logHead()?.size ?? 0
+            let head = LogHead(size: size + UInt64(entries.count), checkpoint: "signed", window: last.window)
+            guard try await store.commit(head, after: size, entries: entries) else {
+                throw StoreError.unavailable("fixture: another head")
+            }
+            try await store.published(upTo: head.size)
+            all += entries
         }
     }
 
-    func ops() async throws -> [String] {
-        try await entries().map { text in
+    func ops() throws -> [String] {
+        try entries().map { text in
             let start = text.range(of: "\"op\":\"")
             return String(text[start!.upperBound...].prefix { $0 != "\"" })
         }
@@ -163,6 +214,39 @@ extension Store {
     /// A knock whose push leaves at once.
     func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) async throws(StoreError) -> KnockOutcome {
         try await knock(job, throttle: throttle, now: now, knocked: now)
+    }
+
+    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome {
+        try await knock(NewJob(job), throttle: throttle, now: now, knocked: knocked)
+    }
+
+    func create(
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord, shortLimit: Int, now: UInt64
+    ) async throws(StoreError) -> CreateOutcome {
+        try await create(
+            room, code: code, otherIndexes: otherIndexes, token: NewToken(token), shortLimit: shortLimit, now: now)
+    }
+
+    func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
+        try await replaceToken(room: room, slot: slot, proven: proven, token: NewToken(token))
+    }
+}
+
+extension NewToken {
+    init(_ record: TokenRecord) { self.init(record, sealedID: Fixture.otherID(record.purgeID)) }
+}
+
+extension NewRegistration {
+    init(_ record: RegistrationRecord) { self.init(record, sealedID: Fixture.otherID(record.purgeID)) }
+}
+
+extension NewJob {
+    init(_ record: JobRecord) { self.init(record, openedID: Fixture.otherID(record.job)) }
+}
+
+extension AudienceJob {
+    init(_ job: JobRecord, update: ActivityUpdate? = nil, purge: Entry.PurgeCause? = nil) {
+        self.init(NewJob(job), update: update, purge: purge)
     }
 }
 

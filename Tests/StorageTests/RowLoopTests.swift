@@ -15,9 +15,9 @@ import Testing
 
         let path = fixture.folder + "/loop.sqlite"
         let rows = RoomRows(
-            room: room, code: code, creatorToken: token,
-            joiner: SideRecord(generation: 1, client: Fixture.blob(201), member: Fixture.blob(202), ref: joined.ref),
-            joinerToken: joined,
+            room: room, code: code, creatorToken: NewToken(token),
+            joiner: SideRecord(generation: 1, client: Fixture.blob(201), member: Fixture.blob(202), token: joined.purgeID),
+            joinerToken: NewToken(joined),
             used: UsedCode(
                 code: code.code, expires: fixture.clock.now + 600_000, retry: Fixture.blob(6, 104), retryGeneration: 1,
                 retryUntil: fixture.clock.now + 120_000))
@@ -27,7 +27,7 @@ import Testing
 
         let both = try Database(path: fixture.path)
         try both.execute("ATTACH '\(path)' AS loop")
-        for columns in ["* FROM room", "* FROM token", "length(bytes) FROM entry"] {
+        for columns in ["* FROM room", "* FROM token", "* FROM waiting"] {
             let parts = columns.split(separator: " FROM ")
             let (mine, other) = ("SELECT \(columns)", "SELECT \(parts[0]) FROM loop.\(parts[1])")
             #expect(try count(both, "SELECT count(*) FROM (\(mine))") > 0)
@@ -43,7 +43,8 @@ import Testing
         let room = fixture.room(1, expires: fixture.clock.now + 60_000)
         let rows = RoomRows(
             room: room, code: fixture.code(1, room: room, expires: fixture.clock.now + 60_000),
-            creatorToken: fixture.token(1, room: room), joiner: room.creator, joinerToken: fixture.token(2, room: room, slot: 2),
+            creatorToken: NewToken(fixture.token(1, room: room)), joiner: room.creator,
+            joinerToken: NewToken(fixture.token(2, room: room, slot: 2)),
             used: UsedCode(
                 code: Fixture.blob(101), expires: fixture.clock.now, retry: nil, retryGeneration: 1,
                 retryUntil: fixture.clock.now))

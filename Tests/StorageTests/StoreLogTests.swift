@@ -1,5 +1,6 @@
 import Ledger
 import Linux
+import Policy
 import SQLite
 import Testing
 
@@ -7,42 +8,52 @@ import Testing
 
 /// The ledger's side of the store: windows, order, the head's compare-and-swap, the backlog.
 @Suite struct StoreLogTests {
-    @Test func entriesComeOrderedByRefInsideTheirWindow() async throws {
+    @Test func entriesComeInTheLogsOrder() async throws {
         let fixture = try Fixture()
-        try await fixture.create(9)
-        try await fixture.create(3)
+        let (_, _, first) = try await fixture.create(9)
+        let (_, _, second) = try await fixture.create(3)
+        for (id, token) in [(60, first), (50, second)] as [(UInt8, TokenRecord)] {
+            let job = fixture.job(id, token: token, deadline: fixture.clock.now + 20_000)
+            #expect(try await fixture.store.knock(job, throttle: 0, now: fixture.clock.now) == .queued)
+            try await fixture.store.finish(job, JobOutcome(status: 200, reason: nil))
+        }
+        try await fixture.store.record([.keysGenerated(generation: 2), .keysGenerated(generation: 1)])
         fixture.clock.advance(1_000)
-        try await fixture.create(1)
+        try await fixture.store.record([.keysGenerated(generation: 3)])
         fixture.clock.advance(1_000)
-        let entries = try await fixture.store.closedEntries(before: fixture.clock.now / 1_000, limit: .max)
-        #expect(entries.map { $0.ref[0] } == [3, 9, 1])
+        let lines = try await fixture.publish().map { LogModel.Line($0) }
+        #expect(lines.prefix(2).map { $0.number("generation") } == [2, 1], "in the order of recording")
+        #expect(lines[2...5].map(\.rank) == [1, 1, 2, 2] && lines[6].number("generation") == 3)
+        // 60 and 50 with all bits turned; then as they are.
+        #expect(lines[2].key.hasPrefix("c3") && lines[3].key.hasPrefix("cd"))
+        #expect(lines[4].key.hasPrefix("32") && lines[5].key.hasPrefix("3c"))
         try await fixture.close()
     }
 
     @Test func anOpenWindowIsNotGivenOut() async throws {
         let fixture = try Fixture(resolution: 60)
-        try await fixture.create(1)
+        try await fixture.store.record([Self.sign])
         let start = fixture.clock.now / 60_000 * 60
         #expect(try await fixture.store.closedEntries(before: start, limit: .max).isEmpty)
         #expect(try await fixture.store.closedEntries(before: start + 60, limit: .max).count == 1)
         try await fixture.close()
     }
 
+    static let sign = StoreBatchTests.sign
+
     @Test func noEntryGetsAWindowBeforeWhatTheLogHas() async throws {
         let fixture = try Fixture()
         let window = fixture.clock.now / 1_000
-        try await fixture.create(1)
+        try await fixture.store.record([Self.sign])
         // Given early, as at a stop: what comes after it in the same window follows under the same start.
-        var entries = try await fixture.store.closedEntries(before: .max, limit: .max)
-        #expect(entries.map(\.window) == [window])
-        #expect(try await fixture.store.commit(LogHead(size: 1, checkpoint: "a", window: window), after: 0, entries: entries))
-        try await fixture.create(2)
-        entries = try await fixture.store.closedEntries(before: .max, limit: .max)
-        #expect(entries.map(\.window) == [window])
+        #expect(try await fixture.publish(before: .max).map(\.window) == [window])
+        try await fixture.store.record([Self.sign])
+        #expect(try await fixture.publish(before: .max).map(\.window) == [window])
         await fixture.store.shutDown()
         // After a restart with a clock that stands earlier, too.
-        let again = try SQLiteStore(path: fixture.path, resolution: 1, now: { (window - 100) * 1_000 })
-        try await again.record([.keysRatcheted(epoch: 5)])
+        let again = try SQLiteStore(path: fixture.path, resolution: 1, timing: nil, now: { (window - 100) * 1_000 })
+        #expect(try await again.latestWindow() == window)
+        try await again.record([.keysRatcheted(epoch: 5, swept: 0)])
         #expect(try await again.closedEntries(before: .max, limit: .max).last?.window == window)
         await again.shutDown()
         try File.removeTree(fixture.folder)
@@ -58,11 +69,11 @@ import Testing
             fixture.clock.advance(59_000)
             _ = try await fixture.store.sweep(now: 0, limit: 1, jobSlack: 0)
         }
-        #expect(try await fixture.ops() == ["token.sealed"])
+        #expect(try fixture.ops() == ["token.sealed"])
         fixture.clock.advance(61_000)
         try await fixture.create(2)
         try await fixture.create(3)
-        #expect(try await fixture.ops() == ["token.sealed", "keys.generated", "token.sealed", "token.sealed"])
+        #expect(try fixture.ops() == ["keys.generated", "token.sealed", "token.sealed", "token.sealed"])
         try await fixture.close()
     }
 
@@ -70,64 +81,46 @@ import Testing
     @Test func aTransactionHasOneMoment() async throws {
         let folder = try File.makeTemporaryFolder()
         let clock = TestClock()
-        let store = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1) {
+        let store = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, timing: nil) {
             clock.advance(700)
             return clock.now
         }
-        try await store.record([.keysRatcheted(epoch: 1), .keysRatcheted(epoch: 2), .keysRatcheted(epoch: 3)])
+        try await store.record([
+            .keysRatcheted(epoch: 1, swept: 0), .keysRatcheted(epoch: 2, swept: 0), .keysRatcheted(epoch: 3, swept: 0),
+        ])
         #expect(Set(try await store.closedEntries(before: .max, limit: .max).map(\.window)).count == 1)
         await store.shutDown()
         try File.removeTree(folder)
     }
 
+    /// Nothing was published, and somebody has set the clock back.
     @Test func aRestartGoesOnAfterWhatWaits() async throws {
         let fixture = try Fixture()
-        try await fixture.create(1)
+        try await fixture.store.record([Self.sign, Self.sign])
         let window = fixture.clock.now / 1_000
-        #expect(try await fixture.store.latestWindow() == window)
         await fixture.store.shutDown()
-        // Nothing was published, and somebody has set the clock back.
-        let again = try SQLiteStore(path: fixture.path, resolution: 1, now: { (window - 100) * 1_000 })
+        let again = try SQLiteStore(path: fixture.path, resolution: 1, timing: nil, now: { (window - 100) * 1_000 })
         #expect(try await again.latestWindow() == window)
-        _ = try await again.close(room: Fixture.blob(1))
+        #expect(try await again.counts().waitingEntries == 2)
+        try await again.record([.keysGenerated(generation: 2)])
         let entries = try await again.closedEntries(before: .max, limit: .max)
-        #expect(entries.map(\.window) == [window, window])
-        #expect(entries.map(\.sequence) == [1, 2], "sealed, then purged")
+        #expect(entries.map(\.window) == [window, window, window])
+        #expect(LogModel.Line(entries[2]).number("generation") == 2)
         await again.shutDown()
         try File.removeTree(fixture.folder)
     }
 
-    static let started = Entry.Op.brokerStopped(node: EntryText("stands-for-a-start")!)
-
-    @Test func aStartComesTogetherWithThePurgesThatAreLate() async throws {
-        let fixture = try Fixture()
-        try await fixture.create(1)
-        try await fixture.create(2, life: 900_000)
-        fixture.clock.advance(700_000)
-        // Recovery may write before the start is recorded: nothing is purged unannounced.
+    /// A sign of life is something that was written: what a full disk lets through is none.
+    @Test func publishingIsNoSignOfLife() async throws {
+        let fixture = try Fixture(resumption: .keysGenerated(generation: 7))
+        try await fixture.store.start([], marks: [])
+        // Nothing else for a minute and a second; then one resumption is enough.
+        fixture.clock.advance(40_000)
+        _ = try await fixture.publish()
+        fixture.clock.advance(21_000)
+        for _ in 0..<3 { _ = try await fixture.publish() }
         try await fixture.store.setMark("a", [1])
-        #expect(try await fixture.store.counts().tokens == 2)
-        try await fixture.store.start([Self.started], marks: [StoreMark("b", [2])])
-        #expect(try await fixture.store.mark("b") == [2])
-        #expect(try await fixture.store.counts().tokens == 1)
-        #expect(try await fixture.ops() == ["token.sealed", "token.sealed", "broker.stopped", "token.purged"])
-        try await fixture.close()
-    }
-
-    @Test func noEntryOfALaterWindowComesBeforeThePurge() async throws {
-        let fixture = try Fixture()
-        try await fixture.store.start([Self.started], marks: [])
-        let (_, _, token) = try await fixture.create(1, life: 10_000)
-        let until = Entry.Op.epochEnd(token.expires)
-        // Expired, and the end of its epoch not reached: left to the sweeper.
-        fixture.clock.advance(until - 1_000 - fixture.clock.now)
-        try await fixture.store.record([.keysRatcheted(epoch: 1)])
-        #expect(try await fixture.store.counts().tokens == 1)
-        fixture.clock.advance(1_000)
-        try await fixture.store.record([.keysRatcheted(epoch: 2)])
-        #expect(try await fixture.store.counts().tokens == 0)
-        let last = try await fixture.store.closedEntries(before: .max, limit: .max).suffix(2)
-        #expect(last.map(\.window) == [until / 1_000, until / 1_000])
+        #expect(try fixture.ops() == ["keys.generated"])
         try await fixture.close()
     }
 
@@ -142,7 +135,7 @@ import Testing
                 room, code: code, otherIndexes: [], token: fixture.token(1, room: room), shortLimit: 10, now: asked)
         }
         #expect(try await fixture.store.room(room.room) == nil)
-        #expect(try await fixture.ops().isEmpty)
+        #expect(try fixture.ops().isEmpty)
         try await fixture.close()
     }
 
@@ -155,14 +148,13 @@ import Testing
         let now = fixture.clock.now
         let job = fixture.job(3, token: token, deadline: room.expires)
         #expect(try await fixture.store.knock(job, throttle: 0, now: now) == .changed)
-        #expect(try await fixture.ops() == ["token.sealed"])
+        #expect(try fixture.ops() == ["token.sealed"])
         try await fixture.close()
     }
 
     @Test func theHeadIsReplacedByCompareAndSwap() async throws {
         let fixture = try Fixture()
-        try await fixture.create(1)
-        try await fixture.create(2)
+        try await fixture.store.record([Self.sign, Self.sign])
         fixture.clock.advance(1_000)
         let entries = try await fixture.store.closedEntries(before: fixture.clock.now / 1_000, limit: .max)
         let head = LogHead(size: 2, checkpoint: "a", window: entries[0].window)
@@ -176,15 +168,31 @@ import Testing
         // An older head is not what the folder lacks.
         try await fixture.store.published(upTo: 1)
         #expect(try await fixture.store.unpublished().entries.count == 2)
+        #expect(try await fixture.store.counts().waitingEntries == 2)
         try await fixture.store.published(upTo: 2)
         #expect(try await fixture.store.unpublished() == (2, []))
         #expect(try await fixture.store.counts().waitingEntries == 0)
         try await fixture.close()
     }
 
+    /// More than one row holds.
+    @Test func unpublishedEntriesAreReadBack() async throws {
+        let fixture = try Fixture()
+        let events = (0..<2_000).map { Entry.Op.keysGenerated(generation: UInt32($0)) }
+        try await fixture.store.record(events)
+        let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
+        #expect(try await fixture.store.commit(LogHead(size: 2_000, checkpoint: "a", window: 1), after: 0, entries: entries))
+        await fixture.store.shutDown()
+        let again = try fixture.reopen()
+        #expect(try await again.unpublished() == (0, entries.map(\.bytes)))
+        #expect(try await again.counts().waitingEntries == 2_000)
+        await again.shutDown()
+        try File.removeTree(fixture.folder)
+    }
+
     @Test func anEntryIsSequencedOnce() async throws {
         let fixture = try Fixture()
-        try await fixture.create(1)
+        try await fixture.store.record([Self.sign])
         fixture.clock.advance(1_000)
         let entries = try await fixture.store.closedEntries(before: fixture.clock.now / 1_000, limit: .max)
         #expect(try await fixture.store.commit(LogHead(size: 1, checkpoint: "a", window: 1), after: 0, entries: entries))
@@ -199,14 +207,33 @@ import Testing
         try await fixture.close()
     }
 
+    /// Seals count once their batch is frozen. Purges never do: they are bounded by the tokens there are.
     @Test func aFullBacklogRefusesAllButPurges() async throws {
-        let fixture = try Fixture(waitingLimit: 1)
-        let (room, _, _) = try await fixture.create(1, life: 10_000)
-        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(2) }
+        let fixture = try Fixture(timing: LedgerTiming(hourSeconds: 10, daySeconds: 20, batchSeals: 3), waitingLimit: 3)
+        try await fixture.store.start([], marks: [])
+        try await fixture.store.record([Self.sign])
+        try await fixture.publish(before: .max)
+        for id in [1, 20, 40] as [UInt8] { try await fixture.create(id, life: 10_000) }
+        try await fixture.create(60)
         fixture.clock.advance(10_000)
-        #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).tokens == 1)
-        #expect(try await fixture.store.room(room.room) == nil)
-        try await fixture.close()
+        for id in [80, 90] as [UInt8] {
+            await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(id) }
+            #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).tokens == (id == 80 ? 3 : 0))
+        }
+        // Nor does a head that covers what waits make room for more: only its publication does.
+        let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
+        let size = UInt64(entries.count) + 1
+        #expect(try await fixture.store.commit(LogHead(size: size, checkpoint: "a", window: 1), after: 1, entries: entries))
+        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(90) }
+        await fixture.store.shutDown()
+        let again = try fixture.reopen(waitingLimit: 3)
+        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(90, in: again) }
+        #expect(try await again.counts().waitingEntries == entries.count)
+        try await again.published(upTo: size)
+        #expect(try await again.counts().waitingEntries == 0)
+        try await fixture.create(90, in: again)
+        await again.shutDown()
+        try File.removeTree(fixture.folder)
     }
 
     /// Each new token brings more entries later, so creations stop first. What is on its way comes to its end.
@@ -220,8 +247,9 @@ import Testing
             try await fixture.store.knock(
                 fixture.job(id, token: token, deadline: fixture.clock.now + 20_000), throttle: 0, now: fixture.clock.now)
         }
-        try await wait(68)
+        try await wait(69)
         let (_, code, _) = try await fixture.create(2)
+        try await wait(1)
         await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(3) }
         await #expect(throws: StoreError.ledgerBehind) { try await fixture.accept(code) }
         #expect(try await knock(10) == .queued)
@@ -260,7 +288,7 @@ import Testing
     @Test(arguments: [Database.Access.readWrite, .readOnly])
     func deletedBytesAreOverwrittenAndNothingGoesToTemporaryFiles(access: Database.Access) throws {
         let folder = try File.makeTemporaryFolder()
-        let journal = Journal(resolution: 1, limit: 1, now: { 0 })
+        let journal = Journal(resolution: 1, timing: .standard, limit: 1, now: { 0 })
         func setting(_ tables: Tables, _ name: String) throws -> Int64 {
             let statement = try tables.database.prepare("PRAGMA \(name)")
             #expect(try statement.step())
@@ -277,38 +305,18 @@ import Testing
     @Test func aDamagedOrForeignFileIsRefused() throws {
         let folder = try File.makeTemporaryFolder()
         try File.write(folder + "/mayfly.sqlite", [UInt8](repeating: 0x41, count: 8192).span, mode: 0o600)
-        #expect(throws: StoreError.self) { try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, now: { 0 }) }
+        #expect(throws: StoreError.self) {
+            try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, timing: nil, now: { 0 })
+        }
         let other = try Database(path: folder + "/other.sqlite")
         try other.execute("CREATE TABLE t (a); PRAGMA user_version = 99")
         let error = #expect(throws: StoreError.self) {
-            try SQLiteStore(path: folder + "/other.sqlite", resolution: 1, now: { 0 })
+            try SQLiteStore(path: folder + "/other.sqlite", resolution: 1, timing: nil, now: { 0 })
         }
         guard case .damaged = error else {
             Issue.record("another version was not refused as such")
             return
         }
         try File.removeTree(folder)
-    }
-
-    /// Nor does a head that covers what waits make room for more: only its publication does.
-    @Test func aFullBacklogOfPurgesRefusesNothing() async throws {
-        let fixture = try Fixture(waitingLimit: 3)
-        try await fixture.store.record((0..<100).map { StoreOrderTests.entry($0) })
-        for id in 1...3 as ClosedRange<UInt8> { try await fixture.create(id) }
-        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(4) }
-        let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
-        let head = LogHead(size: 103, checkpoint: "signed", window: try #require(entries.last).window)
-        #expect(try await fixture.store.commit(head, after: 0, entries: entries))
-        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(4) }
-        await fixture.store.shutDown()
-
-        let again = try fixture.reopen(waitingLimit: 3)
-        #expect(try await again.counts().waitingEntries == 103)
-        await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(4, in: again) }
-        try await again.published(upTo: 103)
-        #expect(try await again.counts().waitingEntries == 0)
-        try await fixture.create(4, in: again)
-        await again.shutDown()
-        try File.removeTree(fixture.folder)
     }
 }

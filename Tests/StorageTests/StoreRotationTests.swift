@@ -1,180 +1,162 @@
 import Ledger
 import Linux
+import Policy
 import Testing
 
 @testable import Storage
 
-/// What every store must do when one log follows another; each test speaks to the protocol only, but for making and opening one.
+/// What happens when one log follows another.
 @Suite struct StoreRotationTests {
     static let next = EntryText("log.example/b")!
+    static let end = Checkpoint(origin: "log.example/a", size: 0, root: Digest.sha256([1].span))
     static let (closing, moving) = (StoreMark("rotation", [1]), StoreMark("rotation", [2]))
+    private static let quick = StoreBatchTests.quick
+    private static let (sign, stop) = (StoreBatchTests.sign, StoreBatchTests.stop)
 
-    /// Publishes everything, as far as the store knows.
-    func publishAll(_ store: SQLiteStore) async throws -> [ClosedEntry] {
-        let size = try await store.logHead()?.size ?? 0
-        let entries = try await store.closedEntries(before: .max, limit: .max)
-        let head = LogHead(size: size + UInt64(entries.count), checkpoint: "signed", window: entries.last?.window ?? 0)
-        #expect(try await store.commit(head, after: size, entries: entries))
-        try await store.published(upTo: head.size)
-        return entries
+    private func close(_ fixture: Fixture) async throws -> Bool {
+        try await fixture.store.closeLog([Self.stop], next: Self.next, mark: Self.closing)
     }
 
-    func texts(_ entries: [ClosedEntry]) -> [String] { entries.map { String(decoding: $0.bytes, as: UTF8.self) } }
+    /// The end of the closed log, of which the store's head says the size.
+    private func end(_ fixture: Fixture) async throws -> Checkpoint {
+        var end = Self.end
+        end.size = try #require(try await fixture.store.logHead()).size
+        return end
+    }
 
-    /// Closes the log and begins the next.
-    func rotate(_ store: SQLiteStore) async throws {
-        #expect(try await store.closeLog(next: Self.next, mark: Self.closing))
-        let size = try await publishAll(store).count
-        let head = try #require(try await store.logHead())
-        #expect(size == 1)
-        #expect(try await store.beginLog(after: head.size, marks: [Self.moving, StoreMark("origins", [7])]))
+    private func register(_ numbers: Range<Int>, _ fixture: Fixture, life: UInt64) async throws -> [RegistrationRecord] {
+        var records: [RegistrationRecord] = []
+        for number in numbers {
+            records.append(try await fixture.registered(fixture.registration(number, owner: number, life: life)))
+        }
+        return records
     }
 
     @Test func aLogIsClosedOnceAllElseIsPublished() async throws {
         let fixture = try Fixture()
-        #expect(try await fixture.store.closeLog(next: Self.next, mark: Self.closing) == false, "there is no log")
-        try await fixture.create(1)
-        _ = try await publishAll(fixture.store)
-        try await fixture.create(2)
-        #expect(try await fixture.store.closeLog(next: Self.next, mark: Self.closing) == false, "an entry waits")
+        #expect(try await !close(fixture), "there is no log")
+        try await fixture.store.record([Self.sign])
+        try await fixture.publish(before: .max)
+        try await fixture.store.record([Self.sign])
+        #expect(try await !close(fixture), "an entry waits")
         // In the log, and not known to be in the folder.
         let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
         #expect(try await fixture.store.commit(LogHead(size: 2, checkpoint: "b", window: 1), after: 1, entries: entries))
-        #expect(try await fixture.store.closeLog(next: Self.next, mark: Self.closing) == false, "an entry is on its way")
+        #expect(try await !close(fixture), "an entry is on its way")
         #expect(try await fixture.store.mark("rotation") == nil)
         try await fixture.store.published(upTo: 2)
-        #expect(try await fixture.store.closeLog(next: Self.next, mark: Self.closing))
+        #expect(try await close(fixture))
         #expect(try await fixture.store.mark("rotation") == [1])
-        let last = texts(try await publishAll(fixture.store))
-        #expect(last.count == 1 && last[0].hasSuffix(#""next":"log.example/b","op":"ledger.closed"}"#))
+        let last = try await fixture.publish(before: .max).map { LogModel.Line($0) }
+        #expect(last.map(\.op) == ["broker.stopped", "ledger.closed"] && last[1].string("next") == "log.example/b")
         try await fixture.close()
     }
 
-    @Test func theNextLogBeginsWithWhatIsAlive() async throws {
-        let fixture = try Fixture()
-        let (_, _, gone) = try await fixture.create(9)
-        let (room, _, live) = try await fixture.create(3)
-        try await fixture.create(1, life: 400_000)
-        #expect(try await fixture.store.close(room: gone.room) == 1)
-        let job = fixture.job(50, token: live, deadline: fixture.clock.now + 20_000)
-        #expect(try await fixture.store.knock(job, throttle: 0, now: fixture.clock.now) == .queued)
-        _ = try await publishAll(fixture.store)
+    /// Tokens published, tokens that wait, a job, a bucket of each kind.
+    @Test func balancesAreCarriedAndWhatWaitsStays() async throws {
+        let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
+        try await fixture.store.start([Self.sign], marks: [])
+        let records = try await register(0..<5, fixture, life: 30_000)
+        _ = try await register(10..<13, fixture, life: 50_000)
+        _ = try await register(20..<22, fixture, life: 15_000)
+        #expect(try await fixture.store.unregister([records[0].row], cause: .ended) == 1)
+        fixture.clock.advance(10_000)
+        var log = try await fixture.publish()
+        fixture.clock.advance(1_000)
+        log += try await fixture.publish()
+        // These wait for a batch.
+        let late = try await register(30..<31, fixture, life: 19_500)
+        #expect(try await fixture.store.unregister([records[1].row], cause: .ended) == 1)
+        let job = fixture.job(1, records[2])
+        #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(job)])) == .done)
+        fixture.clock.advance(1_000)
+        log += try await fixture.publish()
+        #expect(try await close(fixture))
+        log += try await fixture.publish(before: .max)
+        var model = LogModel(Self.quick)
+        model.admit(log)
+        #expect(
+            log.suffix(5).map { LogModel.Line($0).op } == ["broker.stopped"] + [String](repeating: "bucket.closed", count: 3) + [
+                "ledger.closed"
+            ])
+        #expect(LogModel.Line(log[log.count - 3]).text.contains(#""ended":1,"expired":0,"op":"bucket.closed","sealed":5,"#))
+        let end = try await end(fixture)
         let window = fixture.clock.now / 1_000
-        #expect(try await fixture.store.closeLog(next: Self.next, mark: Self.closing))
-        _ = try await publishAll(fixture.store)
+
         // However long it takes to come to it.
-        fixture.clock.advance(86_400_000)
-        let size = try #require(try await fixture.store.logHead()).size
-        #expect(try await fixture.store.beginLog(after: size, marks: [Self.moving, StoreMark("origins", [7])]))
+        fixture.clock.advance(3_000)
+        #expect(try await fixture.store.beginLog(after: end, marks: [Self.moving, StoreMark("origins", [7])]))
         #expect(try await fixture.store.logHead() == nil)
         #expect(try await fixture.store.mark("rotation") == [2])
         #expect(try await fixture.store.mark("origins") == [7])
-        let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
-        #expect(entries.map(\.window) == [window, window, window], "as of the closing: from there on the log is silent")
-        #expect(entries.map(\.ref[0]) == [1, 3, 3])
-        let told = texts(entries)
-        #expect(told[0].contains("token.sealed") && told[1].contains("token.sealed") && told[2].contains("token.opened"))
-        #expect(told[2].contains(OpaqueID(job.job.span)!.description))
         // Rows are as they were.
-        #expect(try await fixture.store.token(live.ref, expires: live.expires) == live)
         #expect(try await fixture.store.jobs() == [job])
-        #expect(try await fixture.store.room(room.room) != nil)
-        // And the lives go on in the new log.
-        #expect(try await fixture.store.close(room: room.room) == 1)
-        #expect(try await fixture.store.counts().waitingEntries == 4)
-        try await fixture.close()
+        #expect(try await fixture.store.registrations(.owner, [late[0].owner]) == late)
+        await fixture.store.shutDown()
+
+        let again = try fixture.reopen()
+        try await again.start([Self.sign], marks: [])
+        try await again.finish(job, JobOutcome(status: 200, reason: nil))
+        var second = try await fixture.publish(again, before: .max)
+        let lines = second.map { LogModel.Line($0) }
+        #expect(
+            lines.map(\.op) == [
+                "ledger.opened", "bucket.carried", "bucket.carried", "bucket.carried", "keys.generated", "push.delivered",
+            ])
+        #expect(second.prefix(4).allSatisfy { $0.window == window }, "as of the closing: from there on the log is silent")
+        #expect(lines[0].text.contains(#""jobs":1,"op":"ledger.opened","previous":"log.example/a","root":"#))
+        #expect(lines[0].number("size") == Int(end.size))
+        #expect(lines[1...3].map { $0.number("live") } == [2, 4, 3])
+        // Until everything has expired.
+        for _ in 0..<8 {
+            fixture.clock.advance(10_000)
+            while try await again.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0).more {}
+            second += try await fixture.publish(again, before: .max)
+        }
+        var next = LogModel(Self.quick)
+        next.admit(second)
+        #expect(next.ops["token.sealed"] == 1 && next.ops["token.purged"] == 10 && next.live.isEmpty && next.booked == 1)
+        await again.shutDown()
+        try File.removeTree(fixture.folder)
     }
 
-    @Test func aPurgeIsToldInTheNextLog() async throws {
-        let fixture = try Fixture()
-        let (room, _, _) = try await fixture.create(3)
-        _ = try await publishAll(fixture.store)
-        try await rotate(fixture.store)
-        #expect(try await publishAll(fixture.store).count == 1)
-        #expect(try await fixture.store.logHead()?.size == 1)
-        #expect(try await fixture.store.close(room: room.room) == 1)
-        #expect(try await fixture.ops() == ["token.purged"])
+    /// What a midnight's batch has to say can't be said in another log.
+    @Test func aMidnightIsPublishedBeforeTheLogIsClosed() async throws {
+        let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
+        try await fixture.store.start([Self.sign], marks: [])
+        _ = try await register(0..<3, fixture, life: 15_000)
+        fixture.clock.advance(20_000)
+        #expect(try await !close(fixture), "an entry waits")
+        try await fixture.publish(before: .max)
+        #expect(try await !close(fixture), "the batch waits for its purges")
+        while try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0).more {}
+        #expect(try await !close(fixture), "the batch waits")
+        try await fixture.publish(before: .max)
+        #expect(try await close(fixture))
+        #expect(try await fixture.publish(before: .max).count == 2, "nothing is left in any bucket")
+        #expect(try await fixture.store.beginLog(after: try await end(fixture), marks: []))
+        #expect(try await fixture.publish(before: .max).count == 1)
         try await fixture.close()
     }
 
     @Test func aLogThatIsNotPublishedIsNotForgotten() async throws {
         let fixture = try Fixture()
-        try await fixture.create(1)
-        #expect(try await fixture.store.beginLog(after: 0, marks: [Self.moving]) == false, "there is no log")
-        _ = try await publishAll(fixture.store)
-        #expect(try await fixture.store.closeLog(next: Self.next, mark: Self.closing))
-        let head = try await fixture.store.logHead()
-        #expect(try await fixture.store.beginLog(after: 1, marks: [Self.moving]) == false, "the last entry waits")
-        _ = try await publishAll(fixture.store)
-        for size in [0, 1, 3] as [UInt64] {
-            #expect(try await fixture.store.beginLog(after: size, marks: [Self.moving]) == false, "another head")
+        try await fixture.store.record([Self.sign])
+        #expect(try await !fixture.store.beginLog(after: Self.end, marks: [Self.moving]), "there is no log")
+        try await fixture.publish(before: .max)
+        #expect(try await close(fixture))
+        var end = Self.end
+        for size in 0...1 as ClosedRange<UInt64> {
+            end.size = size
+            #expect(try await !fixture.store.beginLog(after: end, marks: [Self.moving]), "the last entries wait")
+        }
+        try await fixture.publish(before: .max)
+        for size in [0, 1, 2, 4] as [UInt64] {
+            end.size = size
+            #expect(try await !fixture.store.beginLog(after: end, marks: [Self.moving]), "another head")
         }
         #expect(try await fixture.store.mark("rotation") == [1])
-        #expect(try await fixture.store.logHead()?.size == head.map { $0.size + 1 })
-        try await fixture.close()
-    }
-
-    /// Its opening would have no seal before it.
-    @Test func aPushWithoutItsTokenStopsTheBeginning() async throws {
-        let fixture = try Fixture()
-        let (room, _, token) = try await fixture.create(1)
-        let job = fixture.job(50, token: token, deadline: fixture.clock.now + 20_000)
-        #expect(try await fixture.store.knock(job, throttle: 0, now: fixture.clock.now) == .queued)
-        #expect(try await fixture.store.close(room: room.room) == 1)
-        _ = try await publishAll(fixture.store)
-        #expect(try await fixture.store.closeLog(next: Self.next, mark: Self.closing))
-        _ = try await publishAll(fixture.store)
-        let head = try #require(try await fixture.store.logHead())
-        await #expect(throws: StoreError.self) { try await fixture.store.beginLog(after: head.size, marks: [Self.moving]) }
-        #expect(try await fixture.store.logHead() == head)
-        #expect(try await fixture.store.closedEntries(before: .max, limit: .max).isEmpty)
-        try await fixture.close()
-    }
-
-    /// More than are read at a time, many of one expiry.
-    @Test func manyTokensAreCarriedOver() async throws {
-        let fixture = try Fixture()
-        _ = try await publishAll(fixture.store)
-        let count = 20_500
-        let store = fixture.store
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            for number in 0..<count {
-                group.addTask {
-                    func blob(_ mark: UInt8, _ length: Int) -> [UInt8] {
-                        [mark, UInt8(number >> 8), UInt8(number & 255)] + [UInt8](repeating: mark, count: length - 3)
-                    }
-                    let expires = fixture.clock.now + (number % 3 == 0 ? 60_000 : 90_000)
-                    let room = RoomRecord(
-                        room: blob(1, 32), expires: expires,
-                        creator: SideRecord(generation: 1, client: blob(2, 32), member: blob(3, 32), ref: blob(4, 16)))
-                    let code = PendingCode(
-                        code: blob(5, 32), expires: expires, room: room.room, roomExpires: expires, generation: 1,
-                        pending: blob(6, 72), creator: blob(7, 72), creatorUntil: expires, short: false)
-                    let token = TokenRecord(
-                        ref: blob(4, 16), room: room.room, slot: 1, kind: 1, environment: 1, generation: 1, expires: expires,
-                        topic: "t", sealed: blob(8, 168))
-                    _ = try await store.create(room, code: code, otherIndexes: [], token: token, shortLimit: 0, now: 0)
-                }
-            }
-            try await group.waitForAll()
-        }
-        _ = try await publishAll(fixture.store)
-        try await rotate(fixture.store)
-        #expect(try await fixture.store.counts().waitingEntries == count)
-        // Batch after batch, as a sequencer takes them.
-        var refs: [[UInt8]] = []
-        var (size, batch) = (0, 0)
-        repeat {
-            let entries = try await fixture.store.closedEntries(before: .max, limit: 16_384)
-            (batch, size) = (entries.count, size + entries.count)
-            refs += entries.map(\.ref)
-            let head = LogHead(size: UInt64(size), checkpoint: "signed", window: entries[0].window)
-            #expect(try await fixture.store.commit(head, after: UInt64(size - batch), entries: entries))
-            try await fixture.store.published(upTo: UInt64(size))
-            #expect(try await fixture.store.counts().waitingEntries == count - size)
-        } while size < count
-        #expect(refs == refs.sorted { $0.lexicographicallyPrecedes($1) } && Set(refs).count == count)
-        #expect(batch < 10_000)
+        #expect(try await fixture.store.logHead()?.size == 3)
         try await fixture.close()
     }
 }

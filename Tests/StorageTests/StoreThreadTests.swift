@@ -1,5 +1,6 @@
 import Ledger
 import Linux
+import Policy
 import SQLite
 import Synchronization
 import Testing
@@ -16,7 +17,7 @@ import Testing
         answers: [StoreError?], marks: [String]
     ) {
         let folder = try File.makeTemporaryFolder()
-        let journal = Journal(resolution: 1, limit: 1_000, now: { 1_700_000_000_000 })
+        let journal = Journal(resolution: 1, timing: .standard, limit: 1_000, now: { 1_700_000_000_000 })
         let thread = try StoreThread(name: "test", writes: true) {
             try Tables(path: folder + "/mayfly.sqlite", access: .readWrite, journal: journal)
         }

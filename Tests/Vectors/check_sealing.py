@@ -84,7 +84,7 @@ class Case:
 
     def __getattr__(self, name):
         value = self.values[name]
-        if name in ("room", "member", "token", "ref", "job", "nonce", "handle", "code", "key", "id", "note"):
+        if name in ("room", "member", "token", "ref", "purge", "job", "nonce", "handle", "code", "key", "id", "note"):
             return bytes.fromhex(value)
         if name == "fields":
             return [bytes.fromhex(field) for field in value]
@@ -141,10 +141,13 @@ class Case:
         head = struct.pack(
             ">4sIBBBQ", b"MFT1", self.generation, KINDS[self.kind], ENVIRONMENTS[self.environment], self.slot, self.expiry
         )
-        return head + self.ref + counted(self.topic)
+        return head + self.purge + counted(self.topic)
 
     def token_text(self):
-        return pad(struct.pack(">QB", self.sealed, len(self.token)) + self.token)
+        return pad(struct.pack(">Q16sB", self.sealed, self.ref, len(self.token)) + self.token)
+
+    def ref_data(self):
+        return struct.pack(">4sIBQ", b"MFI1", self.generation, self.slot, self.expiry) + self.purge
 
     def seal_token(self):
         key = derive(self.epoch_key(self.expiry), "token", bytes([self.slot]), self.room)
@@ -153,6 +156,14 @@ class Case:
     def seal_audience_token(self):
         key = derive(self.epoch_key(self.expiry), "audience", self.audience)
         return self.seal(key, self.token_data(), self.token_text())
+
+    def seal_ref(self):
+        key = derive(self.epoch_key(self.expiry), "ref", bytes([self.slot]), self.room)
+        return self.seal(key, self.ref_data(), self.ref)
+
+    def seal_audience_ref(self):
+        key = derive(self.epoch_key(self.expiry), "ref", bytes([0]), self.audience)
+        return self.seal(key, self.ref_data(), self.ref)
 
     def code_data(self, purpose, ms):
         return struct.pack(">4sIQ", purpose, self.generation, ms) + self.code
@@ -174,11 +185,16 @@ class Case:
         data = struct.pack(
             ">4sIBBQQ", b"MFJ1", self.generation, KINDS[self.kind], ENVIRONMENTS[self.environment], self.deadline, self.expiry
         )
-        data += self.job + self.ref + counted(self.topic) + counted(self.template)
+        data += self.job + self.purge + counted(self.topic) + counted(self.template)
         plaintext = struct.pack(">Q16sB", self.sealed, self.handle, len(self.token)) + self.token
         return self.seal(key, data, pad(plaintext))
 
     # -- names outside
+    def ledger_ids(self):
+        until = struct.pack(">Q", self.until // 1000)
+        fields = {"sealed": until, "opened": self.job, "purged": until}
+        return [derive(self.ref, "ledger/" + label, field)[:16].hex() for label, field in fields.items()]
+
     def apns_id(self):
         raw = bytearray(derive(self.epoch_key(self.deadline), "apns-id", self.job)[:16])
         raw[6], raw[8] = raw[6] & 0x0F | 0x80, raw[8] & 0x3F | 0x80

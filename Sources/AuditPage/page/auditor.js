@@ -2,34 +2,40 @@
 
 import { hex, utf8 } from './bytes.js';
 import { checkBundle } from './bundles.js';
-import { Figures, mostPolicies } from './figures.js';
+import { Figures } from './figures.js';
 import { Finding, told, Unable } from './findings.js';
-import { count, counted } from './format.js';
+import { count, counted, span } from './format.js';
 import { Growth } from './growth.js';
 import { checkContinues, checkEdge, readCosignatures, readHead } from './head.js';
-import { Lives } from './lives.js';
 import { openCheckpoint, readKey } from './note.js';
+import { Policies } from './policy.js';
 import { failureOf, Pool } from './pool.js';
 import { sourceOf } from './source.js';
-import { retentionCodes, Story } from './story.js';
-import { policyPath, Tiles } from './tiles.js';
-import { sha256 } from './tree.js';
+import { Search } from './search.js';
+import { Story } from './story.js';
+import { Tiles } from './tiles.js';
+import { Op } from './vocabulary.js';
 
-/** Beyond this the page would need more memory than a tab has. */
+/** Beyond this a check in a browser takes longer than a visitor waits. */
 export const mostEntries = 20_000_000;
-const mostFindings = 20;
-const longestPolicy = 1_048_576, mostPolicyText = 8_388_608;
-const tellEveryMs = 250;
+const mostPolicyText = 8_388_608, tellEveryMs = 250;
+
+const stepOfCode = new Map(Object.entries({
+    balance: ['bucket_unknown', 'life_too_long', 'purged_early', 'unbalanced', 'overbooked', 'carry'],
+    pushes: ['template_unknown', 'job_twice', 'job_unknown', 'outcome_late'],
+    time: ['small_batch', 'batch_late', 'midnight_missing', 'ratchet_late', 'ratchet_early', 'swept_late', 'swept_early', 'gaps'],
+    policies: ['policy_changed'],
+}).flatMap(([step, codes]) => codes.map((code) => [code, step])));
 
 export class Auditor {
     #findings = [];
-    #count = 0;
     #unable = null;
+    #policyText = 0;
     #earlier = [];
 
     /**
-     * `order`: `{place, program, threads, vkey, kept, others, witnesses}`: where the log is, this program's address, the key, the
-     * note that this browser kept or null, notes to compare with, witnesses' keys. `tell`: takes messages for the page.
+     * `order`: `{place, program, threads, vkey, kept, others, witnesses, allowsGaps}`: where the log is, this program's address, the key,
+     * the note that this browser kept or null, notes to compare with, witnesses' keys. `tell`: takes messages for the page.
      */
     constructor(order, tell) {
         this.order = order;
@@ -41,7 +47,6 @@ export class Auditor {
     async run() {
         for (let attempt = 0; ; attempt++) {
             this.#findings = [];
-            this.#count = 0;
             this.#unable = null;
             this.#renew();
             try {
@@ -52,25 +57,34 @@ export class Auditor {
                     this.#earlier.push(this.head.note.whole);
                     continue;
                 }
-                this.#fault(this.step, error);
-                this.#tellFigures(this.isRead, true);
+                this.#fault(this.#stepOf(error), error);
+                this.#tellFigures(true);
                 break;
             } finally {
                 this.pool?.end();
                 this.pool = null;
             }
         }
-        this.tell({ kind: 'end', findings: this.#findings, count: this.#count, unable: this.#unable });
+        this.tell({ kind: 'end', findings: this.#findings, unable: this.#unable });
     }
 
     #renew() {
         this.head = null;
-        this.isRead = false;
         this.figures = new Figures();
-        this.lives = new Lives();
-        this.story = new Story((code, detail, index, ref = null) => this.#found(code, detail, index, ref), this.figures);
-        this.failing = new Set();
+        this.policies = new Policies(this.source, (digest, text) => this.#policy(digest, text));
+        this.story = new Story(this.order.allowsGaps ?? false, (gap) => this.figures.gap(gap));
         this.tell({ kind: 'begin' });
+    }
+
+    #policy(digest, text) {
+        this.#policyText += text.length;
+        this.tell({ kind: 'policy', digest, text: this.#policyText > mostPolicyText ? 'Too long to be shown with all the others.' : text });
+    }
+
+    /** The step that an error ends: of all that an entry is judged by, the one that its code belongs to. */
+    #stepOf(error) {
+        if (this.step !== 'entries') return this.step;
+        return stepOfCode.get(error.code) ?? (error.file?.startsWith('policies/') ? 'policies' : 'entries');
     }
 
     /** Why a missing file may be no fault: a newer head, whose files have replaced it. */
@@ -79,20 +93,10 @@ export class Auditor {
         return head !== null && this.head !== null && head.size > this.head.size;
     }
 
-    #found(code, detail, index, ref) {
-        this.failing.add(retentionCodes.has(code) ? 'retention' : ['time', 'entry', 'after_closed'].includes(code) ? 'entries' : 'lives');
-        this.#keep({ code, detail, index, ref, file: null });
-    }
-
-    #keep(finding) {
-        this.#count += 1;
-        if (this.#findings.length < mostFindings) this.#findings.push(finding);
-    }
-
     /** Notes what ended a step early. */
     #fault(step, error) {
         const message = told(error);
-        if (message.unable) this.#unable ??= message.detail; else this.#keep(message);
+        if (message.unable) this.#unable ??= message.detail; else this.#findings.push(message);
         this.#step(step, message.unable ? 'unable' : 'bad', message.detail);
     }
 
@@ -119,11 +123,12 @@ export class Auditor {
 
         this.#step('entries', 'running');
         if (head.size > mostEntries) {
-            throw new Unable(`This log has ${count(head.size)} entries; this page checks ${count(mostEntries)} at most. mayfly audit verify checks any number.`);
+            throw new Unable(`This log has ${count(head.size)} entries; this page checks ${count(mostEntries)} at most. `
+                + 'mayfly audit verify checks any number.');
         }
+        for (const step of ['balance', 'pushes', 'time', 'policies']) this.tell({ kind: 'step', step, state: 'running', words: '' });
         await this.#entries(tiles);
         this.#conclude();
-        await this.#policies();
     }
 
     /** Holds the head against the one that this browser kept, and against those that the visitor brought. */
@@ -156,71 +161,108 @@ export class Auditor {
     }
 
     async #entries(tiles) {
-        const { size, root } = this.head, full = Math.floor(size / 256), growth = new Growth(tiles);
-        for (const step of ['lives', 'retention', 'entries']) this.#step(step, 'running');
-        // The last files first: a log that grows may drop them.
-        const tail = size % 256 === 0 ? null : checkBundle(tiles, full).catch((error) => ({ failure: told(error) }));
-        this.pool = new Pool(Math.min(this.order.threads, Math.ceil(full / 16)), this.order.program, this.order.place);
         let toldAt = 0;
-        for await (const result of this.pool.results(size, full)) {
-            this.#admit(result);
-            await growth.add(result.hash);
-            if (performance.now() - toldAt < tellEveryMs) continue;
+        await this.#pass(this.head, tiles, async (result) => {
+            await this.#admit(result);
+            if (performance.now() - toldAt < tellEveryMs) return;
             toldAt = performance.now();
-            this.#tellFigures(false, false);
-        }
-        const last = await tail;
-        if (last) this.#admit(last);
-        await growth.finish(last?.hashes ?? [], root);
+            this.#tellFigures(false);
+        });
         this.story.finish();
-        this.isRead = true;
-        this.#tellFigures(true, true);
+        this.#tellFigures(true);
     }
 
-    #tellFigures(isEnd, isFinal) {
-        this.tell({ kind: 'figures', figures: this.figures.told(this.story, isEnd), isFinal });
+    /**
+     * Reads every entry, and holds all of them against the signed root. `take`: waited for with the result of each bundle, in order;
+     * `keepsHashes`: of all entries.
+     */
+    async #pass({ size, root }, tiles, take, keepsHashes = false) {
+        const full = Math.floor(size / 256), growth = new Growth(tiles);
+        // The last files first: a log that grows may drop them.
+        const tail = size % 256 === 0 ? null : checkBundle(tiles, full, keepsHashes).catch((error) => ({ failure: told(error) }));
+        this.pool = new Pool(Math.min(this.order.threads, Math.ceil(full / 16)), this.order.program, this.order.place);
+        for await (const result of this.pool.results(size, full, keepsHashes)) {
+            await take(result);
+            await growth.add(result.hash);
+        }
+        const last = await tail;
+        if (last) await take(last);
+        await growth.finish(last?.hashes ?? [], root);
+    }
+
+    #tellFigures(isFinal) {
+        this.tell({ kind: 'figures', figures: this.figures.told(this.story, isFinal), isFinal });
     }
 
     /** Takes the entries of a bundle in, up to the first that is wrong, which ends the check. */
-    #admit(result) {
+    async #admit(result) {
         const { columns } = result;
         for (let place = 0; place < (columns?.count ?? 0); place++) {
-            const ref = this.story.admit(columns, place);
-            this.figures.admit(columns, place, ref);
-            this.lives.admit(columns, place, ref);
+            const op = columns.op[place], isStart = op === Op.started;
+            this.story.admit(columns, place);
+            if (isStart || op === Op.policyLoaded) {
+                this.story.name(columns, place, await this.policies.of(columns.rare.get(place).digest, isStart));
+            }
+            this.figures.admit(columns, place);
         }
         const failure = failureOf(result);
+        if (failure?.code === 'entry' && this.story.isClosed) failure.code = 'after_closed';
         if (failure) throw failure;
-    }
-
-    async #policies() {
-        this.#step('policies', 'running');
-        const { digests } = this.figures;
-        let shown = 0;
-        if (digests.size > mostPolicies) throw new Unable(`This log names more than ${mostPolicies} policies, too many for this page.`);
-        for (const digest of digests) {
-            const file = policyPath(digest), bytes = await this.source.read(file, longestPolicy);
-            if (!bytes) throw new Finding('missing', 'is missing', { file });
-            if (hex(await sha256(bytes)) !== digest) throw new Finding('damaged', 'is not the policy that it is named after', { file });
-            shown += bytes.length;
-            const text = shown > mostPolicyText ? 'Too long to be shown with all the others.' : new TextDecoder().decode(bytes);
-            this.tell({ kind: 'policy', digest, text });
-        }
-        this.#step('policies', 'good', `${counted(digests.size, 'policy', 'policies')}, each what its name says.`);
     }
 
     /** Every entry has been read: what each of the steps came to that judge them. */
     #conclude() {
-        const { counts, refs } = this.story, size = this.head.size;
-        const excused = counts.excused ? `, ${count(counts.excused)} late and excused because no broker ran` : '';
-        const good = {
-            entries: `All ${counted(size, 'entry', 'entries')}, in their one spelling and in order of time, give every tile and the signed root.`,
-            lives: `${counted(refs.count, 'token')}: each sealed once, opened only while it lived, each push with at most one outcome, purged at most once.`,
-            retention: `${count(counts.purged - counts.excused)} purged on time${excused}; keys destroyed on time.`,
-        };
-        for (const [step, words] of Object.entries(good)) {
-            const isBad = this.failing.has(step);
-            this.#step(step, isBad ? 'bad' : 'good', isBad ? 'See below what is wrong, and where.' : words);
+        const { counts, size } = this.figures.told(this.story, false), policies = this.policies.count;
+        this.#step('entries', 'good',
+            `All ${counted(size, 'entry', 'entries')}, in their one spelling and in order, give every tile and the signed root.`);
+        this.#step('balance', 'good', `${counted(counts.sealed + counts.carried, 'token')} came in, ${count(counts.purged)} went, ${count(counts.live)} live; `
+            + `${counted(counts.closed, 'day')} closed in balance.`);
+        this.#step('pushes', 'good', `${counted(counts.opened, 'opening')}, each by a template of the policy in force, with one outcome in time`
+            + `${counts.pending > 0 ? `; ${count(counts.pending)} under way` : ''}.`);
+        const gaps = counts.gaps > 0 ? ` Gaps without a broker excuse ${span(counts.gaps)} in all.` : '';
+        this.#step('time', 'good', `Keys destroyed, purges done and ${counted(counts.batches, 'batch', 'batches')} published on time.${gaps}`);
+        this.#step('policies', 'good', `${counted(policies, 'policy', 'policies')}, each what its name says, with one timing for the log.`);
+    }
+
+    /**
+     * Finds the story of the token with this reference. It reads the whole log again, as it is now, so that no server sees what is looked
+     * for. What it could not read is told with what it found.
+     */
+    async find(ref) {
+        let search, trouble = null, proof = null;
+        for (let attempt = 0; ; attempt++) {
+            search = new Search(ref);
+            try {
+                proof = await this.#search(search);
+                break;
+            } catch (error) {
+                // A log that has grown may have dropped its old files.
+                if (attempt < 3 && error.code === 'missing') continue;
+                trouble = told(error);
+                break;
+            } finally {
+                this.pool?.end();
+                this.pool = null;
+            }
         }
+        this.tell({ kind: 'life', ref, rows: search.rows, read: search.read, trouble, proof });
+    }
+
+    /** Reads the log for a search; returns the proof that it asks for. */
+    async #search(search) {
+        if (!this.head) throw new Unable('no head of this log could be read');
+        const head = await readHead(this.source, this.key), tiles = new Tiles(this.source, head.size);
+        if (head.size > mostEntries) throw new Unable('this log is too long for this page; mayfly audit show reads any number of entries');
+        await checkContinues(tiles, head, this.head);
+        let toldAt = performance.now();
+        await this.#pass(head, tiles, async (result) => {
+            await search.take(result);
+            const failure = failureOf(result);
+            if (failure) throw failure;
+            if (performance.now() - toldAt < tellEveryMs) return;
+            toldAt = performance.now();
+            this.tell({ kind: 'searching', ref: search.ref, read: search.read });
+        }, true);
+        return search.proof(head);
     }
 }

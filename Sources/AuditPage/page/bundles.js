@@ -26,10 +26,10 @@ function framed(bytes, width) {
 
 /**
  * Bundle `index` as `{columns, hash, hashes, failure}`: the entries before the first one that is wrong, and what is wrong with it.
- * `hash`: of the whole bundle's tree; `hashes`: those of a partial one's entries.
+ * `hash`: of the whole bundle's tree; `hashes`: those of a partial one's entries, and if `keepsHashes` of any bundle's.
  * @throws Finding for a file that is missing or cut short, Unable for one that can't be read.
  */
-export async function checkBundle(tiles, index) {
+export async function checkBundle(tiles, index, keepsHashes = false) {
     const first = index * 256, width = tiles.width(0, index), path = bundlePath(index, width);
     const [expected, [bytes, isLonger]] = await Promise.all([tiles.hashes(0, index), tiles.bundle(index)]);
     const { leaves, end } = framed(bytes, width);
@@ -50,5 +50,5 @@ export async function checkBundle(tiles, index) {
         failure = told(error);
     }
     const isWhole = failure === null && width === 256;
-    return { columns, failure, hash: isWhole ? await treeHash(hashes) : null, hashes: isWhole ? null : hashes };
+    return { columns, failure, hash: isWhole ? await treeHash(hashes) : null, hashes: isWhole && !keepsHashes ? null : hashes };
 }

@@ -1,80 +1,81 @@
-// The log's own time, in unix seconds, and since when it has not been silent: what is due is judged by these alone.
+// The log's own time in unix seconds: its windows, and the gaps in which no broker ran. Lateness is judged by these alone.
 
 /** How long after its due time something may still be done. */
 export const grace = 120;
-/** Length of a key's epoch; also how much longer a start excuses the ratchet, which a leap of the clock may hold back. */
+/** The time in which a push must have an outcome. */
+export const jobGrace = 190;
+/** The length of a key's epoch. */
 export const epochLength = 300;
+const shortestGap = 60, utcDay = 86_400, mostGapsInADay = 3_600;
 
 export class Clock {
-    at = 0;
-    #before = 0;
-    /** Length of the windows; null before any start. */
-    #resolution = null;
-    #ratchetExcusedTo = 0;
-    // Those that may still excuse something: each silent from later on than the one before it, and excusing to a later time.
-    #starts = [];
+    /** The window of the last entry. */
+    at = null;
+    /** The length of the windows; 0 before any start. */
+    window = 0;
+    /** Seconds of all gaps, and of the UTC day with the most. */
+    total = 0;
+    mostInADay = 0;
+    #gaps = [];
+    #day = null;
+    #inDay = 0;
 
-    get hasStarted() {
-        return this.#resolution !== null;
+    /** Records the silence before a start at `at` if it is a gap, and returns it; returns null otherwise. */
+    recordSilence(at) {
+        const from = this.at + this.window;
+        if (at - from < shortestGap) return null;
+        const gap = { from, to: at };
+        this.#gaps.push(gap);
+        this.total += at - from;
+        this.#addToDays(gap);
+        return gap;
     }
 
-    /**
-     * The latest second at which an entry of this window can have happened. A window goes on past a start that names longer ones, to the
-     * first multiple of those.
-     */
-    get latest() {
-        return this.#rounded(0) + (this.#resolution ?? 1) - 1;
+    /** Only the first and the last day of a gap can be shared with another. */
+    #addToDays({ from, to }) {
+        const first = Math.floor(from / utcDay), last = Math.floor((to - 1) / utcDay);
+        const add = (day, seconds) => {
+            [this.#day, this.#inDay] = [day, (day === this.#day ? this.#inDay : 0) + seconds];
+            this.mostInADay = Math.max(this.mostInADay, this.#inDay);
+        };
+        if (first === last) return add(first, to - from);
+        add(first, (first + 1) * utcDay - from);
+        if (last > first + 1) add(first + 1, utcDay);
+        add(last, to - last * utcDay);
     }
 
-    /** Whether a window may begin at `at`: a multiple of the length in force or of `named`, null unless its first entry is a start. */
-    allowsWindow(at, named) {
-        return [this.#resolution, named].some((length) => length !== null && at % length === 0);
+    get hasTooManyGaps() {
+        return this.mostInADay > mostGapsInADay;
     }
 
-    /** The latest window that what happens up to so long after an event of this window can come into. */
-    #rounded(duration) {
-        const length = this.#resolution ?? 1;
-        return (Math.floor(this.at / length) + Math.ceil(duration / length)) * length;
+    /** Drops the gaps that can't excuse anything due at `due` or later. */
+    forgetBefore(due) {
+        while (this.#gaps.length > 0 && this.#gaps[0].to + this.window < due) this.#gaps.shift();
     }
 
-    /** Opens a later window. */
-    advance(at) {
-        this.#before = this.at;
-        this.at = at;
-        const still = this.#starts.findIndex((start) => start.excusesTo >= at);
-        if (still !== 0) this.#starts.splice(0, still < 0 ? this.#starts.length : still);
+    /** Seconds of gaps between `due` and the present window. */
+    gapsSince(due) {
+        let seconds = 0;
+        for (const { from, to } of this.#gaps) seconds += Math.max(0, Math.min(to, this.at) - Math.max(from, due));
+        return seconds;
     }
 
-    /** A broker has started in this window; its windows are that long from now on. */
-    start(resolution) {
-        this.#resolution = resolution;
-        this.#ratchetExcusedTo = this.#rounded(grace + epochLength);
-        const excusesTo = this.#rounded(grace);
-        let silentFrom = this.#before;
-        // An earlier one came earlier, whatever lengths of windows they name: it excuses nothing for longer.
-        for (let last; (last = this.#starts.at(-1)) && (last.excusesTo >= excusesTo || last.silentFrom === silentFrom);) {
-            silentFrom = last.silentFrom;
-            this.#starts.pop();
+    /** Whether something due at `due` is too late in the present window. */
+    isLate(due, allowed = grace) {
+        return this.at > due + allowed + this.window && this.at > due + allowed + this.window + this.gapsSince(due);
+    }
+
+    /** The same for what a broker does once an epoch: it has one more epoch if a gap ended when that was due, or later. */
+    isEpochLate(due) {
+        const hasGap = this.#gaps.some(({ from, to }) => from < this.at && to >= due);
+        return this.isLate(due, grace + (hasGap ? epochLength : 0));
+    }
+
+    /** The end of the gap in which a moment may be passed over, null if it must not be. */
+    gapEnd(moment) {
+        for (const { from, to } of this.#gaps) {
+            if (from - this.window <= moment && moment <= to + this.window) return to + this.window;
         }
-        this.#starts.push({ silentFrom, excusesTo });
-    }
-
-    /**
-     * 'ontime', or 'late', or 'excused': late because no broker ran from the due time to a start not long before this window.
-     * The latest start that the silence before due belongs to is also the one that excuses longest.
-     */
-    lateness(due) {
-        if (this.at <= due + grace) return 'ontime';
-        let low = 0, high = this.#starts.length;
-        while (low < high) {
-            const middle = low + high >> 1;
-            if (this.#starts[middle].silentFrom < due) low = middle + 1; else high = middle;
-        }
-        return low > 0 && this.at <= this.#starts[low - 1].excusesTo ? 'excused' : 'late';
-    }
-
-    /** Whether a ratchet that was due then, and is not done yet, is late. Any start gives it its time anew. */
-    isRatchetLate(due) {
-        return this.at > due + grace && this.at > this.#ratchetExcusedTo;
+        return null;
     }
 }

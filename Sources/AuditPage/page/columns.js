@@ -4,7 +4,7 @@ import { Op } from './vocabulary.js';
 
 export class Columns {
     count = 0;
-    /** Texts of the few entries that have more than a template, by their place in the bundle. */
+    /** What the few entries have that have more than a template: `{text, version, digest, sums}` by their place in the bundle. */
     rare = new Map();
     templates = [];
     #templateNumbers = new Map();
@@ -13,27 +13,29 @@ export class Columns {
         this.first = first;
         this.at = new Float64Array(capacity);
         this.op = new Uint8Array(capacity);
-        /** `until` of a sealed token; count, epoch, generation, resolution or status of others. */
+        this.until = new Float64Array(capacity);
+        /** Count, generation, resolution or status. */
         this.number = new Float64Array(capacity);
         this.choice = new Uint8Array(capacity);
         this.template = new Uint8Array(capacity);
-        this.ref = new Uint32Array(4 * capacity);
+        this.id = new Uint32Array(4 * capacity);
         this.job = new Uint32Array(4 * capacity);
     }
 
     /** `entry`: an EntryReader that has just read the bundle's next entry. */
     push(entry) {
-        const place = this.count++;
+        const place = this.count++, { op } = entry;
         this.at[place] = entry.at;
-        this.op[place] = entry.op;
-        this.number[place] = entry.op === Op.sealed ? entry.until : entry.number;
+        this.op[place] = op;
+        this.until[place] = entry.until;
+        this.number[place] = entry.number;
         this.choice[place] = entry.choice;
-        if (entry.op >= Op.sealed && entry.op <= Op.purged) this.ref.set(entry.ref, 4 * place);
-        if (entry.op >= Op.opened && entry.op <= Op.failed) this.job.set(entry.job, 4 * place);
-        if (entry.op === Op.opened) this.template[place] = this.#templateNumber(entry.text);
-        if (entry.op <= Op.policyLoaded || entry.op === Op.closed) {
-            const { text, version, policy } = entry;
-            this.rare.set(place, { text, version, policy });
+        if (op === Op.opened || op === Op.sealed || op === Op.purged) this.id.set(entry.id, 4 * place);
+        if (op >= Op.opened && op <= Op.failed) this.job.set(entry.job, 4 * place);
+        if (op === Op.opened) this.template[place] = this.#templateNumber(entry.text);
+        if (op < Op.opened || op > Op.purged) {
+            const { text, version, digest, sums } = entry;
+            this.rare.set(place, { text, version, digest, sums });
         }
     }
 
@@ -48,8 +50,8 @@ export class Columns {
 
     /** As a message to another thread, which takes the buffers along. */
     sent() {
-        const { first, count, at, op, number, choice, template, ref, job, rare, templates } = this;
-        const message = { first, count, at, op, number, choice, template, ref, job, rare, templates };
-        return { message, transfer: [at, op, number, choice, template, ref, job].map((column) => column.buffer) };
+        const { first, count, at, op, until, number, choice, template, id, job, rare, templates } = this;
+        const message = { first, count, at, op, until, number, choice, template, id, job, rare, templates };
+        return { message, transfer: [at, op, until, number, choice, template, id, job].map((column) => column.buffer) };
     }
 }

@@ -2,13 +2,13 @@
 
 import { Finding } from './findings.js';
 import { holds, utf8 } from './bytes.js';
-import { keyNames, Op, ops } from './vocabulary.js';
+import { keyNames, Op, ops, untilKey } from './vocabulary.js';
 
 const keySpellings = keyNames.map((name) => utf8(`"${name}":`));
 const Key = Object.freeze(Object.fromEntries(keyNames.map((name, number) => [name, number])));
 const opNumbers = new Map(ops.map((one, number) => [one.name, number]));
 const choiceNumbers = ops.map((one) => one.choices && new Map(one.choices.map((choice, number) => [choice, number])));
-const longestText = 128, longestWindow = 3_600;
+const longestText = 128, longestWindow = 60;
 const hexValues = new Int8Array(256).fill(-1);
 for (let digit = 0; digit < 16; digit++) hexValues['0123456789abcdef'.charCodeAt(digit)] = digit;
 
@@ -17,9 +17,9 @@ const timeMarks = [[4, 0x2d], [7, 0x2d], [10, 0x54], [13, 0x3a], [16, 0x3a], [19
 const daysOfMonths = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
 /**
- * One entry at a time; what it read stands in its properties until the next: `at` and `until` in unix seconds, `op` as a number,
- * `ref` and `job` as four 32-bit words, `number` (count, epoch, generation, resolution or status), `text` (name, next, node or
- * template), `version`, `policy` (64 digits), `choice` (place of cause, kind or reason in the op's list).
+ * Reads one entry at a time; its properties keep what was read last: `at` and `until` in unix seconds, `op` as a number, `id` and `job` as
+ * four 32-bit words, `number` (count, generation, resolution or status), `text` (name, next, node, previous or template), `version`,
+ * `digest` (64 digits: policy or root), `choice` (place of cause or reason in the op's list), `sums` (the other numbers, by their keys).
  */
 export class EntryReader {
     at = 0;
@@ -29,9 +29,10 @@ export class EntryReader {
     choice = 0;
     text = '';
     version = '';
-    policy = '';
-    ref = new Uint32Array(4);
+    digest = '';
+    id = new Uint32Array(4);
     job = new Uint32Array(4);
+    sums = null;
     #bytes;
     #start = 0;
     #position = 0;
@@ -41,6 +42,8 @@ export class EntryReader {
         this.#bytes = bytes;
         this.#position = 0;
         this.index = index;
+        this.until = 0;
+        this.sums = null;
         let first = 0, present = 0, opText = null, choiceText = null;
         this.#expect(0x7b);
         do {
@@ -52,28 +55,30 @@ export class EntryReader {
             switch (key) {
                 case Key.at: this.at = this.#time(); break;
                 case Key.until: this.until = this.#time(); break;
-                case Key.ref: this.#id(this.ref); break;
+                case Key.id: this.#id(this.id); break;
                 case Key.job: this.#id(this.job); break;
                 case Key.count: case Key.generation: this.number = this.#number(0xffffffff); break;
                 case Key.resolution: if ((this.number = this.#number(longestWindow)) === 0) this.#wrong(); break;
-                case Key.epoch: this.number = this.#number(Number.MAX_SAFE_INTEGER); break;
                 case Key.status: this.number = this.#number(999); break;
-                case Key.name: case Key.next: case Key.node: case Key.template: this.text = this.#text(); break;
+                case Key.epoch: case Key.swept: case Key.sealed: case Key.expired: case Key.ended: case Key.jobs: case Key.size: case Key.live:
+                    (this.sums ??= {})[keyNames[key]] = this.#number(Number.MAX_SAFE_INTEGER);
+                    break;
+                case Key.name: case Key.next: case Key.node: case Key.previous: case Key.template: this.text = this.#text(); break;
                 case Key.version: this.version = this.#text(); break;
-                case Key.cause: case Key.kind: case Key.reason: choiceText = this.#text(); break;
+                case Key.cause: case Key.reason: choiceText = this.#text(); break;
                 case Key.op: opText = this.#text(); break;
-                case Key.policy:
-                    this.policy = this.#text();
-                    if (!/^[0-9a-f]{64}$/.test(this.policy)) this.#wrong();
+                case Key.binary: this.#digest(); break;
+                case Key.policy: case Key.root: this.digest = this.#digest(); break;
             }
         } while (this.#skip(0x2c));
         this.#expect(0x7d);
         if (this.#position !== bytes.length) this.#wrong();
         this.op = opNumbers.get(opText) ?? this.#fail('is no entry: its op is unknown');
-        if (present !== ops[this.op].keys) this.#fail(`is no entry: ${opText} without all of its keys, or with another's`);
         const choices = choiceNumbers[this.op];
-        if (choices) this.choice = choices.get(choiceText) ?? this.#fail('is no entry: it has a cause, kind or reason of its own');
-        if (this.op === Op.sealed && this.until <= this.at) this.#fail('is no entry: a token that ends no later than it is taken in');
+        if (choices && choiceText !== null) this.choice = choices.get(choiceText) ?? this.#fail('is no entry: it has an unknown cause or reason');
+        const more = this.op === Op.purged && choiceText === 'expired' ? untilKey : 0;
+        if (present !== (ops[this.op].keys | more)) this.#fail(`is no entry: ${opText} without all of its keys, or with another's`);
+        if (this.sums?.live === 0) this.#fail('is no entry: it carries nothing');
         return this;
     }
 
@@ -114,6 +119,11 @@ export class EntryReader {
         if (length < 1 || length > longestText) this.#wrong();
         this.#expect(0x22);
         return String.fromCharCode.apply(null, this.#bytes.subarray(from, from + length));
+    }
+
+    #digest() {
+        const text = this.#text();
+        return /^[0-9a-f]{64}$/.test(text) ? text : this.#wrong();
     }
 
     /** Four 32-bit words from 32 digits. */

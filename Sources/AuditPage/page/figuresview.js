@@ -1,41 +1,41 @@
-// Shows what the log says: facts, timeline, live tokens, slow purges, outcomes, refusals, policies.
+// Shows what the log says: facts, timeline, buckets, gaps, pushes, refusals, policies.
 
 import { bar, barTable, timelineChart } from './charts.js';
-import { grace } from './clock.js';
 import { element, fill, table } from './dom.js';
-import { count, span, time } from './format.js';
+import { count, counted, span, time } from './format.js';
+
+const parts = ['facts', 'timeline', 'buckets', 'gaps', 'templates', 'outcomes', 'refused', 'policies'];
 
 export class FiguresView {
     #policies = new Map();
     #figures = null;
 
-    /** `showRef`: called with a ref that the visitor picks from a list. */
-    constructor(showRef) {
-        this.showRef = showRef;
-    }
-
     clear() {
         this.#policies.clear();
-        for (const id of ['facts', 'timeline', 'live', 'slowest', 'outcomes', 'refused', 'policies']) fill(id);
+        for (const id of parts) fill(id);
     }
 
-    /** `figures`: what Figures.told() says. Lists, which a visitor may be in, are built once, at the end. */
+    /** `figures`: what Figures.told() returns. Lists, which a visitor may be in, are built once, at the end. */
     show(figures, isFinal) {
         this.#figures = figures;
-        const { counts, size, from, to, starts, next } = figures;
+        const { counts, size, from, to, starts, version, previous, next, smallest } = figures;
         const facts = [
             ['entries', count(size)], ['from', size > 0 ? time(from) : 'none'], ['to', size > 0 ? time(to) : 'none'],
-            ['tokens sealed', count(counts.sealed)], ['live at the end', count(counts.sealed - counts.purged)],
-            ['purged', count(counts.purged)], ['late and excused', count(counts.excused)], ['opened', count(counts.opened)],
-            ['delivered', count(counts.delivered)], ['failed', count(counts.failed)], ['starts of a broker', count(starts)],
-            ...(next === null ? [] : [['closed; goes on as', next]]),
+            ...(previous === null ? [] : [['follows', previous], ['carried over', count(counts.carried)]]),
+            ['tokens sealed', count(counts.sealed)], ['live at the end', count(counts.live)], ['expired', count(counts.expired)],
+            ['ended before', count(counts.early)], ['opened', count(counts.opened)], ['delivered', count(counts.delivered)],
+            ['failed', count(counts.failed)], ['under way', count(counts.pending)], ['batches', count(counts.batches)],
+            ['smallest hourly batch', smallest === null ? 'none' : counted(smallest, 'seal')], ['days closed', count(counts.closed)],
+            ['gaps', counts.gaps > 0 ? span(counts.gaps) : 'none'], ['starts of a broker', count(starts)],
+            ...(version === null ? [] : [['version', version]]), ...(next === null ? [] : [['closed; goes on as', next]]),
         ];
         const fact = ([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value));
         fill('facts', element('dl', { class: 'facts' }, facts.map(fact)));
         if (!isFinal) return;
         fill('timeline', size > 0 ? timelineChart(figures.timeline) : null);
-        fill('live', figures.live ? this.#live(figures.live, to) : null);
-        fill('slowest', this.#slowest(figures.slowest));
+        fill('buckets', size > 0 ? this.#buckets(figures.buckets) : null);
+        fill('gaps', this.#gaps(figures));
+        fill('templates', barTable('Pushes by template', 'Openings of a token for one push', figures.templates, 'No token was opened.'));
         fill('outcomes', barTable('Outcomes of pushes', "By Apple's answer, with its status", figures.outcomes, 'No push has an outcome yet.'));
         fill('refused', barTable('Refused requests', 'By cause; each count was rounded when it was written', figures.refused, 'None.'));
     }
@@ -44,31 +44,31 @@ export class FiguresView {
         this.#policies.set(digest, text);
     }
 
-    #ref(ref) {
-        return element('button', { type: 'button', class: 'id', click: () => this.showRef(ref) }, ref);
-    }
-
-    #live({ left, soonest }, now) {
-        const rows = soonest.map(({ ref, until, sealed }) => [
-            this.#ref(ref), time(sealed), time(until), until > now ? `in ${span(until - now)}` : `${span(now - until)} ago`,
-            bar((now - sealed) / Math.max(1, until - sealed)),
-        ]);
+    #buckets({ open, openCount, closings }) {
+        const gone = (sealed, carried, out) => bar(out / Math.max(1, sealed + carried));
+        const opened = open.map(({ until, sealed, carried, expired }) =>
+            [time(until), count(sealed), count(carried), count(expired), gone(sealed, carried, expired)]);
+        const closed = closings.map(({ until, at, sealed, carried, expired, ended, isRotation }) => [
+            time(until), isRotation ? 'with the log' : `after ${span(Math.max(0, at - until))}`,
+            count(sealed), count(carried), count(expired), count(ended)]);
+        const some = openCount > opened.length ? `, the first ${opened.length} of ${count(openCount)}` : '';
+        const newest = closed.length === 1 ? 'The day that was closed last' : `The ${closed.length} days that were closed last`;
         return [
-            ...barTable('Live tokens and their deadlines', `By the time left at the log's last entry, ${time(now)}`,
-                left.filter(([, number]) => number > 0), 'No token is live.'),
-            rows.length === 0 ? null : element('details', {}, element('summary', {}, rows.length === 1 ? 'The one whose time is up first' : `The ${rows.length} whose time is up first`),
-                table('Soonest first; the bar shows how much of its life has passed', [['reference'], ['sealed'], ['must end by'], ['that is'], ['']], rows)),
+            element('h3', {}, 'Tokens by the day on which they end'),
+            opened.length === 0 ? element('p', { class: 'quiet' }, 'No day is open.')
+                : table(`Open days${some}; tokens that ended early are booked when a day closes`,
+                    [['ends by'], ['sealed', true], ['carried', true], ['expired', true], ['']], opened),
+            closed.length === 0 ? null : element('details', {}, element('summary', {}, newest), table('What came in is what went',
+                [['ended by'], ['closed'], ['sealed', true], ['carried', true], ['expired', true], ['ended', true]], closed)),
         ];
     }
 
-    #slowest(slowest) {
-        const heading = element('h3', {}, 'Slowest purges');
-        if (slowest.length === 0) return [heading, element('p', { class: 'quiet' }, 'No token was purged later than at its end.')];
-        const judged = { ontime: '', excused: ', excused', late: ', too late' };
-        const rows = slowest.map(({ ref, until, delay, lateness, cause }) =>
-            [this.#ref(ref), time(until), `${span(delay)} later${judged[lateness]}`, cause, bar(delay / grace)]);
-        return [heading, table(`How long after its end a token was purged; ${span(grace)} is the bound, unless no broker ran`,
-            [['reference'], ['end'], ['purged'], ['cause'], ['']], rows)];
+    #gaps({ gaps, gapCount, mostGapsInADay }) {
+        const heading = element('h3', {}, 'Gaps without a broker');
+        if (gapCount === 0) return [heading, element('p', { class: 'quiet' }, 'None of a minute or more.')];
+        const rows = gaps.map(({ from, to }) => [time(from), time(to), span(to - from), bar((to - from) / 3_600)]);
+        return [heading, table(`${counted(gapCount, 'gap')}, at most ${span(mostGapsInADay)} in one day; what was due in a gap may come after it`,
+            [['from'], ['to'], ['length'], ['']], rows)];
     }
 
     /** After the last policy was read, or could not be. */

@@ -6,7 +6,6 @@ export class Finding extends Error {
         super(detail);
         this.code = code;
         this.index = place.index ?? null;
-        this.ref = place.ref ?? null;
         this.file = place.file ?? null;
     }
 }
@@ -17,8 +16,8 @@ export class Unable extends Error {}
 /** A plain object with what an error says, for messages between threads. */
 export function told(error) {
     if (!(error instanceof Finding)) return { unable: true, detail: String(error.message ?? error) };
-    const { code, message: detail, index, ref, file } = error;
-    return { code, detail, index, ref, file };
+    const { code, message: detail, index, file } = error;
+    return { code, detail, index, file };
 }
 
 /** The error that `told` told of. */

@@ -1,28 +1,53 @@
-// Shows the life of one reference.
+// Shows the story of one token to its owner, and the proof of its end.
 
-import { element, fill, table } from './dom.js';
-import { counted, span, time } from './format.js';
+import { byID, element, fill, table } from './dom.js';
+import { count, counted, span, time } from './format.js';
+import { Op } from './vocabulary.js';
 
+const outcomeOf = ({ outcome }) => !outcome ? 'no outcome yet'
+    : `${outcome.reason === null ? 'Apple took the push' : `the push failed: ${outcome.reason}`} (${outcome.status || 'no answer'}), ${time(outcome.at)}`;
 const words = new Map([
-    ['token.sealed', ({ kind }) => `taken in and sealed: a token for ${kind}`],
-    ['token.opened', ({ template }) => `opened for one push by the template ${template}`],
-    ['push.delivered', ({ status }) => `Apple took the push (${status})`],
-    ['push.failed', ({ status, reason }) => `the push failed: ${reason} (${status || 'no answer'})`],
-    ['token.purged', ({ cause }) => `destroyed: ${cause}`],
+    [Op.sealed, ({ until }) => `taken in and sealed, to be destroyed by ${time(until)}`],
+    [Op.opened, (row) => `opened for one push by the template ${row.template}; ${outcomeOf(row)}`],
+    [Op.purged, ({ cause }) => `destroyed: ${cause}`],
 ]);
 
-/** `life`: what Lives.of() says, null if the reference is unknown. */
-export function showLife(ref, life, readSoFar, isAll) {
-    if (!life) {
-        const where = isAll ? 'The log has no entry of it.' : `Not among the ${counted(readSoFar, 'entry', 'entries')} read so far.`;
-        fill('life', element('p', {}, element('code', {}, ref)), element('p', {}, where));
-        return;
-    }
-    const rows = life.rows.map((row) => [time(row.at), words.get(row.op)?.(row) ?? row.op, String(row.index)]);
-    const purged = life.rows.find((row) => row.op === 'token.purged');
-    const late = purged ? purged.at - life.until : 0;
-    const end = purged ? `It was destroyed ${span(Math.abs(late))} ${late > 0 ? 'after' : 'before'} its end.`
-        : `It has not been destroyed${isAll ? '' : ', as far as the log is read'}.`;
-    fill('life', element('p', {}, element('code', {}, ref)), element('p', {}, `Must end by ${time(life.until)}. ${end}`),
-        table('Times are starts of windows', [['time'], ['what'], ['entry', true]], rows));
+const waiting = 'Seals and purges come out in batches: often after hours, at the latest after midnight UTC.';
+
+/** While the log is read once more. A screen reader waits for the story. */
+export function showSearch(ref, read, size) {
+    byID('life').setAttribute('aria-busy', 'true');
+    fill('life', element('p', {}, element('code', {}, ref)),
+        element('p', { class: 'quiet' }, `Reading the log once more${read > 0 ? `: ${count(read)} of ${count(size)}` : ''} …`));
+}
+
+function summary(rows, read, trouble) {
+    const where = trouble ? `the ${counted(read, 'entry', 'entries')} that could be read` : 'the log';
+    if (rows.length === 0) return `No entry of this reference is in ${where}. ${waiting}`;
+    const pushes = rows.filter(({ op }) => op === Op.opened), purge = rows.find(({ op }) => op === Op.purged);
+    const after = purge ? pushes.filter(({ index }) => index > purge.index).length : 0;
+    return `${purge ? 'It was destroyed.' : `No purge of it is in ${where} yet. ${waiting}`} It was opened for ${counted(pushes.length, 'push', 'pushes')}. `
+        + (after > 0 ? `${counted(after, 'opening')} came after its purge: the broker kept a copy. ` : '')
+        + 'Compare with your phone: a push that it received and that is not listed here was sent without a record.';
+}
+
+/** `message`: what `Auditor.find` tells. */
+export function showLife({ ref, rows, read, trouble, proof }) {
+    const seals = rows.filter(({ op }) => op === Op.sealed), items = rows.map((row) => [time(row.at), words.get(row.op)(row), count(row.index)]);
+    byID('life').removeAttribute('aria-busy');
+    fill('life', element('p', {}, element('code', {}, ref)), element('p', {}, summary(rows, read, trouble)),
+        trouble ? element('p', {}, `Not all of the log was read: ${trouble.detail}.`) : null,
+        rows.length > 0 && seals.length === 0 ? element('p', {}, 'It was taken in before this log began.') : null,
+        items.length === 0 ? null : table('Seals and purges have the time of their batch, which comes later; openings that of their window',
+            [['time'], ['what'], ['entry', true]], items),
+        proof ? proofBox(proof) : null);
+}
+
+function proofBox({ index, op, text }) {
+    const area = element('textarea', { id: 'life-proof', rows: 8, readonly: true, 'aria-describedby': 'life-proof-note' });
+    area.value = text;
+    return element('details', {}, element('summary', {}, op === Op.purged ? 'The proof of its purge' : 'The proof of its last entry'),
+        element('label', { for: 'life-proof' }, `Entry ${count(index)} in the signed log (C2SP tlog-proof)`), area,
+        element('p', { id: 'life-proof-note', class: 'quiet' }, 'It proves to anybody with the log\'s key that this entry is in the log. That the entry is '
+            + 'your token\'s only shows who also knows the reference: with it you disclose the whole story.'));
 }

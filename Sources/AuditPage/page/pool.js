@@ -17,13 +17,13 @@ export function startThread(address, name) {
 }
 
 /** The results of the bundles from ..< to; what could not be read is told in its place. */
-async function checkBatch(source, { size, from, to }) {
+async function checkBatch(source, { size, from, to, keepsHashes }) {
     const tiles = new Tiles(source, size), results = [];
-    for (let index = from; index < to; index++) results.push(checkBundle(tiles, index).catch((error) => ({ failure: told(error) })));
+    for (let index = from; index < to; index++) results.push(checkBundle(tiles, index, keepsHashes).catch((error) => ({ failure: told(error) })));
     return Promise.all(results);
 }
 
-/** The thread's side: answers each message `{number, size, from, to}` with its bundles. The first message says where the log is. */
+/** The thread's side: answers each message `{number, size, from, to, keepsHashes}` with its bundles. The first message says where the log is. */
 export function serveBundles(scope) {
     let source = null;
     scope.onmessage = async ({ data }) => {
@@ -62,12 +62,12 @@ export class Pool {
         for (const { reject } of this.#waiting.values()) reject(new Unable(words));
     }
 
-    /** The results of the full bundles 0 ..< count, in order; what a thread could not check is thrown in its turn. */
-    async *results(size, count) {
+    /** The results of the full bundles 0 ..< count, in order (see `checkBundle`); what a thread could not check is thrown in its turn. */
+    async *results(size, count, keepsHashes) {
         const batches = Math.ceil(count / batch), ahead = waitingFor * Math.max(1, this.#workers.length);
         const started = [];
         for (let number = 0; number < batches; number++) {
-            for (let next = started.length; next < Math.min(batches, number + ahead); next++) started.push(this.#start(next, size, count));
+            for (let next = started.length; next < Math.min(batches, number + ahead); next++) started.push(this.#start(next, size, count, keepsHashes));
             const results = await started[number];
             started[number] = null;
             this.#waiting.delete(number);
@@ -75,13 +75,13 @@ export class Pool {
         }
     }
 
-    #start(number, size, count) {
+    #start(number, size, count, keepsHashes) {
         const from = number * batch, to = Math.min(count, from + batch);
-        if (this.#workers.length === 0) return checkBatch(this.source, { size, from, to });
+        if (this.#workers.length === 0) return checkBatch(this.source, { size, from, to, keepsHashes });
         const answer = new Promise((resolve, reject) => this.#waiting.set(number, { resolve, reject }));
         // Its failure may come before its turn.
         answer.catch(() => {});
-        this.#workers[number % this.#workers.length].postMessage({ number, size, from, to });
+        this.#workers[number % this.#workers.length].postMessage({ number, size, from, to, keepsHashes });
         return answer;
     }
 

@@ -3,7 +3,7 @@
 import { byID, element, fill, on } from './dom.js';
 import { FiguresView } from './figuresview.js';
 import { counted, span, time } from './format.js';
-import { showLife } from './lifeview.js';
+import { showLife, showSearch } from './lifeview.js';
 import { Memory } from './memory.js';
 import { readKey } from './note.js';
 import { findLog } from './place.js';
@@ -17,8 +17,8 @@ const silentAfter = 900;
 class AuditPage {
     log = findLog();
     steps = new Steps();
-    verdict = new Verdict((ref) => this.search(ref));
-    figures = new FiguresView((ref) => this.search(ref));
+    verdict = new Verdict();
+    figures = new FiguresView();
     trust = new Trust(this.log, new Memory(this.log.isFile ? `file ${location.pathname}` : this.log.place.base), () => this.check());
     worker = null;
     turn = 0;
@@ -27,6 +27,7 @@ class AuditPage {
         on('again', 'click', () => this.check());
         on('stop', 'click', () => this.giveUp(`Stopped after ${counted(this.read, 'entry', 'entries')}. This is no verdict on the log.`));
         on('search', 'submit', () => this.search(byID('ref').value));
+        on('allow-gaps', 'change', () => this.check());
         byID('about').textContent = this.log.about;
         this.check();
     }
@@ -51,8 +52,8 @@ class AuditPage {
         this.worker = worker;
         worker.onmessage = ({ data }) => this.worker === worker && this.hear(data);
         worker.onerror = () => this.giveUp('The checking thread ended. It may have run out of memory, or not have been loaded.');
-        const { log: { place, program }, trust: { key: vkey, kept, others } } = this;
-        worker.postMessage({ order: { place, program, threads, vkey, kept, others, witnesses } });
+        const { log: { place, program }, trust: { key: vkey, kept, others } } = this, allowsGaps = byID('allow-gaps').checked;
+        worker.postMessage({ order: { place, program, threads, vkey, kept, others, witnesses, allowsGaps } });
     }
 
     reset() {
@@ -64,6 +65,7 @@ class AuditPage {
         this.figures.clear();
         fill('origin');
         fill('life');
+        byID('life').removeAttribute('aria-busy');
     }
 
     /** Finds the key; returns why there can be no check, or null. */
@@ -104,7 +106,8 @@ class AuditPage {
                 this.figures.show(message.figures, message.isFinal);
                 break;
             case 'policy': this.figures.policy(message.digest, message.text); break;
-            case 'life': showLife(message.ref, message.life, this.read, this.isDone); break;
+            case 'searching': showSearch(message.ref, message.read, this.size); break;
+            case 'life': showLife(message); break;
             case 'end': this.end(message); break;
         }
     }
@@ -114,21 +117,21 @@ class AuditPage {
         if (state === 'bad') this.verdict.set('bad', words);
     }
 
-    end({ findings, count, unable }) {
+    end({ findings, unable }) {
         this.isDone = true;
         this.steps.end();
         this.figures.showPolicies();
         if (this.cosignatures) this.steps.showCosignatures(this.cosignatures, this.to ?? 0);
-        this.verdict.showFindings(findings, count);
+        this.verdict.showFindings(findings);
         this.idle();
-        if (findings.length > 0) return this.verdict.set('bad', this.wrong(findings[0], count));
+        if (findings.length > 0) return this.verdict.set('bad', this.wrong(findings));
         if (unable !== null || !this.steps.areAllGood) return this.giveUp(`${unable ?? 'A step was left out.'} This is no verdict on the log.`);
         this.verdict.set('good', this.good(), this.isStale ? `, but ${span(this.age)} old` : '');
     }
 
-    wrong({ code, detail, index }, count) {
+    wrong([{ code, detail, index }, ...rest]) {
         const place = index === null ? '' : ` at entry ${index}`;
-        const more = count > 1 ? ` ${counted(count - 1, 'more finding')} below.` : '';
+        const more = rest.length > 0 ? ` ${counted(rest.length, 'more finding')} below.` : '';
         const other = code === 'signature' && this.trust.differs
             ? " The server now names another key than the one used here; if its operator announced a new log, use the server's key, below." : '';
         return `${code}${place}: ${detail}.${more}${other}`;
@@ -175,6 +178,7 @@ class AuditPage {
         byID('ref').value = digits;
         if (!/^[0-9a-f]{32}$/.test(digits)) return fill('life', element('p', {}, 'A reference has 32 hexadecimal digits.'));
         if (!this.worker) return fill('life', element('p', {}, 'The log has not been read.'));
+        showSearch(digits, 0, this.size);
         this.worker.postMessage({ ref: digits });
         byID('life').scrollIntoView({ block: 'nearest' });
     }

@@ -8,8 +8,9 @@ const titles = new Map([
     ['edge', 'The newest tiles lead to the signed root'],
     ['memory', 'Nothing was changed or removed since your last visit'],
     ['entries', 'Every entry is what the tiles and the root say'],
-    ['lives', 'Every token has a complete and orderly life'],
-    ['retention', 'Every token and key was destroyed on time'],
+    ['balance', 'As many tokens went as came in'],
+    ['pushes', 'Every opening has its template and its outcome'],
+    ['time', 'Keys, purges and batches are on time'],
     ['policies', 'Every policy is what its name says'],
 ]);
 const states = new Map([

@@ -1,199 +1,258 @@
-// The story that the entries tell, judged one entry at a time: the life of each ref, and that tokens and keys die on time.
-// Times are starts of windows in unix seconds. What is due at d happened on time if its window is at most two minutes after d.
+// The rules of a log, judged one entry at a time up to the first that breaks one. Times are starts of windows in unix seconds.
+// Memory depends on the pushes under way and on the days that tokens live, never on the length of the log.
 
-import { Clock, epochLength } from './clock.js';
+import { Balance } from './balance.js';
+import { Clock, epochLength, jobGrace } from './clock.js';
+import { Finding } from './findings.js';
 import { time } from './format.js';
-import { Growing, idText, IDTable } from './idtable.js';
-import { Op } from './vocabulary.js';
+import { Op, ops, purgeCauses } from './vocabulary.js';
 
-const done = -1;
-
-/** The codes that are about time; all others are about the order of a life. */
-export const retentionCodes = new Set(['purged_late', 'never_purged', 'ratchet_late', 'ratchet_early']);
+const runRank = 0, batchRank = 3, closingRank = 5;
+const expired = purgeCauses.indexOf('expired');
 
 export class Story {
     clock = new Clock();
-    refs = new IDTable();
-    /** By a ref's number. Times are unix seconds. */
-    until = new Growing(Float64Array);
-    #isPurged = new Growing(Uint8Array);
-    sealedAt = new Growing(Float64Array);
-    sealedIn = new Growing(Float64Array);
-    #jobs = new IDTable();
-    #refOfJob = new Growing(Int32Array);
-    /** All epochs up to this one have no key any more; null before the first entry. */
-    #destroyed = null;
-    #destroyedBefore = null;
-    #toldOfRatchet = false;
+    balance = new Balance(this.clock);
+    #isStarted = false;
     #isClosed = false;
-    /** The ref of the entry before, if that has one and is of the same window. */
-    #lastRef = new Uint32Array(4);
-    #hasLast = false;
+    #last = { op: null, rank: 0 };
+    #key = new Uint32Array(4);
+    /** The policies in force since the last start, and those before it. */
+    #inForce = [];
+    #before = [];
+    #longest = 0;
+    /** Jobs without an outcome: when each was opened. */
+    #jobs = new Map();
+    #carried = { jobs: 0, at: 0, until: 0 };
+    /** All epochs up to `destroyed` have no key any more; everything due before the epoch `swept` is purged, by the last entry that says so. */
+    #destroyed = 0;
+    #swept = null;
+    /** When the next such entry must come. */
+    #sweptDue = 0;
+    #beforeWindow = null;
     size = 0;
     from = null;
-    counts = { sealed: 0, opened: 0, delivered: 0, failed: 0, purged: 0, excused: 0 };
+    /** The origin of the log that follows this one, once it is closed. */
+    next = null;
+    counts = { opened: 0, delivered: 0, failed: 0 };
 
-    /** `found(code, detail, index, ref)` hears of all that is wrong; `seen` of what happens (see Figures). */
-    constructor(found, seen) {
-        this.found = found;
-        this.seen = seen;
+    /** `allowsGaps`: whether more than an hour of gaps a day is accepted; `seeGap(gap)` hears of each. */
+    constructor(allowsGaps, seeGap) {
+        this.allowsGaps = allowsGaps;
+        this.seeGap = seeGap;
     }
 
-    /** Takes in the entry at `place` of a bundle's columns; returns the number of its ref, or -1. */
+    #fail(code, detail, index) {
+        throw new Finding(code, detail, { index });
+    }
+
+    /** Pushes that have no outcome yet. */
+    get pending() {
+        return this.#jobs.size + this.#carried.jobs;
+    }
+
+    /** Whether nothing may follow. */
+    get isClosed() {
+        return this.#isClosed;
+    }
+
+    /** Takes in the entry at `place` of a bundle's columns. One that names a policy is followed by a call of `name`. */
     admit(columns, place) {
-        const index = columns.first + place, at = columns.at[place], op = columns.op[place];
-        if (this.#isClosed) this.found('after_closed', 'stands after the entry that closed this log', index);
-        if (this.from === null) this.from = at;
-        if (at < this.clock.at) this.found('time', "has a time before its predecessor's", index);
-        if (at > this.clock.at) {
-            this.#closeWindow(index - 1);
-            const named = op === Op.started ? columns.number[place] : null;
-            // What lived in an earlier log comes first, in a window of that log: no entry here names its length.
-            if ((this.size > 0 || named !== null) && !this.clock.allowsWindow(at, named)) {
-                this.found('time', "begins its window at no multiple of the windows' length", index);
-            }
-            this.clock.advance(at);
-            this.#destroyedBefore = this.#destroyed;
-            this.#hasLast = false;
+        const index = columns.first + place, at = columns.at[place], op = columns.op[place], { rank } = ops[op];
+        if (this.#isClosed) this.#fail('after_closed', 'stands after the entry that closed this log', index);
+        this.from ??= at;
+        if (this.clock.at !== null && at < this.clock.at) this.#fail('time', "has a time before its predecessor's", index);
+        const isLater = at !== this.clock.at;
+        if (isLater || rank < batchRank || rank > closingRank) this.balance.endBatch(index - 1);
+        if (isLater) this.#openWindow(at, op === Op.started ? columns.number[place] : 0, index);
+        if (!this.#isStarted || op === Op.ledgerOpened || op === Op.carried) this.#checkBeginning(op, columns.until[place], index);
+        this.#checkOrder(columns, place, isLater, index);
+        if (this.balance.isRotating && op !== Op.bucketClosed && op !== Op.ledgerClosed) {
+            this.#fail('unbalanced', 'follows a bucket that was closed before its time, and does not close the log', index);
         }
-        if (!this.clock.hasStarted && op !== Op.started && op !== Op.sealed && op !== Op.opened) {
-            this.found('entry', 'comes before any broker.started', index);
-        }
+        this.#take(columns, place, index);
+        this.#last = { op, rank };
         this.size += 1;
-        // A broker that keeps the rule begins a log without the keys of two epochs ago.
-        this.#destroyed ??= Math.max(Math.floor(at / epochLength), 2) - 2;
-        const ref = this.#take(columns, place, index);
-        this.#checkOrder(columns, place, index);
-        return ref;
     }
 
-    /** What an entry does to its ref, whose number it returns, -1 for none, or to the keys. */
-    #take(columns, place, index) {
-        const op = columns.op[place], number = columns.number[place];
-        switch (op) {
-            case Op.started: this.clock.start(number); break;
-            case Op.ratcheted: this.#ratchet(number, index); break;
-            case Op.closed: this.#isClosed = true; break;
-            case Op.sealed: return this.#seal(columns, place, index);
-            case Op.opened: return this.#open(columns, place, index);
-            case Op.delivered: case Op.failed: return this.#conclude(columns, place, index);
-            case Op.purged: return this.#purge(columns, place, index);
+    /** Checks the end of the log. */
+    finish() {
+        const { rank } = this.#last, index = this.size - 1;
+        if (this.size === 0) return;
+        this.balance.endBatch(index, rank === batchRank || rank === closingRank - 1);
+        if (this.balance.isRotating && !this.#isClosed) {
+            this.#fail('unbalanced', 'ends a log in which a bucket was closed before its time, and which is not closed', index);
         }
-        return -1;
+        this.#endWindow(index);
     }
 
-    /** Refs are sorted in their window; after an entry without one anew, for a stop publishes its window early and a start goes on with it. */
-    #checkOrder(columns, place, index) {
-        const op = columns.op[place], { ref } = columns, from = 4 * place, last = this.#lastRef;
-        const hasRef = op >= Op.sealed && op <= Op.purged;
-        if (hasRef && this.#hasLast) {
-            let word = 0;
-            while (word < 3 && ref[from + word] === last[word]) word += 1;
-            if (ref[from + word] < last[word]) {
-                this.found('entry', 'stands behind a larger ref of its window: they are not sorted', index, idText(ref, from));
+    /** `resolution`: the one that a start names, else 0. */
+    #openWindow(at, resolution, index) {
+        const { clock } = this, isFirst = clock.at === null;
+        if (!isFirst) this.#endWindow(index - 1);
+        if (isFirst) {
+            // A broker that keeps the rule begins a log without the keys of two epochs ago.
+            this.#destroyed = Math.max(Math.floor(at / epochLength), 2) - 2;
+            this.#sweptDue = (Math.floor(at / epochLength) + 2) * epochLength;
+        }
+        const lengths = [clock.window, resolution].filter((length) => length > 0);
+        if (lengths.length > 0 && lengths.every((length) => at % length !== 0)) {
+            this.#fail('time', "begins its window at no multiple of the windows' length", index);
+        }
+        if (resolution > 0 && !isFirst) {
+            const gap = clock.recordSilence(at);
+            if (gap) this.seeGap(gap);
+            if (clock.hasTooManyGaps && !this.allowsGaps) {
+                this.#fail('gaps', 'begins after a gap that makes more than an hour without a broker in one day', index);
             }
         }
-        this.#hasLast = hasRef;
-        for (let word = 0; hasRef && word < 4; word++) last[word] = ref[from + word];
+        clock.at = at;
+        clock.forgetBefore(this.#oldestDue());
+        this.#beforeWindow = { destroyed: this.#destroyed, sweptDue: this.#sweptDue };
     }
 
-    /** Checks what the end of the log leaves open: the last window's ratchet, and refs that should be gone. */
-    finish() {
-        this.#closeWindow(this.size - 1);
-        for (let ref = 0; ref < this.refs.count; ref++) {
-            const until = this.until.values[ref];
-            if (!this.isLive(ref) || this.clock.lateness(until) !== 'late') continue;
-            this.found('never_purged', `was sealed until ${time(until)} and is still not purged at the end of the log`,
-                this.sealedIn.values[ref], this.refs.text(ref));
+    /** Nothing that is due earlier can still be judged. */
+    #oldestDue() {
+        const { timing, lastClosed } = this.balance, { at } = this.clock;
+        if (!timing) return 0;
+        const [oldest = at] = this.#jobs.values();
+        return Math.min(
+            oldest, this.#carried.jobs > 0 ? this.#carried.at : at, lastClosed, Math.floor(at / timing.hour) * timing.hour,
+            this.#destroyed * epochLength, this.#swept === null ? at : this.#swept * epochLength, this.#sweptDue);
+    }
+
+    /** All entries of the window are known: what was due before it must have come before it. */
+    #endWindow(index) {
+        const { clock } = this, { destroyed, sweptDue } = this.#beforeWindow;
+        if (clock.isEpochLate((destroyed + 4) * epochLength)) {
+            this.#fail('ratchet_late', `by ${time(clock.at)} the keys of epoch ${destroyed + 1} should be destroyed`, index);
+        }
+        if (clock.isEpochLate(sweptDue)) {
+            this.#fail('swept_late', `by ${time(clock.at)} the log should say that what was due before ${time(sweptDue - epochLength)} is purged`, index);
+        }
+        const [oldest] = this.#jobs.values();
+        if (oldest !== undefined && clock.isLate(oldest, jobGrace)) {
+            this.#fail('outcome_late', `by ${time(clock.at)} a push of ${time(oldest)} should have an outcome`, index);
+        }
+        if (this.#carried.jobs > 0 && clock.isLate(this.#carried.at, jobGrace)) {
+            this.#fail('outcome_late', `by ${time(clock.at)} the pushes of the earlier log should have outcomes`, index);
+        }
+        this.balance.endWindow(index);
+    }
+
+    /** A log begins with a start, or with what it takes over from an earlier one. */
+    #checkBeginning(op, until, index) {
+        if (op === Op.ledgerOpened && this.size === 0) return;
+        if (op === Op.ledgerOpened) this.#fail('carry', 'takes over an earlier log, and is not the first entry', index);
+        if (op === Op.carried) {
+            if (this.#last.op !== Op.ledgerOpened && this.#last.op !== Op.carried) {
+                this.#fail('carry', 'carries a balance over, and not at the beginning of the log', index);
+            }
+            if (this.#last.op === Op.carried && until <= this.#carried.until) {
+                this.#fail('carry', 'carries a balance over that is not of a later day than the one before', index);
+            }
+        } else if (op !== Op.started) {
+            this.#fail('entry', 'comes before any broker.started', index);
         }
     }
 
-    isLive(ref) {
-        return this.#isPurged.values[ref] === 0;
+    /** Within a window entries are sorted. A stop publishes its window early, and a start goes on with it: it is sorted anew. */
+    #checkOrder(columns, place, isLater, index) {
+        const op = columns.op[place], { rank } = ops[op], last = isLater ? runRank : this.#last.rank, key = this.#key;
+        if (rank === runRank) return;
+        if (rank < last) this.#fail('entry', 'stands behind an entry that belongs after it in its window', index);
+        const until = columns.until[place];
+        const words = rank === closingRank ? Uint32Array.of(0, 0, Math.floor(until / 2 ** 32), until % 2 ** 32)
+            : (rank === 2 ? columns.job : columns.id).subarray(4 * place, 4 * place + 4);
+        if (rank === last) {
+            let word = 0;
+            while (word < 3 && words[word] === key[word]) word += 1;
+            if (words[word] <= key[word]) this.#fail('entry', 'stands behind an id of its window that is not smaller: they are not sorted', index);
+        }
+        key.set(words);
     }
 
-    #seal(columns, place, index) {
-        if (!this.refs.insert(columns.ref, 4 * place)) {
-            const ref = this.refs.number(columns.ref, 4 * place);
-            this.found('sealed_twice', 'is sealed a second time', index, this.refs.text(ref));
-            return ref;
+    #take(columns, place, index) {
+        const { balance } = this, until = columns.until[place], { sums, text } = columns.rare.get(place) ?? {};
+        switch (columns.op[place]) {
+            case Op.ratcheted: this.#ratchet(sums, index); break;
+            case Op.ledgerOpened: Object.assign(this.#carried, { jobs: sums.jobs, at: this.clock.at }); break;
+            case Op.carried:
+                this.#carried.until = until;
+                balance.carry(until, sums.live);
+                break;
+            case Op.opened: this.#open(jobOf(columns, place), columns.templates[columns.template[place]], index); break;
+            case Op.delivered: case Op.failed: this.#conclude(columns, place, index); break;
+            case Op.sealed: balance.seal(until, this.#longest, index); break;
+            case Op.purged: if (columns.choice[place] === expired) balance.expire(until, index); else balance.endEarly(); break;
+            case Op.bucketClosed: balance.close(until, sums, index); break;
+            case Op.ledgerClosed:
+                balance.requireEmpty(index);
+                this.#isClosed = true;
+                this.next = text;
         }
-        this.until.push(columns.number[place]);
-        this.#isPurged.push(0);
-        this.sealedAt.push(columns.at[place]);
-        this.sealedIn.push(index);
-        this.counts.sealed += 1;
-        return this.refs.count - 1;
     }
 
-    #open(columns, place, index) {
-        const ref = this.#known(columns, place, index, 'is opened');
-        if (ref < 0) return ref;
-        const until = this.until.values[ref], text = () => this.refs.text(ref);
-        if (!this.isLive(ref)) this.found('after_purge', 'is opened after it was purged', index, text());
-        else if (this.clock.at >= until) this.found('opened_late', `is opened when it had ended, at ${time(until)}`, index, text());
-        if (!this.#jobs.insert(columns.job, 4 * place)) {
-            this.found('job_twice', 'is opened for a job that was opened before', index, text());
-            return ref;
+    /** Takes in the policy that the last entry names. */
+    name(columns, place, policy) {
+        if (columns.op[place] === Op.started) this.#start(columns.number[place], policy.timing, columns.first + place);
+        if (!this.#inForce.includes(policy)) this.#inForce.push(policy);
+        this.#longest = Math.max(this.#longest, policy.longest);
+    }
+
+    #start(resolution, timing, index) {
+        const known = this.balance.timing;
+        if (timing.hour % resolution !== 0) this.#fail('policy_changed', "names windows that do not divide the policy's hour", index);
+        if (known && ['hour', 'day', 'seals'].some((name) => known[name] !== timing[name])) {
+            this.#fail('policy_changed', 'names a policy with another timing of the log', index);
         }
-        this.#refOfJob.push(ref);
+        if (!known) this.balance.begin(timing, this.from, index);
+        this.clock.window = resolution;
+        this.#isStarted = true;
+        [this.#before, this.#inForce] = [this.#inForce, []];
+    }
+
+    #ratchet({ epoch, swept }, index) {
+        const end = this.clock.at + this.clock.window;
+        // The key of the epoch that runs is in use: who says it is destroyed only wants to be rid of the check.
+        if ((epoch + 1) * epochLength > end) this.#fail('ratchet_early', 'claims that the keys of an epoch are destroyed that is not over', index);
+        this.#destroyed = Math.max(this.#destroyed, epoch);
+        if (swept * epochLength > end) this.#fail('swept_early', 'claims that everything is purged that is due in the future', index);
+        if (this.#swept !== null && swept < this.#swept) this.#fail('swept_early', 'takes back an earlier claim of what is purged', index);
+        this.#swept = swept;
+        this.#sweptDue = Math.max(swept + 2, Math.floor(this.clock.at / epochLength) + 1) * epochLength;
+        if (this.clock.isLate((swept + 1) * epochLength)) {
+            this.#fail('swept_late', `says that what was due at ${time(swept * epochLength)} is not all purged`, index);
+        }
+    }
+
+    #open(job, template, index) {
+        if (this.#jobs.has(job)) this.#fail('job_twice', 'is opened for a push that is under way', index);
+        if (![...this.#inForce, ...this.#before].some(({ templates }) => templates.has(template))) {
+            this.#fail('template_unknown', `is opened by the template ${template}, which no policy in force has`, index);
+        }
+        this.#jobs.set(job, this.clock.at);
         this.counts.opened += 1;
-        return ref;
     }
 
     #conclude(columns, place, index) {
-        const ref = this.refs.number(columns.ref, 4 * place), job = this.#jobs.number(columns.job, 4 * place);
+        const job = jobOf(columns, place), carried = this.#carried, opened = this.#jobs.get(job);
+        if (opened !== undefined) {
+            this.#jobs.delete(job);
+            if (this.clock.isLate(opened, jobGrace)) this.#fail('outcome_late', `has an outcome too late after ${time(opened)}`, index);
+        } else if (carried.jobs > 0 && !this.clock.isLate(carried.at, jobGrace)) {
+            carried.jobs -= 1;
+        } else {
+            this.#fail('job_unknown', 'has an outcome of a push that is not under way', index);
+        }
         this.counts[columns.op[place] === Op.delivered ? 'delivered' : 'failed'] += 1;
-        const text = () => ref < 0 ? null : this.refs.text(ref);
-        if (job < 0) this.found('job_unknown', 'has an outcome of a job that was not opened', index, text());
-        else if (this.#refOfJob.values[job] === done) this.found('outcome_twice', 'has a second outcome of one job', index, text());
-        else if (this.#refOfJob.values[job] !== ref) this.found('job_unknown', 'has an outcome of a job that opened another ref', index, text());
-        else this.#refOfJob.values[job] = done;
-        return ref;
     }
+}
 
-    #purge(columns, place, index) {
-        const ref = this.#known(columns, place, index, 'is purged');
-        if (ref < 0) return ref;
-        const until = this.until.values[ref];
-        if (!this.isLive(ref)) {
-            this.found('purged_twice', 'is purged a second time', index, this.refs.text(ref));
-            return ref;
-        }
-        const lateness = this.clock.lateness(until);
-        if (lateness === 'late') {
-            this.found('purged_late', `is purged at ${time(this.clock.at)}, more than 2 minutes after ${time(until)}`, index,
-                this.refs.text(ref));
-        }
-        if (lateness === 'excused') this.counts.excused += 1;
-        this.counts.purged += 1;
-        this.seen.purgedAfter(this.clock.at - until, { ref, index, until, lateness, choice: columns.choice[place] });
-        this.#isPurged.values[ref] = 1;
-        return ref;
-    }
-
-    #known(columns, place, index, what) {
-        const ref = this.refs.number(columns.ref, 4 * place);
-        if (ref < 0) this.found('never_sealed', `${what}, and was never sealed`, index);
-        return ref;
-    }
-
-    #ratchet(epoch, index) {
-        // The key of the epoch that runs is in use: who says it is destroyed only wants to be rid of the check below.
-        if (epoch >= Math.floor(this.clock.latest / epochLength)) {
-            this.found('ratchet_early', 'claims that the keys of an epoch are destroyed that is not over', index);
-            return;
-        }
-        this.#destroyed = Math.max(this.#destroyed, epoch);
-        this.#toldOfRatchet = false;
-    }
-
-    /** At the end of a window all of its entries are known: a ratchet that was due before it must have come before it. */
-    #closeWindow(index) {
-        if (this.#destroyedBefore === null || this.#toldOfRatchet) return;
-        const due = (this.#destroyedBefore + 4) * epochLength;
-        if (!this.clock.isRatchetLate(due)) return;
-        this.found('ratchet_late', `by ${time(this.clock.at)} the keys of epoch ${this.#destroyedBefore + 1} should be destroyed`, index);
-        this.#toldOfRatchet = true;
-    }
+/** A job's 16 bytes as the key of a Map. */
+function jobOf({ job }, place) {
+    const at = 4 * place;
+    return String.fromCharCode(
+        job[at] >>> 16, job[at] & 0xffff, job[at + 1] >>> 16, job[at + 1] & 0xffff,
+        job[at + 2] >>> 16, job[at + 2] & 0xffff, job[at + 3] >>> 16, job[at + 3] & 0xffff);
 }

@@ -25,7 +25,7 @@ export class Timeline {
             this.#widen();
             bucket = Math.floor(at / this.width) - this.#first;
         }
-        // Time that runs backwards is a finding of the story; here it only must not count.
+        // Time that runs backwards is a finding; here it must only not count.
         if (bucket >= 0) this.counts.get(name)[bucket] += 1;
     }
 

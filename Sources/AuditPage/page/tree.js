@@ -81,6 +81,18 @@ export function consistencyRanges(oldSize, size) {
     return ranges.reverse();
 }
 
+/** The ranges [from, to) of leaves whose hashes prove that a tree of `size` has the leaf `index`: its sibling first. */
+export function inclusionRanges(index, size) {
+    const ranges = [];
+    let from = 0, to = size;
+    while (to - from > 1) {
+        const middle = from + split(to - from);
+        ranges.push(index < middle ? [middle, to] : [from, middle]);
+        if (index < middle) to = middle; else from = middle;
+    }
+    return ranges.reverse();
+}
+
 /**
  * The check of RFC 9162, section 2.1.4.2: the old root and the new one that `proof` leads to, for 0 < oldSize < size;
  * null when the proof is too long or too short.

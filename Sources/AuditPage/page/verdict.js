@@ -1,16 +1,12 @@
 // The verdict's box: one word, its reason, how far the check is, what is wrong and the evidence for it.
 
 import { byID, element, fill } from './dom.js';
-import { count, counted } from './format.js';
+import { count } from './format.js';
 
 const heads = { checking: 'Checking …', good: 'Verified', bad: 'This log is wrong', unsure: 'Not verified' };
 
 export class Verdict {
     #size = 0;
-
-    constructor(showRef) {
-        this.showRef = showRef;
-    }
 
     /**
      * `kind`: checking, good, bad or unsure; `but`: what the word alone would hide. The text is a live region: it changes a few times in a
@@ -39,14 +35,12 @@ export class Verdict {
         byID('progress-text').textContent = size > 0 ? `${count(done)} of ${count(size)}` : '';
     }
 
-    /** `findings`: the first ones of `total`, as told() tells them. */
-    showFindings(findings, total) {
+    /** `findings`: as told() tells them. */
+    showFindings(findings) {
         if (findings.length === 0) return fill('findings');
-        const items = findings.map(({ code, detail, index, ref, file }) => element('li', {}, element('p', {}, element('code', {}, code), ' ',
-            ref ? 'reference ' : null, ref ? element('button', { type: 'button', class: 'id', click: () => this.showRef(ref) }, ref) : null, ref ? ' ' : null,
+        const items = findings.map(({ code, detail, index, file }) => element('li', {}, element('p', {}, element('code', {}, code), ' ',
             index === null ? null : `entry ${count(index)} `, file ? element('code', {}, file) : null, ` ${detail}.`)));
-        fill('findings', element('h3', {}, total > items.length ? `The first ${items.length} of ${counted(total, 'finding')}` : 'What is wrong'),
-            element('ol', {}, items));
+        fill('findings', element('h3', {}, 'What is wrong'), element('ol', {}, items));
     }
 
     /** Two heads that one key signed and that can't both be true. */
@@ -65,8 +59,8 @@ export class Verdict {
             }
         };
         fill('evidence', element('label', { for: 'proof' }, 'The evidence: the key, and the two heads that it signed'), area,
-            element('p', { id: 'proof-note', class: 'quiet' }, 'A log that is only shorter may be a copy that lags: look again, at the address that its operator '
-                + 'names. If it stays so, publish both heads. Whoever has the key can see that it signed both, and that the log which is '
+            element('p', { id: 'proof-note', class: 'quiet' }, 'A log that is only shorter may be a copy that lags: look again, at the address '
+                + 'that its operator names. If it stays so, publish both heads. Whoever has the key can see that it signed both, and that the log which is '
                 + 'shown now does not begin with what the first one signs.'),
             element('p', {}, element('button', { type: 'button', click: copy }, 'Copy'), copied));
     }

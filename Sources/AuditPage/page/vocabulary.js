@@ -1,11 +1,10 @@
 // What an entry may say (audit/entry.schema.json): the ops with exactly their keys, and the closed lists of values.
 
 export const keyNames = [
-    'at', 'cause', 'count', 'epoch', 'generation', 'job', 'kind', 'name', 'next', 'node', 'op', 'policy', 'reason', 'ref',
-    'resolution', 'status', 'template', 'until', 'version'];
+    'at', 'binary', 'cause', 'count', 'ended', 'epoch', 'expired', 'generation', 'id', 'job', 'jobs', 'live', 'name', 'next', 'node',
+    'op', 'policy', 'previous', 'reason', 'resolution', 'root', 'sealed', 'size', 'status', 'swept', 'template', 'until', 'version'];
 
-export const kinds = ['alert', 'voip', 'liveactivity'];
-export const purgeCauses = ['expired', 'deleted', 'replaced', 'unregistered', 'policy', 'room_closed'];
+export const purgeCauses = ['expired', 'ended', 'policy'];
 export const refusalCauses = [
     'malformed', 'unauthorized', 'forbidden', 'conflict', 'throttled', 'unavailable', 'other', 'not_found', 'too_large'];
 export const reasons = [
@@ -17,28 +16,33 @@ export const reasons = [
     'MethodNotAllowed', 'ExpiredToken', 'Unregistered', 'PayloadTooLarge', 'TooManyProviderTokenUpdates', 'TooManyRequests',
     'InternalServerError', 'ServiceUnavailable', 'Shutdown',
     // The broker's own.
-    'unreachable', 'expired', 'unknown', 'peer_present', 'room_closed', 'other'];
+    'unreachable', 'unknown', 'unsent', 'other'];
 
 const bits = (names) => names.reduce((sum, name) => sum | 1 << keyNames.indexOf(name), 0);
-const op = (name, keys, choices = null) => ({ name, keys: bits(['at', 'op', ...keys]), choices });
+const op = (name, rank, keys, choices = null) => ({ name, rank, keys: bits(['at', 'op', ...keys]), choices });
 
+/** By `Op`. `rank`: an entry's place within its window. A purge that waited for its token's end also has an `until`. */
 export const ops = [
-    op('broker.started', ['node', 'policy', 'resolution', 'version']),
-    op('broker.stopped', ['node']),
-    op('policy.loaded', ['name', 'policy']),
-    op('keys.generated', ['generation']),
-    op('keys.ratcheted', ['epoch']),
-    op('token.sealed', ['kind', 'ref', 'until'], kinds),
-    op('token.opened', ['job', 'ref', 'template']),
-    op('push.delivered', ['job', 'ref', 'status']),
-    op('push.failed', ['job', 'reason', 'ref', 'status'], reasons),
-    op('token.purged', ['cause', 'ref'], purgeCauses),
-    op('request.refused', ['cause', 'count'], refusalCauses),
-    op('ledger.closed', ['next']),
+    op('broker.started', 0, ['binary', 'node', 'policy', 'resolution', 'version']),
+    op('broker.stopped', 0, ['node']),
+    op('policy.loaded', 0, ['name', 'policy']),
+    op('keys.generated', 0, ['generation']),
+    op('keys.ratcheted', 0, ['epoch', 'swept']),
+    op('request.refused', 0, ['cause', 'count'], refusalCauses),
+    op('ledger.opened', 0, ['jobs', 'previous', 'root', 'size']),
+    op('bucket.carried', 0, ['live', 'until']),
+    op('token.opened', 1, ['id', 'job', 'template']),
+    op('push.delivered', 2, ['job', 'status']),
+    op('push.failed', 2, ['job', 'reason', 'status'], reasons),
+    op('token.sealed', 3, ['id', 'until']),
+    op('token.purged', 4, ['cause', 'id'], purgeCauses),
+    op('bucket.closed', 5, ['ended', 'expired', 'sealed', 'until']),
+    op('ledger.closed', 6, ['next']),
 ];
+export const untilKey = bits(['until']);
 
 /** Numbers of ops, for columns and comparisons: `Op.sealed` is the place of `token.sealed` in `ops`. */
 export const Op = Object.freeze({
-    started: 0, stopped: 1, policyLoaded: 2, generated: 3, ratcheted: 4, sealed: 5, opened: 6, delivered: 7, failed: 8,
-    purged: 9, refused: 10, closed: 11,
+    started: 0, stopped: 1, policyLoaded: 2, generated: 3, ratcheted: 4, refused: 5, ledgerOpened: 6, carried: 7, opened: 8,
+    delivered: 9, failed: 10, sealed: 11, purged: 12, bucketClosed: 13, ledgerClosed: 14,
 });

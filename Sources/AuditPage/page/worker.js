@@ -6,12 +6,15 @@ import { serveBundles } from './pool.js';
 if (typeof document === 'undefined' && self.name === 'bundles') serveBundles(self);
 
 if (typeof document === 'undefined' && self.name === 'auditor') {
-    let auditor = null;
+    let auditor = null, work = null, wanted = null;
     self.onmessage = ({ data }) => {
         if (data.order) {
             auditor = new Auditor(data.order, (message) => self.postMessage(message));
-            auditor.run();
+            work = auditor.run();
         }
-        if (data.ref) self.postMessage({ kind: 'life', ref: data.ref, life: auditor.lives.of(data.ref, auditor.story) });
+        if (!data.ref) return;
+        // One after the other; what is asked for in between is left out.
+        wanted = data.ref;
+        work = work.then(() => data.ref === wanted ? auditor.find(data.ref) : null);
     };
 }

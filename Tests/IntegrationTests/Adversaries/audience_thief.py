@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import carving
-from opening import KEY_0, Keys, audience_index, derive, job_data, note_data, note_of, token_data, token_of, unseal
+from opening import KEY_0, Keys, audience_index, derive, job_data, note_data, note_of, ref_data, ref_of, token_data, token_of, unseal
 
 APP = b"companion"
 
@@ -34,11 +34,12 @@ class Loot:
     sessions: set = field(default_factory=set)  # names, and those of activities
     keys: set = field(default_factory=set)  # of handles
     confirmed: set = field(default_factory=set)  # guesses: (what, ...)
-    links: set = field(default_factory=set)  # pairs of refs
+    refs: set = field(default_factory=set)
+    links: set = field(default_factory=set)  # pairs of rows
     how: set = field(default_factory=set)
 
     def said(self):
-        names = {"tokens": "tokens", "users": "names of users", "sessions": "names of sessions and activities", "keys": "handle keys",
+        names = {"tokens": "tokens", "users": "names of users", "sessions": "names of sessions and activities", "keys": "handle keys", "refs": "refs",
                  "confirmed": "guesses confirmed"}
         return ", ".join(f"{len(found)} {name}" for kind, name in names.items() if (found := getattr(self, kind))) or "nothing"
 
@@ -73,8 +74,15 @@ class AudienceThief:
                 yield key
         yield KEY_0
 
-    def _token(self, plaintext, how, at=8):
-        if token := token_of(plaintext, at):
+    def _open(self, row, key, ref_key, how):
+        """A registration's token, and the box with its ref."""
+        row = row | {"slot": 0}
+        plaintext = unseal(row["sealed"], token_data(row), key)
+        self._token(plaintext, how)
+        self.got.refs |= {ref for ref in (ref_of(plaintext), unseal(row["ref"], ref_data(row), ref_key)) if ref is not None}
+
+    def _token(self, plaintext, how):
+        if token := token_of(plaintext):
             self.got.tokens.add(token)
             self.got.how.add(how)
 
@@ -82,8 +90,8 @@ class AudienceThief:
         for row in self.rows["job"]:
             for ms in (row["deadline"], row["expires"]):
                 for key in self._epoch_keys(row["generation"], ms):
-                    for fields in ((row["job"],), (), (row["ref"],)):
-                        self._token(unseal(row["sealed"], job_data(row), derive(key, "job", *fields)), "a job", at=24)
+                    for fields in ((row["job"],), (), (row["purge_id"],)):
+                        self._token(unseal(row["sealed"], job_data(row), derive(key, "job", *fields)), "a job")
 
     def _note(self, sealed, label, fields, generation, expires):
         for ms in {expires}:
@@ -97,12 +105,12 @@ class AudienceThief:
     def _notes(self):
         """What opens for the broker alone, whoever it is about."""
         for row in self.rows["registration"]:
-            if (note := self._note(row["details"], "details", [row["ref"]], row["generation"], row["expires"])) is not None:
+            if (note := self._note(row["details"], "details", [row["purge_id"]], row["generation"], row["expires"])) is not None:
                 self.got.keys.add(note[:32])
                 self.got.sessions |= {name for name in counted(note[32:]) if name}
                 self.got.how.add("details")
             if row["waiting"] is not None:
-                note = self._note(row["waiting"], "update", [row["ref"]], row["generation"], row["expires"])
+                note = self._note(row["waiting"], "update", [row["purge_id"]], row["generation"], row["expires"])
                 if note is not None:
                     self.got.users.add(note[1:1 + note[0]])
                     self.got.how.add("an update that waits")
@@ -115,14 +123,17 @@ class AudienceThief:
 
     def _tokens(self, users):
         for row in self.rows["registration"]:
-            data = token_data(row | {"slot": 0})
-            without = [(), (b"",), (APP,), (APP + b"\0",), (row["audience"],), (row["owner"],), (row["ref"],), (row["id"],), (row["device"],)]
+            own = [row[name] for name in ("audience", "owner", "purge_id", "id", "device")]
+            without = [(), (b"",), (APP,), (APP + b"\0",), *((value,) for value in own)]
             for key in self._epoch_keys(row["generation"], row["expires"]):
                 for fields in without:
-                    for label in ("audience", "token"):
-                        self._token(unseal(row["sealed"], data, derive(key, label, *fields)), "a token without its user")
+                    for label in ("audience", "token", "ref"):
+                        opener = derive(key, label, *fields)
+                        for ref_key in (opener, derive(key, "ref", b"\0", *fields)):
+                            self._open(row, opener, ref_key, "a token without its user")
                 for user in users:
-                    self._token(unseal(row["sealed"], data, derive(key, "audience", owner_of(user))), "a token, with its user")
+                    owner = owner_of(user)
+                    self._open(row, derive(key, "audience", owner), derive(key, "ref", b"\0", owner), "a token, with its user")
 
     def _guess(self, users):
         """Who is who, by the indexes: with a user's name, and a token's bytes."""
@@ -176,6 +187,6 @@ class AudienceThief:
             for value in row.values():
                 if isinstance(value, bytes):
                     for part in {value, value[:24]} if len(value) > 32 else {value}:
-                        by_value.setdefault(part, set()).add(row["ref"])
+                        by_value.setdefault(part, set()).add(row["purge_id"])
         for refs in by_value.values():
             self.got.links |= {frozenset(pair) for pair in combinations(refs, 2)}

@@ -23,7 +23,7 @@ _TIME, _NULL, _ZERO, _SMALL = [b"\x05"], [b"\x00"], [b"\x08"], [b"\x08", b"\x09"
 _NUMBER = _SMALL + [b"\x04", b"\x05"]
 _TEXT = [_varint(13 + 2 * length) for length in range(1, 120)]
 _HASH, _REF, _ANY = _blob(32), _blob(16), [_varint(12 + 2 * length) for length in range(33, 260)]
-_SEALED = {72: _blob(72), 104: _blob(104)}
+_SEALED = {56: _blob(56), 72: _blob(72), 104: _blob(104)}
 # Notes, in blocks.
 _NOTE = {block: [kind for count in range(1, 6) for kind in _blob(40 + block * count)] for block in (64, 128, 256, 320)}
 
@@ -31,22 +31,22 @@ _NOTE = {block: [kind for count in range(1, 6) for kind in _blob(40 + block * co
 TABLES = {
     "room": {
         "expires": _TIME, "room": _HASH, "creator_generation": _SMALL, "creator_client": _HASH, "creator_member": _HASH,
-        "creator_proven": _SMALL, "creator_ref": _NULL + _REF, "creator_knocked": _ZERO + _TIME,
+        "creator_proven": _SMALL, "creator_token": _NULL + _REF, "creator_knocked": _ZERO + _TIME,
         "joiner_generation": _NULL + _SMALL, "joiner_client": _NULL + _HASH, "joiner_member": _NULL + _HASH,
-        "joiner_proven": _NULL + _SMALL, "joiner_ref": _NULL + _REF, "joiner_knocked": _NULL + _ZERO + _TIME,
+        "joiner_proven": _NULL + _SMALL, "joiner_token": _NULL + _REF, "joiner_knocked": _NULL + _ZERO + _TIME,
         "due": _NULL + _TIME, "code": _NULL + _HASH, "code_expires": _NULL + _TIME, "code_generation": _NULL + _SMALL,
         "short": _NULL + _SMALL, "pending": _NULL + _SEALED[72], "creator": _NULL + _SEALED[72], "retry": _NULL + _SEALED[104],
         "retry_until": _NULL + _TIME},
     "token": {
-        "expires": _TIME, "ref": _REF, "room": _HASH, "slot": _SMALL, "kind": _SMALL, "environment": _SMALL, "generation": _SMALL,
-        "topic": _TEXT, "sealed": _ANY},
+        "expires": _TIME, "purge_id": _REF, "ref": _SEALED[56], "is_long": _SMALL, "room": _HASH, "slot": _SMALL, "kind": _SMALL,
+        "environment": _SMALL, "generation": _SMALL, "topic": _TEXT, "sealed": _ANY},
     "job": {
-        "deadline": _TIME, "job": _REF, "not_before": _ZERO + _TIME, "ref": _REF, "room": _HASH + _blob(0), "slot": _SMALL, "kind": _SMALL,
-        "environment": _SMALL, "topic": _TEXT, "template": _TEXT, "generation": _SMALL, "expires": _TIME, "sealed": _ANY,
+        "deadline": _TIME, "job": _REF, "not_before": _ZERO + _TIME, "purge_id": _REF, "room": _HASH + _blob(0), "slot": _SMALL,
+        "kind": _SMALL, "environment": _SMALL, "topic": _TEXT, "template": _TEXT, "generation": _SMALL, "expires": _TIME, "sealed": _ANY,
         "fields": _NULL + _NOTE[64], "is_last": _SMALL},
     "registration": {
-        "expires": _TIME, "ref": _REF, "id": _REF, "audience": _HASH, "owner": _HASH, "device": _HASH, "session": _NULL + _HASH,
-        "kind": _SMALL, "environment": _SMALL, "generation": _SMALL, "topic": _TEXT, "sealed": _ANY, "preferences": _NUMBER,
+        "expires": _TIME, "purge_id": _REF, "ref": _SEALED[56], "is_long": _SMALL, "id": _REF, "audience": _HASH, "owner": _HASH,
+        "device": _HASH, "session": _NULL + _HASH, "kind": _SMALL, "environment": _SMALL, "generation": _SMALL, "topic": _TEXT, "sealed": _ANY, "preferences": _NUMBER,
         "details": _NOTE[64] + _NOTE[320], "opens": _ZERO + _TIME, "stamp": _NUMBER, "waiting": _NULL + _NOTE[256]},
     "session": {
         "session": _HASH, "generation": _SMALL, "started": _TIME, "version": _SMALL, "client": _NULL + _HASH,

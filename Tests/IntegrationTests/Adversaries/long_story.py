@@ -4,7 +4,7 @@ Times are of the stage's clock. `begin` is when the rooms of interest were made,
 """
 
 from load import Load
-from processes import eventually
+from processes import REPOSITORY, eventually
 from stage import DAY, EPOCH, Stage
 from truth import Phone, Truth, six_digits
 
@@ -14,7 +14,8 @@ WORDS = ("alice", "bob", "carol", "dora", "erin", "someone else")
 
 class LongStory:
     def __init__(self):
-        self.stage = Stage(files=True)
+        # With the log's timing as it is built in: batches of 64 each hour, and at midnight.
+        self.stage = Stage(files=True, settings=lambda _: {"policy": REPOSITORY / "policies/rooms.json"})
         try:
             self.truth = Truth(self.stage)
             self.client = self.stage.client()
@@ -134,12 +135,12 @@ class LongStory:
     def _next_days(self):
         stage, truth, client = self.stage, self.truth, self.client
         stage.pass_(DAY, step=DAY / 2)
-        stage.settle()
+        stage.settle_log()
         # A new generation of keys takes these.
         self.next_day = [
             truth.pair(client, code=six_digits(), life=4 * DAY),
             truth.create(client, code=six_digits(), life=4 * DAY, joinExpiresInSeconds=3_600)]
         self.after_a_day = stage.image()
         stage.pass_(2 * DAY, step=DAY)
-        stage.settle()
+        stage.settle_log()
         self.after_three_days = stage.image()

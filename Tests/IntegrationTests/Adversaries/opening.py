@@ -10,6 +10,7 @@ from nacl.exceptions import CryptoError
 EPOCH_MS, DAY_MS = 300_000, 86_400_000
 KEY_0 = bytes(32)
 LIFE = 8640 + 2 + 288  # epochs that have keys: a month, and room for clocks that disagree
+DAYS = (1, 60, 86_400)  # how long a day of the log is in these tests' policies, in seconds
 
 
 def derive(key, label, *fields):
@@ -81,13 +82,17 @@ def _counted(text):
 
 def token_data(row):
     head = struct.pack(">4sIBBBQ", b"MFT1", row["generation"], row["kind"], row["environment"], row["slot"], row["expires"])
-    return head + row["ref"] + _counted(row["topic"])
+    return head + row["purge_id"] + _counted(row["topic"])
+
+
+def ref_data(row):
+    return struct.pack(">4sIBQ", b"MFI1", row["generation"], row["slot"], row["expires"]) + row["purge_id"]
 
 
 def job_data(row):
     head = struct.pack(
         ">4sIBBQQ", b"MFJ1", row["generation"], row["kind"], row["environment"], row["deadline"], row["expires"])
-    return head + row["job"] + row["ref"] + _counted(row["topic"]) + _counted(row["template"])
+    return head + row["job"] + row["purge_id"] + _counted(row["topic"]) + _counted(row["template"])
 
 
 def code_data(purpose, generation, ms, code_index):
@@ -111,9 +116,30 @@ def unseal(sealed, data, key):
         return None
 
 
-def token_of(plaintext, at=8):
-    """The token in a token's or (at 24) a job's plaintext; without padding too, should someone have left it out."""
-    return None if plaintext is None else plaintext[at + 1:at + 1 + plaintext[at]]
+def token_of(plaintext):
+    """The token in a token's or a job's plaintext; without padding too, should someone have left it out."""
+    return None if plaintext is None else plaintext[25:25 + plaintext[24]]
+
+
+def ref_of(plaintext):
+    """The ref in a token's plaintext."""
+    return None if plaintext is None else plaintext[8:24]
+
+
+def ledger_id(ref, label, field):
+    """A token's id in the log. `field`: a job, or the end of the expiry's day in seconds."""
+    field = field if isinstance(field, bytes) else field.to_bytes(8, "big")
+    return derive(ref, f"ledger/{label}", field)[:16]
+
+
+def untils(expires):
+    """The ends of the expiry's day, as the days of these tests go."""
+    return [(expires // (1000 * day) + 1) * day for day in DAYS]
+
+
+def is_row_of(ref, row):
+    """Whether a row of `token` or `registration` belongs to a ref (bytes)."""
+    return row["purge_id"] in [ledger_id(ref, "purged", until) for until in untils(row["expires"])]
 
 
 def note_of(plaintext):

@@ -6,9 +6,9 @@ PIECE = 16
 
 
 def cells(rows):
-    """The blobs in {table: rows} but refs, which the log's entries have too."""
+    """The blobs in {table: rows} but purge ids, which wait for the log when the row is gone."""
     return {value for found in rows.values() for row in found for name, value in row.items()
-            if isinstance(value, bytes) and not name.endswith("ref")}
+            if isinstance(value, bytes) and name not in ("purge_id", "creator_token", "joiner_token")}
 
 
 def pieces(values):

@@ -107,6 +107,22 @@ class Stage:
         self.patiently("an empty log", lambda: self.clock.scrubbed > before)
         self.pass_(45, step=15)
 
+    def settle_log(self):
+        """Lets minutes pass until the last hour's batch is in the log, and the write-ahead log is emptied after that."""
+        before = self.clock.scrubbed
+        def is_behind():
+            hour = int(self.now) // 3_600 * 3_600
+            with self.state.database() as database:
+                return database.execute(
+                    "SELECT (SELECT count(*) FROM batch WHERE moment IS NOT NULL) + (SELECT count(*) FROM unpublished) "
+                    "+ (SELECT count(*) FROM schedule WHERE looked < ?)", (hour,)).fetchone()[0]
+        for _ in range(10):
+            self.pass_(65, step=15)
+            if not is_behind():
+                break
+        self.patiently("an empty log", lambda: self.clock.scrubbed > before)
+        self.pass_(45, step=15)
+
     def patiently(self, what, question):
         """Waits for what a protection does. It may be switched off: then it never comes, and the thief is to find that, not who waits."""
         end = time.monotonic() + (0.5 if what in self._in_vain else 15)

@@ -30,6 +30,7 @@ def policy(tmp_path_factory):
     limits["roomLifeSeconds"]["min"] = limits["joinCode"]["lifeSeconds"]["min"] = 1
     limits["joinCode"]["pendingShort"] = SHORT_CODES
     limits["tokenKnocks"]["count"] = SHARE
+    policy["ledger"] = {"hourSeconds": 1, "daySeconds": 1, "batchSeals": 1}
     path = tmp_path_factory.mktemp("policy") / "policy.json"
     path.write_text(json.dumps(policy))
     return path
@@ -147,7 +148,7 @@ def test_both_sides_replace_at_once(world):
             latest[side.client] = ref, token
     together(*(lambda side=side: replace(side) for side in (room.creator, room.joiner)))
     row = room_row(world, latest[room.creator.client][0])
-    assert row["joiner_ref"].hex() == latest[room.joiner.client][0]
+    assert row["joiner_token"] == token_row(world, latest[room.joiner.client][0])["purge_id"]
     assert len(rows(world, "token", room=row["room"])) == 2
     assert knock(client, room.roomid, room.joiner.client, member=room.joiner.member) == "queued"
     pushed(world, latest[room.creator.client][1])
@@ -181,6 +182,11 @@ def test_the_owner_proves_itself_while_the_other_replaces(world):
 
 # One phone in two rooms.
 
+def own(row):
+    """What is random in a token's row."""
+    return {name: row[name] for name in ("sealed", "ref", "purge_id")}
+
+
 def test_one_phone_in_two_rooms_is_two_rows(world, client):
     """Every column, every six bytes, each entry of the ledger, each header at Apple's but the token."""
     token, clients = new_token(), (new_client(), new_client())
@@ -199,7 +205,7 @@ def test_one_phone_in_two_rooms_is_two_rows(world, client):
     for one, other in ((sealed[0], sealed[2]), (sealed[1], sealed[3]), (sealed[0], sealed[3]), (sealed[1], sealed[2])):
         assert same(one, other) <= {"slot", "kind", "environment", "generation", "topic"}, same(one, other)
     for one, other in combinations(sealed, 2):
-        assert not parts({"sealed": one["sealed"], "ref": one["ref"]}, 6) & parts({"sealed": other["sealed"], "ref": other["ref"]}, 6)
+        assert not parts(own(one), 6) & parts(own(other), 6)
     rooms = [room_row(world, room[0]["ref"]) for room in phones]
     assert same(*rooms) <= {"creator_generation", "joiner_generation", "code_generation"}, same(*rooms)
     assert not parts(rooms[0], 6) & parts(rooms[1], 6)
@@ -216,11 +222,11 @@ def test_one_phone_in_two_rooms_is_two_rows(world, client):
     assert same(*values) <= {"apns-topic", "apns-push-type", "apns-priority", "apns-expiration", "content-length", "content-type"}, same(*values)
     idle(world)
     found = log(world)
-    entries = [found.of(ref) for ref in (refs[0], refs[2])]
+    entries = [found.of(ref) + found.outcomes(ref) for ref in (refs[0], refs[2])]
     assert [len(of) for of in entries] == [3, 3]
     for one in entries[0]:
         for other in entries[1]:
-            assert same(one, other) <= {"at", "op", "kind", "until", "template", "status"}, (one, other)
+            assert same(one, other) <= {"at", "op", "until", "template", "status", "cause"}, (one, other)
     table.record(
         "database, WAL and backups", "two rooms of one phone, column by column, and their entries in the ledger",
         "what all rooms made at one time share", "no link between two rooms of one phone but their time")
@@ -233,7 +239,7 @@ def test_the_same_token_sealed_again_is_another_row(world, client):
     again = client.put_token(room.roomid, room.creator.client, room.creator.token).expect(200).json["ref"]
     second = token_row(world, again)
     assert same(first, second) <= {"slot", "kind", "environment", "generation", "topic", "room", "expires"}
-    assert not parts({"sealed": first["sealed"]}, 6) & parts({"sealed": second["sealed"]}, 6)
+    assert not parts(own(first), 6) & parts(own(second), 6)
 
 
 def test_a_token_survives_its_end_in_other_rooms(world, client):
@@ -255,7 +261,8 @@ def test_a_token_survives_its_end_in_other_rooms(world, client):
     pushed(world, token)
     idle(world)
     found = log(world)
-    assert {end: purges(found, ref) for end, ref in refs.items()} == {end: [end] if end != "none" else [] for end in refs}
+    assert {end: purges(found, ref) for end, ref in refs.items()} == {
+        end: ["expired"] if end == "expired" else ["ended"] if end != "none" else [] for end in refs}
     assert [entry["op"] for entry in found.outcomes(refs["none"])] == ["push.delivered"]
 
 
@@ -272,7 +279,7 @@ def test_apple_calls_a_token_dead_in_each_room_once(world, client):
         assert [token_row(world, ref) is None for ref in refs] == [True] * (number + 1) + [False] * (2 - number)
         assert client.status(room.roomid).expect(200).json["creatorHasToken"] is False
     found = log(world)
-    assert [purges(found, ref) for ref in refs] == [["unregistered"]] * 3
+    assert [purges(found, ref) for ref in refs] == [["ended"]] * 3
     assert [len(found.outcomes(ref)) for ref in refs] == [1, 1, 1] and world.simulator.pushes(token) == []
 
 
@@ -321,7 +328,7 @@ def test_a_room_made_again_inherits_nothing(world, client):
     pushes = pushed(world, token)
     idle(world)
     found = log(world)
-    assert [entry["reason"] for entry in found.outcomes(old["ref"])] == ["room_closed"]
+    assert [entry["reason"] for entry in found.outcomes(old["ref"])] == ["unsent"]
     assert [entry["op"] for entry in found.outcomes(new["ref"])] == ["push.delivered"]
     assert world.simulator.pushes(token) == pushes, "a push of the room that was deleted"
 
@@ -370,12 +377,12 @@ def test_who_knows_a_token_can_not_evict_its_owner(world, client):
             delivery, their_ref = mallory.knock(environment=environment)
             assert delivery == "queued"
             idle(world)
-            theirs[their_ref] = [] if timestamp == 1 and reason == "Unregistered" else ["unregistered"]
+            theirs[their_ref] = [] if timestamp == 1 and reason == "Unregistered" else ["ended"]
             assert (token_row(world, their_ref) is None) == bool(theirs[their_ref])
         # Nor does what it may do with rooms of its own.
         roomid, their_ref, _ = mallory.room()
         mallory.client.delete(roomid).expect(200)
-        theirs[their_ref] = ["room_closed"]
+        theirs[their_ref] = ["ended"]
     world.simulator.fault()
     assert (token_row(world, ref), room_row(world, ref)) == before
     assert knock(client, room.roomid, room.joiner.client) == "queued"

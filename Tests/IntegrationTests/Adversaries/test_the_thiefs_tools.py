@@ -18,9 +18,10 @@ class Vector:
     def __init__(self, case):
         self.name, self.sealed = case["op"].removeprefix("seal_"), bytes.fromhex(case["output"])
         self.row = {name: case.get(name) for name in ("generation", "deadline", "slot", "topic", "template")}
-        self.row |= {name: bytes.fromhex(case[name]) for name in ("ref", "job", "room", "code", "member", "token", "note") if name in case}
+        self.row |= {name: bytes.fromhex(case[name]) for name in ("ref", "purge", "job", "room", "code", "member", "token", "note") if name in case}
         self.row |= {name: case[name].encode() for name in ("joinid", "client", "audience") if name in case}
         self.row |= {"kind": KINDS.get(case.get("kind")), "environment": ENVIRONMENTS.get(case.get("environment")), "expires": case.get("expiry")}
+        self.row["purge_id"] = self.row.get("purge")
         self.label, self.fields = case.get("label"), [bytes.fromhex(field) for field in case.get("fields", [])]
         self.time = case.get("until") or case.get("deadline") or case["expiry"]
 
@@ -32,6 +33,9 @@ class Vector:
             fields = {"token": lambda: (bytes([row["slot"]]), row["room"]), "audience_token": lambda: (row["audience"],),
                       "job": lambda: (row["job"],)}[name]()
             wanted = row["token"]
+        elif name in ("ref", "audience_ref"):
+            data, wanted = opening.ref_data(row | {"slot": row["slot"] or 0}), row["ref"]
+            fields = bytes([row["slot"] or 0]), row["room" if name == "ref" else "audience"]
         elif name == "note":
             data = opening.note_data(row["generation"], self.time, self.label, self.fields)
             fields, wanted = self.fields, row["note"]
@@ -40,10 +44,12 @@ class Vector:
             data = opening.code_data(purpose, row["generation"], self.time, row["code"])
             fields = (row["joinid"], row["client"]) if name != "pending" else (row["joinid"],)
             wanted = b"".join(row[part] for part in wanted)
-        key = opening.derive(keys.epoch_key(row["generation"], self.time), self.label or name.removesuffix("_token"), *fields)
+        key = opening.derive(keys.epoch_key(row["generation"], self.time), self.label or {"audience_ref": "ref"}.get(name, name.removesuffix("_token")), *fields)
         plaintext = opening.unseal(self.sealed, data, key)
         if name in ("token", "audience_token", "job"):
-            plaintext = opening.token_of(plaintext, 24 if name == "job" else 8)
+            if name != "job":
+                assert opening.ref_of(plaintext) == row["ref"]
+            plaintext = opening.token_of(plaintext)
         elif name == "note":
             plaintext = opening.note_of(plaintext)
         return plaintext, wanted
@@ -59,10 +65,21 @@ def test_it_opens_what_the_page_says():
             found, wanted = vector.opened(keys)
             assert found == wanted, f"{case['op']} does not open"
             opened.add(vector.name)
-    assert opened == {"token", "audience_token", "job", "note", "pending", "creator", "retry"}
+    assert opened == {"token", "audience_token", "ref", "audience_ref", "job", "note", "pending", "creator", "retry"}
     table.record(
         table.AUDIENCES, "the published vectors",
         "each audience's token", "every audience's token until it expires: the broker alone can open these")
+
+
+def test_it_makes_the_logs_ids():
+    vectors = json.loads((REPOSITORY / "Tests/Vectors/sealing.json").read_text())
+    cases = [case for case in vectors["cases"] if case["op"] == "ledger_ids"]
+    for case in cases:
+        ref, until = bytes.fromhex(case["ref"]), case["until"] // 1000
+        made = [opening.ledger_id(ref, "sealed", until), opening.ledger_id(ref, "opened", bytes.fromhex(case["job"])),
+                opening.ledger_id(ref, "purged", until)]
+        assert [name.hex() for name in made] == case["output"]
+    assert cases
 
 
 def test_carving_finds_rows_that_sql_does_not(tmp_path):
@@ -70,12 +87,12 @@ def test_carving_finds_rows_that_sql_does_not(tmp_path):
     database = sqlite3.connect(tmp_path / "mayfly.sqlite", isolation_level=None)
     database.executescript("PRAGMA secure_delete = OFF; PRAGMA journal_mode = WAL;")
     columns = ", ".join(carving.TABLES["token"])
-    database.execute(f"CREATE TABLE token ({columns}, PRIMARY KEY (expires, ref)) WITHOUT ROWID")
+    database.execute(f"CREATE TABLE token ({columns}, PRIMARY KEY (expires, purge_id)) WITHOUT ROWID")
     for number in (1, 2):
-        row = (1_795_349_000_000 + number, bytes([number]) * 16, bytes(32), 1, 1, 1, 1, "org.example.app", bytes([number]) * 168)
-        database.execute(f"INSERT INTO token ({columns}) VALUES (?,?,?,?,?,?,?,?,?)", row)
+        row = (1_795_349_000_000 + number, bytes([number]) * 16, bytes(56), 0, bytes(32), 1, 1, 1, 1, "org.example.app", bytes([number]) * 168)
+        database.execute(f"INSERT INTO token ({columns}) VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    database.execute("DELETE FROM token WHERE ref = ?", (bytes([1]) * 16,))
+    database.execute("DELETE FROM token WHERE purge_id = ?", (bytes([1]) * 16,))
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     database.close()
     found = carving.carve((tmp_path / "mayfly.sqlite").read_bytes())["token"]

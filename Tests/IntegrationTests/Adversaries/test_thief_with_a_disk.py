@@ -1,8 +1,10 @@
 """Whoever takes the disk: the database, its log and backups, with and without the key file, of one moment or of several."""
 
 import carving
+import ledger
 import table
 from long_story import WORDS
+from opening import is_row_of
 from rank import correlation
 from remnants import remnants
 from search import search
@@ -42,7 +44,7 @@ def test_database_alone(story):
          "no token, room id, join code, client id; no link between two rooms of one phone")
 
 
-def test_database_tells_counts_times_and_refs(story):
+def test_database_tells_counts_times_and_purges(story):
     """What the design says that a thief does learn: so much must be there, or the search looks at the wrong thing."""
     rows = carving.select(story.at_once.database)
     rooms = {row["room"]: row for row in rows["room"]}
@@ -53,13 +55,15 @@ def test_database_tells_counts_times_and_refs(story):
         row = rooms[room.index]
         assert abs(row["expires"] / 1000 - room.expires) < 5
         assert (row["joiner_client"] is not None) == (2 in room.clients)
-        for slot, column in ((1, "creator_ref"), (2, "joiner_ref")):
-            assert (row[column].hex() if row[column] else None) == room.refs.get(slot)
-    assert len(rows["job"]) == 1 and rows["job"][0]["ref"].hex() == story.knocked.refs[2]
+        for slot, column in ((1, "creator_token"), (2, "joiner_token")):
+            assert (row[column] is None) == (slot not in room.refs)
+            assert row[column] is None or is_row_of(bytes.fromhex(room.refs[slot]), {"purge_id": row[column], "expires": row["expires"]})
+    [job] = rows["job"]
+    assert is_row_of(bytes.fromhex(story.knocked.refs[2]), job)
     table.record(
         table.DATABASE, "reading it",
-        f"{len(rooms)} rooms and {len(rows['token'])} tokens: their ends, their random refs, who was accepted, which two are one room's",
-        "counts, times, random refs")
+        f"{len(rooms)} rooms and {len(rows['token'])} tokens: their ends, their later purges in the log, who was accepted, which two are one room's",
+        "counts, times, the ids of later purges")
 
 
 def test_database_does_not_tell_the_order(story):
@@ -145,6 +149,33 @@ def test_with_keys_while_codes_are_valid(story):
     for what, image, must, found, more, may, allowed in cases:
         got = Thief(image.database, image.keys, words=WORDS).work()
         hold(got, story.truth, who, what, allowed, may, **must | {"codes": codes(found), "tokens": must["tokens"] | more})
+
+
+def test_no_row_leads_to_an_earlier_entry(story, tmp_path):
+    """With keys and the whole log of later: from a row to its purge, and from a push under way to its opening. With a room id to all."""
+    log = ledger.Ledger(story.after_three_days.write_ledger(tmp_path / "ledger"), story.stage.state.vkey).entries
+    image = story.at_once
+
+    def led(rooms):
+        thief = Thief(image.database, image.keys, rooms, WORDS, tries_codes=False)
+        thief.work()
+        return thief.entries(log)
+    [job] = carving.select(image.database)["job"]
+    found = led(())
+    pushed = {entry["op"] for entry in found[job["purge_id"]]}
+    earlier = [entry for name, entries in found.items() for entry in entries if entry["op"] != "token.purged" and name != job["purge_id"]]
+    table.record(
+        table.ACCEPTED, "from rows to entries of the log of three days later",
+        f"{len(found)} purges to come; of a queued push {', '.join(sorted(pushed))}; {len(earlier)} other entries",
+        "a row's later purge; a queued push's opening and its outcome")
+    assert len(found) > 100, "not even purges: this proves nothing"
+    assert not earlier and "token.opened" in pushed and "token.sealed" not in pushed
+    known = led([story.member_room.roomid])
+    for slot in (1, 2):
+        ref = bytes.fromhex(story.member_room.refs[slot])
+        row = next(row for row in carving.select(image.database)["token"] if is_row_of(ref, row))
+        ops = {entry["op"] for entry in known[row["purge_id"]]}
+        assert "token.sealed" in ops, "with the room id nothing either: this proves nothing"
 
 
 # Material of two moments.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import carving
 import opening
-from opening import DAY_MS, KEY_0, Keys, code_data, derive, job_data, token_data, token_of, unseal
+from opening import DAY_MS, KEY_0, Keys, code_data, derive, job_data, ledger_id, ref_data, ref_of, token_data, token_of, unseal, untils
 
 KINDS = ("tokens", "rooms", "codes", "clients", "members", "links")
 NAMES = {"tokens": "token", "rooms": "room id", "codes": "join code", "clients": "client id", "members": "member secret",
@@ -29,6 +29,8 @@ class Recovered:
     clients: set = field(default_factory=set)
     members: set = field(default_factory=set)
     links: set = field(default_factory=set)
+    refs: dict = field(default_factory=lambda: defaultdict(set))  # by the purge ids of their rows
+    opened: set = field(default_factory=set)  # purge ids of the rows whose tokens opened
     how: dict = field(default_factory=lambda: defaultdict(set))  # by which key, for whoever reads a red test
 
     def add(self, kind, value, how):
@@ -104,8 +106,19 @@ class Thief:
         self.got.rooms -= set(self.known_rooms.values())
         return self.got
 
-    def _token(self, row, plaintext, how, at=8):
-        if token := token_of(plaintext, at):
+    def _open_token(self, row, key, ref_key, how):
+        """A token's row: the token, and the box with its ref."""
+        plaintext = unseal(row["sealed"], token_data(row), key)
+        self._token(row, plaintext, how)
+        if plaintext is not None:
+            self.got.opened.add(row["purge_id"])
+        for ref in (ref_of(plaintext), unseal(row["ref"], ref_data(row), ref_key)):
+            if ref is not None:
+                self.got.refs[row["purge_id"]].add(ref)
+                self.got.how["refs"].add(how)
+
+    def _token(self, row, plaintext, how):
+        if token := token_of(plaintext):
             self.got.add("tokens", token, how)
             self.rooms_by_token[token].add(row["room"])
 
@@ -123,16 +136,17 @@ class Thief:
         for row in self.rows["job"]:
             for how, key in self._epoch_keys(row["generation"], row["deadline"], row["expires"]):
                 for fields in ((row["job"],), ()):
-                    self._token(row, unseal(row["sealed"], job_data(row), derive(key, "job", *fields)), f"a job, by {how}", at=24)
+                    self._token(row, unseal(row["sealed"], job_data(row), derive(key, "job", *fields)), f"a job, by {how}")
 
     def _open_tokens_alone(self):
         """A room's token, its room id left out of the key or taken from the row."""
         for row in self.rows["token"]:
-            data, slot, room = token_data(row), bytes([row["slot"]]), row["room"]
+            slot, room, name = bytes([row["slot"]]), row["room"], row["purge_id"]
             for how, key in self._epoch_keys(row["generation"], row["expires"]):
-                for fields in ((slot,), (), (slot, b""), (slot, room), (room,), (slot, row["ref"]), (row["ref"],)):
-                    plaintext = unseal(row["sealed"], data, derive(key, "token", *fields))
-                    self._token(row, plaintext, f"a token's row, without its room id, by {how}")
+                for fields in ((slot,), (), (slot, b""), (slot, room), (room,), (slot, name), (name,)):
+                    for labels in (("token", "ref"), ("ref", "token")):
+                        keys = [derive(key, label, *fields) for label in labels]
+                        self._open_token(row, *keys, f"a token's row, without its room id, by {how}")
 
     def _open_codes_alone(self):
         """What waits for a code, the code left out of the key."""
@@ -187,8 +201,8 @@ class Thief:
         for row in self.rows["token"]:
             if roomid := rooms.get(row["room"]):
                 for how, key in self._epoch_keys(row["generation"], row["expires"]):
-                    plaintext = unseal(row["sealed"], token_data(row), derive(key, "token", bytes([row["slot"]]), roomid))
-                    self._token(row, plaintext, f"a token's row, with its room id, by {how}")
+                    keys = [derive(key, label, bytes([row["slot"]]), roomid) for label in ("token", "ref")]
+                    self._open_token(row, *keys, f"a token's row, with its room id, by {how}")
         for row in self.rows["room"]:
             if roomid := rooms.get(row["room"]):
                 self._guess_clients(row, roomid)
@@ -200,6 +214,30 @@ class Thief:
                 for how, key in self._epoch_keys(generation, row["expires"]):
                     if derive(key, "client", roomid, bytes([slot]), word) == stored:
                         self.got.add("clients", word.decode(), f"guessed, with the room id, by {how}")
+
+    # The log.
+
+    def entries(self, log):
+        """{purge id: entries} of this log that rows of the database lead to: by an id or a job that stands in a row, or by an id that is
+        made with any 16 bytes of a row, or with a ref that opened. Whoever has a row knows the end of its day."""
+        ids, jobs = defaultdict(list), {}
+        for entry in log:
+            for key in ("id", "job"):
+                if key in entry:
+                    ids[bytes.fromhex(entry[key])].append(entry)
+            if entry["op"] == "token.opened":
+                jobs[bytes.fromhex(entry["job"])] = entry
+        found = defaultdict(list)
+        for row in [*self.rows["token"], *self.rows["job"]]:
+            values = [value for value in row.values() if isinstance(value, bytes)]
+            pieces = {value[at:at + 16] for value in values for at in (*range(0, len(value) - 15, 16), 24) if len(value) >= at + 16}
+            names = set(pieces)
+            for ref in pieces | self.got.refs.get(row["purge_id"], set()):
+                names |= {ledger_id(ref, label, until) for label in ("sealed", "purged") for until in untils(row["expires"])}
+                names |= {ledger_id(ref, "opened", job) for job in jobs}
+            for name in names & ids.keys():
+                found[row["purge_id"]] += [entry for entry in ids[name] if entry not in found[row["purge_id"]]]
+        return found
 
     # Links.
 

@@ -3,6 +3,7 @@
 import sqlite3
 
 import ledger
+from opening import is_row_of
 from processes import eventually
 
 
@@ -10,19 +11,20 @@ def rows(world, name, **where):
     """The rows of a table, as dictionaries."""
     with world.state.database() as database:
         database.row_factory = sqlite3.Row
-        condition = " AND ".join(f"{column} = ?" for column in where)
+        condition = " AND ".join(f"{column} = ?" for column in where) or "true"
         return [dict(row) for row in database.execute(f"SELECT * FROM {name} WHERE {condition}", tuple(where.values()))]
 
 
 def token_row(world, ref):
-    found = rows(world, "token", ref=bytes.fromhex(ref))
-    return found[0] if found else None
+    return next((row for row in rows(world, "token") if is_row_of(bytes.fromhex(ref), row)), None)
 
 
 def room_row(world, ref):
     """The room that has this token on one of its sides."""
-    ref = bytes.fromhex(ref)
-    return (rows(world, "room", creator_ref=ref) + rows(world, "room", joiner_ref=ref))[0]
+    token = token_row(world, ref)
+    [row] = rows(world, "room", room=token["room"])
+    assert row["creator_token" if token["slot"] == 1 else "joiner_token"] == token["purge_id"]
+    return row
 
 
 def knock(client, roomid, name, **more):
@@ -45,7 +47,7 @@ def log(world):
     """The ledger, once it has everything that has happened until now."""
     def whole():
         with world.state.database() as database:
-            if database.execute("SELECT count(*) FROM entry").fetchone()[0]:
+            if database.execute("SELECT (SELECT count(*) FROM entry) + (SELECT count(*) FROM waiting)").fetchone()[0]:
                 return None
             size = database.execute("SELECT size FROM log").fetchone()[0]
         found = ledger.read(world.state)

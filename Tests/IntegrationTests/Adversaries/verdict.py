@@ -18,4 +18,7 @@ def hold(got, truth, adversary, tried, allowed, may=None, **must):
             wrong.append(f"{len(missing)} {NAMES[kind]}(s) of {len(due)} not recovered")
         if made_up := found - everything[kind]:
             wrong.append(f"{len(made_up)} {NAMES[kind]}(s) that nobody had")
+    # A ref opens with its token, and with nothing else.
+    if got.refs.keys() != got.opened or any(len(refs) > 1 for refs in got.refs.values()):
+        wrong.append(f"{len(got.refs)} ref(s) for {len(got.opened)} token(s), by {' and '.join(sorted(got.how['refs']))}")
     assert not wrong, f"{adversary}, {tried}: {'; '.join(wrong)}. Allowed: {allowed}"

@@ -1,9 +1,11 @@
-// A third opinion on the log: golang.org/x/mod/sumdb, the code behind Go's checksum database. It knows signed notes, trees and
-// tiles, and nothing of Mayfly's entries.
+// A third opinion on the log. golang.org/x/mod/sumdb, the code behind Go's checksum database, checks signed notes, trees and tiles;
+// story.go judges the entries.
 //
-// Reads a job a line from standard input, answers with a line each: "good SIZE ROOT" or "bad WHAT".
+// Reads a job a line from standard input and answers with a line each: "good SIZE ROOT" or "bad CODE WHAT". The code is "tree" for
+// all that sumdb refuses.
 //
 //	verify DIR VKEY [CHECKPOINT-FILE]...   the whole log, and that it continues these
+//	tree DIR VKEY [CHECKPOINT-FILE]...     the same, whatever its entries are
 //	root COUNT                             the root of the leaves "leaf-0", "leaf-1", ...
 //	include DIR VKEY INDEX HASH...         an inclusion proof, hashes in base64, for the entry that lies in the log
 //	consist OLD OLD-ROOT NEW NEW-ROOT HASH...
@@ -144,7 +146,7 @@ func openCheckpoint(path, vkey string) (tree tlog.Tree, err error) {
 	return tlog.ParseTree([]byte("go.sum database tree\n" + lines[1] + lines[2]))
 }
 
-func verify(path, vkey string, older []string) (tlog.Tree, error) {
+func verify(path, vkey string, older []string, judge func(string, [][]byte) error) (tlog.Tree, error) {
 	log := folder{path}
 	tree, err := openCheckpoint(filepath.Join(path, "checkpoint"), vkey)
 	if err != nil {
@@ -219,7 +221,7 @@ func verify(path, vkey string, older []string) (tlog.Tree, error) {
 			return tree, fmt.Errorf("%s: %w", file, err)
 		}
 	}
-	return tree, nil
+	return tree, judge(path, entries)
 }
 
 func root(count int64) (tlog.Tree, error) {
@@ -244,6 +246,14 @@ func hashes(texts []string) (all []tlog.Hash, err error) {
 	return all, nil
 }
 
+func min(a, b int64) int64 { return -max(-a, -b) }
+func max(a, b int64) int64 {
+	if a > b {
+		return a
+	}
+	return b
+}
+
 func number(text string) int64 {
 	value, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -255,7 +265,9 @@ func number(text string) int64 {
 func answer(words []string) (tree tlog.Tree, err error) {
 	switch words[0] {
 	case "verify":
-		return verify(words[1], words[2], words[3:])
+		return verify(words[1], words[2], words[3:], judgeStory)
+	case "tree":
+		return verify(words[1], words[2], words[3:], func(string, [][]byte) error { return nil })
 	case "root":
 		return root(number(words[1]))
 	case "include":
@@ -295,8 +307,10 @@ func main() {
 	jobs.Buffer(nil, 1<<20)
 	for jobs.Scan() {
 		tree, err := answer(strings.Fields(jobs.Text()))
-		if err != nil {
-			fmt.Printf("bad %q\n", err)
+		if story, ok := err.(broken); ok {
+			fmt.Printf("bad %s %q\n", story.code, story.what)
+		} else if err != nil {
+			fmt.Printf("bad tree %q\n", err)
 		} else {
 			fmt.Printf("good %d %s\n", tree.N, tree.Hash)
 		}

@@ -1,0 +1,197 @@
+// The books of a log: for each day of `until` how many tokens came in and went, in batches. They must balance.
+
+import { grace } from './clock.js';
+import { counted, time } from './format.js';
+import { Finding } from './findings.js';
+
+const mostShown = 60;
+
+export class Balance {
+    /** By `until`: what a log says of each bucket that is not closed. */
+    #buckets = new Map();
+    #lastClosed = 0;
+    #timing = null;
+    /** Purges of tokens before their end, and how many of them closed buckets have taken. */
+    #early = 0;
+    #booked = 0;
+    /** Tokens in open buckets that did not expire. */
+    #rest = 0;
+    /** The batch that is being read: seals, closings at midnight, closings of a rotation. */
+    #batch = null;
+    #isRotating = false;
+    counts = { batches: 0, closed: 0, sealed: 0, expired: 0, early: 0, carried: 0 };
+    /** The fewest seals of a batch that is not a midnight's. */
+    smallest = null;
+    /** The newest closings, as the page shows them. */
+    closings = [];
+
+    constructor(clock) {
+        this.clock = clock;
+    }
+
+    #fail(code, detail, index) {
+        throw new Finding(code, detail, { index });
+    }
+
+    get timing() {
+        return this.#timing;
+    }
+
+    /** Everything due before this is closed. */
+    get lastClosed() {
+        return this.#lastClosed;
+    }
+
+    /** At the first start. `first`: the time of the log's first entry. */
+    begin(timing, first, index) {
+        this.#timing = timing;
+        const { day } = timing;
+        for (const until of this.#buckets.keys()) {
+            if (until % day !== 0) this.#fail('carry', `follows a balance for ${time(until)}, which ends no day of the policy`, index);
+        }
+        this.#lastClosed = Math.floor(first / day) * day;
+        for (const until of this.#buckets.keys()) this.#lastClosed = Math.min(this.#lastClosed, until - day);
+    }
+
+    get isRotating() {
+        return this.#isRotating;
+    }
+
+    /** Tokens that live, by what the log says. */
+    get live() {
+        return this.#rest + this.#booked - this.#early;
+    }
+
+    carry(until, live) {
+        this.#buckets.set(until, { sealed: 0, carried: live, expired: 0 });
+        this.counts.carried += live;
+        this.#rest += live;
+    }
+
+    #requireOpen(until, index) {
+        if (until % this.#timing.day !== 0 || until <= this.#lastClosed) {
+            this.#fail('bucket_unknown', `belongs to no bucket: ${time(until)} ends no day, or its bucket is closed`, index);
+        }
+    }
+
+    /** `longest`: the longest life that a policy of this log allows. */
+    seal(until, longest, index) {
+        const { day } = this.#timing, batch = this.#batched();
+        this.#requireOpen(until, index);
+        const last = (Math.floor((this.clock.at + this.clock.window + longest) / day) + 1) * day;
+        if (until > last) this.#fail('life_too_long', `lives until ${time(until)}, longer than a policy allows (${time(last)})`, index);
+        const bucket = this.#buckets.get(until);
+        if (bucket) bucket.sealed += 1; else this.#buckets.set(until, { sealed: 1, carried: 0, expired: 0 });
+        batch.seals += 1;
+        this.counts.sealed += 1;
+        this.#rest += 1;
+    }
+
+    expire(until, index) {
+        this.#batched();
+        this.#requireOpen(until, index);
+        if (until - this.#timing.day > this.clock.at + this.clock.window) {
+            this.#fail('purged_early', `expired before its day began: it lives until ${time(until)}`, index);
+        }
+        const bucket = this.#buckets.get(until);
+        if (!bucket || bucket.sealed + bucket.carried <= bucket.expired) {
+            this.#fail('unbalanced', `is one expired token more than the bucket of ${time(until)} has`, index);
+        }
+        bucket.expired += 1;
+        this.counts.expired += 1;
+        this.#rest -= 1;
+    }
+
+    endEarly() {
+        this.#batched();
+        this.#early += 1;
+        this.counts.early += 1;
+    }
+
+    #batched() {
+        return this.#batch ??= { seals: 0, closings: 0, rotated: 0 };
+    }
+
+    close(until, { sealed, expired, ended }, index) {
+        const batch = this.#batched(), { clock } = this;
+        this.#requireOpen(until, index);
+        const bucket = this.#buckets.get(until) ?? { sealed: 0, carried: 0, expired: 0 };
+        const wrong = (words) => this.#fail('unbalanced', `closes the bucket of ${time(until)}, ${words}`, index);
+        if (sealed !== bucket.sealed || expired !== bucket.expired) {
+            wrong(`which has ${bucket.sealed} sealed and ${bucket.expired} expired, with ${sealed} and ${expired}`);
+        }
+        this.#booked += ended;
+        if (this.#booked > this.#early) this.#fail('overbooked', 'books more early purges than the log has', index);
+        const all = sealed + bucket.carried, gone = expired + ended, isRotation = until > clock.at;
+        if (isRotation ? all < gone : all !== gone) wrong(`where ${all} came in and ${gone} went`);
+        if (isRotation) {
+            this.#isRotating = true;
+            batch.rotated += 1;
+        } else {
+            const missed = this.#firstMissed(until);
+            if (missed !== null) this.#fail('midnight_missing', `closes a bucket, and that of ${time(missed)} was not closed before`, index);
+            if (clock.isLate(until)) this.#fail('batch_late', `closes the bucket of ${time(until)} too late`, index);
+            this.#lastClosed = until;
+            batch.closings += 1;
+        }
+        this.#buckets.delete(until);
+        this.#rest -= all - expired;
+        this.counts.closed += 1;
+        this.closings.push({ until, at: clock.at, sealed, carried: bucket.carried, expired, ended, isRotation });
+        if (this.closings.length > mostShown) this.closings.shift();
+    }
+
+    /** The first end of a day before `end` whose bucket is not closed and can't be passed over; null if there is none. */
+    #firstMissed(end) {
+        const { day } = this.#timing;
+        for (let moment = this.#lastClosed + day; moment < end;) {
+            const passed = this.#buckets.has(moment) ? null : this.clock.gapEnd(moment);
+            if (passed === null) return moment;
+            const next = (Math.floor(passed / day) + 1) * day;
+            let held = next;
+            for (const until of this.#buckets.keys()) if (until > moment && until < held) held = until;
+            moment = held;
+        }
+        return null;
+    }
+
+    /** When the entry after a batch comes, or the log ends. `isCut`: the log's last entry is a seal or a purge. */
+    endBatch(index, isCut = false) {
+        const batch = this.#batch;
+        this.#batch = null;
+        if (!batch || isCut) return;
+        const { hour, seals } = this.#timing, { clock } = this, { closings, rotated } = batch;
+        this.counts.batches += 1;
+        if (closings + rotated === 0) {
+            this.smallest = Math.min(this.smallest ?? Infinity, batch.seals);
+            if (batch.seals < seals) this.#fail('small_batch', `ends a batch of ${counted(batch.seals, 'seal')}; the policy asks for ${seals}`, index);
+        }
+        if ((closings > 0 || rotated === 0) && hour > clock.window + grace && clock.isLate(Math.floor(clock.at / hour) * hour)) {
+            this.#fail('batch_late', 'ends a batch that is published too late after its hour', index);
+        }
+        if (rotated === 0 && this.live < 0) this.#fail('overbooked', 'ends a batch after which more tokens are purged than came in', index);
+    }
+
+    /** At the end of a window: whether a midnight is overdue. */
+    endWindow(index) {
+        if (!this.#timing || this.clock.at < this.#lastClosed + this.#timing.day) return;
+        const missed = this.#firstMissed(this.clock.at + 1);
+        if (missed !== null && this.clock.isLate(missed)) {
+            this.#fail('midnight_missing', `is after ${time(missed)}, and the bucket of that midnight is not closed`, index);
+        }
+    }
+
+    /** At `ledger.closed`, and in a log that ends while it rotates. */
+    requireEmpty(index) {
+        for (const until of this.#buckets.keys()) this.#fail('unbalanced', `closes the log, and the bucket of ${time(until)} is open`, index);
+    }
+
+    /** The open buckets, soonest first, and the newest closed ones. */
+    told() {
+        const open = [...this.#buckets].sort(([left], [right]) => left - right);
+        return {
+            open: open.slice(0, mostShown).map(([until, bucket]) => ({ until, ...bucket })), openCount: open.length,
+            closings: this.closings.slice().reverse(),
+        };
+    }
+}

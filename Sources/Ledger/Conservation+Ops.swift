@@ -1,0 +1,193 @@
+import Policy
+
+extension Conservation {
+    /// Takes an entry in its place into account.
+    /// - Parameters:
+    ///   - bytes: the entry's.
+    ///   - rules: of the policy that the entry names.
+    mutating func apply(
+        _ entry: EntryFields, _ bytes: Span<UInt8>, _ rules: PublishedRules?, _ index: UInt64
+    ) throws(VerificationFailure) {
+        guard !isRotating || entry.op == .bucketClosed || entry.op == .ledgerClosed else {
+            throw VerificationFailure(.unbalanced, "a bucket was closed before its time, and the log goes on", index: index)
+        }
+        switch entry.op {
+        case .brokerStarted: try start(rules!, resolution: Int(entry.number), index)
+        case .policyLoaded: load(rules!)
+        case .keysRatcheted: try ratchet(Int(entry.number), swept: Int(entry.second), index)
+        case .tokenOpened:
+            guard jobs.open(entry.job, at: at) else {
+                throw VerificationFailure(.jobTwice, "opened for a job that is open", index: index, id: entry.job)
+            }
+            guard Self.has(inForce, bytes, entry.text) || Self.has(beforeStart, bytes, entry.text) else {
+                throw VerificationFailure(.templateUnknown, "no policy in force has its template", index: index, id: entry.job)
+            }
+            report.opened += 1
+        case .pushDelivered:
+            try conclude(entry.job, index)
+            report.delivered += 1
+        case .pushFailed:
+            try conclude(entry.job, index)
+            report.failed += 1
+        case .tokenSealed:
+            batch.isOpen = true
+            batch.seals += 1
+            let until = try bucket(entry, index)
+            guard until <= ((at + resolution + longestLife) / timing.day + 1) * timing.day else {
+                throw VerificationFailure(.lifeTooLong, "no policy lets a token live that long", index: index, id: entry.id)
+            }
+            buckets.seal(until: until)
+            report.sealed += 1
+        case .tokenPurged:
+            batch.isOpen = true
+            if entry.hasUntil { try expire(entry, index) } else { early += 1 }
+            report.purged += 1
+        case .bucketClosed:
+            batch.isOpen = true
+            try close(entry, index)
+        case .ledgerOpened: (carriedJobs, openedAt) = (Int(entry.second), at)
+        case .bucketCarried:
+            let until = Int(entry.untilMs / 1_000)
+            guard until > carriedUntil ?? -1 else {
+                throw VerificationFailure(.carry, "carries its bucket behind a later one", index: index)
+            }
+            carriedUntil = until
+            buckets.carry(Int(entry.number), until: until)
+            report.carried += entry.number
+        case .ledgerClosed:
+            if let left = buckets.open.first {
+                throw VerificationFailure(
+                    .unbalanced, "the bucket of \(Self.text(left.until)) is not closed", index: index)
+            }
+            closedAt = index
+            report.next = String(decoding: entry.text.map { bytes[$0] }, as: UTF8.self)
+        case .brokerStopped, .keysGenerated, .requestRefused: break
+        }
+    }
+
+    private static func has(_ templates: [[UInt8]], _ bytes: Span<UInt8>, _ range: Range<Int>) -> Bool {
+        for template in templates where bytes.matches(template, at: range) { return true }
+        return false
+    }
+
+    private mutating func start(_ rules: PublishedRules, resolution: Int, _ index: UInt64) throws(VerificationFailure) {
+        // Who fetched them has seen that they have a timing.
+        let named = rules.timing!
+        let timing = Timing(hour: Int(named.hourSeconds), day: Int(named.daySeconds), seals: named.batchSeals)
+        guard !hasStarted || timing == self.timing, timing.hour % resolution == 0 else {
+            throw VerificationFailure(
+                .policyChanged, "names a policy with another timing than the log's, or one that its windows don't divide",
+                index: index)
+        }
+        if !hasStarted {
+            lastClosed = Int(report.fromMs! / 1_000) / timing.day * timing.day
+            if let first = buckets.open.first { lastClosed = min(lastClosed, first.until - timing.day) }
+            guard buckets.open.allSatisfy({ $0.until % timing.day == 0 }) else {
+                throw VerificationFailure(.carry, "the log carries a bucket that ends within a day of its policy", index: index)
+            }
+        }
+        (self.timing, self.resolution) = (timing, resolution)
+        (beforeStart, inForce) = (inForce, [])
+        load(rules)
+    }
+
+    private mutating func load(_ rules: PublishedRules) {
+        inForce += rules.templates.map { Array($0.utf8) }
+        longestLife = max(longestLife, rules.longestLifeSeconds)
+    }
+
+    private mutating func ratchet(_ epoch: Int, swept next: Int, _ index: UInt64) throws(VerificationFailure) {
+        guard (epoch + 1) * Self.epoch <= at + resolution else {
+            throw VerificationFailure(.ratchetEarly, "claims that keys of an epoch are destroyed that is not over", index: index)
+        }
+        destroyed.epoch = max(destroyed.epoch, epoch)
+        destroyed.due = (destroyed.epoch + 4) * Self.epoch
+        guard next * Self.epoch <= at + resolution else {
+            throw VerificationFailure(.sweptEarly, "claims that tokens are purged that are not due yet", index: index)
+        }
+        guard !isSweptAnnounced || next >= swept.epoch else {
+            throw VerificationFailure(
+                .sweptEarly, "takes back that everything before epoch \(swept.epoch) is purged", index: index)
+        }
+        (swept.epoch, isSweptAnnounced) = (next, true)
+        // A sweep that began before the epoch ended may report the epoch before; the next report still has its time.
+        swept.due = max(next + 2, at / Self.epoch + 1) * Self.epoch
+        let due = (next + 1) * Self.epoch
+        guard isOnTime(due: due, grace: Self.grace) else {
+            throw VerificationFailure(
+                .sweptLate, "at \(Self.text(at)) something that was due before \(Self.text(due)) is not purged", index: index)
+        }
+    }
+
+    private mutating func conclude(_ job: OpaqueID, _ index: UInt64) throws(VerificationFailure) {
+        if let opened = jobs.close(job) {
+            guard isOnTime(due: opened, grace: Self.jobLimit) else {
+                throw VerificationFailure(
+                    .outcomeLate, "comes more than \(Self.jobLimit) s after its opening", index: index, id: job)
+            }
+        } else {
+            guard carriedJobs > 0, isOnTime(due: openedAt, grace: Self.jobLimit) else {
+                throw VerificationFailure(.jobUnknown, "an outcome of a job that is not open", index: index, id: job)
+            }
+            carriedJobs -= 1
+        }
+    }
+
+    /// The bucket that the entry names.
+    private func bucket(_ entry: EntryFields, _ index: UInt64) throws(VerificationFailure) -> Int {
+        let until = Int(entry.untilMs / 1_000)
+        guard until % timing.day == 0, until > lastClosed else {
+            let isClosed = until % timing.day == 0
+            throw VerificationFailure(
+                .bucketUnknown, isClosed ? "its bucket is closed" : "its until is not the end of a day", index: index,
+                id: entry.op == .bucketClosed ? nil : entry.id)
+        }
+        return until
+    }
+
+    private mutating func expire(_ entry: EntryFields, _ index: UInt64) throws(VerificationFailure) {
+        let until = try bucket(entry, index)
+        guard until - timing.day <= at + resolution else {
+            throw VerificationFailure(.purgedEarly, "expired before its day", index: index, id: entry.id)
+        }
+        guard buckets.expire(until: until) else {
+            throw VerificationFailure(
+                .unbalanced, "its bucket has no token left that could expire", index: index, id: entry.id)
+        }
+    }
+
+    private mutating func close(_ entry: EntryFields, _ index: UInt64) throws(VerificationFailure) {
+        let until = try bucket(entry, index)
+        let (bucket, ended) = (buckets.find(until), Int(entry.second))
+        guard bucket.sealed == Int(entry.number), bucket.expired == Int(entry.expired) else {
+            throw VerificationFailure(
+                .unbalanced, "the log has \(bucket.sealed) seals and \(bucket.expired) expiries for it", index: index)
+        }
+        booked += ended
+        guard booked <= early else {
+            throw VerificationFailure(.overbooked, "more early purges are booked than were published", index: index)
+        }
+        batch.closings += 1
+        guard until <= at ? bucket.remaining == ended : bucket.remaining >= ended else {
+            throw VerificationFailure(
+                .unbalanced, "\(bucket.remaining) tokens were left in it, and \(ended) ended early", index: index)
+        }
+        if until > at {
+            batch.rotationClosings += 1
+            isRotating = true
+        } else {
+            let due = firstDue
+            guard due >= until else {
+                throw VerificationFailure(
+                    .midnightMissing, "the bucket of \(Self.text(due)) should be closed before it", index: index)
+            }
+            guard isOnTime(due: until, grace: Self.grace) else {
+                throw VerificationFailure(
+                    .batchLate, "was due at \(Self.text(until)), and is published at \(Self.text(at))", index: index)
+            }
+            lastClosed = until
+        }
+        report.bucketsClosed += 1
+        buckets.close(until)
+    }
+}

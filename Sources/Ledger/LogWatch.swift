@@ -1,0 +1,111 @@
+import Linux
+
+/// Verifies a log again and again, each time what is new since the last. Keeps what it needs for that in a folder:
+///
+/// - `checkpoint`: the last one that was verified. The log must continue it.
+/// - `state`: what the verifier knew of the log then. It may be missing: the whole log is verified again.
+/// - `checkpoints/DATE`: each day's first checkpoint, to show to others.
+/// - `contradiction-SECONDS`: a signed checkpoint that contradicts the kept one. Together they prove that the log was rewritten.
+public struct LogWatch: Sendable {
+    /// Another place where the log is published.
+    public struct Mirror: Sendable {
+        public var name: String
+        public var source: any LogSource
+
+        public init(name: String, source: any LogSource) { (self.name, self.source) = (name, source) }
+    }
+
+    private let source: any LogSource
+    private let key: VerifierKey
+    private let folder: String
+    private let mirrors: [Mirror]
+    private let demand: WitnessDemand?
+    private let allowsGaps: Bool
+    private let maxAge: UInt64
+
+    /// - Parameters:
+    ///   - folder: made if it doesn't exist.
+    ///   - maxAge: how old the last entry may be, in seconds. A running broker adds one every five minutes.
+    public init(
+        _ source: any LogSource, key: VerifierKey, folder: String, mirrors: [Mirror] = [], demand: WitnessDemand? = nil,
+        allowsGaps: Bool = false, maxAge: UInt64 = 900
+    ) {
+        (self.source, self.key, self.folder, self.mirrors) = (source, key, folder, mirrors)
+        (self.demand, self.allowsGaps, self.maxAge) = (demand, allowsGaps, maxAge)
+    }
+
+    /// Looks at the log once.
+    /// - Parameter now: unix seconds.
+    /// - Returns: one line of figures.
+    /// - Throws: what is wrong. A log that is closed, or without a recent entry, is `.stale`.
+    public func run(now: UInt64) async throws(VerificationFailure) -> String {
+        try write { path throws(Errno) in try File.makeFolder("\(path)/checkpoints", mode: 0o755) }
+        let kept = try read("checkpoint", limit: SignedNote.byteLimit)
+        let older = kept.map { [Verifier.OlderCheckpoint(name: "the kept checkpoint", bytes: $0)] } ?? []
+        let verifier = Verifier(source, key: key, demand: demand, allowsGaps: allowsGaps)
+        let result: Verifier.Result
+        do {
+            result = try await verifier.verify(since: older, resuming: try read("state", limit: 1 << 30))
+        } catch {
+            if error.code == .rewritten, let other = try? await source.read(TilePath.checkpoint) { try keep(other, now: now) }
+            throw error
+        }
+        let head = SignedNote(result.checkpoint)!.checkpoint(signedBy: key)!
+        try write { path throws(Errno) in
+            // The state first: one of more entries than the checkpoint is not used.
+            try File.replaceDurably("\(path)/state", result.state.span, mode: 0o644)
+            try File.replaceDurably("\(path)/checkpoint", result.checkpoint.span, mode: 0o644)
+            let first = "\(path)/checkpoints/\(Timestamp.text(now * 1_000).prefix(10))"
+            if !File.exists(first) { try File.replaceDurably(first, result.checkpoint.span, mode: 0o644) }
+        }
+        for mirror in mirrors { try await compare(mirror, with: head, now: now) }
+        if let next = result.report.next {
+            throw VerificationFailure(
+                .stale, "the log is closed, and \(next) follows: watch that one, with its own key and folder")
+        }
+        try result.report.checkAge(limit: maxAge, now: now)
+        return "\(result.report); \(result.report.ageText(now: now)); \(head.size - result.resumedAt) entries verified now"
+            + (mirrors.isEmpty ? "" : "; \(mirrors.count) mirror\(mirrors.count == 1 ? "" : "s") agree")
+    }
+
+    /// - Throws: `.rewritten` if neither of the two heads continues the other.
+    private func compare(_ mirror: Mirror, with head: Checkpoint, now: UInt64) async throws(VerificationFailure) {
+        do throws(VerificationFailure) {
+            let (note, other) = try await LogProof.checkpoint(of: mirror.source, key)
+            let (old, new, source) = other.size <= head.size ? (other, head, self.source) : (head, other, mirror.source)
+            var tiles = TileReader(source, size: new.size)
+            guard try await tiles.continues(old, root: new.root) else {
+                try keep(note.encoded, now: now)
+                throw VerificationFailure(
+                    .rewritten, "signs \(other.size) entries that are not those of the watched log: there are two histories",
+                    file: TilePath.checkpoint)
+            }
+        } catch {
+            var failure = error
+            failure.detail = "the mirror \(mirror.name): \(error.detail)"
+            throw failure
+        }
+    }
+
+    private func keep(_ contradiction: [UInt8], now: UInt64) throws(VerificationFailure) {
+        guard SignedNote(contradiction)?.checkpoint(signedBy: key) != nil else { return }
+        try write { path throws(Errno) in
+            try File.replaceDurably("\(path)/contradiction-\(now)", contradiction.span, mode: 0o644)
+        }
+    }
+
+    private func read(_ name: String, limit: Int) throws(VerificationFailure) -> [UInt8]? {
+        do {
+            return try File.read("\(folder)/\(name)", limit: limit)
+        } catch {
+            if error.isMissing { return nil }
+            throw VerificationFailure(.unreadable, "can't be read: \(error.reason)", file: name)
+        }
+    }
+
+    private func write(_ body: (String) throws(Errno) -> Void) throws(VerificationFailure) {
+        do { try body(folder) } catch {
+            throw VerificationFailure(.unreadable, "the folder of the watch can't be written: \(error.reason)")
+        }
+    }
+}

@@ -1,0 +1,155 @@
+/// Everything that a log says about one token: for who has the token's ref, which the log doesn't have.
+public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
+    /// One entry about the token.
+    public struct Event: Sendable, Equatable {
+        public var index: UInt64
+        public var entry: Entry
+    }
+
+    /// Seals; a registration that was renewed has several.
+    public private(set) var seals: [Event] = []
+    /// Openings, each with its outcome if there is one.
+    public private(set) var pushes: [(opening: Event, outcome: Event?)] = []
+    public private(set) var purges: [Event] = []
+    /// The head of the log that tells the story.
+    public let head: Checkpoint
+
+    public static func == (left: TokenStory, right: TokenStory) -> Bool {
+        left.seals == right.seals && left.purges == right.purges && left.head == right.head
+            && left.pushes.map(\.opening) == right.pushes.map(\.opening)
+            && left.pushes.map(\.outcome) == right.pushes.map(\.outcome)
+    }
+
+    /// Reads the whole log once. Every tile is held against the signed root.
+    /// - Throws: `.missing` if the log has no entry about the token.
+    public static func find(
+        in source: any LogSource, key: VerifierKey, ref: OpaqueID
+    ) async throws(VerificationFailure) -> TokenStory {
+        let head = try await LogProof.checkpoint(of: source, key).head
+        var tree = try await SignedTree(source, head: head)
+        return try await find(in: &tree, ref)
+    }
+
+    static func find(in tree: inout SignedTree, _ ref: OpaqueID) async throws(VerificationFailure) -> TokenStory {
+        var search = Search(ref: ref, story: TokenStory(head: tree.head))
+        for bundle in 0..<tree.bundles {
+            for (offset, bytes) in try await tree.entries(bundle: bundle).enumerated() {
+                let index = bundle * 256 + UInt64(offset)
+                do throws(EntryError) {
+                    if search.isAbout(try EntryFields(bytes.span)) { search.add(try Entry(canonical: bytes.span), at: index) }
+                } catch { throw VerificationFailure(.entry, "is no entry: \(error)", index: index) }
+            }
+        }
+        guard search.story.lastWord != nil else {
+            throw VerificationFailure(
+                .missing,
+                "none of the log's \(tree.head.size) entries is about it: it waits for the next batch, is another log's, or never was"
+            )
+        }
+        return search.story
+    }
+
+    private init(head: Checkpoint) { self.head = head }
+
+    /// What to prove to others: the last purge or, without one, the latest seal or opening. Outcomes name no token.
+    public var lastWord: Event? {
+        purges.last ?? (seals + pushes.map(\.opening)).max { $0.index < $1.index }
+    }
+
+    /// The story in words, one line for each step. A batch may bring a seal into the log after the token's pushes, so the order is not the log's.
+    public var description: String {
+        var lines: [String] = []
+        for event in seals {
+            guard case .tokenSealed(_, let untilMs) = event.entry.op else { continue }
+            lines.append("was sealed before \(event.at), to be purged by \(Timestamp.text(untilMs)) (entry \(event.index))")
+        }
+        for (opening, outcome) in pushes {
+            guard case .tokenOpened(_, _, let template) = opening.entry.op else { continue }
+            let end =
+                switch outcome?.entry.op {
+                case .pushDelivered(_, let status)?:
+                    "Apple accepted it at \(outcome!.at) with status \(status) (entry \(outcome!.index))"
+                case .pushFailed(_, let status, let reason)?:
+                    "it failed at \(outcome!.at) with status \(status), \(reason.rawValue) (entry \(outcome!.index))"
+                default: "its outcome is not in the log yet"
+                }
+            lines.append("was opened at \(opening.at) for one push, \(template) (entry \(opening.index)); \(end)")
+        }
+        for event in purges {
+            guard case .tokenPurged(_, let cause) = event.entry.op else { continue }
+            let why = if case .expired = cause { "because it had expired" } else { cause == .policy ? "by policy" : "early" }
+            lines.append("was purged before \(event.at), \(why) (entry \(event.index))")
+        }
+        if purges.count < max(1, seals.count) { lines.append("is not reported as purged") }
+        return lines.map { "the token \($0)" }.joined(separator: "\n")
+    }
+}
+
+extension TokenStory.Event {
+    fileprivate var at: String { Timestamp.text(entry.atMs) }
+}
+
+extension TokenStory {
+    /// A pass over a log. Knows the ids that the token has in each bucket that the log named so far.
+    private struct Search {
+        let ref: OpaqueID
+        var story: TokenStory
+        private var sealedIDs: [UInt64: OpaqueID] = [:]
+        private var purgedIDs: Set<OpaqueID> = []
+        private var jobs: [OpaqueID: Int] = [:]
+
+        init(ref: OpaqueID, story: TokenStory) { (self.ref, self.story) = (ref, story) }
+
+        mutating func isAbout(_ entry: EntryFields) -> Bool {
+            if entry.hasUntil, sealedIDs[entry.untilMs] == nil {
+                sealedIDs[entry.untilMs] = TokenID.sealed(ref, untilMs: entry.untilMs)
+                purgedIDs.insert(TokenID.purged(ref, untilMs: entry.untilMs))
+            }
+            return switch entry.op {
+            case .tokenSealed: sealedIDs[entry.untilMs] == entry.id
+            case .tokenOpened: TokenID.opened(ref, job: entry.job) == entry.id
+            case .pushDelivered, .pushFailed: jobs[entry.job] != nil
+            case .tokenPurged: purgedIDs.contains(entry.id)
+            default: false
+            }
+        }
+
+        mutating func add(_ entry: Entry, at index: UInt64) {
+            let event = Event(index: index, entry: entry)
+            switch entry.op {
+            case .tokenSealed: story.seals.append(event)
+            case .tokenPurged: story.purges.append(event)
+            case .tokenOpened(_, let job, _):
+                jobs[job] = story.pushes.count
+                story.pushes.append((event, nil))
+            case .pushDelivered(let job, _), .pushFailed(let job, _, _):
+                if let push = jobs.removeValue(forKey: job) { story.pushes[push].outcome = event }
+            default: break
+            }
+        }
+    }
+}
+
+extension Entry {
+    /// Returns whether the entry's id is one of the token's with this ref. Outcomes of pushes name no token.
+    public func isAbout(_ ref: OpaqueID) -> Bool {
+        switch op {
+        case .tokenSealed(let id, let untilMs): return id == TokenID.sealed(ref, untilMs: untilMs)
+        case .tokenOpened(let id, let job, _): return id == TokenID.opened(ref, job: job)
+        case .tokenPurged(let id, .expired(let untilMs)): return id == TokenID.purged(ref, untilMs: untilMs)
+        case .tokenPurged(let id, _):
+            // The entry doesn't name the day. First those of the usual length, then the short ones of a test's policy.
+            let second = atMs / 1_000
+            let today = second / 86_400
+            for day in (today - min(today, 30))...(today + 400) where id == TokenID.purged(ref, untilMs: day * 86_400_000) {
+                return true
+            }
+            for until in (second - min(second, 3_600))...(second + 700_000)
+            where id == TokenID.purged(ref, untilMs: until * 1_000) {
+                return true
+            }
+            return false
+        default: return false
+        }
+    }
+}

@@ -1,0 +1,122 @@
+import Linux
+
+/// Finds ids that come twice in a log of any size: sorts them in runs in a temporary file, then merges the runs.
+///
+/// Random ids of 16 bytes never meet by chance.
+final class Uniqueness {
+    /// A sorted part of the file, and what of it is in memory.
+    private struct Run {
+        var next: Int
+        let end: Int
+        var ids: [UInt128] = []
+        var position = 0
+    }
+
+    private let limit: Int
+    private let file: OpenFile
+    private var ids: [UInt128] = []
+    private var runs: [Run] = []
+    private var written = 0
+
+    /// - Parameter limit: how many ids are sorted in memory at a time.
+    init(limit: Int = 1 << 20) throws(VerificationFailure) {
+        self.limit = limit
+        do throws(Errno) {
+            let folder = try File.makeTemporaryFolder(prefix: "mayfly-ids")
+            // Nobody can open the file any more, and it is gone when this process is.
+            defer { try? File.removeTree(folder) }
+            file = try OpenFile("\(folder)/ids", .createNew(mode: 0o600))
+        } catch { throw Self.failure(error) }
+        ids.reserveCapacity(limit)
+    }
+
+    /// Adds what an entry names: the ids of seals, openings and purges, and the jobs of openings.
+    func add(_ entry: EntryFields) throws(VerificationFailure) {
+        switch entry.op {
+        case .tokenSealed, .tokenPurged: try add(entry.id)
+        case .tokenOpened:
+            try add(entry.id)
+            try add(entry.job)
+        default: break
+        }
+    }
+
+    func add(_ id: OpaqueID) throws(VerificationFailure) {
+        ids.append(id.value)
+        if ids.count == limit { try writeRun() }
+    }
+
+    /// - Throws: `.idTwice` with the least id that came twice.
+    func check() throws(VerificationFailure) {
+        if !ids.isEmpty { try writeRun() }
+        // A binary heap of runs by their next id.
+        var heap: [(id: UInt128, run: Int)] = []
+        for run in runs.indices {
+            if let id = try next(run) { heap.append((id, run)) }
+        }
+        heap.sort { $0.id < $1.id }
+        var last: UInt128?
+        while let (id, run) = heap.first {
+            if id == last { throw VerificationFailure(.idTwice, "comes twice in the log", id: OpaqueID(id)) }
+            last = id
+            if let id = try next(run) {
+                heap[0].id = id
+            } else {
+                heap[0] = heap[heap.count - 1]
+                heap.removeLast()
+            }
+            Self.sink(&heap)
+        }
+    }
+
+    private static func sink(_ heap: inout [(id: UInt128, run: Int)]) {
+        var place = 0
+        while true {
+            var least = place
+            for child in [2 * place + 1, 2 * place + 2] where child < heap.count && heap[child].id < heap[least].id {
+                least = child
+            }
+            guard least != place else { return }
+            heap.swapAt(place, least)
+            place = least
+        }
+    }
+
+    private func writeRun() throws(VerificationFailure) {
+        ids.sort()
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(ids.count * OpaqueID.count)
+        for id in ids {
+            for shift in stride(from: 120, through: 0, by: -8) { bytes.append(UInt8(truncatingIfNeeded: id >> UInt128(shift))) }
+        }
+        do { try file.write(bytes.span, at: written) } catch { throw Self.failure(error) }
+        runs.append(Run(next: written, end: written + bytes.count))
+        written += bytes.count
+        ids.removeAll(keepingCapacity: true)
+    }
+
+    private func next(_ run: Int) throws(VerificationFailure) -> UInt128? {
+        if runs[run].position == runs[run].ids.count {
+            let count = min(runs[run].end - runs[run].next, 1 << 14)
+            guard count > 0 else { return nil }
+            var bytes = [UInt8](repeating: 0, count: count)
+            let read: Int
+            do throws(Errno) {
+                var span = bytes.mutableSpan
+                read = try file.read(into: &span, at: runs[run].next)
+            } catch { throw Self.failure(error) }
+            guard read == count else { throw VerificationFailure(.unreadable, "the temporary file of ids was cut") }
+            runs[run].ids = stride(from: 0, to: count, by: OpaqueID.count).map {
+                OpaqueID(bytes.span.extracting($0..<$0 + OpaqueID.count))!.value
+            }
+            runs[run].next += count
+            runs[run].position = 0
+        }
+        defer { runs[run].position += 1 }
+        return runs[run].ids[runs[run].position]
+    }
+
+    private static func failure(_ error: Errno) -> VerificationFailure {
+        VerificationFailure(.unreadable, "a temporary file of ids can't be used: \(error)")
+    }
+}

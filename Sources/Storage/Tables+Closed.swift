@@ -1,0 +1,207 @@
+import Ledger
+import Policy
+import SQLite
+
+/// An entry of a closed window or a complete batch.
+public struct ClosedEntry: Sendable, Equatable {
+    /// Unix seconds.
+    public var window: UInt64
+    /// The canonical bytes.
+    public var bytes: [UInt8]
+    var place: Place
+    /// Whether it is the last one of its batch.
+    var endsBatch = false
+
+    /// Where it waits.
+    enum Place: Sendable, Equatable {
+        case window(rank: UInt8, key: [UInt8])
+        /// `until`: unix seconds. `cause`: of a purge.
+        case batch(number: Int64, rank: UInt8, id: [UInt8], until: UInt64, cause: PurgeColumn?)
+        /// Nowhere: it follows from what the batch before it holds.
+        case closing(until: UInt64)
+
+        var rank: UInt8 {
+            switch self {
+            case .window(let rank, _), .batch(_, let rank, _, _, _): rank
+            case .closing: 5
+            }
+        }
+    }
+
+    /// What entries of batches add to their buckets.
+    static func buckets(of entries: some Sequence<ClosedEntry>) -> [UInt64: Bucket] {
+        var buckets: [UInt64: Bucket] = [:]
+        for entry in entries {
+            guard case .batch(_, let rank, _, let until, let cause) = entry.place else { continue }
+            if rank == 3 {
+                buckets[until, default: Bucket()].sealed += 1
+            } else if cause == .expired {
+                buckets[until, default: Bucket()].expired += 1
+            } else {
+                buckets[until, default: Bucket()].ended += 1
+            }
+        }
+        return buckets
+    }
+}
+
+/// What this log says of the tokens that expire in one day.
+struct Bucket: Sendable, Equatable {
+    var sealed: UInt64 = 0
+    var carried: UInt64 = 0
+    var expired: UInt64 = 0
+    var ended: UInt64 = 0
+}
+
+extension Tables {
+    /// Entries of the windows before `window` in the log's order, at most `limit`; fewer only if there are no more.
+    func closedEntries(before window: UInt64, limit: Int) throws -> [ClosedEntry] {
+        // One look at a database that others change.
+        let opens = !inTransaction
+        if opens { try beginReading() }
+        defer { if opens { endReading() } }
+        let head = try logHead()
+        let begun = try lastRank() >= 3 ? head?.window : nil
+        var entries: [ClosedEntry] = []
+        for batch in try completeBatches(before: window) {
+            // A batch that is partly in the log goes on before anything that came into its window later.
+            if batch.window != begun { try addWindows(to: &entries, before: batch.window, rank: 3, limit: limit) }
+            try add(batch, to: &entries, limit: limit)
+            if entries.count >= limit { return entries }
+        }
+        try addWindows(to: &entries, before: window, rank: 0, limit: limit)
+        return entries
+    }
+
+    /// Adds what stands in the log before that rank of a window.
+    private func addWindows(to entries: inout [ClosedEntry], before window: UInt64, rank: UInt8, limit: Int) throws {
+        var after: (window: UInt64, rank: UInt8, key: [UInt8]) = (0, 0, [])
+        for entry in entries.reversed() {
+            guard case .window(let rank, let key) = entry.place else { continue }
+            after = (entry.window, rank, key)
+            break
+        }
+        entries += try rows(
+            """
+            SELECT window, rank, key, bytes FROM entry WHERE (window, rank, key) > (?, ?, ?) AND (window, rank) < (?, ?)
+            ORDER BY window, rank, key LIMIT ?
+            """, .time(after.window), .number(after.rank), .blob(after.key), .time(window), .number(rank),
+            .number(limit - entries.count)
+        ) { row in
+            ClosedEntry(
+                window: row.time(0), bytes: row.blob(3), place: .window(rank: UInt8(clamping: row.int(1)), key: row.blob(2)))
+        }
+    }
+
+    private struct CompleteBatch {
+        var window: UInt64
+        var moment: UInt64
+        var numbers: [Int64]
+    }
+
+    private func completeBatches(before window: UInt64) throws -> [CompleteBatch] {
+        var batches: [CompleteBatch] = []
+        try each("SELECT number, moment, window FROM batch WHERE window < ? ORDER BY window, number", .time(window)) { row in
+            if batches.last?.window == row.time(2) {
+                batches[batches.count - 1].numbers.append(row.int(0))
+            } else {
+                batches.append(CompleteBatch(window: row.time(2), moment: row.time(1), numbers: [row.int(0)]))
+            }
+        }
+        return batches
+    }
+
+    /// Adds what of a batch is not in the log yet.
+    private func add(_ batch: CompleteBatch, to entries: inout [ClosedEntry], limit: Int) throws {
+        for rank in [3, 4] as [UInt8] {
+            let room = limit - entries.count
+            var found: [ClosedEntry] = []
+            for number in batch.numbers { found += try waiting(batch, number, rank: rank, limit: min(room, .max - 1) + 1) }
+            if batch.numbers.count > 1 { found.sort { $0.waitingID.lexicographicallyPrecedes($1.waitingID) } }
+            entries += found.prefix(room)
+            if found.count > room { return }
+        }
+        let closings = try closings(of: batch, after: entries)
+        let room = limit - entries.count
+        entries += closings.prefix(room)
+        if closings.count > room { return }
+        // A batch is never empty: it has seals, or it is a midnight's and has a closing.
+        guard let last = entries.last, last.window == batch.window, last.place.rank >= 3 else { return }
+        entries[entries.count - 1].endsBatch = true
+    }
+
+    private func waiting(_ batch: CompleteBatch, _ number: Int64, rank: UInt8, limit: Int) throws -> [ClosedEntry] {
+        try rows(
+            "SELECT id, until, cause FROM waiting WHERE batch = ? AND rank = ? ORDER BY id LIMIT ?", .int(number), .number(rank),
+            .number(limit)
+        ) { row in
+            let (id, until) = (row.blob(0), row.time(1))
+            let cause = row.isNull(2) ? nil : PurgeColumn(rawValue: UInt8(clamping: row.int(2))) ?? .ended
+            let op: Entry.Op =
+                if let cause {
+                    .tokenPurged(id: OpaqueID(row: id), cause: cause.cause(until: until))
+                } else {
+                    .tokenSealed(id: OpaqueID(row: id), untilMs: until * 1_000)
+                }
+            return ClosedEntry(
+                window: batch.window, bytes: Entry(atMs: batch.window * 1_000, op).encoded,
+                place: .batch(number: number, rank: rank, id: id, until: until, cause: cause))
+        }
+    }
+
+    // MARK: Buckets
+
+    /// So many empty buckets are closed at most at either end of a long absence. The oldest may have ended while the broker still ran.
+    private static let mostEmpty: UInt64 = 512
+
+    /// The closings of a midnight batch, those left out that `entries` has already.
+    private func closings(of batch: CompleteBatch, after entries: [ClosedEntry]) throws -> [ClosedEntry] {
+        let day = journal.timing.daySeconds
+        let midnight = batch.moment / day * day
+        let last = try rows("SELECT closed FROM schedule") { $0.isNull(0) ? midnight : $0.time(0) }.first ?? midnight
+        var closed = last
+        for case .closing(let until) in entries.lazy.map(\.place) { closed = max(closed, until) }
+        guard midnight > closed else { return [] }
+        let buckets = try buckets(after: entries)
+        let empty = min((midnight - last) / day, Self.mostEmpty)
+        let ends = (0..<empty).flatMap { [midnight - $0 * day, last + ($0 + 1) * day] }
+        let untils = Set(ends).union(buckets.keys).filter { $0 > closed && $0 <= midnight }
+        return untils.sorted().map { until in
+            ClosedEntry(
+                window: batch.window,
+                bytes: Entry(atMs: batch.window * 1_000, (buckets[until] ?? Bucket()).closed(until: until)).encoded,
+                place: .closing(until: until))
+        }
+    }
+
+    /// The open buckets once `entries` are in the log.
+    private func buckets(after entries: [ClosedEntry]) throws -> [UInt64: Bucket] {
+        var buckets = Dictionary(uniqueKeysWithValues: try buckets().map { ($0.until, $0.bucket) })
+        for (until, added) in ClosedEntry.buckets(of: entries) {
+            buckets[until, default: Bucket()].sealed += added.sealed
+            buckets[until, default: Bucket()].expired += added.expired
+            buckets[until, default: Bucket()].ended += added.ended
+        }
+        return buckets
+    }
+
+    /// Counts of what is in the log, the earliest bucket first.
+    func buckets() throws -> [(until: UInt64, bucket: Bucket)] {
+        try rows("SELECT until, sealed, carried, expired, ended FROM bucket ORDER BY until") {
+            ($0.time(0), Bucket(sealed: $0.time(1), carried: $0.time(2), expired: $0.time(3), ended: $0.time(4)))
+        }
+    }
+}
+
+extension Bucket {
+    /// - Parameter until: unix seconds.
+    func closed(until: UInt64) -> Entry.Op {
+        .bucketClosed(untilMs: until * 1_000, sealed: sealed, expired: expired, ended: ended)
+    }
+}
+
+extension ClosedEntry {
+    fileprivate var waitingID: [UInt8] {
+        if case .batch(_, _, let id, _, _) = place { id } else { [] }
+    }
+}

@@ -1,0 +1,170 @@
+import EventLoop
+import Linux
+import Sealing
+import Sodium
+import Storage
+import Testing
+
+@testable import Broker
+@testable import Ledger
+
+/// A thief who has database, key file and the published log of a broker with accepted rooms, finds no earlier entry of any token: neither
+/// its seal nor an opening. Only the purge that comes later has an id that the rows have.
+@Suite struct EarlierEntriesTests {
+    @Test func nothingInTheImageLeadsToASealOrAnOpening() async throws {
+        let machine = MachineClock(wall: 1_800_000_000_000)
+        let loop = try EventLoop(name: "thief") { machine.monotonic }
+        try loop.start()
+        try await Task(executorPreference: loop) { try await Theft(loop, machine).play() }.value
+        loop.stop()
+        loop.join()
+    }
+
+    actor Theft: LoopActor {
+        nonisolated let loop: EventLoop
+        private nonisolated let machine: MachineClock
+        private nonisolated let broker: SimulatedBroker
+        private nonisolated let facts = Facts()
+
+        init(_ loop: EventLoop, _ machine: MachineClock) throws {
+            (self.loop, self.machine) = (loop, machine)
+            broker = try SimulatedBroker(loop: loop, machine: machine, resolution: 1)
+        }
+
+        func play() async throws {
+            try await broker.start()
+            let rooms = try await acceptedRooms(6)
+            // Batches are published, pushes have their outcomes, and the write-ahead log was emptied.
+            await broker.advance(150_000)
+            let log = try await ids()
+            let thief = try Image(broker.folder, rooms)
+            #expect(thief.rows.count == 2 * rooms.count && log.sealed.count >= thief.rows.count)
+            #expect(log.opened.count == rooms.count)
+
+            #expect(thief.contains(log.purged) == 0 && log.purged.isDisjoint(with: thief.purgeIDs))
+            #expect(thief.contains(log.sealed.union(log.opened)) == 0, "an id of an earlier entry stands in the image")
+            #expect(thief.refs(leadingTo: log) == 0, "something in the image is a ref, or leads to an entry like one")
+            let others = try thief.rows.map { RoomID(try Secret(copying: $0.room.span)) } + [RoomID.random()]
+            #expect(thief.refs(openedBy: others).isEmpty, "a ref opens without its room's id")
+
+            // What the thief lacks is the room's id alone.
+            let refs = thief.refs(openedBy: rooms.map(\.id))
+            #expect(refs.count == thief.rows.count)
+            for ref in refs { #expect(log.untils.contains { log.sealed.contains(ref.ledgerID(.sealed(untilMs: $0))) }) }
+
+            for room in rooms { _ = try await broker.run?.broker.close(room.id) }
+            await broker.advance(3_000)
+            #expect(try await thief.purgeIDs.isSubset(of: ids().purged), "the later purges are those of the rows")
+            await broker.stop()
+            await broker.runOut()
+            try broker.remove()
+        }
+
+        /// Rooms with a token on each side, of which one was knocked at.
+        private func acceptedRooms(_ count: Int) async throws -> [Facts.Room] {
+            guard let running = await broker.run?.broker else { throw StoreError.closed }
+            for _ in 0..<count { try await broker.makeRoom(facts) }
+            let rooms = facts.rooms
+            for room in rooms {
+                let accept = AcceptRoom(
+                    joinid: room.code, client: Facts.joiner, token: try Secret.random(32), environment: nil)
+                _ = try await running.accept(accept, from: .v4(0xc633_6401, port: 9))
+                let joiner = Caller(room: room.id, client: Facts.joiner, member: nil)
+                #expect(try await running.report(joiner, leaving: false) == .queued)
+            }
+            return rooms
+        }
+
+        private func ids() async throws -> Published {
+            let source = FolderSource(broker.ledger.path)
+            let note = try #require(try broker.ledger.checkpoint().flatMap { SignedNote($0) })
+            let size = try #require(note.checkpoint(signedBy: broker.key.verifierKey)?.size)
+            let reader = TileReader(source, size: size)
+            var published = Published()
+            for bundle in 0..<(size + 255) / 256 {
+                for bytes in try await reader.entries(bundle: bundle) {
+                    switch try Entry(canonical: bytes.span).op {
+                    case .tokenSealed(let id, let until):
+                        published.sealed.insert(id.bytes)
+                        published.untils.insert(until)
+                    case .tokenOpened(let id, let job, _):
+                        published.opened.insert(id.bytes)
+                        published.jobs.insert(job.bytes)
+                    case .tokenPurged(let id, _): published.purged.insert(id.bytes)
+                    default: break
+                    }
+                }
+            }
+            return published
+        }
+    }
+
+    /// What anybody can read.
+    struct Published {
+        var sealed: Set<[UInt8]> = []
+        var opened: Set<[UInt8]> = []
+        var purged: Set<[UInt8]> = []
+        var untils: Set<UInt64> = []
+        var jobs: Set<[UInt8]> = []
+    }
+
+    /// The thief's copy: every byte of database, write-ahead log and key file, and the rows.
+    struct Image {
+        private let bytes: [UInt8]
+        private let keys: KeyRing
+        let rows: [TokenRecord]
+
+        var purgeIDs: Set<[UInt8]> { Set(rows.map(\.purgeID)) }
+
+        /// - Parameter rooms: tell the test, not the thief, which rows there are.
+        init(_ folder: String, _ rooms: [Facts.Room]) throws {
+            var bytes: [UInt8] = []
+            for name in ["mayfly.sqlite", "mayfly.sqlite-wal", "ratchet.key"] where File.exists("\(folder)/\(name)") {
+                bytes += try File.read("\(folder)/\(name)", limit: 1 << 28)
+            }
+            self.bytes = bytes
+            let store = try StoreSnapshot(path: folder + "/mayfly.sqlite")
+            let keys = try KeyRing.load(path: folder + "/ratchet.key", longestLifeSeconds: 86_400)
+            rows = try rooms.flatMap { room throws in
+                let record = try #require(try store.room(keys.roomIndex(room.id).bytes))
+                return try [record.creator, record.joiner].compactMap { side in
+                    try side?.token.flatMap { try store.token($0, expires: record.expires) }
+                }
+            }
+            self.keys = keys
+        }
+
+        /// Every 16 bytes that follow each other somewhere, each once. Runs of one byte are an empty page.
+        private var pieces: Set<[UInt8]> {
+            var pieces: Set<[UInt8]> = []
+            for start in 0..<bytes.count - 15 {
+                let piece = bytes[start..<start + 16]
+                if Set(piece).count > 6 { pieces.insert(Array(piece)) }
+            }
+            return pieces
+        }
+
+        func refs(openedBy rooms: [RoomID]) -> [Ref] {
+            rows.flatMap { row in
+                rooms.compactMap { room in
+                    row.context.flatMap { try? keys.openRef(row.ref.span, context: $0, room: room) }
+                }
+            }
+        }
+
+        /// How many of these ids stand in it.
+        func contains(_ ids: Set<[UInt8]>) -> Int { ids.intersection(pieces).count }
+
+        /// How much of it makes an id of an entry, taken for a ref.
+        func refs(leadingTo log: Published) -> Int {
+            let jobs = log.jobs.compactMap { JobID(bytes: $0.span) }
+            return pieces.count { piece in
+                guard let ref = Ref(bytes: piece.span) else { return false }
+                return log.untils.contains {
+                    log.sealed.contains(ref.ledgerID(.sealed(untilMs: $0)))
+                        || log.purged.contains(ref.ledgerID(.purged(untilMs: $0)))
+                } || jobs.contains { log.opened.contains(ref.ledgerID(.opened($0))) }
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+"""`mayfly audit watch`, an auditor's cron job, over HTTP: one line and one exit status each time."""
+
+import base64
+import re
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import ledger
+import logs
+from log_server import LogServer
+from mayfly import new_token
+from processes import ORIGIN, eventually, http_status, mayfly
+
+
+class Watch:
+    """A log's public key, and the auditor's own folder."""
+
+    def __init__(self, vkey, folder):
+        self.vkey, self.folder = vkey, folder
+
+    def __call__(self, url, *more, status=0):
+        """The line that it printed."""
+        done = mayfly("audit", "watch", url, "--key", self.vkey, "--state", self.folder, *more)
+        assert done.returncode == status, done
+        [line] = (done.stdout if status == 0 else done.stderr).splitlines()
+        assert line.startswith("good: " if status == 0 else "bad: ") and not (done.stdout and done.stderr), done
+        return line
+
+    def kept(self):
+        return (self.folder / "checkpoint").read_bytes()
+
+    def size(self):
+        return int(self.kept().split(b"\n")[1])
+
+    def contradictions(self):
+        return [path.read_bytes() for path in sorted(self.folder.glob("contradiction-*"))]
+
+
+def verified(line):
+    return int(re.search(r"; (\d+) entries verified now", line)[1])
+
+
+@pytest.fixture
+def watch(world, tmp_path):
+    return Watch(world.state.vkey, tmp_path / "watch")
+
+
+@pytest.fixture
+def url(world):
+    grow(world)
+    return f"{world.broker.url}/audit/"
+
+
+@pytest.fixture
+def serve(world, tmp_path):
+    """Publishes a copy of the broker's log as it is now; returns its server."""
+    servers = []
+
+    def start():
+        # The broker deletes partial tiles in time. The checkpoint comes first, so that the copy covers it.
+        copy = tmp_path / f"copy-{len(servers)}"
+        copy.mkdir()
+        shutil.copyfile(world.state / "ledger/checkpoint", copy / "checkpoint")
+        for name in ("tile", "policies"):
+            shutil.copytree(world.state / "ledger" / name, copy / name)
+        servers.append(LogServer(copy))
+        return servers[-1]
+    yield start
+    for server in servers:
+        server.close()
+
+
+def grow(world):
+    """A seal more in the log."""
+    client = world.client()
+    ref = client.create(token=new_token()).expect(201).json["ref"]
+    client.close()
+    eventually(lambda: ledger.read(world.state).of(ref), 8, what="the seal in the log")
+
+
+def rewrite(world, server, count=None):
+    """The served log as its operator would sign it after changing an early entry; or its first `count` entries, if given."""
+    entries = ledger.Ledger(server.folder, world.state.vkey).raw
+    if count is None:
+        place = next(number for number, entry in enumerate(entries) if b'"keys.generated"' in entry)
+        entries[place] = re.sub(rb'"generation":\d+', b'"generation":77', entries[place])
+    shutil.rmtree(server.folder / "tile")
+    seed = base64.b64decode((world.state / "keys/ledger.key").read_text().splitlines()[2])
+    log = logs.Log(server.folder, key=logs.Key(ORIGIN, seed))
+    assert log.vkey == world.state.vkey
+    return log.publish(entries[:count])
+
+
+def test_one_run_after_another(world, url, watch):
+    first = watch(url)
+    assert verified(first) == watch.size() and ORIGIN in first and "last entry" in first, first
+    assert sorted(path.name for path in watch.folder.iterdir()) == ["checkpoint", "checkpoints", "state"]
+    [day] = (watch.folder / "checkpoints").iterdir()
+    kept = watch.kept()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", day.name) and day.read_bytes() == kept
+    watch(url)
+    size = watch.size()
+    grow(world)
+    watch(url)
+    assert watch.size() > size and day.read_bytes() == kept, "a day's first checkpoint stays"
+    # What is kept convicts a rewritten log, in the hands of other verifiers too.
+    for path in (day, watch.folder / "checkpoint"):
+        done = mayfly("audit", "verify", url, "--key", watch.vkey, "--since", path)
+        assert done.returncode == 0, done
+
+
+def test_nothing_is_new(url, watch, serve):
+    server = serve()
+    lines = [watch(server.url) for _ in range(3)]
+    assert verified(lines[0]) == watch.size() and verified(lines[1]) == verified(lines[2]) == watch.size() % 256, lines
+
+
+def test_only_new_tiles_are_fetched(world, watch, serve):
+    """Of a log of several tiles."""
+    client = world.client()
+    for _ in range(150):
+        client.room()
+    client.close()
+    eventually(lambda: ledger.read(world.state).checkpoint.size > 300, 15, what="more than a tile")
+    server = serve()
+    watch(server.url)
+    assert "/tile/entries/000" in server.asked
+    server.asked.clear()
+    watch(server.url)
+    assert "/checkpoint" in server.asked and "/tile/entries/000" not in server.asked, server.asked
+
+
+def test_a_log_that_stands_still(url, watch, serve):
+    server = serve()
+    time.sleep(2.1)
+    line = watch(server.url, "--max-age", 1, status=1)
+    assert "last entry" in line and "1 s" in line, line
+    watch(server.url)
+    watch(server.url, "--max-age", 3600)
+
+
+def test_a_mirror_that_lags(world, url, watch, serve):
+    mirror = serve()
+    grow(world)
+    assert re.search(r"; 1 mirror agrees?$", watch(url, "--mirror", mirror.url))
+    assert re.search(r"; 2 mirrors agree$", watch(url, "--mirror", mirror.url, "--mirror", url))
+    assert watch.size() > int((mirror.folder / "checkpoint").read_bytes().split(b"\n")[1])
+
+
+def test_a_mirror_that_is_ahead(world, url, watch, serve):
+    behind = serve()
+    grow(world)
+    watch(behind.url, "--mirror", url)
+
+
+def test_a_mirror_with_another_history(world, url, watch, serve):
+    mirror = serve()
+    forged = rewrite(world, mirror)
+    line = watch(url, "--mirror", mirror.url, status=1)
+    assert mirror.url in line and "two histories" in line and watch.contradictions() == [forged], line
+    watch(url)
+
+
+def test_a_mirror_that_is_gone(url, watch, serve):
+    mirror = serve()
+    (mirror.folder / "checkpoint").unlink()
+    line = watch(url, "--mirror", mirror.url, status=1)
+    assert f"the mirror {mirror.url}" in line and not watch.contradictions(), line
+
+
+def test_a_rewritten_log(world, url, watch, serve):
+    server = serve()
+    watch(server.url)
+    kept = watch.kept()
+    forged = rewrite(world, server)
+    for _ in range(2):
+        assert "history was rewritten" in watch(server.url, status=1)
+        assert watch.kept() == kept and set(watch.contradictions()) == {forged}
+    watch(url)  # The honest one goes on.
+
+
+def test_a_log_that_was_cut_back(world, url, watch, serve):
+    server = serve()
+    watch(server.url)
+    kept = watch.kept()
+    rewrite(world, server, count=watch.size() - 1)
+    watch(server.url, status=1)
+    assert watch.kept() == kept
+
+
+@pytest.mark.parametrize("damage", [
+    lambda state: b"", lambda state: state[:-1], lambda state: state[:10], lambda state: state + b"x", lambda state: bytes(len(state)),
+    lambda state: b"x" * 100_000, lambda state: None], ids=["empty", "short", "head", "long", "zeros", "other", "gone"])
+def test_a_damaged_state(url, watch, serve, damage):
+    """The whole log is verified again."""
+    server = serve()
+    watch(server.url)
+    path = watch.folder / "state"
+    content = damage(path.read_bytes())
+    path.unlink() if content is None else path.write_bytes(content)
+    assert verified(watch(server.url)) == watch.size()
+    assert path.read_bytes()
+
+
+def test_a_state_with_a_wrong_bit(url, watch, serve):
+    """Whatever is wrong with it, an honest log is not called bad, and a line says how it went."""
+    server = serve()
+    watch(server.url)
+    path = watch.folder / "state"
+    state = path.read_bytes()
+    for place in range(0, len(state), max(1, len(state) // 40)):
+        path.write_bytes(state[:place] + bytes([state[place] ^ 1]) + state[place + 1:])
+        watch(server.url)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"mayfly.localhost/audit\n5\nAAAA\n\n"])
+def test_a_damaged_checkpoint(url, watch, content):
+    """It is what convicts. So it is not silently made anew."""
+    watch(url)
+    (watch.folder / "checkpoint").write_bytes(content)
+    assert "kept checkpoint" in watch(url, status=1)
+    assert watch.kept() == content
+
+
+def test_several_at_once(world, url, watch):
+    with ThreadPoolExecutor(6) as threads:
+        for _ in range(3):
+            runs = [threads.submit(watch, url) for _ in range(6)]
+            grow(world)
+            assert all(run.result() for run in runs)
+    watch(url)
+    assert watch.size() >= 6 and not watch.contradictions()
+    assert sorted(path.name for path in watch.folder.iterdir()) == ["checkpoint", "checkpoints", "state"], "no temporary file is left"
+
+
+def test_nobody_answers(world, watch, serve):
+    server = serve()
+    server.close()
+    assert "can't be read" in watch(server.url, status=1)
+    assert not (watch.folder / "checkpoint").exists()
+
+
+def test_bad_use(world, url, watch, tmp_path):
+    key, state = ("--key", watch.vkey), ("--state", watch.folder)
+    for words in ((), (url,), (url, *key), (url, *state), (url, url, *key, *state), (url, *key, *state, "--max-age", "15m"),
+                  (url, *key, *state, "--max-age", 0), (url, *key, *state, "--what"), (url, "--key", "a+b", *state)):
+        done = mayfly("audit", "watch", *words)
+        assert done.returncode == 2 and not done.stdout, done
+    (tmp_path / "file").write_text("")
+    done = mayfly("audit", "watch", url, *key, "--state", tmp_path / "file")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done
+    assert http_status(url + "checkpoint") == 200
