@@ -40,6 +40,8 @@ public struct LogWatch: Sendable {
     /// - Throws: what is wrong. A log that is closed, or without a recent entry, is `.stale`.
     public func run(now: UInt64) async throws(VerificationFailure) -> String {
         try write { path throws(Errno) in try File.makeFolder("\(path)/checkpoints", mode: 0o755) }
+        let lock = try await lockFolder()
+        defer { extendLifetime(lock) }
         let kept = try read("checkpoint", limit: SignedNote.byteLimit)
         let older = kept.map { [Verifier.OlderCheckpoint(name: "the kept checkpoint", bytes: $0)] } ?? []
         let verifier = Verifier(source, key: key, demand: demand, allowsGaps: allowsGaps)
@@ -65,7 +67,23 @@ public struct LogWatch: Sendable {
         }
         try result.report.checkAge(limit: maxAge, now: now)
         return "\(result.report); \(result.report.ageText(now: now)); \(head.size - result.resumedAt) entries verified now"
-            + (mirrors.isEmpty ? "" : "; \(mirrors.count) mirror\(mirrors.count == 1 ? "" : "s") agree")
+            + (mirrors.isEmpty ? "" : "; \(mirrors.count) mirror\(mirrors.count == 1 ? " agrees" : "s agree")")
+    }
+
+    /// Waits up to a minute for another run on the same folder, such as a cron job beside one started by hand.
+    /// - Returns: the lock, held until it is released.
+    /// - Throws: `.unreadable` if the other run is still busy.
+    private func lockFolder() async throws(VerificationFailure) -> OpenFile {
+        do throws(Errno) {
+            let file = try OpenFile(folder, .read)
+            for _ in 0..<1_200 {
+                if try file.tryLock() { return file }
+                try? await Task.sleep(for: .milliseconds(50))
+            }
+        } catch {
+            throw VerificationFailure(.unreadable, "the folder of the watch can't be locked: \(error.reason)")
+        }
+        throw VerificationFailure(.unreadable, "another watch has been using this folder for a minute")
     }
 
     /// - Throws: `.rewritten` if neither of the two heads continues the other.

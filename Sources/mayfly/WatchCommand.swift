@@ -18,7 +18,8 @@ enum WatchCommand {
         let maxAge = try options["max-age"]?.last.map(AuditCommand.seconds) ?? 900
         let source = try AuditCommand.source(operands[1])
         let mirrors = try (options["mirror"] ?? []).map {
-            LogWatch.Mirror(name: ShownPath($0).description, source: try AuditCommand.source($0))
+            let isURL = $0.hasPrefix("http") && PlainURL.isPlain($0)
+            return LogWatch.Mirror(name: isURL ? $0 : ShownPath($0).description, source: try AuditCommand.source($0))
         }
         let watch = LogWatch(
             source, key: key, folder: folder, mirrors: mirrors, demand: demand,
