@@ -100,7 +100,7 @@ extension LogProof {
         return try await make(from: source, key, note, index, entry)
     }
 
-    /// Proves the purge of the token with this ref or, while there is none, its latest seal or opening.
+    /// Proves the latest purge of the token with this ref or, without one, the latest opening or seal.
     /// - Throws: `.missing` if the log has no entry about the token.
     public static func make(
         from source: any LogSource, key: VerifierKey, ref: OpaqueID

@@ -51,10 +51,8 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
 
     private init(head: Checkpoint) { self.head = head }
 
-    /// What to prove to others: the last purge or, without one, the latest seal or opening. Outcomes name no token.
-    public var lastWord: Event? {
-        purges.last ?? (seals + pushes.map(\.opening)).max { $0.index < $1.index }
-    }
+    /// What to prove to others: the latest purge or, without one, the latest opening or seal. Outcomes name no token.
+    public var lastWord: Event? { purges.last ?? pushes.last?.opening ?? seals.last }
 
     /// The story in words, one line for each step. A batch may bring a seal into the log after the token's pushes, so the order is not the log's.
     public var description: String {

@@ -56,7 +56,7 @@ import Testing
 
     static let refs = HonestBroker.refs(seed: 11, VerifierTests.setting)
 
-    @Test func aRefIsProvedByItsPurgeOrItsLatestEntry() async throws {
+    @Test func aRefIsProvedByItsPurgeOrItsLatestPush() async throws {
         var (purged, live) = (0, 0)
         for ref in Self.refs.prefix(60) {
             guard let story = try? await TokenStory.find(in: Self.log.source, key: Self.key, ref: ref) else { continue }
