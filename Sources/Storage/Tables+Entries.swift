@@ -36,7 +36,10 @@ extension Tables {
             books.looked = max(books.looked ?? 0, window / timing.hourSeconds * timing.hourSeconds)
         }
         journal.books = books
-        if isFirst { try saveSchedule() }
+        if isFirst {
+            try saveSchedule()
+            try setMark(Self.timingMark, journal.timing.mark)
+        }
         let key = op.sortKey.isEmpty ? Self.key(books.recorded) : op.sortKey
         try run(
             "INSERT INTO entry (window, rank, key, bytes) VALUES (?, ?, ?, ?)", .time(window), .number(op.rank), .blob(key),
@@ -120,14 +123,13 @@ extension Tables {
 
     private static let timingMark = "ledger_timing"
 
-    /// Holds the state folder to the timing that it began with.
+    /// Holds the state folder to the timing of its log's first entry. A start that fails earlier fixes nothing.
     /// - Parameter timing: nil for the one that it has.
     func adopt(_ timing: LedgerTiming?) throws {
         if let mark = try mark(Self.timingMark), let kept = LedgerTiming(mark: mark) {
             if let timing, timing != kept { throw StoreError.otherTiming(recorded: kept.text, given: timing.text) }
             journal.timing = kept
         } else if let timing {
-            try setMark(Self.timingMark, timing.mark)
             journal.timing = timing
         }
     }

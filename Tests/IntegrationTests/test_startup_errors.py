@@ -10,7 +10,7 @@ import pytest
 
 import ledger
 from mayfly import Client, new_token
-from processes import BINARY, ORIGIN, REPOSITORY, Broker, State, audit_verify, clean_environment, eventually, free_port, mayfly
+from processes import BINARY, ORIGIN, REPOSITORY, Broker, State, audit_verify, clean_environment, eventually, free_port, mayfly, quick_rooms
 
 
 # What a list of apps and a certificate take the place of, but for the bundle id.
@@ -227,6 +227,17 @@ def test_port_taken(broker, option):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         broker.options[option] = address
         start_fails(broker, address)
+
+
+def test_a_log_keeps_its_timing(broker):
+    def time(seconds):
+        (broker.cwd / "rooms").write_text(json.dumps(quick_rooms(seconds)))
+    broker.start()
+    assert broker.stop() == 0
+    time(2)
+    start_fails(broker, "hourSeconds 1, daySeconds 1", "hourSeconds 2, daySeconds 2")
+    time(1)
+    broker.start()
 
 
 def test_state_in_use(state, broker, processes):

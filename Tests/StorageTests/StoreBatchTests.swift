@@ -332,9 +332,13 @@ import Testing
         #expect(images[0].count == 40 && images[0] == images[1])
     }
 
+    /// A start that failed before the log's first entry has fixed nothing.
     @Test func aStateFolderKeepsItsTiming() async throws {
-        let fixture = try Fixture(timing: Self.quick)
+        let fixture = try Fixture(timing: .standard)
         await fixture.store.shutDown()
+        let store = try SQLiteStore(path: fixture.path, resolution: 1, timing: Self.quick, now: { 1_700_000_000_000 })
+        try await store.start([Self.sign], marks: [])
+        await store.shutDown()
         let error = #expect(throws: StoreError.self) {
             try SQLiteStore(path: fixture.path, resolution: 1, timing: .standard, now: { 0 })
         }
