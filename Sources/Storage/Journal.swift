@@ -72,7 +72,11 @@ final class Journal: Sendable {
 
     /// Whether so many thousandths of the limit are reached.
     func isFull(_ thousandths: Int) -> Bool {
-        state.withLock { $0.books.limited * 1_000 >= limit * thousandths }
+        state.withLock { state in
+            let seconds = state.moment / 1_000
+            let hourAgo = seconds - min(seconds, state.timing.hourSeconds)
+            return state.books.limited(frozenBefore: hourAgo) * 1_000 >= limit * thousandths
+        }
     }
 
     /// The window of an entry that is recorded now.
@@ -137,8 +141,11 @@ struct Books: Sendable, Equatable {
 
     /// Entries that aren't known to be published. What waits for its batch is not counted.
     var waiting: Int { inWindows + covered.count + frozen.reduce(0) { $0 + $1.count } }
-    /// Of these, what counts towards the limit: no purges, which are bounded by the tokens there are.
-    var limited: Int { inWindows + covered.limited + frozen.reduce(0) { $0 + $1.seals } }
+    /// Of these, what counts towards the limit: no purges, which are bounded by the tokens there are, and no later batches,
+    /// since one of many seals takes a while to publish.
+    func limited(frozenBefore moment: UInt64) -> Int {
+        inWindows + covered.limited + frozen.reduce(0) { $1.moment <= moment ? $0 + $1.seals : $0 }
+    }
 
     /// The batch that waits for purges.
     var incomplete: FrozenBatch? { frozen.last.flatMap { $0.window == nil ? $0 : nil } }

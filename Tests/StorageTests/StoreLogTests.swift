@@ -207,7 +207,7 @@ import Testing
         try await fixture.close()
     }
 
-    /// Seals count once their batch is frozen. Purges never do: they are bounded by the tokens there are.
+    /// Seals count an hour after their batch was frozen. Purges never do: they are bounded by the tokens there are.
     @Test func aFullBacklogRefusesAllButPurges() async throws {
         let fixture = try Fixture(timing: LedgerTiming(hourSeconds: 10, daySeconds: 20, batchSeals: 3), waitingLimit: 3)
         try await fixture.store.start([], marks: [])
@@ -215,6 +215,8 @@ import Testing
         try await fixture.publish(before: .max)
         for id in [1, 20, 40] as [UInt8] { try await fixture.create(id, life: 10_000) }
         try await fixture.create(60)
+        fixture.clock.advance(10_000)
+        try await fixture.create(70)
         fixture.clock.advance(10_000)
         for id in [80, 90] as [UInt8] {
             await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(id) }
