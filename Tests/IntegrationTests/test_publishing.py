@@ -298,6 +298,6 @@ def can_not_be_written(state, broker, remount):
     for room, cause in ((closed, "ended"), (brief, "expired")):
         for side in (room.creator, room.joiner):
             assert "was purged before 20" in proved(state, side.ref) and f"cause {cause}" in proved(state, side.ref)
-    assert "cause ended" in proved(state, kept.joiner.ref) and "was opened at 20" in proved(state, kept.creator.ref)
+    assert "cause ended" in proved(state, kept.joiner.ref) and "was sealed before 20" in proved(state, kept.creator.ref)
     done = audit_verify(state)
     assert done.returncode == 0, done.stdout + done.stderr

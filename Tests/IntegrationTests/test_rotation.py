@@ -96,7 +96,7 @@ class Template:
     def __init__(self):
         self.state = State()
         policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
-        policy["limits"]["startGraceSeconds"] = 6
+        policy["limits"]["startGraceSeconds"] = 8
         policy["ledger"] = {"hourSeconds": 1, "daySeconds": 1, "batchSeals": 1}
         path = self.state.prints / "policy.json"
         path.write_text(json.dumps(policy))
@@ -113,6 +113,8 @@ class Template:
             assert client.presence(room.roomid, room.joiner.client).expect(202).json["delivery"] == "queued"
         client.delete(self.other.roomid).expect(200)
         client.close()
+        # What still waits for its batch would be the next log's.
+        eventually(lambda: all(ledger.read(self.state).of(side.ref, "token.purged") for side in (self.other.creator, self.other.joiner)), 5, what="the purges in the log")
         assert self.broker.stop() == 0
         assert self.state.jobs() == 2
 
