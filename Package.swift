@@ -97,6 +97,8 @@ let package = Package(
                 .unsafeFlags(["-Xlinker", "--defsym=free=mayfly_free", "-Xlinker", "--defsym=realloc=mayfly_realloc"]),
                 // Bound at the start: a call bound at its first use saves all registers, and what is in them, on the stack.
                 .unsafeFlags(["-Xlinker", "-z", "-Xlinker", "now"]),
+                // The program's digest is in the log at each start. Without debug sections it takes 5 ms, with them 13 ms.
+                .unsafeFlags(["-Xlinker", "--strip-debug"], .when(configuration: .release)),
             ]),
 
         // What several modules' tests make with Debian's openssl.
