@@ -246,7 +246,7 @@ def print_tables(options):
     for rooms in options.rooms:
         # The busiest brokers show the same in fewer days.
         options = changed(options, days=1, margin=min(options.margin, 2)) if rooms >= 10_000 else options
-        training, runs = teach(options, rooms), options.runs or max(1, 14 - 4 * round(math.log10(rooms)))
+        training, runs = teach(options, rooms), options.runs or max(4, 14 - 4 * round(math.log10(rooms)))
         result = results[rooms] = measure(options, rooms, training, runs)
         single = measure(changed(options, batch=1), rooms, training, runs)
         print(row(f"{rooms:,}", *alone_cells(result, "seals"), *alone_cells(single, "seals")[:2],
@@ -380,7 +380,7 @@ def main():
     add("--rotated", action="store_true", help="the log is rotated after every batch")
     add("--stop-seconds", type=int, default=0, help="how long the broker stops (%(default)s)")
     add("--stop-every", type=int, default=4 * HOUR, help="seconds between the starts of two stops (%(default)s)")
-    add("--runs", type=int, help="simulated brokers of each size (10, 6, 2, 1; with --helps 3, 1)")
+    add("--runs", type=int, help="simulated brokers of each size (10, 6, 4, 4; with --helps 3, 1)")
     add("--days", type=int, default=2, help="days that count in each (%(default)s)")
     add("--phones", type=int, default=1_000, help="pushed tokens that are asked about in each run, at most (%(default)s)")
     add("--joint", type=int, default=1_000, help="up to so many pushed tokens are weighed against one another (%(default)s)")
@@ -398,6 +398,8 @@ def main():
     options.margin = math.ceil(max(options.lives) / DAY) + 1  # days before and after those that count
     if options.pushes and not options.ledger:
         parser.error("--pushes needs --ledger")
+    if options.ledger and not Path(options.ledger, "checkpoint").is_file():
+        parser.error("--ledger takes a log's folder on this machine")
     if options.ledger:
         print_links(options)
     elif options.helps:
