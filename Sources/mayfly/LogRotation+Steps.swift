@@ -63,10 +63,13 @@ extension LogRotation {
         if !File.exists(state.nextLedgerKey) { _ = try SigningKey.make(origin: mark.next, at: state.nextLedgerKey) }
         try checkNext(try SigningKey.load(state.nextLedgerKey), at: state.nextLedgerKey)
         let origins = (try await earlierOrigins(store) + [mark.old.name]).joined(separator: "\n")
+        let policies = try await store.mark(RotationMark.policiesMark) ?? []
+        let marks = [
+            mark.mark, StoreMark(RotationMark.originsMark, Array(origins.utf8)), StoreMark(RotationMark.carriedMark, policies),
+        ]
         guard let head = try await store.logHead(),
             let end = SignedNote(Array(head.checkpoint.utf8))?.checkpoint(signedBy: mark.old),
-            try await store.beginLog(
-                after: end, marks: [mark.mark, StoreMark(RotationMark.originsMark, Array(origins.utf8))])
+            try await store.beginLog(after: end, marks: marks)
         else { throw CheckFailed("mayfly: the closed log is not wholly published: run this again") }
     }
 

@@ -96,10 +96,7 @@ struct LogRotation {
             }
             // Versions that knew one policy only did not write them down.
             let list = try await store.mark(RotationMark.policiesMark) ?? Array("\(policy)".utf8)
-            let policies = list.split(separator: UInt8(ascii: "\n")).compactMap { line in
-                let hex = Array(line)
-                return Ledger.Digest(hex: hex.span)
-            }
+            let policies = RotationMark.policies(list)
             guard policies.contains(policy) else {
                 throw StoreError.damaged("the mark of the policies in force can't be read")
             }

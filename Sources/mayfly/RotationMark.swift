@@ -1,5 +1,6 @@
 import Ledger
 import Linux
+import Policy
 import Storage
 
 /// How far the change from one log to another has come, as the store keeps it: from the closing of the old log until the new one is
@@ -25,6 +26,8 @@ struct RotationMark: Equatable {
     static let originsMark = "log.origins"
     static let startMark = "log.start"
     static let policiesMark = "log.policies"
+    /// The policies of the log that was closed, until the next start.
+    static let carriedMark = "log.carried"
 
     /// What is remembered of a start.
     /// - Parameter starts: what the log is told of it, `broker.started` first.
@@ -33,7 +36,30 @@ struct RotationMark: Equatable {
         return [
             StoreMark(startMark, Entry(atMs: 0, starts[0]).encoded),
             StoreMark(policiesMark, Array(policies.joined(separator: "\n").utf8)),
+            StoreMark(carriedMark, []),
         ]
+    }
+
+    /// The digests in a mark of policies.
+    static func policies(_ mark: [UInt8]) -> [Ledger.Digest] {
+        mark.split(separator: UInt8(ascii: "\n")).compactMap { line in
+            let hex = Array(line)
+            return Ledger.Digest(hex: hex.span)
+        }
+    }
+
+    /// What the first start of a log adds to its entries. Seals that still waited when the log before was closed come out in this one, and
+    /// a verifier judges their lives by the policies that this log names.
+    static func carriedPolicies(_ store: any Store, _ folder: LedgerFolder, besides starts: [Entry.Op]) async throws -> [Entry.Op]
+    {
+        let named = starts.compactMap { if case .policyLoaded(_, let policy) = $0 { policy } else { nil } }
+        return try policies(try await store.mark(carriedMark) ?? []).filter { !named.contains($0) }.map { digest in
+            guard let bytes = try folder.read(TilePath.policy(digest)), let name = EntryText(try Policy(bytes).name) else {
+                throw CheckFailed(
+                    "mayfly: ledger/\(TilePath.policy(digest)) is missing: restore it from the archive of the log before")
+            }
+            return .policyLoaded(name: name, policy: digest)
+        }
     }
 
     var mark: StoreMark { StoreMark(Self.name, Array("\(stage.rawValue)\n\(next)\n\(archive)\n\(old)\n".utf8)) }

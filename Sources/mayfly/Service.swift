@@ -98,7 +98,8 @@ final class Service: Sendable {
             } catch let error as StaleKeys {
                 throw CheckFailed("mayfly: \(state.shown(state.ratchetKey)): \(error)")
             }
-            return try await assemble(settings, lock, keys, ledgerKey, node, starts, time, store)
+            let earlier = try await RotationMark.carriedPolicies(store, LedgerFolder(state.ledger), besides: starts)
+            return try await assemble(settings, lock, keys, ledgerKey, node, starts + earlier, time, store)
         } catch {
             await store.shutDown()
             throw error

@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import ledger
-from mayfly import Client
-from processes import ORIGIN, REPOSITORY, Broker, Simulator, State, audit_verify, eventually, mayfly, shifted
+from mayfly import Client, new_token
+from processes import ORIGIN, REPOSITORY, Broker, Simulator, State, audit_verify, eventually, mayfly, quick_rooms, shifted
 
 NEXT = "mayfly.test/log-2"
 
@@ -212,6 +213,29 @@ def test_every_origin_stands_for_one_log(stopped):
     for used in (ORIGIN, "log.test/2", "log.test/3", "log.test/4"):
         refused(state, used, origin=used, archive=state.parent / "closed-5")
     assert not (state.parent / "closed-5").exists()
+
+
+def test_a_policy_of_shorter_lives_afterwards(state, processes):
+    """A seal that waited is published in the new log, which knows the policy that it was made by."""
+    def policy(longest):
+        rooms = quick_rooms() | {"ledger": {"hourSeconds": 2, "daySeconds": 20, "batchSeals": 1000}}
+        rooms["limits"] |= {"roomLifeSeconds": rooms["limits"]["roomLifeSeconds"] | {"default": longest, "max": longest}}
+        path = state.prints / f"rooms-{longest}.json"
+        path.write_text(json.dumps(rooms))
+        return path
+    # The seal must still wait when the log is closed.
+    time.sleep((12 - time.time()) % 20)
+    broker = Broker(state, policy=policy(600_000))
+    processes.append(broker)
+    broker.start()
+    ref = Client(broker.port).create(token=new_token()).expect(201).json["ref"]
+    assert broker.stop() == 0
+    rotated(state)
+    broker.options |= {"policy": policy(3600), "origin": NEXT}
+    broker.start()
+    eventually(lambda: ledger.read(state).of(ref), 30, what="the seal in the new log")
+    assert broker.stop() == 0
+    current(state)
 
 
 def test_long_after_the_broker_stopped(template, stopped, processes):
