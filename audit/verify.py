@@ -168,7 +168,7 @@ def read_policy(place, digest, has_timing):  # Templates, the longest life, and 
 class Story:
     def __init__(self, policies, allow_gaps):
         self.policies, self.allow_gaps, self.counts = policies, allow_gaps, collections.Counter()
-        self.at = self.timing = self.batch = self.last_closed = self.last_swept = None  # Batch: seals, regular closings, closings of rotation.
+        self.at = self.timing = self.batch = self.last_closed = self.last_swept = None  # Batch: seals, regular closings, closings of rotation, purges.
         self.window = self.longest = self.carried_jobs = self.early = self.booked = self.live = self.gap_day = self.gap_total = 0
         self.op, self.place, self.ending, self.closed, self.in_force, self.before = "", (0, 0), False, False, set(), set()
         self.buckets, self.jobs, self.gaps = {}, {}, []  # Buckets: sealed or carried, sealed, expired.
@@ -181,13 +181,13 @@ class Story:
             due = min([until for until in self.buckets if until > due] + [(max(ends) + self.window) // day * day + day])
         return due
     def end_batch(self):
-        (seals, regular, rotation), self.batch = self.batch, None
+        (seals, regular, rotation, purges), self.batch = self.batch, None
         hour, _, least = self.timing
-        if seals < least and not regular and not rotation: return "small_batch"
-        if (regular or not rotation) and hour > GRACE + self.window and self.late(self.at // hour * hour, GRACE): return "batch_late"
+        if seals < least and not regular and seals + purges: return "small_batch"
+        if (regular or seals + purges) and hour > GRACE + self.window and self.late(self.at // hour * hour, GRACE): return "batch_late"
         if not rotation and self.early - self.booked > self.live: return "overbooked"
     def end_window(self):
-        def slow(due): return self.late(due, GRACE + EPOCH * any(begin < self.at and end >= due for begin, end in self.gaps))
+        def slow(due): return self.late(due, GRACE + EPOCH * any(begin <= due + GRACE and end >= due for begin, end in self.gaps))
         if slow((self.gone_before + 4) * EPOCH): return "ratchet_late"  # Of the keys e, which go when e + 2 begins.
         if slow(self.sweep_due_before): return "swept_late"
         if self.late(next(iter(self.jobs.values()), self.at), JOB) or self.carried_jobs and self.late(self.first, JOB): return "outcome_late"
@@ -207,7 +207,7 @@ class Story:
             day = timing[1]
             if any(until % day for until in self.buckets): return "carry"
             self.last_closed = min([self.first // day * day] + [until - day for until in self.buckets])
-        self.before, self.in_force, self.longest = self.in_force, templates, max(self.longest, longest)
+        self.before, self.in_force, self.longest = self.before | self.in_force, templates, max(self.longest, longest)
         self.window, self.timing = entry["resolution"], timing
     def tell(self, entry, index):  # Takes the next entry; returns the rule that it breaks, if it breaks one.
         op, at, until, (rank, key) = entry["op"], entry["at"], entry.get("until"), RANKS.get(entry["op"], (0, None))
@@ -218,7 +218,7 @@ class Story:
             if index and (broken := self.end_window()): return broken
             if (self.window or op == "broker.started") and all(at % length for length in (self.window, entry.get("resolution")) if length): return "time"
             if index and op == "broker.started" and at - self.at - self.window >= GAP and self.add_gap(self.at + self.window, at): return "gaps"
-            self.at, self.gone_before, self.sweep_due_before, self.place = at, self.gone, self.sweep_due, (0, 0)
+            self.at, self.gone_before, self.sweep_due_before, self.place, self.before = at, self.gone, self.sweep_due, (0, 0), set()
         if op == "ledger.opened" and index or op == "bucket.carried" and self.op not in ("ledger.opened", "bucket.carried"): return "carry"
         if op == "bucket.carried" and self.op == op and until <= self.carried: return "carry"
         if not self.timing and op not in ("broker.started", "ledger.opened", "bucket.carried"): return "entry"
@@ -226,7 +226,8 @@ class Story:
         self.place, self.op = (rank, entry.get(key, 0)), op
         if self.ending and op not in ("bucket.closed", "ledger.closed"): return "unbalanced"
         if 3 <= rank <= 5:
-            self.batch = self.batch or [0, 0, 0]
+            self.batch = self.batch or [0, 0, 0, 0]
+            self.batch[3] += rank == 4
             if until is not None and (until % self.timing[1] or until <= self.last_closed): return "bucket_unknown"
         return self.judge(op, at, until, entry)
     def judge(self, op, at, until, entry):
@@ -275,20 +276,23 @@ class Story:
                 if self.buckets.pop(until, None): self.live -= taken - expired
             case "ledger.closed":
                 if self.buckets: return "unbalanced"
+                if self.booked < self.early: return "overbooked"
                 self.closed, self.ending = True, False
             case "ledger.opened": self.carried_jobs = entry["jobs"]
             case "bucket.carried":
+                if self.live + entry["live"] >= 1 << 53: return "carry"
                 self.buckets[until], self.carried = [entry["live"], 0, 0], until
                 self.live += entry["live"]
-    def end(self):  # A head inside a batch exists only where a broker was killed.
+    def end(self):  # A large batch has several heads, and a broker may be killed between them. The next entry shows whether it was complete.
         broken = self.batch and self.op == "bucket.closed" and self.end_batch()
         return broken or ("unbalanced" if self.ending else self.counts and self.end_window() or None)
     def figures(self):
         count, early = self.counts, self.early - self.booked
         return {"sealed": count["token.sealed"], "live": self.live - early, "purged": count["token.purged"], "opened": count["token.opened"],
                 "delivered": count["push.delivered"], "failed": count["push.failed"], "pending": len(self.jobs) + self.carried_jobs,
-                "buckets closed": count["bucket.closed"], "seconds of gaps": count["gaps"]}
-class Unique:  # Ids of a whole log, sorted on disk.
+                "buckets closed": count["bucket.closed"], "seconds of gaps": count["gaps"]} | \
+            dict(zip(("seconds an hour", "seconds a day", "seals a batch"), self.timing or ()))
+class Unique:  # Ids of a whole log, on disk. 1/256 of them is sorted in memory at a time.
     def __init__(self): self.files = [tempfile.TemporaryFile() for _ in range(256)]
     def add(self, entry):
         for name in ("id", "job") if entry["op"].startswith("token.") else ():
@@ -301,7 +305,7 @@ class Unique:  # Ids of a whole log, sorted on disk.
 def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref=None):
     """The whole log. `since`: (where, size, root) of checkpoints that it must continue. Returns its figures; raises Bad."""
     size, root = checkpoint(f"{log}/checkpoint", note := fetch(f"{log}/checkpoint"), vkey, policy)
-    story, row, ids, own, old_roots, began = Story(f"{log}/policies", allow_gaps), [], Unique() if unique else None, [], {0: root_of([])}, 0
+    story, row, ids, own, own_jobs, old_roots = Story(f"{log}/policies", allow_gaps), [], Unique() if unique else None, [], set(), {0: root_of([])}
     for first in range(0, size, 256):  # Of full tiles only the roots are kept.
         _, hashes, _ = fetch_tile(log, 0, first, size)
         place, data, longer = fetch_tile(log, "entries", first, size)
@@ -313,8 +317,9 @@ def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref
             if leaves[-1] != hashes[32 * (index - first):][:32]: raise Bad("tree", where, "is not the entry of the hash tile")
             if story.closed: raise Bad("after_closed", where, data[at:end].decode(errors="replace"))
             if broken := story.tell(entry := parse(data[at:end], where), index): raise Bad(broken, where, data[at:end].decode())
-            if ref and (is_of(ref, entry, story.buckets) or "id" not in entry and entry.get("job") in {mine.get("job", "") for _, mine, _ in own}):
-                own.append((index, entry, data[at:end].decode()))
+            if ref and (is_of(ref, entry, story.buckets) or "id" not in entry and entry.get("job") in own_jobs):
+                own.append((index, data[at:end].decode()))
+                own_jobs.add(entry.get("job", ""))
             if ids: ids.add(entry)
             ends.append(end)
         if ends[-1] < len(data) and not longer: raise Bad("damaged", place, "goes on after its last entry")
@@ -333,7 +338,7 @@ def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref
     checkpoint(f"{log}/checkpoint", note, vkey, policy, story.at or 0)
     if broken := story.end(): raise Bad(broken, log, "at the end of the log")
     if ids and (twice := ids.repeated()): raise Bad("id_twice", log, twice)
-    for index, _, told in own: print(f"entry {index} of {size}: {told}")
+    for index, told in own: print(f"entry {index} of {size}: {told}")
     if ref and not own: raise Bad("missing", log, f"has no entry of {ref}: it waits for its batch, is another log's, or never was")
     return dict(story.figures(), entries=size) | ({"from": story.first, "to": story.at, AGE: int(time.time()) - story.at} if size else {})
 def main():

@@ -1,4 +1,4 @@
-/// What was published of the tokens that expire in one day. All times are unix seconds.
+/// Published totals of the tokens that expire on one day. All times are unix seconds.
 struct Bucket: Equatable {
     var until = 0
     var sealed = 0

@@ -19,7 +19,7 @@ extension Conservation {
             guard jobs.open(entry.job, at: at) else {
                 throw VerificationFailure(.jobTwice, "opened for a job that is open", index: index, id: entry.job)
             }
-            guard Self.has(inForce, bytes, entry.text) || Self.has(beforeStart, bytes, entry.text) else {
+            guard isTemplate(bytes, entry.text) else {
                 throw VerificationFailure(.templateUnknown, "no policy in force has its template", index: index, id: entry.job)
             }
             report.opened += 1
@@ -40,6 +40,7 @@ extension Conservation {
             report.sealed += 1
         case .tokenPurged:
             batch.isOpen = true
+            batch.purges += 1
             if entry.hasUntil { try expire(entry, index) } else { early += 1 }
             report.purged += 1
         case .bucketClosed:
@@ -51,6 +52,9 @@ extension Conservation {
             guard until > carriedUntil ?? -1 else {
                 throw VerificationFailure(.carry, "carries its bucket behind a later one", index: index)
             }
+            guard UInt64(buckets.remaining) + entry.number < 1 << 53 else {
+                throw VerificationFailure(.carry, "carries more tokens than can be counted", index: index)
+            }
             carriedUntil = until
             buckets.carry(Int(entry.number), until: until)
             report.carried += entry.number
@@ -59,15 +63,22 @@ extension Conservation {
                 throw VerificationFailure(
                     .unbalanced, "the bucket of \(Self.text(left.until)) is not closed", index: index)
             }
+            guard booked == early else {
+                throw VerificationFailure(.overbooked, "\(early - booked) early purges belong to no bucket", index: index)
+            }
             closedAt = index
             report.next = String(decoding: entry.text.map { bytes[$0] }, as: UTF8.self)
         case .brokerStopped, .keysGenerated, .requestRefused: break
         }
     }
 
-    private static func has(_ templates: [[UInt8]], _ bytes: Span<UInt8>, _ range: Range<Int>) -> Bool {
-        for template in templates where bytes.matches(template, at: range) { return true }
-        return false
+    /// Most openings are made from the template of the one before.
+    private mutating func isTemplate(_ bytes: Span<UInt8>, _ range: Range<Int>) -> Bool {
+        if let lastTemplate, bytes.matches(lastTemplate, at: range) { return true }
+        let template = range.map { bytes[$0] }
+        guard inForce.contains(template) || beforeStart.contains(template) else { return false }
+        lastTemplate = template
+        return true
     }
 
     private mutating func start(_ rules: PublishedRules, resolution: Int, _ index: UInt64) throws(VerificationFailure) {
@@ -87,12 +98,13 @@ extension Conservation {
             }
         }
         (self.timing, self.resolution) = (timing, resolution)
-        (beforeStart, inForce) = (inForce, [])
+        beforeStart.formUnion(inForce)
+        (inForce, lastTemplate) = ([], nil)
         load(rules)
     }
 
     private mutating func load(_ rules: PublishedRules) {
-        inForce += rules.templates.map { Array($0.utf8) }
+        for template in rules.templates { inForce.insert(Array(template.utf8)) }
         longestLife = max(longestLife, rules.longestLifeSeconds)
     }
 

@@ -1,7 +1,11 @@
 extension Conservation {
-    /// Writes or reads everything that the next entry is judged by.
+    /// Writes or reads the verifier's state.
     mutating func code(_ coder: inout StateCoder) {
-        func templates(_ list: inout [[UInt8]]) { coder.code(&list, empty: []) { $1.code(&$0) } }
+        func templates(_ set: inout Set<[UInt8]>) {
+            var list = set.sorted { $0.lexicographicallyPrecedes($1) }
+            coder.code(&list, empty: []) { $1.code(&$0) }
+            set = Set(list)
+        }
         coder.code(&report.size)
         coder.code(&report.fromMs)
         coder.code(&report.toMs)
@@ -39,6 +43,7 @@ extension Conservation {
         coder.code(&isSweptAnnounced)
         coder.code(&batch.isOpen)
         coder.code(&batch.seals)
+        coder.code(&batch.purges)
         coder.code(&batch.closings)
         coder.code(&batch.rotationClosings)
         coder.code(&isRotating)

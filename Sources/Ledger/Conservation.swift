@@ -1,7 +1,7 @@
 import Policy
 
-/// Checks the story that the entries tell, one entry at a time in the log's order. Counts instead of following tokens: what is sealed for
-/// a day must expire or end early by that day, keys must die on time, and each push must end.
+/// Checks the log's totals, one entry at a time. It doesn't follow single tokens: each day's seals must equal its expiries and early ends.
+/// It also checks that keys are destroyed on time, and that each push has one outcome.
 ///
 /// All times are unix seconds. An entry at `at` happened at `at` or up to a window later, so each limit allows a window more.
 /// `audit/README.md` has these rules as a table.
@@ -20,10 +20,11 @@ struct Conservation {
         var seals = 0
     }
 
-    /// The entries of rank 3 to 5 of a run.
+    /// The batch being read: seals (rank 3), purges (4), closings (5).
     struct Batch {
         var isOpen = false
         var seals = 0
+        var purges = 0
         var closings = 0
         /// Closings of buckets before their time, because the log ends.
         var rotationClosings = 0
@@ -45,8 +46,11 @@ struct Conservation {
     var resolution = 0
     var timing = Timing()
     /// Names of templates.
-    var inForce: [[UInt8]] = []
-    var beforeStart: [[UInt8]] = []
+    var inForce: Set<[UInt8]> = []
+    /// Those before the starts of this window. After a crash the openings of its window come behind the start.
+    var beforeStart: Set<[UInt8]> = []
+    /// One of these. Not part of the state: it saves time only.
+    var lastTemplate: [UInt8]?
     var longestLife = 0
     var gaps = Gaps()
     var order = EntryOrder()
@@ -73,7 +77,7 @@ struct Conservation {
 
     var hasStarted: Bool { resolution > 0 }
 
-    /// Returns whether what was due then is on time now. Time without a broker doesn't count.
+    /// Returns whether what was due then is on time now. Gaps extend the bound.
     func isOnTime(due: Int, grace: Int) -> Bool {
         let rest = at - due - grace - resolution
         return rest <= 0 || rest <= gaps.overlap(from: due, to: at)
@@ -127,6 +131,7 @@ struct Conservation {
         else { throw VerificationFailure(.time, "its window begins at no multiple of the windows' length", index: index) }
         let silence = Gaps.Span(start: at + resolution, end: next)
         at = next
+        (beforeStart, lastTemplate) = ([], nil)
         report.toMs = entry.atMs
         (destroyed.dueBefore, swept.dueBefore) = (destroyed.due, swept.due)
         guard !isFirst, isStart, silence.end - silence.start >= Gaps.shortest else { return }
@@ -138,7 +143,7 @@ struct Conservation {
         }
     }
 
-    /// Gaps matter only while something is open that was due before their end.
+    /// Drops gaps that end before everything still due.
     private mutating func forgetGaps() {
         var oldest = min(
             lastClosed, at - timing.hour, destroyed.due, swept.due, jobs.oldest ?? at, carriedJobs > 0 ? openedAt : at)
@@ -149,7 +154,8 @@ struct Conservation {
     /// Checks what the end of the log leaves open.
     mutating func finish() throws(VerificationFailure) -> Report {
         let index = report.size
-        // A head inside a batch exists only while a broker is being killed.
+        // A large batch is published under several heads, and a broker may be killed between them. The next entry shows whether the batch
+        // was complete.
         if batch.isOpen, !(3...4).contains(lastOp.rank) { try endBatch(index) }
         guard !isRotating || closedAt != nil else {
             throw VerificationFailure(.unbalanced, "a bucket was closed before its time, and the log goes on", index: index - 1)
@@ -158,7 +164,10 @@ struct Conservation {
         report.pending = UInt64(jobs.count + carriedJobs)
         report.live = UInt64(max(0, buckets.remaining - (early - booked)))
         report.gapSeconds = UInt64(gaps.total)
-        if isSweptAnnounced { report.sweptMs = UInt64(swept.epoch * Self.epoch * 1_000) }
+        if hasStarted {
+            report.timing = LedgerTiming(
+                hourSeconds: UInt64(timing.hour), daySeconds: UInt64(timing.day), batchSeals: timing.seals)
+        }
         return report
     }
 
@@ -166,13 +175,13 @@ struct Conservation {
     private mutating func endBatch(_ index: UInt64) throws(VerificationFailure) {
         let batch = batch
         self.batch = Batch()
-        if batch.closings == 0, batch.seals < timing.seals {
+        let (hasTokens, isMidnight) = (batch.seals + batch.purges > 0, batch.closings > batch.rotationClosings)
+        if hasTokens, !isMidnight, batch.seals < timing.seals {
             throw VerificationFailure(
                 .smallBatch, "its batch has \(batch.seals) seals, where the policy wants \(timing.seals)", index: index - 1)
         }
-        let isOnlyRotation = batch.rotationClosings > 0 && batch.rotationClosings == batch.closings
         let moment = at / timing.hour * timing.hour
-        if !isOnlyRotation, timing.hour > Self.grace + resolution, !isOnTime(due: moment, grace: Self.grace) {
+        if hasTokens || isMidnight, timing.hour > Self.grace + resolution, !isOnTime(due: moment, grace: Self.grace) {
             throw VerificationFailure(
                 .batchLate, "its batch was due at \(Self.text(moment)), and is published at \(Self.text(at))", index: index - 1)
         }
@@ -188,7 +197,7 @@ struct Conservation {
     private func endWindow(_ index: UInt64) throws(VerificationFailure) {
         func lateDue(_ due: Int) -> Bool {
             if at - due - Self.grace - resolution <= 0 { return false }
-            return !isOnTime(due: due, grace: Self.grace + (gaps.overlap(from: due, to: at) > 0 ? Self.epoch : 0))
+            return !isOnTime(due: due, grace: Self.grace + (gaps.cover(due, upTo: due + Self.grace) ? Self.epoch : 0))
         }
         if lateDue(destroyed.dueBefore) {
             throw VerificationFailure(

@@ -44,7 +44,9 @@ public struct Entry: Sendable, Hashable {
 
     public enum PurgeCause: Sendable, Hashable {
         case expired(untilMs: UInt64)
-        case ended, policy
+        case ended
+        /// No version of the broker writes `policy` yet.
+        case policy
 
         public var name: String {
             switch self {

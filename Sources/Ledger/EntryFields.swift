@@ -1,4 +1,4 @@
-/// An entry as it lies in its bytes: read and checked in one pass, without a `String` or an allocation.
+/// A parsed entry: read and checked in one pass, without a `String` or an allocation.
 ///
 /// Only canonical bytes are read: each key in its place, each value in its one spelling, so that what is read encodes to the same bytes.
 struct EntryFields {

@@ -1,6 +1,6 @@
 /// Checks that the entries of a window come in the log's one order.
 ///
-/// An entry of rank 0 begins a new run: a broker that stops publishes its window early, and the next start goes on in it.
+/// An entry of rank 0 restarts the order. A stop publishes its window early, and the next start continues that window.
 struct EntryOrder {
     private var rank = 0
     private var key: UInt128 = 0

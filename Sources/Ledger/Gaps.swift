@@ -16,7 +16,7 @@ struct Gaps {
     private var day = -1
     private var daySeconds = 0
 
-    /// Returns whether one day's gaps are too long.
+    /// Adds a gap. Returns true if a day now has more than an hour of gaps.
     mutating func record(_ span: Span) -> Bool {
         spans.append(span)
         total += span.end - span.start
@@ -39,6 +39,9 @@ struct Gaps {
         }
         return sum
     }
+
+    /// Returns whether a gap begins by `limit` and ends at `due` or later.
+    func cover(_ due: Int, upTo limit: Int) -> Bool { spans.contains { $0.start <= limit && $0.end >= due } }
 
     /// The first multiple of `step` after `time` that is in no gap, where each gap counts as `margin` longer on both sides.
     func firstOutside(after time: Int, step: Int, margin: Int) -> Int {

@@ -107,7 +107,7 @@ extension LogProof {
     ) async throws(VerificationFailure) -> LogProof {
         let note = try await checkpoint(of: source, key)
         var tree = try await SignedTree(source, head: note.head)
-        let word = try await TokenStory.find(in: &tree, ref).lastWord!
+        let word = try await TokenStory.find(in: &tree, ref).entryToProve!
         return try await make(from: source, key, note, word.index, word.entry.encoded)
     }
 

@@ -5,7 +5,8 @@ import Linux
 /// - `checkpoint`: the last one that was verified. The log must continue it.
 /// - `state`: what the verifier knew of the log then. It may be missing: the whole log is verified again.
 /// - `checkpoints/DATE`: each day's first checkpoint, to show to others.
-/// - `contradiction-SECONDS`: a signed checkpoint that contradicts the kept one. Together they prove that the log was rewritten.
+/// - `contradiction-DIGITS`: a signed checkpoint that contradicts the kept one. Together they prove that the log was rewritten. Sixteen at
+///   most are kept.
 public struct LogWatch: Sendable {
     /// Another place where the log is published.
     public struct Mirror: Sendable {
@@ -44,12 +45,14 @@ public struct LogWatch: Sendable {
         defer { extendLifetime(lock) }
         let kept = try read("checkpoint", limit: SignedNote.byteLimit)
         let older = kept.map { [Verifier.OlderCheckpoint(name: "the kept checkpoint", bytes: $0)] } ?? []
-        let verifier = Verifier(source, key: key, demand: demand, allowsGaps: allowsGaps)
+        let note = try await LogReader(source).file(TilePath.checkpoint)
+        let pinned = PinnedSource(source: source, checkpoint: note)
+        let verifier = Verifier(pinned, key: key, demand: demand, allowsGaps: allowsGaps)
         let result: Verifier.Result
         do {
             result = try await verifier.verify(since: older, resuming: try read("state", limit: 1 << 30))
         } catch {
-            if error.code == .rewritten, let other = try? await source.read(TilePath.checkpoint) { try keep(other, now: now) }
+            if error.code == .rewritten { keepContradiction(note, of: kept) }
             throw error
         }
         let head = SignedNote(result.checkpoint)!.checkpoint(signedBy: key)!
@@ -60,12 +63,12 @@ public struct LogWatch: Sendable {
             let first = "\(path)/checkpoints/\(Timestamp.text(now * 1_000).prefix(10))"
             if !File.exists(first) { try File.replaceDurably(first, result.checkpoint.span, mode: 0o644) }
         }
-        for mirror in mirrors { try await compare(mirror, with: head, now: now) }
         if let next = result.report.next {
             throw VerificationFailure(
                 .stale, "the log is closed, and \(next) follows: watch that one, with its own key and folder")
         }
         try result.report.checkAge(limit: maxAge, now: now)
+        for mirror in mirrors { try await compare(mirror, with: head) }
         return "\(result.report); \(result.report.ageText(now: now)); \(head.size - result.resumedAt) entries verified now"
             + (mirrors.isEmpty ? "" : "; \(mirrors.count) mirror\(mirrors.count == 1 ? " agrees" : "s agree")")
     }
@@ -87,29 +90,34 @@ public struct LogWatch: Sendable {
     }
 
     /// - Throws: `.rewritten` if neither of the two heads continues the other.
-    private func compare(_ mirror: Mirror, with head: Checkpoint, now: UInt64) async throws(VerificationFailure) {
+    private func compare(_ mirror: Mirror, with head: Checkpoint) async throws(VerificationFailure) {
         do throws(VerificationFailure) {
             let (note, other) = try await LogProof.checkpoint(of: mirror.source, key)
             let (old, new, source) = other.size <= head.size ? (other, head, self.source) : (head, other, mirror.source)
             var tiles = TileReader(source, size: new.size)
             guard try await tiles.continues(old, root: new.root) else {
-                try keep(note.encoded, now: now)
+                keepContradiction(note.encoded, of: nil)
                 throw VerificationFailure(
                     .rewritten, "signs \(other.size) entries that are not those of the watched log: there are two histories",
                     file: TilePath.checkpoint)
             }
         } catch {
             var failure = error
-            failure.detail = "the mirror \(mirror.name): \(error.detail)"
+            failure.detail = "the mirror \(mirror.name): \(error)"
+            (failure.file, failure.index, failure.id) = (nil, nil, nil)
             throw failure
         }
     }
 
-    private func keep(_ contradiction: [UInt8], now: UInt64) throws(VerificationFailure) {
-        guard SignedNote(contradiction)?.checkpoint(signedBy: key) != nil else { return }
-        try write { path throws(Errno) in
-            try File.replaceDurably("\(path)/contradiction-\(now)", contradiction.span, mode: 0o644)
-        }
+    /// Keeps the evidence. Failing to write it doesn't hide the verdict.
+    /// - Parameter kept: a checkpoint of more entries than the contradiction's is no evidence: the copy may lag.
+    private func keepContradiction(_ note: [UInt8], of kept: [UInt8]?) {
+        let (old, new) = (kept.flatMap { SignedNote($0)?.checkpoint(signedBy: key) }, SignedNote(note)?.checkpoint(signedBy: key))
+        guard let new, new.size >= old?.size ?? 0 else { return }
+        let name = "contradiction-\("\(Digest.sha256(note.span))".prefix(16))"
+        let others = ((try? File.list(folder)) ?? []).filter { $0.hasPrefix("contradiction-") }
+        guard others.count < 16, !others.contains(name) else { return }
+        try? File.replaceDurably("\(folder)/\(name)", note.span, mode: 0o644)
     }
 
     private func read(_ name: String, limit: Int) throws(VerificationFailure) -> [UInt8]? {
@@ -126,4 +134,16 @@ public struct LogWatch: Sendable {
             throw VerificationFailure(.unreadable, "the folder of the watch can't be written: \(error.reason)")
         }
     }
+}
+
+/// A log as of one checkpoint, which a growing log replaces at any moment.
+private struct PinnedSource: LogSource {
+    let source: any LogSource
+    let checkpoint: [UInt8]
+
+    func read(_ path: String) async throws -> [UInt8]? {
+        path == TilePath.checkpoint ? checkpoint : try await source.read(path)
+    }
+
+    func list(_ folder: String) async throws -> [String]? { try await source.list(folder) }
 }

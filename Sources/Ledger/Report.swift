@@ -1,3 +1,5 @@
+public import Policy
+
 /// What a verified log shows.
 public struct Report: Sendable, Equatable, CustomStringConvertible {
     public var origin = ""
@@ -20,8 +22,8 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
     public var bucketsClosed: UInt64 = 0
     /// How long no broker ran, in all.
     public var gapSeconds: UInt64 = 0
-    /// `swept` of the last `keys.ratcheted`, as a time: everything that was due before it is purged.
-    public var sweptMs: UInt64?
+    /// Hour, day and batch of the log, as its policy has them; nil before its first start.
+    public var timing: LedgerTiming?
     /// The origin of the log that follows, if this one is closed.
     public var next: String?
     /// Older checkpoints that the log continues.
@@ -40,7 +42,13 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
             "\(origin): \(size) entries, \(span); \(sealed) sealed, \(live) live, \(purged) purged; "
             + "\(opened) opened, \(delivered) delivered, \(failed) failed, \(pending) pending; "
             + "\(bucketsClosed) buckets closed; \(gapSeconds) s of gaps; \(compared) older checkpoints hold"
-            + (isUnique ? "; no id twice" : "") + (next.map { "; closed, \($0) follows" } ?? "")
+            + (timing.map(Self.text) ?? "") + (isUnique ? "; no id twice" : "") + (next.map { "; closed, \($0) follows" } ?? "")
             + (cosignatures.map { "; \($0) cosignatures hold" } ?? "")
+    }
+
+    /// Small batches and short days hide little, so a log that has other ones than the default says so.
+    private static func text(_ timing: LedgerTiming) -> String {
+        guard timing != .standard else { return "" }
+        return "; its hour is \(timing.hourSeconds) s, its day \(timing.daySeconds) s, a batch \(timing.batchSeals) seals"
     }
 }

@@ -3,7 +3,7 @@ struct StateCoder {
     private(set) var bytes: [UInt8]
     private var position = 0
     private let isReading: Bool
-    /// What was read ends too early or can't be a state.
+    /// The input is truncated or invalid.
     var isDamaged = false
 
     /// Writes.

@@ -1,6 +1,6 @@
 import Sodium
 
-/// The ids of one token's entries. Only who has the token's ref can compute them.
+/// The ids of one token's entries. Computing them needs the token's ref.
 public enum TokenID {
     public static func sealed(_ ref: OpaqueID, untilMs: UInt64) -> OpaqueID { derive(ref, "sealed", seconds(untilMs)) }
 

@@ -1,4 +1,4 @@
-/// Everything that a log says about one token: for who has the token's ref, which the log doesn't have.
+/// Everything that a log says about one token, for the holder of its ref. The log doesn't contain the ref.
 public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
     /// One entry about the token.
     public struct Event: Sendable, Equatable {
@@ -6,11 +6,14 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
         public var entry: Entry
     }
 
-    /// Seals; a registration that was renewed has several.
+    /// One: a renewal draws a new ref. Several only if the log repeats an id, or a broker used a ref twice.
     public private(set) var seals: [Event] = []
     /// Openings, each with its outcome if there is one.
     public private(set) var pushes: [(opening: Event, outcome: Event?)] = []
     public private(set) var purges: [Event] = []
+    /// The time of the log's last entry. A push of the last minutes may not be in the log yet.
+    public var end: String { Timestamp.text(endMs) }
+    private var endMs: UInt64 = 0
     /// The head of the log that tells the story.
     public let head: Checkpoint
 
@@ -36,11 +39,13 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
             for (offset, bytes) in try await tree.entries(bundle: bundle).enumerated() {
                 let index = bundle * 256 + UInt64(offset)
                 do throws(EntryError) {
-                    if search.isAbout(try EntryFields(bytes.span)) { search.add(try Entry(canonical: bytes.span), at: index) }
+                    let fields = try EntryFields(bytes.span)
+                    search.story.endMs = fields.atMs
+                    if search.isAbout(fields) { search.add(try Entry(canonical: bytes.span), at: index) }
                 } catch { throw VerificationFailure(.entry, "is no entry: \(error)", index: index) }
             }
         }
-        guard search.story.lastWord != nil else {
+        guard search.story.entryToProve != nil else {
             throw VerificationFailure(
                 .missing,
                 "none of the log's \(tree.head.size) entries is about it: it waits for the next batch, is another log's, or never was"
@@ -51,15 +56,17 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
 
     private init(head: Checkpoint) { self.head = head }
 
-    /// What to prove to others: the latest purge or, without one, the latest opening or seal. Outcomes name no token.
-    public var lastWord: Event? { purges.last ?? pushes.last?.opening ?? seals.last }
+    /// The entry to prove: the latest purge or, without one, the latest opening or seal. Outcomes name no token.
+    public var entryToProve: Event? { purges.last ?? pushes.last?.opening ?? seals.last }
 
-    /// The story in words, one line for each step. A batch may bring a seal into the log after the token's pushes, so the order is not the log's.
+    /// The story in words, one line for each step. The order is seal, pushes, purge: batches publish seals after pushes.
     public var description: String {
         var lines: [String] = []
+        if seals.isEmpty { lines.append("was sealed, which waits for its batch or is in an earlier log") }
         for event in seals {
             guard case .tokenSealed(_, let untilMs) = event.entry.op else { continue }
-            lines.append("was sealed before \(event.at), to be purged by \(Timestamp.text(untilMs)) (entry \(event.index))")
+            lines.append(
+                "was sealed some time before \(event.at), to be purged by \(Timestamp.text(untilMs)) (entry \(event.index))")
         }
         for (opening, outcome) in pushes {
             guard case .tokenOpened(_, _, let template) = opening.entry.op else { continue }
@@ -75,10 +82,13 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
         }
         for event in purges {
             guard case .tokenPurged(_, let cause) = event.entry.op else { continue }
-            let why = if case .expired = cause { "because it had expired" } else { cause == .policy ? "by policy" : "early" }
+            let why =
+                if case .expired = cause { "because it had expired" } else { cause == .policy ? "by policy" : "early (ended)" }
             lines.append("was purged before \(event.at), \(why) (entry \(event.index))")
         }
-        if purges.count < max(1, seals.count) { lines.append("is not reported as purged") }
+        if purges.count < max(1, seals.count) {
+            lines.append("has no purge in the log yet: it lives, or its purge waits for its batch")
+        }
         return lines.map { "the token \($0)" }.joined(separator: "\n")
     }
 }
@@ -136,15 +146,14 @@ extension Entry {
         case .tokenOpened(let id, let job, _): return id == TokenID.opened(ref, job: job)
         case .tokenPurged(let id, .expired(let untilMs)): return id == TokenID.purged(ref, untilMs: untilMs)
         case .tokenPurged(let id, _):
-            // The entry doesn't name the day. First those of the usual length, then the short ones of a test's policy.
+            // The entry doesn't name the day: tries those of the usual length, then shorter ones, which only a test's policy has.
             let second = atMs / 1_000
-            let today = second / 86_400
-            for day in (today - min(today, 30))...(today + 400) where id == TokenID.purged(ref, untilMs: day * 86_400_000) {
-                return true
-            }
-            for until in (second - min(second, 3_600))...(second + 700_000)
-            where id == TokenID.purged(ref, untilMs: until * 1_000) {
-                return true
+            for day in [86_400, 3_600, 60, 1] as [UInt64] {
+                let first = second / day * day
+                for until in stride(from: first - min(first, 2 * 86_400), to: second + 33 * 86_400, by: Int(day))
+                where id == TokenID.purged(ref, untilMs: until * 1_000) {
+                    return true
+                }
             }
             return false
         default: return false

@@ -117,6 +117,6 @@ final class Uniqueness {
     }
 
     private static func failure(_ error: Errno) -> VerificationFailure {
-        VerificationFailure(.unreadable, "a temporary file of ids can't be used: \(error)")
+        VerificationFailure(.unreadable, "a temporary file of ids can't be used: \(error.reason)")
     }
 }

@@ -26,7 +26,7 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
         case policyChanged = "policy_changed"
         /// No policy in force has the template.
         case templateUnknown = "template_unknown"
-        /// No policy in force lets a token live that long.
+        /// No policy of the log so far allows so long a life.
         case lifeTooLong = "life_too_long"
         // Pushes.
         case jobTwice = "job_twice"

@@ -1,8 +1,8 @@
 import Policy
 
-/// Recomputes a log from its entries and checks the story that they tell. Trusts nothing but the key.
+/// Recomputes a log from its entries and checks its totals. Trusts nothing but the key.
 ///
-/// Reads each file once and in order, and keeps none: memory doesn't grow with the log.
+/// Reads each file once and in order, and keeps none: memory grows with open pushes and days, not with the log.
 public struct Verifier: Sendable {
     /// A checkpoint kept from earlier: its file's name, for messages, and its bytes.
     public struct OlderCheckpoint: Sendable {
@@ -98,7 +98,7 @@ public struct Verifier: Sendable {
         return Result(report: report, state: next, resumedAt: resumedAt, checkpoint: note)
     }
 
-    /// Before a verification goes on: entries of another history would be judged by what came before in this one.
+    /// Run before resuming. Otherwise a rewritten log would be judged with the old log's state.
     private func checkContinues(_ older: [OlderCheckpoint], _ head: Checkpoint) async throws(VerificationFailure) {
         var tiles = TileReader(source, size: head.size)
         for checkpoint in older {

@@ -1,7 +1,7 @@
 import Policy
 import Sodium
 
-/// A verification under way: the tree that the entries give, and the story that they tell.
+/// A verification under way: the tree of the entries, and the check of their totals.
 struct VerifierRun {
     private(set) var tree: TreeCheck
     private(set) var life: Conservation
@@ -80,9 +80,9 @@ struct VerifierRun {
 }
 
 extension VerifierRun {
-    private static let stateHeader = Array("mayfly verifier state v1\n".utf8)
+    private static let stateHeader = Array("mayfly verifier state v2\n".utf8)
 
-    /// What has to be kept to go on from here another time.
+    /// The state with which `resume` continues.
     /// - Precondition: the size is a multiple of a tile's width.
     func state(of key: VerifierKey) -> [UInt8] {
         var (copy, coder) = (self, StateCoder())

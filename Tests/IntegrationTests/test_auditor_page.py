@@ -414,7 +414,7 @@ def test_a_log_that_grows_while_it_is_read(site, browser):
 
 def test_words_of_a_log_stay_words(site, browser):
     evil = "<img/src=x/onerror=alert(1)>"
-    policy = b'{"name":"</pre><script>alert(1)</script>","limits":{"deviceLifeSeconds":600},"templates":{"__proto__":{}}}'
+    policy = b'{"name":"</pre><script>alert(1)</script>","limits":{"deviceLifeSeconds":600},"ledger":{"hourSeconds":3600,"daySeconds":86400,"batchSeals":1},"templates":{"__proto__":{}}}'
     name = logs.hashlib.sha256(policy).hexdigest()
     at, ref, job, until = logs.moment(logs.START), "a" * 32, "b" * 32, logs.START + 86400
     opened, sealed, end = logs.token_id(ref, "opened", job), logs.token_id(ref, "sealed", until), logs.moment(until)

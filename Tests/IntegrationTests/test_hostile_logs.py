@@ -108,6 +108,8 @@ STORIES = {
     "begun at no multiple": ("time", [start(1)]),
     # Steps of the keys.
     "no step of the keys": ("ratchet_late", [start(0), tick(660), tick(840)]),
+    "no step of the keys, due when a gap ends": (None, [start(0), start(600), tick(840)]),
+    "no step of the keys, and a gap after it was due": ("ratchet_late", [start(0), tick(720), start(840), tick(960)]),
     "a step in the last moment": (None, [start(0), ratchet(780, 0), tick(840)]),
     "a step into the epoch that runs": ("ratchet_early", [start(0), ratchet(240, 1, 0)]),
     "a step in the window that ends with the epoch": (None, [start(0), ratchet(240, 0, 1)]),
@@ -163,16 +165,20 @@ STORIES = {
     "carried over, and begun": (None, [*carried(7, (DAY, 2)), start(60), *steps(300, DAY), *purges(3600, DAY), *ended(3600), closing(3600, DAY, 0, 1, 1)]),
     "carried, and forgotten": ("unbalanced", [*carried(7, (DAY, 2)), start(60), *steps(300, DAY), closing(3600, DAY)]),
     "carried to no day": ("carry", [*carried(7, (DAY + 1, 2)), start(60)]),
+    "more carried than can be counted": ("carry", carried(7, (DAY, 2**53 - 1), (2 * DAY, 1))),
     "carried twice": ("carry", carried(7, (DAY, 2), (DAY, 1))),
     "carried by nothing": ("carry", carried(7, (DAY, 2))[1:]),
     "opened later": ("carry", [start(0), *carried(0)]),
     "an outcome from before": (None, [*carried(0, jobs=1), start(0), outcome(120), tick(240)]),
     "more outcomes than from before": ("job_unknown", [*carried(0, jobs=1), start(0), outcome(60), outcome(60, NEXT)]),
     "no outcome from before": ("outcome_late", [*carried(0, jobs=1), start(0), tick(300)]),
-    "an end": (None, [start(0), *seals(0, DAY, 2), closing(0, DAY, 2), closed(0)]),
+    "an end": (None, [start(0), *seals(0, DAY, 4), closing(0, DAY, 4), closed(0)]),
     "an end with tokens": ("unbalanced", [start(0), *seals(0, DAY, 4), closed(0)]),
-    "an end that isn't one": ("unbalanced", [start(0), *seals(0, DAY, 2), closing(0, DAY, 2), tick(60)]),
-    "an end that isn't there": ("unbalanced", [start(0), *seals(0, DAY, 2), closing(0, DAY, 2)]),
+    "an end with a small batch": ("small_batch", [start(0), *seals(0, DAY), closing(0, DAY, 1), closed(0)]),
+    "an end with a batch too late": ("batch_late", [start(0), ratchet(300, -1), *seals(360, DAY, 4), closing(360, DAY, 4), closed(360)]),
+    "an end with purges of nothing": ("overbooked", [start(0), *seals(0, DAY, 4), *ended(0, 5), closing(0, DAY, 4, 0, 4), closed(0)]),
+    "an end that isn't one": ("unbalanced", [start(0), *seals(0, DAY, 4), closing(0, DAY, 4), tick(60)]),
+    "an end that isn't there": ("unbalanced", [start(0), *seals(0, DAY, 4), closing(0, DAY, 4)]),
     "after the end": ("after_closed", [start(0), closed(0), b"nonsense"]),
     # Before any start.
     "no start at all": ("entry", [tick(0)]),
@@ -192,7 +198,8 @@ STORIES = {
     "another day": ("policy_changed", [start(0), start(60, policy=named(policy(day=7200)))]),
     "other texts": (None, [start(0), start(60, policy=named(policy(templates={"new": {}}))), opened(60, "new"), outcome(60)]),
     "the texts before": (None, [start(0), start(60, policy=named(policy(templates={"new": {}}))), opened(60), outcome(60)]),
-    "the texts before those": ("template_unknown", [start(0), *[start(60, policy=named(policy(templates={"new": {}})))] * 2, opened(60)]),
+    "the texts before two starts at once": (None, [start(0), *[start(60, policy=named(policy(templates={"new": {}})))] * 2, opened(60), outcome(60)]),
+    "the texts before, in a later window": ("template_unknown", [start(0), start(60, policy=named(policy(templates={"new": {}}))), opened(120)]),
 }
 
 

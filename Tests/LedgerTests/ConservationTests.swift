@@ -86,7 +86,6 @@ import Testing
         let report = try Self.judge(Self.honest)
         #expect((report.sealed, report.purged, report.live, report.bucketsClosed) == (4, 3, 1, 1))
         #expect((report.opened, report.delivered, report.pending, report.gapSeconds) == (2, 2, 0, 0))
-        #expect(report.sweptMs == Self.ms(Self.day + 3_300))
     }
 
     @Test(arguments: [1, 20, 60] as [UInt64]) func honestBrokersAreGood(resolution: UInt64) throws {

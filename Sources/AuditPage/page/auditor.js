@@ -1,4 +1,4 @@
-// The whole check of a log, in a thread of its own: quick answers first, then every entry. Tells the page of each step.
+// The whole check of a log, in a thread of its own: quick answers first, then every entry. Reports each step to the page.
 
 import { hex, utf8 } from './bytes.js';
 import { checkBundle } from './bundles.js';
@@ -245,7 +245,7 @@ export class Auditor {
                 this.pool = null;
             }
         }
-        this.tell({ kind: 'life', ref, rows: search.rows, read: search.read, trouble, proof });
+        this.tell({ kind: 'life', ref, rows: search.rows, skipped: search.skipped, read: search.read, trouble, proof });
     }
 
     /** Reads the log for a search; returns the proof that it asks for. */

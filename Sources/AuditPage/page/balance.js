@@ -1,4 +1,4 @@
-// The books of a log: for each day of `until` how many tokens came in and went, in batches. They must balance.
+// Counts seals and purges per `until`. Each count must balance.
 
 import { grace } from './clock.js';
 import { counted, time } from './format.js';
@@ -16,7 +16,7 @@ export class Balance {
     #booked = 0;
     /** Tokens in open buckets that did not expire. */
     #rest = 0;
-    /** The batch that is being read: seals, closings at midnight, closings of a rotation. */
+    /** The batch that is being read: seals, purges, closings at midnight, closings of a rotation. */
     #batch = null;
     #isRotating = false;
     counts = { batches: 0, closed: 0, sealed: 0, expired: 0, early: 0, carried: 0 };
@@ -62,7 +62,8 @@ export class Balance {
         return this.#rest + this.#booked - this.#early;
     }
 
-    carry(until, live) {
+    carry(until, live, index) {
+        if (this.#rest + live > Number.MAX_SAFE_INTEGER) this.#fail('carry', 'carries more tokens than can be counted', index);
         this.#buckets.set(until, { sealed: 0, carried: live, expired: 0 });
         this.counts.carried += live;
         this.#rest += live;
@@ -88,7 +89,7 @@ export class Balance {
     }
 
     expire(until, index) {
-        this.#batched();
+        this.#batched().purges += 1;
         this.#requireOpen(until, index);
         if (until - this.#timing.day > this.clock.at + this.clock.window) {
             this.#fail('purged_early', `expired before its day began: it lives until ${time(until)}`, index);
@@ -103,13 +104,13 @@ export class Balance {
     }
 
     endEarly() {
-        this.#batched();
+        this.#batched().purges += 1;
         this.#early += 1;
         this.counts.early += 1;
     }
 
     #batched() {
-        return this.#batch ??= { seals: 0, closings: 0, rotated: 0 };
+        return this.#batch ??= { seals: 0, purges: 0, closings: 0, rotated: 0 };
     }
 
     close(until, { sealed, expired, ended }, index) {
@@ -162,11 +163,12 @@ export class Balance {
         if (!batch || isCut) return;
         const { hour, seals } = this.#timing, { clock } = this, { closings, rotated } = batch;
         this.counts.batches += 1;
-        if (closings + rotated === 0) {
+        const hasTokens = batch.seals + batch.purges > 0;
+        if (hasTokens && closings === 0) {
             this.smallest = Math.min(this.smallest ?? Infinity, batch.seals);
             if (batch.seals < seals) this.#fail('small_batch', `ends a batch of ${counted(batch.seals, 'seal')}; the policy asks for ${seals}`, index);
         }
-        if ((closings > 0 || rotated === 0) && hour > clock.window + grace && clock.isLate(Math.floor(clock.at / hour) * hour)) {
+        if ((closings > 0 || hasTokens) && hour > clock.window + grace && clock.isLate(Math.floor(clock.at / hour) * hour)) {
             this.#fail('batch_late', 'ends a batch that is published too late after its hour', index);
         }
         if (rotated === 0 && this.live < 0) this.#fail('overbooked', 'ends a batch after which more tokens are purged than came in', index);
@@ -184,6 +186,7 @@ export class Balance {
     /** At `ledger.closed`, and in a log that ends while it rotates. */
     requireEmpty(index) {
         for (const until of this.#buckets.keys()) this.#fail('unbalanced', `closes the log, and the bucket of ${time(until)} is open`, index);
+        if (this.#booked < this.#early) this.#fail('overbooked', 'closes the log, and early purges belong to no bucket', index);
     }
 
     /** The open buckets, soonest first, and the newest closed ones. */

@@ -2,11 +2,11 @@
 
 /** How long after its due time something may still be done. */
 export const grace = 120;
-/** The time in which a push must have an outcome. */
+/** How long a push may take until its outcome, in seconds. */
 export const jobGrace = 190;
 /** The length of a key's epoch. */
 export const epochLength = 300;
-const shortestGap = 60, utcDay = 86_400, mostGapsInADay = 3_600;
+const longestWindow = 60, shortestGap = 60, utcDay = 86_400, mostGapsInADay = 3_600;
 
 export class Clock {
     /** The window of the last entry. */
@@ -50,7 +50,7 @@ export class Clock {
 
     /** Drops the gaps that can't excuse anything due at `due` or later. */
     forgetBefore(due) {
-        while (this.#gaps.length > 0 && this.#gaps[0].to + this.window < due) this.#gaps.shift();
+        while (this.#gaps.length > 0 && this.#gaps[0].to + longestWindow < due) this.#gaps.shift();
     }
 
     /** Seconds of gaps between `due` and the present window. */
@@ -65,9 +65,9 @@ export class Clock {
         return this.at > due + allowed + this.window && this.at > due + allowed + this.window + this.gapsSince(due);
     }
 
-    /** The same for what a broker does once an epoch: it has one more epoch if a gap ended when that was due, or later. */
+    /** The same for what a broker does once an epoch: it has one more epoch if it was away when that was due. */
     isEpochLate(due) {
-        const hasGap = this.#gaps.some(({ from, to }) => from < this.at && to >= due);
+        const hasGap = this.#gaps.some(({ from, to }) => from <= due + grace && to >= due);
         return this.isLate(due, grace + (hasGap ? epochLength : 0));
     }
 

@@ -21,23 +21,24 @@ export function showSearch(ref, read, size) {
         element('p', { class: 'quiet' }, `Reading the log once more${read > 0 ? `: ${count(read)} of ${count(size)}` : ''} …`));
 }
 
-function summary(rows, read, trouble) {
+function summary(rows, skipped, read, trouble) {
     const where = trouble ? `the ${counted(read, 'entry', 'entries')} that could be read` : 'the log';
     if (rows.length === 0) return `No entry of this reference is in ${where}. ${waiting}`;
     const pushes = rows.filter(({ op }) => op === Op.opened), purge = rows.find(({ op }) => op === Op.purged);
     const after = purge ? pushes.filter(({ index }) => index > purge.index).length : 0;
     return `${purge ? 'It was destroyed.' : `No purge of it is in ${where} yet. ${waiting}`} It was opened for ${counted(pushes.length, 'push', 'pushes')}. `
         + (after > 0 ? `${counted(after, 'opening')} came after its purge: the broker kept a copy. ` : '')
-        + 'Compare with your phone: a push that it received and that is not listed here was sent without a record.';
+        + (skipped > 0 ? `${counted(skipped, 'more entry of it is', 'more entries of it are')} not listed. ` : '')
+        + 'Compare with your phone: a push that it received two minutes or more before the log ends, and that is not listed here, was sent without a record.';
 }
 
-/** `message`: what `Auditor.find` tells. */
-export function showLife({ ref, rows, read, trouble, proof }) {
+/** `message`: the result of `Auditor.find`. */
+export function showLife({ ref, rows, skipped, read, trouble, proof }) {
     const seals = rows.filter(({ op }) => op === Op.sealed), items = rows.map((row) => [time(row.at), words.get(row.op)(row), count(row.index)]);
     byID('life').removeAttribute('aria-busy');
-    fill('life', element('p', {}, element('code', {}, ref)), element('p', {}, summary(rows, read, trouble)),
+    fill('life', element('p', {}, element('code', {}, ref)), element('p', {}, summary(rows, skipped, read, trouble)),
         trouble ? element('p', {}, `Not all of the log was read: ${trouble.detail}.`) : null,
-        rows.length > 0 && seals.length === 0 ? element('p', {}, 'It was taken in before this log began.') : null,
+        rows.length > 0 && seals.length === 0 ? element('p', {}, 'Its seal waits for its batch, or is in an earlier log.') : null,
         items.length === 0 ? null : table('Seals and purges have the time of their batch, which comes later; openings that of their window',
             [['time'], ['what'], ['entry', true]], items),
         proof ? proofBox(proof) : null);
@@ -46,8 +47,8 @@ export function showLife({ ref, rows, read, trouble, proof }) {
 function proofBox({ index, op, text }) {
     const area = element('textarea', { id: 'life-proof', rows: 8, readonly: true, 'aria-describedby': 'life-proof-note' });
     area.value = text;
-    return element('details', {}, element('summary', {}, op === Op.purged ? 'The proof of its purge' : 'The proof of its last entry'),
+    return element('details', {}, element('summary', {}, op === Op.purged ? 'The proof of its purge' : `The proof of its ${op === Op.opened ? 'latest push' : 'seal'}`),
         element('label', { for: 'life-proof' }, `Entry ${count(index)} in the signed log (C2SP tlog-proof)`), area,
-        element('p', { id: 'life-proof-note', class: 'quiet' }, 'It proves to anybody with the log\'s key that this entry is in the log. That the entry is '
-            + 'your token\'s only shows who also knows the reference: with it you disclose the whole story.'));
+        element('p', { id: 'life-proof-note', class: 'quiet' }, 'It proves to anybody with the log\'s key that this entry is in the log. Only the reference '
+            + 'shows that the entry is your token\'s. Sharing the reference discloses the whole story.'));
 }

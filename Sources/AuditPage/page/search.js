@@ -7,6 +7,8 @@ import { inclusionRanges, sha256, treeHash } from './tree.js';
 import { Op, ops, purgeCauses, reasons } from './vocabulary.js';
 
 const mostRows = 1_000, mostUntils = 1_000;
+/** What is worth a proof, the least first. */
+const worth = [undefined, Op.sealed, Op.opened, Op.purged];
 
 /** An entry in its one spelling. */
 function spell(entry) {
@@ -28,9 +30,11 @@ export class Search {
     /** By job: the opening without an outcome. */
     #pushes = new Map();
     #bundles = [];
-    /** What is to be proved, the purge or else the last entry: `{index, entry, hashes}`. */
+    /** The entry to prove, the latest purge, opening or seal: `{row, place, hashes}`. */
     #proved = null;
     rows = [];
+    /** How many entries of the token are not in `rows`. */
+    skipped = 0;
     /** Entries read. */
     read = 0;
 
@@ -53,8 +57,9 @@ export class Search {
     async take({ columns, hash, hashes }) {
         for (let place = 0; place < (columns?.count ?? 0); place++) {
             const row = this.#row(columns, place);
-            if (row && this.rows.length < mostRows) this.rows.push(row);
-            if (row && (row.op === Op.purged || this.#proved?.row.op !== Op.purged)) this.#proved = { row, place, hashes };
+            if (!row) continue;
+            if (this.rows.length < (row.op === Op.opened ? mostRows : 2 * mostRows)) this.rows.push(row); else this.skipped += 1;
+            if (worth.indexOf(row.op) >= worth.indexOf(this.#proved?.row.op)) this.#proved = { row, place, hashes };
         }
         if (!columns) return;
         this.read = columns.first + columns.count;
@@ -95,7 +100,7 @@ export class Search {
         }
     }
 
-    /** The proof (C2SP tlog-proof) that the log has the token's purge, or else the last entry of the token; null if it has none. */
+    /** The proof (C2SP tlog-proof) that the log has the token's purge or else its latest opening or seal; null if it has none. */
     async proof(head) {
         if (!this.#proved) return null;
         const { row: { op, at, index, id, job, cause, template, until }, place, hashes } = this.#proved;

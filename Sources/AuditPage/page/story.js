@@ -17,7 +17,7 @@ export class Story {
     #isClosed = false;
     #last = { op: null, rank: 0 };
     #key = new Uint32Array(4);
-    /** The policies in force since the last start, and those before it. */
+    /** The policies since the last start, and those before the starts of this window: a crash leaves openings that come after the start. */
     #inForce = [];
     #before = [];
     #longest = 0;
@@ -107,6 +107,7 @@ export class Story {
             }
         }
         clock.at = at;
+        this.#before = [];
         clock.forgetBefore(this.#oldestDue());
         this.#beforeWindow = { destroyed: this.#destroyed, sweptDue: this.#sweptDue };
     }
@@ -179,7 +180,7 @@ export class Story {
             case Op.ledgerOpened: Object.assign(this.#carried, { jobs: sums.jobs, at: this.clock.at }); break;
             case Op.carried:
                 this.#carried.until = until;
-                balance.carry(until, sums.live);
+                balance.carry(until, sums.live, index);
                 break;
             case Op.opened: this.#open(jobOf(columns, place), columns.templates[columns.template[place]], index); break;
             case Op.delivered: case Op.failed: this.#conclude(columns, place, index); break;
@@ -209,12 +210,13 @@ export class Story {
         if (!known) this.balance.begin(timing, this.from, index);
         this.clock.window = resolution;
         this.#isStarted = true;
-        [this.#before, this.#inForce] = [this.#inForce, []];
+        this.#before.push(...this.#inForce);
+        this.#inForce = [];
     }
 
     #ratchet({ epoch, swept }, index) {
         const end = this.clock.at + this.clock.window;
-        // The key of the epoch that runs is in use: who says it is destroyed only wants to be rid of the check.
+        // The key of the epoch that runs is in use. A claim that it is destroyed would switch the check off.
         if ((epoch + 1) * epochLength > end) this.#fail('ratchet_early', 'claims that the keys of an epoch are destroyed that is not over', index);
         this.#destroyed = Math.max(this.#destroyed, epoch);
         if (swept * epochLength > end) this.#fail('swept_early', 'claims that everything is purged that is due in the future', index);

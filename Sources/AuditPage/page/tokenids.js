@@ -1,4 +1,4 @@
-// The ids that a token's entries have in the log. Only who knows the token's reference can compute them.
+// The ids that a token's entries have in the log. Computing them needs the token's ref.
 
 import { KeyedHash } from './blake2b.js';
 import { joined, utf8 } from './bytes.js';

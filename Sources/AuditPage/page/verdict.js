@@ -35,7 +35,7 @@ export class Verdict {
         byID('progress-text').textContent = size > 0 ? `${count(done)} of ${count(size)}` : '';
     }
 
-    /** `findings`: as told() tells them. */
+    /** `findings`: as `told()` returns them. */
     showFindings(findings) {
         if (findings.length === 0) return fill('findings');
         const items = findings.map(({ code, detail, index, file }) => element('li', {}, element('p', {}, element('code', {}, code), ' ',

@@ -21,7 +21,7 @@ export const reasons = [
 const bits = (names) => names.reduce((sum, name) => sum | 1 << keyNames.indexOf(name), 0);
 const op = (name, rank, keys, choices = null) => ({ name, rank, keys: bits(['at', 'op', ...keys]), choices });
 
-/** By `Op`. `rank`: an entry's place within its window. A purge that waited for its token's end also has an `until`. */
+/** By `Op`. `rank`: an entry's place within its window. An `expired` purge also has `until`. */
 export const ops = [
     op('broker.started', 0, ['binary', 'node', 'policy', 'resolution', 'version']),
     op('broker.stopped', 0, ['node']),

@@ -164,7 +164,7 @@ func readPolicy(folder, digest string, timed bool) (p policy, code string) {
 
 type bucket struct{ sealed, carried, expired int64 }
 type gap struct{ begin, end int64 }
-type batch struct{ seals, regular, rotation int64 }
+type batch struct{ seals, regular, rotation, purges int64 }
 type job struct {
 	name string
 	at   int64
@@ -220,9 +220,9 @@ search:
 func (s *story) endBatch() string {
 	b, hour := *s.batch, s.timing.hour
 	s.batch = nil
-	if b.regular+b.rotation == 0 && b.seals < s.timing.seals {
+	if b.regular == 0 && b.seals+b.purges > 0 && b.seals < s.timing.seals {
 		return "small_batch"
-	} else if (b.regular > 0 || b.rotation == 0) && hour > grace+s.window && s.late(s.at/hour*hour, grace) {
+	} else if (b.regular > 0 || b.seals+b.purges > 0) && hour > grace+s.window && s.late(s.at/hour*hour, grace) {
 		return "batch_late"
 	} else if b.rotation == 0 && s.early-s.booked > s.live {
 		return "overbooked"
@@ -233,7 +233,7 @@ func (s *story) endBatch() string {
 func (s *story) endWindow() string {
 	slow := func(due int64) bool {
 		for _, g := range s.gaps {
-			if g.begin < s.at && g.end >= due {
+			if g.begin <= due+grace && g.end >= due {
 				return s.late(due, grace+epochSpan)
 			}
 		}
@@ -283,7 +283,8 @@ func (s *story) start(e entry) string {
 			s.lastClosed = min(s.lastClosed, until-p.day)
 		}
 	}
-	s.before, s.inForce, s.longest, s.window, s.timing, s.started = s.inForce, []policy{p}, max(s.longest, p.longest), resolution, p, true
+	s.before = append(s.before, s.inForce...)
+	s.inForce, s.longest, s.window, s.timing, s.started = []policy{p}, max(s.longest, p.longest), resolution, p, true
 	return ""
 }
 
@@ -323,7 +324,7 @@ func (s *story) tell(index int, raw []byte) string {
 				return code
 			}
 		}
-		s.at, s.destroyedBefore, s.sweepBefore, s.rank, s.key = at, s.destroyed, s.sweepDue, 0, ""
+		s.at, s.destroyedBefore, s.sweepBefore, s.rank, s.key, s.before = at, s.destroyed, s.sweepDue, 0, "", nil
 	}
 	follows := s.op == "ledger.opened" || s.op == "bucket.carried"
 	if op == "ledger.opened" && index > 0 || op == "bucket.carried" && (!follows || len(s.buckets) > 0 && e.time("until") <= s.lastCarried) {
@@ -412,6 +413,7 @@ func (s *story) judge(op string, at int64, e entry) string {
 		s.live++
 		s.batch.seals++
 	case "token.purged":
+		s.batch.purges++
 		if until == 0 {
 			s.early++
 		} else if until-s.timing.day > at+s.window {
@@ -449,13 +451,17 @@ func (s *story) judge(op string, at int64, e entry) string {
 	case "ledger.closed":
 		if len(s.buckets) > 0 {
 			return "unbalanced"
+		} else if s.booked < s.early {
+			return "overbooked"
 		}
 		s.closed, s.ending = true, false
 	case "ledger.opened":
 		s.carriedJobs = whole(e["jobs"])
 	case "bucket.carried":
 		s.lastCarried, s.buckets[until] = until, &bucket{carried: whole(e["live"])}
-		s.live += whole(e["live"])
+		if s.live += whole(e["live"]); s.live > most {
+			return "carry"
+		}
 	}
 	return ""
 }
