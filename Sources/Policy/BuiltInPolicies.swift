@@ -25,8 +25,10 @@ extension Policy {
     private static var trialBytes: [UInt8] {
         let published = #""hourSeconds": 3600, "daySeconds": 86400, "batchSeals": 64"#
         let name = #""name": "rooms""#
+        let rooms = String(decoding: PackageResources.rooms_json, as: UTF8.self)
+        precondition(rooms.contains(published) && rooms.contains(name), "policies/rooms.json is spelled in another way")
         return Array(
-            String(decoding: PackageResources.rooms_json, as: UTF8.self)
+            rooms
                 .replacing(published, with: #""hourSeconds": 10, "daySeconds": 10, "batchSeals": 1"#)
                 .replacing(name, with: #""name": "trial""#).utf8)
     }

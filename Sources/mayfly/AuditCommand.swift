@@ -1,5 +1,6 @@
 import Ledger
 import Linux
+import Policy
 
 /// `mayfly audit verify|prove|show|watch DIR|URL`.
 enum AuditCommand {
@@ -13,15 +14,13 @@ enum AuditCommand {
         let configuration = try Configuration(
             words, environment: Environment.all, keys: [], switches: ["json", "allow-gaps", "unique"],
             options: ["key", "since", "policy", "max-age", "out", "proof", "ref"])
+        let (words, proof) = (configuration.operands, configuration.repeated["proof"]?.last)
+        try checkOptions(of: words.first, isProof: proof != nil, configuration)
         guard let text = configuration.repeated["key"]?.last else {
             throw UsageError("--key is missing: the line in ledger.vkey")
         }
         let key = try verifierKey(text)
-        let (words, proof) = (configuration.operands, configuration.repeated["proof"]?.last)
         let maxAge = try configuration.repeated["max-age"]?.last.map(seconds)
-        guard maxAge == nil || words.first == "verify" && proof == nil else {
-            throw UsageError("--max-age is for `audit verify` of a whole log: a proof or a part of a log does not tell its age")
-        }
         switch (words.first, words.count) {
         case ("verify", 1) where proof != nil:
             try ProofCommand.verify(
@@ -38,12 +37,35 @@ enum AuditCommand {
             } else {
                 try await show(source, key)
             }
-        default: throw UsageError("audit takes verify or show and one DIR or URL, or prove with a REF or INDEX too: see --help")
+        default:
+            throw UsageError(
+                "audit takes a subcommand and one DIR or URL; prove takes a REF or INDEX after it, and verify --proof no log: see --help"
+            )
         }
     }
 
-    private static func ref(_ text: String) throws -> OpaqueID {
-        guard let ref = OpaqueID(hex: Array(text.utf8).span) else { throw UsageError("--ref takes 32 digits 0-9 a-f") }
+    /// - Throws: `UsageError` for an option that the subcommand would not look at. A check that was not made must not look like one.
+    private static func checkOptions(of word: String?, isProof: Bool, _ configuration: Configuration) throws {
+        let (name, known): (String, Set<String>) =
+            switch word {
+            case "verify" where isProof: ("verify --proof", ["key", "proof", "ref", "policy", "json"])
+            case "verify": ("verify", ["key", "since", "policy", "max-age", "allow-gaps", "unique", "json"])
+            case "prove": ("prove", ["key", "out"])
+            case "show": ("show", ["key", "ref"])
+            default: throw UsageError("audit takes verify, watch, prove, show, report or page: see --help")
+            }
+        let given = Set(configuration.repeated.keys).union(configuration.switches)
+        guard let other = given.subtracting(known).min() else { return }
+        throw UsageError(
+            "--\(other) is no option of `audit \(name)`"
+                + (other == "ref"
+                    ? ": `audit show --ref` prints a token's story, `audit prove` takes the ref right after the log" : ""))
+    }
+
+    /// - Throws: `UsageError` if the text is no ref.
+    static func ref(_ text: String) throws -> OpaqueID {
+        let digits = text.lowercased().utf8.filter { $0 > 0x20 }
+        guard let ref = OpaqueID(hex: digits.span) else { throw UsageError("--ref takes 32 digits 0-9 a-f") }
         return ref
     }
 
@@ -66,7 +88,7 @@ enum AuditCommand {
     static func source(_ place: String) throws -> any LogSource {
         guard place.hasPrefix("http://") || place.hasPrefix("https://") else {
             guard try File.status(place)?.kind == .folder else {
-                throw CheckFailed("\(ShownPath(place)) is no folder; a URL begins with http:// or https://")
+                throw CheckFailed("bad: \(ShownPath(place)) is no folder; a URL begins with http:// or https://")
             }
             return FolderSource(place)
         }
@@ -120,7 +142,8 @@ enum AuditCommand {
         do throws(VerificationFailure) {
             let story = try await TokenStory.find(in: source, key: key, ref: ref)
             Terminal.out(
-                "\(story)\n\(openings(story.pushes.count)) in the log. A push that the phone got and that is missing here was hidden"
+                "\(story)\n\(openings(story.pushes.count)) in the log, which ends at \(story.end). "
+                    + "A push that the phone got two minutes or more before that, and that is missing here, was hidden"
             )
         } catch { throw CheckFailed("bad: \(error)") }
     }
@@ -131,7 +154,10 @@ enum AuditCommand {
         "{\"good\":true,\"origin\":\(quoted(report.origin)),\"size\":\(report.size),\"sealed\":\(report.sealed),\"carried\":\(report.carried),"
             + "\"live\":\(report.live),\"purged\":\(report.purged),\"opened\":\(report.opened),"
             + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"pending\":\(report.pending),"
-            + "\"bucketsClosed\":\(report.bucketsClosed),\"gapSeconds\":\(report.gapSeconds),\"unique\":\(report.isUnique),"
+            + "\"bucketsClosed\":\(report.bucketsClosed),\"gapSeconds\":\(report.gapSeconds),"
+            + "\"hourSeconds\":\(report.timing.map { "\($0.hourSeconds)" } ?? "null"),"
+            + "\"daySeconds\":\(report.timing.map { "\($0.daySeconds)" } ?? "null"),"
+            + "\"batchSeals\":\(report.timing.map { "\($0.batchSeals)" } ?? "null"),\"unique\":\(report.isUnique),"
             + "\"next\":\(report.next.map(quoted) ?? "null"),\"compared\":\(report.compared),"
             + "\"cosignatures\":\(report.cosignatures.map { "\($0)" } ?? "null"),"
             + "\"age\":\(report.age(now: now).map { "\($0)" } ?? "null")}"

@@ -87,13 +87,14 @@ enum DemoCommand {
     private static func stay(
         _ service: Service, _ state: StateFolder, _ control: String, _ signer: JSONWebSigner?, showsWebhooks: Bool
     ) async throws {
+        let program = CommandLine.arguments.first ?? "mayfly"
         Terminal.out(
             """
             Mayfly is ready, with throw-away keys: for development only.
               apps       http://\(service.address)/api/rooms    ws://\(service.address)/ws
               pushes     http://\(control)/pushes
               operator   http://\(service.operatorAddress)/metrics
-              audit log  http://\(service.address)/audit/    mayfly audit verify \(state.ledger) --key \(state.verifierKey)
+              audit log  http://\(service.address)/audit/    \(program) audit verify \(state.ledger) --key \(state.verifierKey)
             """)
         if let signer {
             let now = Clock.wallMs / 1_000
@@ -102,7 +103,7 @@ enum DemoCommand {
             (claims.user, claims.scope) = ("back-end", "broker.notify")
             Terminal.out(
                 """
-                JWTs by the throw-away secret \(state.jwtSecret), good for a day. More by mayfly jwt --sub USER --algorithm HS256 --key \(state.jwtSecret)
+                JWTs by the throw-away secret \(state.jwtSecret), good for a day. More by \(program) jwt --sub USER --algorithm HS256 --key \(state.jwtSecret)
                   user-1     \(user)
                   back end   \(try signer.token(claims))
                 """)

@@ -10,7 +10,7 @@ enum ProofCommand {
 
         /// - Throws: `UsageError` for what is neither.
         init(_ word: String) throws {
-            if let ref = OpaqueID(hex: Array(word.utf8).span) {
+            if let ref = try? AuditCommand.ref(word) {
                 self = .ref(ref)
             } else if let index = UInt64(word), word == "\(index)" {
                 self = .index(index)
@@ -31,10 +31,10 @@ enum ProofCommand {
         } catch { throw CheckFailed("bad: \(error)") }
         let (entry, head) = try proof.entry(signedBy: key)
         let bytes = proof.encoded
-        let told = "entry \(proof.index) of \(head.size): \(entry.sentence)"
+        let summary = "entry \(proof.index) of \(head.size): \(entry.sentence)"
         if out == "-" {
             Standard.output(String(decoding: bytes, as: UTF8.self))
-            return Terminal.error(told)
+            return Terminal.error(summary)
         }
         // Never the ref: names of files are seen and logged.
         let path = out ?? "\(proof.index).tlog-proof"
@@ -42,7 +42,7 @@ enum ProofCommand {
         do {
             try File.replaceDurably(path, bytes.span, mode: 0o644)
         } catch { throw CheckFailed("\(ShownPath(path)) can't be written: \(error.reason)") }
-        Terminal.out("wrote \(ShownPath(path))\n\(told)")
+        Terminal.out("wrote \(ShownPath(path))\n\(summary)")
     }
 
     /// - Parameters:

@@ -36,7 +36,7 @@ struct Story {
             .post, "\(api)/api/rooms/accept",
             "{\"joinid\":\"482913\",\"client2\":\"ben\",\"client2_token\":\"\(Self.joinerToken)\"}", expect: 200)
         guard try joined.text("roomid") == room else { throw CheckFailed("Ben got another room") }
-        try check(try await pushes().isEmpty, "Nobody was pushed at yet.")
+        try check(try await pushes().isEmpty, "Nobody was pushed to yet.")
 
         step("3", "Ben opens the room; Ann is away. Ben's word lets the broker open Ann's address, for this one push.")
         let ben = try await socket(room, "ben")
@@ -52,7 +52,7 @@ struct Story {
         }
         Terminal.out("     Nothing in it names the room, the code or a person.")
 
-        step("4", "Ann comes. Ben is there, so nobody is pushed at.")
+        step("4", "Ann comes. Ben is there, so nobody is pushed to.")
         let ann = try await socket(room, "ann")
         try check(try await ann.next().contains("\"delivery\":\"peer_present\""), "Ann joined; Ben is present.")
         try check(try await ben.next().contains("peer_joined"), "Ben saw Ann come.")
