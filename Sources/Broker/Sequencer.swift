@@ -29,7 +29,7 @@ public actor Sequencer: LoopActor {
     private let witnessFailure: WitnessFailureMode
     /// What was refused since the last window.
     private let refusals: @Sendable () async -> [Entry.Op]
-    /// Entries were committed, and their rows deleted: what they were lies in the write-ahead log until it is emptied.
+    /// Entries were committed, and their rows deleted: their bytes stay in the write-ahead log until a checkpoint empties it.
     private let erased: @Sendable () async -> Void
     /// The log has caught up with all closed windows.
     private let caughtUp: @Sendable () -> Void
@@ -210,8 +210,8 @@ public actor Sequencer: LoopActor {
         return unread.first?.1
     }
 
-    /// Publishes the entries of all windows before `window` (unix seconds), and batches that are complete. The store makes batches when it is
-    /// asked, so it is asked in every window.
+    /// Publishes the entries of all windows before `window` (unix seconds), and complete batches. `closedEntries` also lets the store freeze and
+    /// complete batches, so call this every window.
     private func publish(before window: UInt64) async throws {
         while true {
             let entries = try await store.closedEntries(before: window, limit: Self.batch)
@@ -228,7 +228,7 @@ public actor Sequencer: LoopActor {
         if let lacking { try await renew(lacking) }
     }
 
-    /// Has a committed head cosigned, shows it, and lets the store forget.
+    /// Gets a committed head cosigned, publishes it, deletes the store's copies.
     private func publish(_ plan: PublicationPlan, _ note: SignedNote, window: UInt64) async throws {
         let note = try await cosigned(witnessed(plan, note, window: window))
         try folder.publish(plan, checkpoint: note)

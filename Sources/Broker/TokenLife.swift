@@ -1,7 +1,7 @@
-/// Which batches of the log a token's seal and purge come out in.
+/// Classifies a token's life as short or long. Seals and purges of long lives are published at the end of a day only.
 enum TokenLife {
     private static let longestShort: UInt64 = 86_400_000
 
-    /// Whether the log publishes them at the end of a day only. Unix ms.
+    /// Times are unix ms.
     static func isLong(from sealed: UInt64, to expiry: UInt64) -> Bool { expiry > sealed + longestShort }
 }

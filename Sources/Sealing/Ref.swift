@@ -53,7 +53,7 @@ extension RandomID {
     public static func < (left: Self, right: Self) -> Bool { (left.high, left.low) < (right.high, right.low) }
 }
 
-/// Names one sealed token to its owner. Secret: whoever knows it finds the token's entries in the ledger, so no row has it in the clear.
+/// The owner's secret name of one token. Whoever knows it finds the token's entries in the ledger, so no row has it in the clear.
 public struct Ref: RandomID {
     public let high: UInt64
     public let low: UInt64

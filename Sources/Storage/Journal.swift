@@ -41,10 +41,10 @@ final class Journal: Sendable {
         state.withLock { $0.moment = max($0.moment, now) }
     }
 
-    /// The log has been told that this broker has started.
+    /// `broker.started` is recorded.
     func noteStart() { state.withLock { $0.hasStarted = true } }
 
-    /// The log has been told that this broker stops, or is closed.
+    /// `broker.stopped` or `ledger.closed` is recorded.
     func noteEnd() { state.withLock { $0.hasStarted = false } }
 
     var hasStarted: Bool { state.withLock { $0.hasStarted } }
@@ -179,7 +179,7 @@ struct Batch: Sendable, Equatable {
 /// A batch that takes no entries of later than `moment`.
 struct FrozenBatch: Sendable, Equatable {
     var moment: UInt64
-    /// Where it stands in the log; nil until everything that expired before `moment` is purged.
+    /// Its window in the log; nil until everything that expired before `moment` is purged.
     var window: UInt64?
     var short: Batch
     /// At midnight only.

@@ -57,8 +57,8 @@ enum Schema {
             PRIMARY KEY (deadline, job)
         ) WITHOUT ROWID;
 
-        -- Ledger entries of windows that are not in the log yet, in the log's order (`Entry.Op.rank` and `sortKey`): public a
-        -- window later. Entries that are about no token have the number of their recording as key.
+        -- Ledger entries of windows that are not in the log yet, in the log's order (`Entry.Op.rank` and `sortKey`):
+        -- published after their window. Entries that are about no token have the number of their recording as key.
         CREATE TABLE entry (
             window INTEGER NOT NULL,
             rank INTEGER NOT NULL,
@@ -67,8 +67,8 @@ enum Schema {
             PRIMARY KEY (window, rank, key)
         ) WITHOUT ROWID;
 
-        -- Seals (rank 3) and purges (rank 4) that wait for their batch: public with it. Thief: ids, and the day in which each of
-        -- the tokens expires. Neither order nor time of recording.
+        -- Seals (rank 3) and purges (rank 4) that wait for their batch: published with it. Thief: ids, causes and days of
+        -- expiry. No column has order or time, but a page's layout shows some order (docs/threat-model.md).
         CREATE TABLE waiting (
             batch INTEGER NOT NULL,
             rank INTEGER NOT NULL,
@@ -84,7 +84,7 @@ enum Schema {
         ) WITHOUT ROWID;
         INSERT INTO batch (number, is_long) VALUES (1, 0), (2, 1);
 
-        -- What the present log says of the tokens of each day: public.
+        -- Published totals of the tokens that expire on one day.
         CREATE TABLE bucket (
             until INTEGER NOT NULL PRIMARY KEY,
             sealed INTEGER NOT NULL, carried INTEGER NOT NULL, expired INTEGER NOT NULL, ended INTEGER NOT NULL

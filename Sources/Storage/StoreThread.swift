@@ -164,7 +164,7 @@ final class StoreThread: Sendable {
         var failures = 0
         do {
             try tables.begin()
-            try tables.keepPromises()
+            try tables.recordOverdue()
             for job in jobs {
                 do {
                     try tables.savepoint()

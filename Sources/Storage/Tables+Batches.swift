@@ -52,7 +52,7 @@ extension Tables {
         journal.books = books
     }
 
-    /// Gives a frozen batch its window, once everything that expired before its moment is purged.
+    /// Assigns a window to a frozen batch, once everything that expired before its moment is purged.
     private func complete(_ batch: FrozenBatch) throws -> Bool {
         let moment = SQLValue.time(batch.moment * 1_000)
         let isSwept = try rows(

@@ -45,7 +45,7 @@ public struct ClosedEntry: Sendable, Equatable {
     }
 }
 
-/// What this log says of the tokens that expire in one day.
+/// Published totals of the tokens that expire on one day.
 struct Bucket: Sendable, Equatable {
     var sealed: UInt64 = 0
     var carried: UInt64 = 0
@@ -73,7 +73,7 @@ extension Tables {
         return entries
     }
 
-    /// Adds what stands in the log before that rank of a window.
+    /// Adds the window entries that precede `rank` of `window` in the log.
     private func addWindows(to entries: inout [ClosedEntry], before window: UInt64, rank: UInt8, limit: Int) throws {
         var after: (window: UInt64, rank: UInt8, key: [UInt8]) = (0, 0, [])
         for entry in entries.reversed() {
@@ -131,27 +131,31 @@ extension Tables {
     }
 
     private func waiting(_ batch: CompleteBatch, _ number: Int64, rank: UInt8, limit: Int) throws -> [ClosedEntry] {
-        try rows(
+        var found: [ClosedEntry] = []
+        try each(
             "SELECT id, until, cause FROM waiting WHERE batch = ? AND rank = ? ORDER BY id LIMIT ?", .int(number), .number(rank),
             .number(limit)
         ) { row in
             let (id, until) = (row.blob(0), row.time(1))
-            let cause = row.isNull(2) ? nil : PurgeColumn(rawValue: UInt8(clamping: row.int(2))) ?? .ended
+            let cause = row.isNull(2) ? nil : PurgeColumn(rawValue: UInt8(clamping: row.int(2)))
+            guard row.isNull(2) || cause != nil else { throw StoreError.damaged("a waiting purge has an unknown cause") }
             let op: Entry.Op =
                 if let cause {
                     .tokenPurged(id: OpaqueID(row: id), cause: cause.cause(until: until))
                 } else {
                     .tokenSealed(id: OpaqueID(row: id), untilMs: until * 1_000)
                 }
-            return ClosedEntry(
-                window: batch.window, bytes: Entry(atMs: batch.window * 1_000, op).encoded,
-                place: .batch(number: number, rank: rank, id: id, until: until, cause: cause))
+            found.append(
+                ClosedEntry(
+                    window: batch.window, bytes: Entry(atMs: batch.window * 1_000, op).encoded,
+                    place: .batch(number: number, rank: rank, id: id, until: until, cause: cause)))
         }
+        return found
     }
 
     // MARK: Buckets
 
-    /// So many empty buckets are closed at most at either end of a long absence. The oldest may have ended while the broker still ran.
+    /// The most empty buckets closed at each end of a long absence. The oldest may have ended while the broker still ran.
     private static let mostEmpty: UInt64 = 512
 
     /// The closings of a midnight batch, those left out that `entries` has already.

@@ -2,7 +2,7 @@ import Ledger
 import Policy
 import SQLite
 
-// Entries that wait for their window: recorded with what they tell of, in the log's order, until they are in the log.
+// Entries that wait for their window: recorded in the operation's transaction, and kept in the log's order until they are in the log.
 extension Tables {
     /// What a ledger that is behind still takes. Purges and outcomes are never refused.
     enum LedgerUse: Int {
@@ -63,9 +63,8 @@ extension Tables {
 
     private static let epochMs: UInt64 = 300_000
 
-    /// What the log has to hold before this transaction's own entries. After an absence it says anew that the broker goes on,
-    /// before it says what was late.
-    func keepPromises() throws {
+    /// Records what must precede this transaction's entries. After an absence, that is another `broker.started`.
+    func recordOverdue() throws {
         guard journal.hasStarted else { return }
         if !resumption.isEmpty, journal.wasAbsent {
             for event in resumption { try record(event) }

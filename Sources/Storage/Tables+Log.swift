@@ -11,7 +11,7 @@ extension Tables {
     /// The rank of the log's last entry.
     func lastRank() throws -> UInt8 { try rows("SELECT rank FROM log") { UInt8(clamping: $0.int(0)) }.first ?? 0 }
 
-    /// Replaces the head, and takes what it covers out of the tables in which it waited.
+    /// Replaces the head, and deletes the rows that it covers.
     func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) throws -> Bool {
         guard try (logHead()?.size ?? 0) == size else { return false }
         guard try isFolderCurrent() else { throw StoreError.unavailable("the head before is not published") }
@@ -63,7 +63,7 @@ extension Tables {
         }
     }
 
-    /// Counts them in their buckets, and forgets closed buckets and batches that are in the log.
+    /// Adds the entries to their buckets. Deletes closed buckets and published batches.
     private func book(_ entries: [ClosedEntry]) throws {
         var books = journal.books
         for (until, bucket) in ClosedEntry.buckets(of: entries) {
@@ -95,7 +95,7 @@ extension Tables {
 
     private static let packedBytes = 65_536
 
-    /// Keeps them until the folder has them: a length (u16) and the bytes, one behind the other.
+    /// Keeps them until the folder has them: each a length (u16) and its bytes, concatenated.
     private func pack(_ entries: [ClosedEntry], from size: UInt64) throws {
         var (first, count, limited) = (size, 0, 0)
         var bytes: [UInt8] = []
