@@ -100,6 +100,8 @@ public enum File {
     ///
     /// Temporary file, fsync, rename, fsync of the folder. The file has `mode` whatever the umask.
     public static func replaceDurably(_ path: String, _ bytes: Span<UInt8>, mode: UInt32) throws(Errno) {
+        // Renaming would take a device's place: root could lose /dev/null.
+        if let kind = try status(path)?.kind, kind != .file, kind != .folder { throw OpenFile.noFile(path) }
         try writeBeside(path, bytes, mode: mode)
         try rename(temporary(path), to: path)
         try syncFolder(folder(of: path))

@@ -45,7 +45,7 @@ public struct OpenFile: ~Copyable, Sendable {
         self.path = path
     }
 
-    private static func noFile(_ path: String) -> Errno {
+    static func noFile(_ path: String) -> Errno {
         Errno(code: EINVAL, "open", path: path, note: "is no file but a pipe, a device or a socket")
     }
 

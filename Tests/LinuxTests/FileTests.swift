@@ -67,6 +67,8 @@ import Testing
                 #expect(error?.description.contains("Invalid argument") == false)
             }
         }
+        #expect(throws: Errno.self) { try File.replaceDurably(path("socket"), [1].span, mode: 0o600) }
+        #expect(try File.status(path("socket"))?.kind == .socket)
         _ = consume socket
         // To lock it, or to make its names durable.
         _ = try OpenFile(folder, .read)
