@@ -6,7 +6,7 @@ export const grace = 120;
 export const jobGrace = 190;
 /** The length of a key's epoch. */
 export const epochLength = 300;
-const longestWindow = 60, shortestGap = 60, utcDay = 86_400, mostGapsInADay = 3_600;
+const longestResolution = 60, shortestGap = 60, utcDay = 86_400, mostGapsInADay = 3_600;
 
 export class Clock {
     /** The window of the last entry. */
@@ -50,7 +50,7 @@ export class Clock {
 
     /** Drops the gaps that can't excuse anything due at `due` or later. */
     forgetBefore(due) {
-        while (this.#gaps.length > 0 && this.#gaps[0].to + longestWindow < due) this.#gaps.shift();
+        while (this.#gaps.length > 0 && this.#gaps[0].to + longestResolution < due) this.#gaps.shift();
     }
 
     /** Seconds of gaps between `due` and the present window. */
