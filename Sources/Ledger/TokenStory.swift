@@ -148,9 +148,11 @@ extension Entry {
         case .tokenPurged(let id, _):
             // The entry doesn't name the day: tries those of the usual length, then shorter ones, which only a test's policy has.
             let second = atMs / 1_000
-            for day in [86_400, 3_600, 60, 1] as [UInt64] {
+            for (day, longest) in [(86_400, 33 * 86_400), (3_600, 33 * 86_400), (60, 8 * 86_400), (1, 8 * 86_400)]
+                as [(UInt64, UInt64)]
+            {
                 let first = second / day * day
-                for until in stride(from: first - min(first, 2 * 86_400), to: second + 33 * 86_400, by: Int(day))
+                for until in stride(from: first - min(first, 2 * day), to: second + longest, by: Int(day))
                 where id == TokenID.purged(ref, untilMs: until * 1_000) {
                     return true
                 }

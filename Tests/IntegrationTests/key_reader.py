@@ -1,5 +1,6 @@
 """Key files as a thief reads them: what docs/sealing.md says of them, through the reader that recomputes the vectors. Nothing of the broker."""
 
+import contextlib
 import importlib.util
 import os
 import sqlite3
@@ -45,9 +46,12 @@ def destroyed(earlier, base):
 def held(process, folder):
     """What a thief finds now: every file below the folder, and what the process still holds of files without a name."""
     found = {}
-    for path in sorted(Path(folder).rglob("*")):
-        if path.is_file():
-            found[str(path)] = path.read_bytes()
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            # A log's partial tiles go when the whole one is there.
+            with contextlib.suppress(FileNotFoundError):
+                if Path(parent, name).is_file():
+                    found[f"{parent}/{name}"] = Path(parent, name).read_bytes()
     for link in Path(f"/proc/{process.pid}/fd").iterdir() if process and process.poll() is None else ():
         try:
             target = os.readlink(link)
