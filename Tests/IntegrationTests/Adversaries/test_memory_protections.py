@@ -196,8 +196,15 @@ EVERYTHING = {
     ("OPENSSL_cleanse", True, "anonymous", {"token", "join code", "client id", "user id", "session", "text"}),
 ])
 def test_with_a_wipe_off_they_are_found(off, tls, where, kinds, switch, tmp_path):
-    # OpenSSL's buffers are given back, and so overwritten, when there was no traffic for a second.
-    loaded = Loaded(tmp_path, tls, seconds=1, rate=1000, environment=switch(off), at_once=off == "OPENSSL_cleanse")
-    loaded.close()
-    found = [find for find in loaded.search().in_image(loaded.end) if find.mapping.kind == where and not find.secret.turn.held]
+    # What a second's traffic leaves is chance: few requests of one kind may all be overwritten by later ones.
+    found = []
+    for attempt in range(3):
+        # OpenSSL's buffers are given back, and so overwritten, when there was no traffic for a second.
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        loaded = Loaded(folder, tls, seconds=1, rate=1000, environment=switch(off), at_once=off == "OPENSSL_cleanse")
+        loaded.close()
+        found += [find for find in loaded.search().in_image(loaded.end) if find.mapping.kind == where and not find.secret.turn.held]
+        if {find.secret.kind for find in found} >= kinds:
+            return
     assert {find.secret.kind for find in found} >= kinds, told(found)
