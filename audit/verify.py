@@ -54,7 +54,7 @@ def public_key(vkey, kind):  # Of a log (kind 1) or a witness (kind 4).
     public = from_base64(encoded)
     right = bytes([kind]), 33, hashlib.sha256(name.encode() + b"\n" + public).hexdigest()[:8]
     if (public[:1], len(public), identity) == right and re.fullmatch(r"\S+", name): return public
-    raise ValueError(f"{vkey} is no key NAME+ID+KEY of kind {kind}")
+    raise ValueError(f"a key is no NAME+ID+KEY of kind {kind}")
 def signed(vkey, kind, text, found, last=0):
     """Whether this key signed. `found`: (name, ID and signature) of each line; a witness not before `last`."""
     public, (name, identity, _) = public_key(vkey, kind), vkey.split("+", 2)
@@ -339,7 +339,7 @@ def verify(log, vkey, since=(), policy=None, allow_gaps=False, unique=False, ref
     if broken := story.end(): raise Bad(broken, log, "at the end of the log")
     if ids and (twice := ids.repeated()): raise Bad("id_twice", log, twice)
     for index, told in own: print(f"entry {index} of {size}: {told}")
-    if ref and not own: raise Bad("missing", log, f"has no entry of {ref}: it waits for its batch, is another log's, or never was")
+    if ref and not own: raise Bad("missing", log, "has no entry of the ref: it waits for its batch, is another log's, or never was")
     return dict(story.figures(), entries=size) | ({"from": story.first, "to": story.at, AGE: int(time.time()) - story.at} if size else {})
 def main():
     (parser := argparse.ArgumentParser(usage=__doc__)).add_argument("log", nargs="?")
@@ -359,8 +359,8 @@ def main():
             entry, index, size, root = prove(asked.proof, fetch(asked.proof), asked.key, policy)
             since.append((asked.proof, size, root))
             told = parse(entry.encode(), asked.proof)
-            days = (until for day in (86400, 3600, 60, 1) for until in range(told["at"] // day * day - 2 * 86400, told["at"] + 33 * 86400, day))  # Where nothing says which.
-            if asked.ref and not is_of(asked.ref, told, days): raise Bad("entry", asked.proof, f"is not about {asked.ref}: {entry}")
+            days = (until for day, most in ((86400, 33), (3600, 33), (60, 8), (1, 8)) for until in range(told["at"] // day * day - 2 * day, told["at"] + most * 86400, day))  # Where nothing says which.
+            if asked.ref and not is_of(asked.ref, told, days): raise Bad("entry", asked.proof, f"is not about the ref: {entry}")
             print(f"good: {asked.proof}: entry {index} of {size}: {entry}", "" if told["op"] == "token.purged" else " (this proves no purge)", sep="")
         if asked.log:
             age = (figures := verify(asked.log.rstrip("/"), asked.key, since, policy, asked.allow_gaps, asked.unique, asked.ref)).get(AGE, 1 << 62)
