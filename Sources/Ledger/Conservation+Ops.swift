@@ -82,7 +82,7 @@ extension Conservation {
     }
 
     private mutating func start(_ rules: PublishedRules, resolution: Int, _ index: UInt64) throws(VerificationFailure) {
-        // Who fetched them has seen that they have a timing.
+        // `VerifierRun` refuses a start whose policy has no timing.
         let named = rules.timing!
         let timing = Timing(hour: Int(named.hourSeconds), day: Int(named.daySeconds), seals: named.batchSeals)
         guard !hasStarted || timing == self.timing, timing.hour % resolution == 0 else {

@@ -30,12 +30,12 @@ struct Conservation {
         var rotationClosings = 0
     }
 
-    /// What `keys.ratcheted` announces: an epoch whose keys are destroyed, or before which everything is purged.
+    /// One claim of `keys.ratcheted`: the last epoch without keys, or the epoch before which everything due is purged.
     struct Announced {
         var epoch = 0
-        /// When the next one must be announced.
+        /// The time by which the next claim must come.
         var due = 0
-        /// The same as of the begin of this window.
+        /// `due` at the start of this window.
         var dueBefore = 0
     }
 
@@ -47,7 +47,7 @@ struct Conservation {
     var timing = Timing()
     /// Names of templates.
     var inForce: Set<[UInt8]> = []
-    /// Those before the starts of this window. After a crash the openings of its window come behind the start.
+    /// Templates in force before this window's starts. A crash leaves openings that the log orders after the start.
     var beforeStart: Set<[UInt8]> = []
     /// One of these. Not part of the state: it saves time only.
     var lastTemplate: [UInt8]?

@@ -30,7 +30,7 @@ public struct Entry: Sendable, Hashable {
         case pushFailed(job: OpaqueID, status: UInt16, reason: PushFailureReason)
         case tokenSealed(id: OpaqueID, untilMs: UInt64)
         case tokenPurged(id: OpaqueID, cause: PurgeCause)
-        /// What this log published for a bucket. `ended` counts purges of all causes but expiry.
+        /// The totals that this log published for a bucket. `ended` counts all purges except expiries.
         case bucketClosed(untilMs: UInt64, sealed: UInt64, expired: UInt64, ended: UInt64)
         /// `count`: rounded; at most one entry a window and cause.
         case requestRefused(cause: RefusalCause, count: UInt32)
@@ -38,7 +38,7 @@ public struct Entry: Sendable, Hashable {
         case ledgerClosed(next: EntryText)
         /// The first entry of a log that continues another, whose final head is `size` and `root`. `jobs` are under way.
         case ledgerOpened(previous: EntryText, size: UInt64, root: Digest, jobs: UInt64)
-        /// What the log before left in a bucket.
+        /// The tokens that live on in a bucket of the previous log.
         case bucketCarried(untilMs: UInt64, live: UInt64)
     }
 

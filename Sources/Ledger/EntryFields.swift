@@ -20,7 +20,7 @@ struct EntryFields {
     /// Ended, jobs or swept: no op has two of them.
     var second: UInt64 = 0
     var expired: UInt64 = 0
-    /// Whether the entry has `until`, so that a purge is one of an expired token.
+    /// True if the entry has `until`. Of purges, only those of expired tokens have one.
     var hasUntil: Bool { present & Key.until.bit != 0 }
     /// Name, next, node, previous or template: no op has two of them.
     var text = 0..<0

@@ -81,12 +81,13 @@ public struct LogWatch: Sendable {
             let file = try OpenFile(folder, .read)
             for _ in 0..<1_200 {
                 if try file.tryLock() { return file }
-                try? await Task.sleep(for: .milliseconds(50))
+                // Cancelled: the task was asked to end.
+                guard (try? await Task.sleep(for: .milliseconds(50))) != nil else { break }
             }
         } catch {
             throw VerificationFailure(.unreadable, "the folder of the watch can't be locked: \(error.reason)")
         }
-        throw VerificationFailure(.unreadable, "another watch has been using this folder for a minute")
+        throw VerificationFailure(.unreadable, "another watch is using this folder: wait for it to end")
     }
 
     /// - Throws: `.rewritten` if neither of the two heads continues the other.
@@ -115,7 +116,8 @@ public struct LogWatch: Sendable {
         let (old, new) = (kept.flatMap { SignedNote($0)?.checkpoint(signedBy: key) }, SignedNote(note)?.checkpoint(signedBy: key))
         guard let new, new.size >= old?.size ?? 0 else { return }
         let name = "contradiction-\("\(Digest.sha256(note.span))".prefix(16))"
-        let others = ((try? File.list(folder)) ?? []).filter { $0.hasPrefix("contradiction-") }
+        guard let names = try? File.list(folder) else { return }
+        let others = names.filter { $0.hasPrefix("contradiction-") }
         guard others.count < 16, !others.contains(name) else { return }
         try? File.replaceDurably("\(folder)/\(name)", note.span, mode: 0o644)
     }

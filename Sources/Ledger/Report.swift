@@ -28,7 +28,7 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
     public var next: String?
     /// Older checkpoints that the log continues.
     public var compared = 0
-    /// Whether each id was compared with all others.
+    /// True if the verifier compared each id with all others.
     public var isUnique = false
     /// Witnesses of the policy whose cosignatures hold; nil when no policy was given.
     public var cosignatures: Int?

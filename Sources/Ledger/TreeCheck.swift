@@ -50,7 +50,7 @@ struct TreeCheck {
         }
     }
 
-    /// Whether all older heads that are left to compare are of this size or larger.
+    /// True if every older head that is not compared yet has at least this size.
     var isBeforeOlder: Bool { older.last.map { $0.size >= size } ?? true }
 
     /// The tiles above level 0 that have become full since the last call.

@@ -17,7 +17,7 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
         case time
         /// The log goes on after it was closed.
         case afterClosed = "after_closed"
-        /// What a log takes over from the one before it is malformed or out of place.
+        /// The balances that a log carries over are malformed or out of place.
         case carry
         // Pauses and rules.
         /// The broker was away for too long in one day.

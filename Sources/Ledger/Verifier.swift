@@ -15,7 +15,7 @@ public struct Verifier: Sendable {
     /// A verification that can be continued when the log has grown.
     public struct Result: Sendable {
         public var report: Report
-        /// What to hand to the next verification.
+        /// The state from which the next verification continues.
         public var state: [UInt8]
         /// How many entries an earlier verification has checked.
         public var resumedAt: UInt64
@@ -109,7 +109,7 @@ public struct Verifier: Sendable {
         }
     }
 
-    /// What the policy's file allows, or what is wrong with it.
+    /// Reads the rules from the policy's file. Returns the failure if the file can't be used.
     private func rules(_ policy: Digest) async -> Swift.Result<PublishedRules, VerificationFailure> {
         do throws(VerificationFailure) {
             let path = TilePath.policy(policy)

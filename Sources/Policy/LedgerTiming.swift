@@ -43,7 +43,7 @@ struct LedgerTimingReader {
         let day = timing.int(
             "daySeconds", in: 1...86_400, why: "a bucket is checked when its day is over; a day is the longest")
         let seals = timing.int(
-            "batchSeals", in: 1...10_000, why: "a batch of more seals would never fill up before midnight")
+            "batchSeals", in: 1...10_000, why: "a larger number would only delay more batches until midnight")
         guard let hour, let day, let seals else { return nil }
         guard day.isMultiple(of: hour) else {
             findings.add(

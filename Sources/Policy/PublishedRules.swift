@@ -1,4 +1,4 @@
-/// What a verifier of the ledger needs of a published policy. Reads less strictly than `Policy`, whose rules may change between versions.
+/// The parts of a published policy that a verifier checks. This reader is less strict than `Policy`, whose rules may change.
 public struct PublishedRules: Sendable, Equatable {
     /// The longest that anything sealed under the policy may live.
     public let longestLifeSeconds: Int
