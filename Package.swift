@@ -61,6 +61,9 @@ let package = Package(
         room("HTTP2", ["CNghttp2"]),
         room("WebSocket", ["CWslay"]),
 
+        // The values that every room of the domain uses.
+        room("Vocabulary"),
+
         // Who may take how much: under every layer that hands something out.
         room("Shares", ["Linux", "Sodium"]),
 
@@ -69,26 +72,29 @@ let package = Package(
         room("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
 
         // The domain.
-        room("Sealing", ["Sodium", "Linux"]),
-        room("Policy", ["Sodium"], resources: policies),
-        room("Ledger", ["Policy", "Sodium", "TLS", "Linux"]),
-        room("Storage", ["SQLite", "Policy", "Ledger", "Linux"]),
-        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium"]),
-        room("Broker", ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+        room("Sealing", ["Vocabulary", "Sodium", "Linux"]),
+        room("Policy", ["Vocabulary", "Sodium"], resources: policies),
+        room("Ledger", ["Vocabulary", "Policy", "Sodium", "TLS", "Linux"]),
+        room("Storage", ["Vocabulary", "SQLite", "Policy", "Ledger", "Linux"]),
+        room("Courier", ["Vocabulary", "EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium"]),
+        room(
+            "Broker",
+            ["Vocabulary", "Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
 
         // The edges.
         room("AuditPage", ["Sodium"], resources: auditPage),
         room(
             "API",
             [
-                "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop",
-                "Shares", "Sodium", "TLS",
+                "Vocabulary", "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux",
+                "EventLoop", "Shares", "Sodium", "TLS",
             ]),
         room("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
         .executableTarget(
             name: "mayfly",
             dependencies: [
-                "API", "APNsSimulator", "AuditPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer",
+                "Vocabulary", "API", "APNsSimulator", "AuditPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing",
+                "HTTPServer",
                 "Shares", "EventLoop", "TLS", "HTTP1", "Linux", "Malloc", "Sodium",
             ],
             swiftSettings: strict,
@@ -106,19 +112,25 @@ let package = Package(
 
         tests("Linux"), tests("Sodium"), tests("SQLite"), tests("TLS", ["Linux", "TestCertificates"]), tests("HTTP1"),
         tests("HTTP2"), tests("WebSocket"),
+        tests("Vocabulary"),
         tests("Shares", ["Linux"]),
         tests("EventLoop", ["Linux"]),
         tests("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
-        tests("Sealing", ["Sodium", "Linux"]),
-        tests("Policy", ["Sodium"]),
-        tests("Ledger", ["Policy", "Sodium", "Linux"]),
-        tests("Storage", ["SQLite", "Policy", "Ledger", "Linux"]),
-        tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator", "TestCertificates"]),
-        tests("Broker", ["Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+        tests("Sealing", ["Vocabulary", "Sodium", "Linux"]),
+        tests("Policy", ["Vocabulary", "Sodium"]),
+        tests("Ledger", ["Vocabulary", "Policy", "Sodium", "Linux"]),
+        tests("Storage", ["Vocabulary", "SQLite", "Policy", "Ledger", "Linux"]),
+        tests(
+            "Courier",
+            ["Vocabulary", "EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator", "TestCertificates"]),
+        tests(
+            "Broker",
+            ["Vocabulary", "Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
         tests(
             "API",
             [
-                "Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Shares", "Linux", "EventLoop",
+                "Vocabulary", "Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Shares", "Linux",
+                "EventLoop",
                 "Sodium",
                 "TLS",
             ]),

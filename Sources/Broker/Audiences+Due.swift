@@ -2,6 +2,7 @@ import EventLoop
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 // What happens at a time and not at a request: windows of Live Activities that open, timers that run out. All of it is in the store, so
 // that a restart forgets none.

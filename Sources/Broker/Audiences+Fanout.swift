@@ -3,6 +3,7 @@ import Ledger
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 /// What an audience is told: one template for each of some registrations.
 struct AudienceEvent: Sendable {

@@ -3,6 +3,7 @@ import Policy
 public import Sealing
 import Shares
 import Storage
+public import Vocabulary
 
 /// A token that an app with accounts gives away, checked for range already.
 public struct Registration: Sendable {
@@ -55,7 +56,7 @@ extension Audiences {
         // Each loss means that an update of a Live Activity or a change of preferences came between.
         for _ in 0..<8 {
             let place = place(asked.kind.life)
-            let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind.rawValue }
+            let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind }
             let same = try registrations(standing, for: asked.token, owner: asked.owner)
             var replaced = same
             if let previous = asked.previous {
@@ -66,7 +67,7 @@ extension Audiences {
                 try details(of: record).map { (record, $0) }
             }
             if replaced.count == 1, let (record, details) = kept, same.count == 1, record.place == place,
-                record.topic == topic, record.environment == environment.rawValue,
+                record.topic == topic, record.environment == environment,
                 record.audience == (try index(.audience, place, asked.audience)),
                 details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
                 let ref = try ref(of: record, audience: asked.audience)
@@ -167,7 +168,7 @@ extension Audiences {
             device: try available { () throws(SealingError) in
                 try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token).bytes
             },
-            session: nil, kind: asked.kind.rawValue, environment: environment.rawValue, generation: place.generation,
+            session: nil, kind: asked.kind, environment: environment, generation: place.generation,
             expires: place.expiryMs, topic: topic, sealed: sealed,
             isLong: TokenLife.isLong(from: time.now, to: place.expiryMs), preferences: kept?.record.preferences ?? .max,
             details: try available { () throws(SealingError) in try keys.sealDetails(details, context) })

@@ -3,6 +3,7 @@ import Linux
 public import Policy
 public import Sealing
 public import Storage
+import Vocabulary
 
 /// What the apps with accounts share: registrations, fan-out, throttle, timers, idempotency. One for each kind of app.
 ///
@@ -160,8 +161,7 @@ public actor Audiences: LoopActor {
     public func learnPlaces() async throws(BrokerError) {
         let found = try await access.stored { () throws(StoreError) in try await self.store.registrationPlaces() }
         formerPlaces = found.compactMap { found in
-            guard let kind = TokenKind(rawValue: found.kind), !usualPlaces(kind.life).contains(found.place) else { return nil }
-            return (kind, found.place)
+            usualPlaces(found.kind.life).contains(found.place) ? nil : (found.kind, found.place)
         }
     }
 
@@ -252,9 +252,8 @@ public actor Audiences: LoopActor {
     ) throws(BrokerError) -> [RegistrationRecord] {
         var found: [RegistrationRecord] = []
         for registration in registrations {
-            guard let kind = TokenKind(rawValue: registration.kind) else { continue }
             let device = try available { () throws(SealingError) in
-                try keys.deviceIndex(registration.place, owner: ownerField(owner), kind: kind, token: token).bytes
+                try keys.deviceIndex(registration.place, owner: ownerField(owner), kind: registration.kind, token: token).bytes
             }
             if Broker.equal(device, registration.device) { found.append(registration) }
         }
@@ -291,9 +290,7 @@ extension RegistrationRecord {
     var place: Place { Place(generation: generation, expiryMs: expires) }
 
     var context: TokenContext? {
-        guard let purgeID = PurgeID(bytes: purgeID.span), let kind = TokenKind(rawValue: kind),
-            let environment = PushEnvironment(rawValue: environment)
-        else { return nil }
+        guard let purgeID = PurgeID(bytes: purgeID.span) else { return nil }
         return TokenContext(
             generation: generation, kind: kind, environment: environment, slot: 0, expiryMs: expires, purgeID: purgeID,
             topic: topic)

@@ -3,6 +3,7 @@ import Ledger
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 // From a job that is stored to its outcome.
 

@@ -6,6 +6,7 @@ import Sealing
 import Shares
 import Sodium
 import Storage
+import Vocabulary
 
 extension Broker {
     /// The template of the one push that rooms know.
@@ -217,14 +218,12 @@ extension Broker {
             let content = try opened({ () throws(SealingError) in try keys.openJob(job.sealed.span, context: context) }),
             let apnsID = try? keys.apnsID(context.job, deadlineMs: job.deadline, generation: job.generation),
             let (fields, stampMs) = try fields(of: job),
-            let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs),
-            let pushKind = Push.Kind(rawValue: rendered.pushType.rawValue)
+            let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs)
         else { return nil }
         let counted = times(template).counted(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
             apnsID: apnsID, token: content.token,
-            environment: context.environment == .sandbox ? .sandbox : .production, topic: job.topic + pushKind.topicSuffix,
-            kind: pushKind,
+            environment: context.environment, topic: job.topic + rendered.pushType.topicSuffix, type: rendered.pushType,
             priority: UInt8(clamping: rendered.priority),
             expirationS: expiration(template, counted, job.expires),
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,

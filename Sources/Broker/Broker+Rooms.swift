@@ -4,6 +4,7 @@ import Policy
 public import Sealing
 import Shares
 import Storage
+public import Vocabulary
 
 extension Broker {
     /// Makes a room, or answers again for the pending room that this client made with this code.
@@ -395,8 +396,8 @@ extension Broker {
             )
         }
         let row = TokenRecord(
-            purgeID: context.purgeID.bytes, ref: sealedRef, room: index, slot: slot, kind: context.kind.rawValue,
-            environment: environment.rawValue, generation: context.generation, expires: expires, topic: topic,
+            purgeID: context.purgeID.bytes, ref: sealedRef, room: index, slot: slot, kind: context.kind,
+            environment: environment, generation: context.generation, expires: expires, topic: topic,
             sealed: sealed, isLong: TokenLife.isLong(from: now, to: expires))
         return SealedRoomToken(new: NewToken(row, sealedID: ref.ledgerID(.sealed(untilMs: until))), row: row, ref: ref)
     }

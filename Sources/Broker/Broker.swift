@@ -6,6 +6,7 @@ public import Policy
 public import Sealing
 public import Shares
 public import Storage
+public import Vocabulary
 
 /// The rules of rooms: who may do what, what is sealed under what, when the peer is knocked at.
 ///

@@ -1,6 +1,7 @@
 import Policy
 public import Sealing
 import Storage
+import Vocabulary
 
 extension Companion {
     /// A client of a session says that it is at work: it is the session's one client from now on, and the one before gets a silent push.
@@ -38,7 +39,7 @@ extension Companion {
                         // Not the session's: it takes nothing from the screen.
                         template: "session_handoff", collapse: .handle(kind: "handoff", id: name),
                         fields: ["sessionId": handle, "handedOffTo": .plain(.choice(type.rawValue))]),
-                    to: own.filter { $0.id == before && $0.kind == TokenKind.alert.rawValue }, of: user)
+                    to: own.filter { $0.id == before && $0.kind == .alert }, of: user)
             }
             (next.client, next.registration) = (client, registration)
             next.version += 1

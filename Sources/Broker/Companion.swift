@@ -2,6 +2,7 @@ public import EventLoop
 import Policy
 public import Sealing
 import Storage
+public import Vocabulary
 
 /// The companion of an assistant that works by itself: devices and Live Activities of a user, approvals, and which client has a session.
 ///
@@ -71,14 +72,14 @@ public actor Companion: LoopActor {
     public func status(_ principal: Principal) async throws(BrokerError) -> CompanionStatus {
         let registrations = try await audiences.registrations(of: principal.user)
         var activities: [CompanionStatus.Activity] = []
-        for registration in registrations where registration.kind == TokenKind.liveActivity.rawValue {
+        for registration in registrations where registration.kind == .liveActivity {
             guard let opened = try await audiences.open(registration, of: principal.user) else { continue }
             activities.append(
                 CompanionStatus.Activity(
                     activity: opened.details.activity, session: opened.details.session, registered: opened.token.sealedAtMs))
         }
         return CompanionStatus(
-            hasDevice: registrations.contains { $0.kind == TokenKind.alert.rawValue },
+            hasDevice: registrations.contains { $0.kind == .alert },
             activities: activities.sorted {
                 $0.registered == $1.registered
                     ? $0.activity.lexicographicallyPrecedes($1.activity) : $0.registered < $1.registered

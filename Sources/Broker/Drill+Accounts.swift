@@ -1,6 +1,7 @@
 import Policy
 import Sealing
 public import Storage
+import Vocabulary
 
 // Apps with accounts: what opens with the key file alone, and what to who names a user or a printer.
 extension Drill {
@@ -219,5 +220,5 @@ extension Drill {
 }
 
 extension RegistrationRecord {
-    fileprivate var isActivity: Bool { kind == TokenKind.liveActivity.rawValue }
+    fileprivate var isActivity: Bool { kind == .liveActivity }
 }

@@ -2,6 +2,7 @@ import Linux
 public import Policy
 public import Sealing
 public import Storage
+import Vocabulary
 
 /// What the operator of a broker could hand over at this moment, found out by trying: it has what the operator has on disk
 /// (database, write-ahead log, key file), and opens whatever opens.

@@ -1,6 +1,7 @@
 public import EventLoop
 public import Sealing
 import Storage
+public import Vocabulary
 
 /// Devices that watch something at work: a printer. What is told of it goes to all that registered for it and asked for such news.
 ///

@@ -1,5 +1,6 @@
 import Storage
 import Synchronization
+import Vocabulary
 
 /// Of the pushes to one token that replace each other (one collapse id), the newest: what Apple has not taken yet is not sent after what came
 /// in its place.

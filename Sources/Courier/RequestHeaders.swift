@@ -1,12 +1,13 @@
 import HTTP2
 import Sealing
+import Vocabulary
 
 /// Turns a push into a request's header block; one a connection, because it knows which names HPACK has met.
 struct RequestHeaders {
     /// What is the same for one push after the other, and stays in the block.
     private struct Standing: Equatable {
         let topic: String
-        let kind: Push.Kind
+        let type: PushType
         let priority: UInt8
         let authorization: String?
     }
@@ -29,7 +30,7 @@ struct RequestHeaders {
         _ push: Push, _ issued: ProviderToken.Issued?, _ body: (HTTP2Headers) throws(E) -> R
     ) throws(E) -> R {
         let end = stand(
-            Standing(topic: push.topic, kind: push.kind, priority: push.priority, authorization: issued?.authorization))
+            Standing(topic: push.topic, type: push.type, priority: push.priority, authorization: issued?.authorization))
         defer { headers.wipe(after: end) }
         push.token.withBytes { headers.replace(Self.path, ":path", Self.pathStart.span, hex: $0, .never) }
         headers.append("apns-id", push.apnsID, Self.once(&met.apnsID))
@@ -50,7 +51,7 @@ struct RequestHeaders {
         headers.append(":path", "", .never)
         if let authorization = fields.authorization { headers.append("authorization", authorization, .never) }
         headers.append("apns-topic", fields.topic)
-        headers.append("apns-push-type", fields.kind.rawValue)
+        headers.append("apns-push-type", fields.type.rawValue)
         headers.append("apns-priority", String(fields.priority))
         standing = (fields, headers.mark)
         return headers.mark

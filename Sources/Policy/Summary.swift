@@ -1,3 +1,5 @@
+import Vocabulary
+
 extension Policy {
     /// The whole policy for people: every limit, every template, and for rooms what guessing a join code comes to.
     public func summary() -> String {

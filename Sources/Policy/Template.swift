@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// An approved push. Everything that can be said in it stands here; see `Field` for the little that varies.
 public struct Template: Sendable {

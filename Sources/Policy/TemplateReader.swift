@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Reads one template of `$.templates` and compiles its payload.
 struct TemplateReader {
     let findings: Findings

@@ -1,17 +1,5 @@
 import Sodium
-
-/// What a push token is for at Apple. The raw value is bound into the seal.
-public enum TokenKind: UInt8, Sendable, Hashable, CaseIterable {
-    case alert = 1
-    case voip = 2
-    case liveActivity = 3
-}
-
-/// Which of Apple's two services knows the token. The raw value is bound into the seal.
-public enum PushEnvironment: UInt8, Sendable, Hashable, CaseIterable {
-    case production = 1
-    case sandbox = 2
-}
+public import Vocabulary
 
 /// All that a sealed token's row says besides: changed or swapped, the token does not open.
 public struct TokenContext: Sendable, Equatable {

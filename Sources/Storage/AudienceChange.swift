@@ -1,4 +1,5 @@
 public import Ledger
+import Vocabulary
 
 /// By which of its indexes a registration is looked up.
 public enum RegistrationLookup: Sendable, CaseIterable {

@@ -1,3 +1,5 @@
+public import Vocabulary
+
 // What the store keeps of audiences, as values. An index is 32 bytes of `KeyRing.index`: it begins with its row's expiry (u64, big-endian),
 // so that what expires together lies together. Times are unix milliseconds.
 
@@ -14,7 +16,7 @@ public struct RowName: Sendable, Hashable {
 
 /// Where registrations of one kind lie: under the keys of a generation for this expiry.
 public struct RegistrationPlace: Sendable, Equatable {
-    public let kind: UInt8
+    public let kind: TokenKind
     public let generation: UInt32
     /// Unix ms.
     public let expires: UInt64
@@ -34,8 +36,8 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var device: [UInt8]
     /// Of an activity.
     public var session: [UInt8]?
-    public var kind: UInt8
-    public var environment: UInt8
+    public var kind: TokenKind
+    public var environment: PushEnvironment
     public var generation: UInt32
     public var expires: UInt64
     public var topic: String
@@ -56,7 +58,8 @@ public struct RegistrationRecord: Sendable, Equatable {
 
     public init(
         purgeID: [UInt8], ref: [UInt8], id: [UInt8], audience: [UInt8], owner: [UInt8], device: [UInt8],
-        session: [UInt8]? = nil, kind: UInt8, environment: UInt8, generation: UInt32, expires: UInt64, topic: String,
+        session: [UInt8]? = nil, kind: TokenKind, environment: PushEnvironment, generation: UInt32, expires: UInt64,
+        topic: String,
         sealed: [UInt8], isLong: Bool = false, preferences: UInt32 = .max, details: [UInt8], opens: UInt64 = 0,
         stamp: UInt64 = 0, waiting: [UInt8]? = nil
     ) {

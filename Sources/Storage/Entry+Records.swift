@@ -7,8 +7,8 @@ extension Entry.Op {
             id: OpaqueID(row: job.openedID), job: OpaqueID(row: job.record.job), template: EntryText(column: job.record.template))
     }
 
-    static func ended(_ job: JobRecord, _ outcome: JobOutcome) -> Entry.Op {
-        let id = OpaqueID(row: job.job)
+    static func ended(_ job: [UInt8], _ outcome: JobOutcome) -> Entry.Op {
+        let id = OpaqueID(row: job)
         guard let reason = outcome.reason else { return .pushDelivered(job: id, status: outcome.status) }
         return .pushFailed(job: id, status: outcome.status, reason: reason)
     }

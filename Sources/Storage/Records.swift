@@ -1,3 +1,5 @@
+public import Vocabulary
+
 // What the store keeps, as values. Blobs are keyed hashes, random ids and sealed bytes; none of them can be read or
 // recomputed without a key of `keys/ratchet.key` or a member's room id. Times are unix milliseconds.
 
@@ -9,8 +11,8 @@ public struct TokenRecord: Sendable, Equatable {
     public var ref: [UInt8]
     public var room: [UInt8]
     public var slot: UInt8
-    public var kind: UInt8
-    public var environment: UInt8
+    public var kind: TokenKind
+    public var environment: PushEnvironment
     public var generation: UInt32
     public var expires: UInt64
     public var topic: String
@@ -20,7 +22,8 @@ public struct TokenRecord: Sendable, Equatable {
     public var isLong: Bool
 
     public init(
-        purgeID: [UInt8], ref: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8, environment: UInt8, generation: UInt32,
+        purgeID: [UInt8], ref: [UInt8], room: [UInt8], slot: UInt8, kind: TokenKind, environment: PushEnvironment,
+        generation: UInt32,
         expires: UInt64, topic: String, sealed: [UInt8], isLong: Bool = false
     ) {
         self.purgeID = purgeID
@@ -179,8 +182,8 @@ public struct JobRecord: Sendable, Equatable {
     public var purgeID: [UInt8]
     public var room: [UInt8]
     public var slot: UInt8
-    public var kind: UInt8
-    public var environment: UInt8
+    public var kind: TokenKind
+    public var environment: PushEnvironment
     public var topic: String
     public var template: String
     public var generation: UInt32
@@ -195,8 +198,8 @@ public struct JobRecord: Sendable, Equatable {
 
     /// An audience's has slot 0 and an empty room.
     public init(
-        job: [UInt8], deadline: UInt64, notBefore: UInt64, purgeID: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8,
-        environment: UInt8, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
+        job: [UInt8], deadline: UInt64, notBefore: UInt64, purgeID: [UInt8], room: [UInt8], slot: UInt8, kind: TokenKind,
+        environment: PushEnvironment, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
         fields: [UInt8]? = nil, isLast: Bool = false
     ) {
         self.job = job

@@ -1,6 +1,7 @@
 public import Ledger
 public import Policy
 import SQLite
+import Vocabulary
 
 /// The embedded store: one SQLite file in WAL mode, one thread that writes, one that reads, one for what takes long.
 public final class SQLiteStore: Store {

@@ -1,4 +1,5 @@
 public import Ledger
+import Vocabulary
 
 /// What creating a room came to.
 public enum CreateOutcome: Sendable, Equatable {

@@ -1,6 +1,7 @@
 import Linux
 import Policy
 import SQLite
+import Vocabulary
 
 /// How much lies in a database, by what it is. Times are unix milliseconds.
 public struct Holdings: Sendable, Equatable {

@@ -1,5 +1,6 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 // Sessions, timers, what was done already, and the changes that an event makes of all.
 extension Tables {

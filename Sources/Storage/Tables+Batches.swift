@@ -22,7 +22,7 @@ extension Tables {
     private func wait(batch: Int64, rank: UInt8, id: [UInt8], until: UInt64, cause: PurgeColumn?) throws {
         try run(
             "INSERT INTO waiting (batch, rank, id, until, cause) VALUES (?, ?, ?, ?, ?)", .int(batch), .number(rank), .blob(id),
-            .time(until / 1_000), cause.map { .number($0.rawValue) } ?? .null)
+            .time(until / 1_000), cause.map { .code($0) } ?? .null)
     }
 
     /// Completes the frozen batch if its purges are in, and freezes the next one if a boundary has passed.

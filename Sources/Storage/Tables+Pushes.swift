@@ -1,5 +1,6 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 extension Tables {
     func knock(_ new: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
@@ -22,7 +23,7 @@ extension Tables {
             sealed, fields, is_last) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """, .time(job.deadline), .blob(job.job), .time(job.notBefore), .blob(job.purgeID), .blob(job.room),
             .number(job.slot),
-            .number(job.kind), .number(job.environment), .text(job.topic), .text(job.template), .number(job.generation),
+            .code(job.kind), .code(job.environment), .text(job.topic), .text(job.template), .number(job.generation),
             .time(job.expires), .blob(job.sealed), .blob(job.fields), .bool(job.isLast))
         try record(.opened(new))
     }
@@ -40,8 +41,7 @@ extension Tables {
     }
 
     func finish(_ job: JobRecord, _ outcome: JobOutcome) throws {
-        guard try run("DELETE FROM job WHERE deadline = ? AND job = ?", .time(job.deadline), .blob(job.job)) == 1 else { return }
-        try record(.ended(job, outcome))
+        guard try end(job.job, deadline: job.deadline, outcome) else { return }
         if job.slot == 0 {
             if outcome.purge { try purge(job.row, cause: .ended) }
             return
@@ -53,18 +53,36 @@ extension Tables {
         }
     }
 
-    func jobs() throws -> [JobRecord] { try jobs(due: UInt64(Int64.max), limit: .max) }
+    /// Ends jobs that were never carried out, whatever else their rows hold.
+    /// - Returns: how many.
+    func endJobs(due: UInt64, limit: Int, _ reason: Entry.PushFailureReason) throws -> Int {
+        let jobs = try rows(
+            "SELECT deadline, job FROM job WHERE deadline <= ? ORDER BY deadline LIMIT ?", .time(due), .number(limit)
+        ) {
+            ($0.time(0), $0.blob(1))
+        }
+        for (deadline, job) in jobs { try end(job, deadline: deadline, JobOutcome(status: 0, reason: reason)) }
+        return jobs.count
+    }
 
-    func jobs(due: UInt64, limit: Int) throws -> [JobRecord] {
+    /// Deletes a job's row and records its outcome. Returns false if it has ended already.
+    @discardableResult
+    private func end(_ job: [UInt8], deadline: UInt64, _ outcome: JobOutcome) throws -> Bool {
+        guard try run("DELETE FROM job WHERE deadline = ? AND job = ?", .time(deadline), .blob(job)) == 1 else { return false }
+        try record(.ended(job, outcome))
+        return true
+    }
+
+    func jobs() throws -> [JobRecord] {
         try rows(
             """
             SELECT deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires, sealed,
-            fields, is_last FROM job WHERE deadline <= ? ORDER BY deadline LIMIT ?
-            """, .time(due), .number(limit)
+            fields, is_last FROM job ORDER BY deadline
+            """
         ) { row in
-            JobRecord(
+            try JobRecord(
                 job: row.blob(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.blob(3), room: row.blob(4),
-                slot: UInt8(clamping: row.int(5)), kind: UInt8(clamping: row.int(6)), environment: UInt8(clamping: row.int(7)),
+                slot: UInt8(clamping: row.int(5)), kind: row.code(6), environment: row.code(7),
                 topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)), expires: row.time(11),
                 sealed: row.blob(12), fields: row.blobOrNil(13), isLast: row.int(14) != 0)
         }

@@ -1,5 +1,6 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 // Tokens of audiences.
 extension Tables {
@@ -24,20 +25,20 @@ extension Tables {
             SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
             details, opens, stamp, waiting, ref, is_long FROM registration
             """
-        ) { body(Self.registration($0)) }
+        ) { body(try Self.registration($0)) }
     }
 
     func registrationPlaces() throws -> [RegistrationPlace] {
         try rows("SELECT DISTINCT kind, generation, expires FROM registration") {
-            RegistrationPlace(kind: UInt8(clamping: $0.int(0)), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
+            try RegistrationPlace(kind: $0.code(0), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
         }
     }
 
-    static func registration(_ row: Statement) -> RegistrationRecord {
-        RegistrationRecord(
+    static func registration(_ row: Statement) throws(StoreError) -> RegistrationRecord {
+        try RegistrationRecord(
             purgeID: row.blob(1), ref: row.blob(17), id: row.blob(2), audience: row.blob(3), owner: row.blob(4),
             device: row.blob(5),
-            session: row.blobOrNil(6), kind: UInt8(clamping: row.int(7)), environment: UInt8(clamping: row.int(8)),
+            session: row.blobOrNil(6), kind: row.code(7), environment: row.code(8),
             generation: UInt32(clamping: row.int(9)), expires: row.time(0), topic: row.text(10), sealed: row.blob(11),
             isLong: row.int(18) != 0,
             preferences: UInt32(clamping: row.int(12)), details: row.blob(13), opens: row.time(14), stamp: row.time(15),
@@ -73,7 +74,7 @@ extension Tables {
     }
 
     /// The names and kinds of what stands under an index.
-    private func names(_ index: [UInt8]) throws -> [(row: RowName, kind: UInt8)] {
+    private func names(_ index: [UInt8]) throws -> [(row: RowName, kind: TokenKind)] {
         let expires = index.indexExpiry
         return try rows(
             """
@@ -81,7 +82,7 @@ extension Tables {
             FROM registration_index CROSS JOIN registration ON expires = ? AND registration.purge_id = registration_index.purge_id
             WHERE value = ?
             """, .time(expires), .blob(index)
-        ) { (RowName(expires: expires, purgeID: $0.blob(0)), UInt8(clamping: $0.int(1))) }
+        ) { (RowName(expires: expires, purgeID: $0.blob(0)), try $0.code(1)) }
     }
 
     private func insert(_ new: NewRegistration) throws {
@@ -97,7 +98,7 @@ extension Tables {
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """, .time(registration.expires), .blob(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
             .blob(registration.id), .blob(registration.audience), .blob(registration.owner), .blob(registration.device),
-            .blob(registration.session), .number(registration.kind), .number(registration.environment),
+            .blob(registration.session), .code(registration.kind), .code(registration.environment),
             .number(registration.generation), .text(registration.topic), .blob(registration.sealed),
             .number(registration.preferences), .blob(registration.details), .time(registration.opens),
             .time(registration.stamp), .blob(registration.waiting))

@@ -1,5 +1,6 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 extension Tables {
     func room(_ room: [UInt8]) throws -> RoomRecord? {
@@ -85,9 +86,9 @@ extension Tables {
             WHERE expires = ? AND purge_id = ?
             """, .time(expires), .blob(purgeID)
         ) { row in
-            TokenRecord(
+            try TokenRecord(
                 purgeID: purgeID, ref: row.blob(7), room: row.blob(0), slot: UInt8(clamping: row.int(1)),
-                kind: UInt8(clamping: row.int(2)), environment: UInt8(clamping: row.int(3)),
+                kind: row.code(2), environment: row.code(3),
                 generation: UInt32(clamping: row.int(4)), expires: expires, topic: row.text(5), sealed: row.blob(6),
                 isLong: row.int(8) != 0)
         }.first
@@ -193,7 +194,7 @@ extension Tables {
             INSERT INTO token (expires, purge_id, ref, is_long, room, slot, kind, environment, generation, topic, sealed)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """, .time(token.expires), .blob(token.purgeID), .blob(token.ref), .bool(token.isLong), .blob(token.room),
-            .number(token.slot), .number(token.kind), .number(token.environment), .number(token.generation),
+            .number(token.slot), .code(token.kind), .code(token.environment), .number(token.generation),
             .text(token.topic), .blob(token.sealed))
         try waitSealed(new.sealedID, expires: token.expires, isLong: token.isLong)
     }

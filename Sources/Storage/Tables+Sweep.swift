@@ -7,9 +7,8 @@ extension Tables {
         var result = SweepResult()
 
         // Jobs first: their outcome stands before their token's purge.
-        let overdue = try jobs(due: now - min(now, jobSlack), limit: limit)
-        for job in overdue { try finish(job, JobOutcome(status: 0, reason: .unknown)) }
-        result.jobs = overdue.count
+        let overdue = try endJobs(due: now - min(now, jobSlack), limit: limit, .unknown)
+        result.jobs = overdue
 
         let due = try due(now, limit: limit)
         for joinable in due {
@@ -39,7 +38,7 @@ extension Tables {
         result.others = others.count
 
         result.more =
-            overdue.count == limit || due.count == limit || ends.count == limit || result.rooms >= limit
+            overdue == limit || due.count == limit || ends.count == limit || result.rooms >= limit
             || registrations.count == limit || others.isMore
         // What a batch waits for may be gone now.
         try settleBatches()
@@ -49,15 +48,14 @@ extension Tables {
     /// Purges everything, at most `limit` rows of each kind.
     func forgetAll(limit: Int) throws -> SweepResult {
         var result = SweepResult()
-        let jobs = try jobs(due: .max, limit: limit)
-        for job in jobs { try finish(job, JobOutcome(status: 0, reason: .unsent)) }
-        result.jobs = jobs.count
+        let jobs = try endJobs(due: .max, limit: limit, .unsent)
+        result.jobs = jobs
         result.tokens = try purgeTokens(expiredBy: .max, limit: limit).count
-        if jobs.count < limit, result.tokens < limit { result.rooms = try deleteRooms(expiredBy: .max, limit: limit) }
+        if jobs < limit, result.tokens < limit { result.rooms = try deleteRooms(expiredBy: .max, limit: limit) }
         let registrations = try purgeRegistrations(expiredBy: .max, limit: limit).count
         let others = try deleteOthers(expiredBy: .max, limit: limit)
         result.more =
-            jobs.count == limit || result.tokens == limit || result.rooms == limit || registrations == limit || others.isMore
+            jobs == limit || result.tokens == limit || result.rooms == limit || registrations == limit || others.isMore
         result.tokens += registrations
         result.others = others.count
         return result

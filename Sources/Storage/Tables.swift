@@ -62,12 +62,12 @@ final class Tables {
     }
 
     /// The rows of a query, each turned into a value; none of the database stays locked afterwards.
-    func rows<Row>(_ sql: StaticString, _ values: SQLValue..., read: (Statement) -> Row) throws(SQLiteError) -> [Row] {
+    func rows<Row>(_ sql: StaticString, _ values: SQLValue..., read: (Statement) throws -> Row) throws -> [Row] {
         let statement = try database.cached(sql)
         bind(values, to: statement)
+        defer { statement.reset() }
         var rows: [Row] = []
-        while try statement.step() { rows.append(read(statement)) }
-        statement.reset()
+        while try statement.step() { rows.append(try read(statement)) }
         return rows
     }
 
@@ -131,6 +131,7 @@ enum SQLValue {
 
     static func time(_ value: UInt64) -> SQLValue { .int(Int64(clamping: value)) }
     static func number(_ value: some BinaryInteger) -> SQLValue { .int(Int64(clamping: value)) }
+    static func code(_ value: some RawRepresentable<UInt8>) -> SQLValue { .int(Int64(value.rawValue)) }
     static func bool(_ value: Bool) -> SQLValue { .int(value ? 1 : 0) }
     static func blob(_ value: [UInt8]?) -> SQLValue { value.map { .blob($0) } ?? .null }
 }
@@ -138,4 +139,12 @@ enum SQLValue {
 extension Statement {
     func time(_ column: Int32) -> UInt64 { UInt64(clamping: int(column)) }
     func blobOrNil(_ column: Int32) -> [UInt8]? { isNull(column) ? nil : blob(column) }
+
+    /// - Throws: `.damaged` for a number that no version of this program writes there.
+    func code<Code: RawRepresentable<UInt8>>(_ column: Int32) throws(StoreError) -> Code {
+        guard let number = UInt8(exactly: int(column)), let code = Code(rawValue: number) else {
+            throw .damaged("\(int(column)) is no \(Code.self)")
+        }
+        return code
+    }
 }

@@ -5,6 +5,7 @@ import Linux
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 /// Fills a stopped broker's state folder with accepted rooms whose tokens expire when the sweep is to be measured: sealed under the
 /// folder's keys, their seals in its log. They look as rooms do from ten minutes after their accept on, when the code is forgotten.
@@ -94,7 +95,7 @@ struct FillBench {
             purgeID: ref.purgeID(untilMs: until), topic: Self.topic)
         let row = TokenRecord(
             purgeID: context.purgeID.bytes, ref: try keys.sealRef(ref, context: context, room: room), room: index, slot: slot,
-            kind: context.kind.rawValue, environment: context.environment.rawValue,
+            kind: context.kind, environment: context.environment,
             generation: context.generation, expires: expires, topic: context.topic,
             sealed: try keys.sealToken(try Secret.random(32), ref: ref, sealedAtMs: now, context: context, room: room),
             isLong: expires > now + 86_400_000)

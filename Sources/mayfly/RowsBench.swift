@@ -1,6 +1,7 @@
 import Linux
 import Sealing
 import Storage
+import Vocabulary
 
 /// A bare SQLite loop over the rows that a create and an accept leave: as long, as many and as durable as the broker's, sealed by nobody.
 enum RowsBench {
@@ -39,8 +40,8 @@ enum RowsBench {
         let (room, code) = (random.bytes(32), random.bytes(32))
         func token(_ slot: UInt8) -> NewToken {
             let row = TokenRecord(
-                purgeID: random.bytes(16), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: 1,
-                environment: 1, generation: 1, expires: expires,
+                purgeID: random.bytes(16), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: .alert,
+                environment: .production, generation: 1, expires: expires,
                 topic: "com.example.app", sealed: random.bytes(168))
             return NewToken(row, sealedID: random.bytes(16))
         }

@@ -5,6 +5,7 @@ import Linux
 import Policy
 import Sealing
 import Sodium
+import Vocabulary
 
 /// One push from the command line, past broker and log: `apns check` and `apns send`.
 struct TrialPush {
@@ -70,18 +71,16 @@ struct TrialPush {
         guard let token = try Secret(hexToken: line.span) else { throw CheckFailed("no device token: \(TokenShape(line).text)") }
         let rendered = try template.render(
             handle: Sodium.randomBytes(16), fields: fields, nowMs: Clock.wallMs)
-        guard let kind = Push.Kind(rawValue: rendered.pushType.rawValue) else {
-            throw CheckFailed("this push type can't be sent")
-        }
-        let topic = settings.topic + kind.topicSuffix
+        let type = template.pushType
+        let topic = settings.topic + type.topicSuffix
         // As a broker does, whose app did not say.
-        let served = Push.Environment.allCases.filter { accounts.account(for: topic, $0, kind) != nil }
-        guard let environment = served.contains(settings.configured) ? settings.configured : served.first else {
-            throw CheckFailed("there is no APNs key or certificate for \(kind.rawValue) pushes to \(topic): nothing was sent")
+        let served = PushEnvironment.allCases.filter { accounts.account(for: topic, $0, type) != nil }
+        guard let environment = served.contains(settings.environment) ? settings.environment : served.first else {
+            throw CheckFailed("there is no APNs key or certificate for \(type.rawValue) pushes to \(topic): nothing was sent")
         }
         let now = Clock.wallMs
         let push = Push(
-            apnsID: Push.randomID(), token: token, environment: environment, topic: topic, kind: kind,
+            apnsID: Push.randomID(), token: token, environment: environment, topic: topic, type: type,
             priority: UInt8(clamping: rendered.priority), expirationS: template.expiration(nowMs: now, tokenExpiryMs: .max),
             payload: rendered.payload, sealedAtMs: now, deadlineMs: now + Self.waitMs)
         let (outcome, uniqueID) = try await deliver(push)

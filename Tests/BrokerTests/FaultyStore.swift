@@ -2,6 +2,7 @@ import EventLoop
 import Ledger
 import Storage
 import Synchronization
+import Vocabulary
 
 /// A real store behind a gate where a test lets calls fail, or kills the broker.
 ///

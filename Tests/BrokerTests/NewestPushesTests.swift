@@ -1,5 +1,6 @@
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -9,7 +10,8 @@ import Testing
 
     private func job(_ number: UInt8) -> JobRecord {
         JobRecord(
-            job: [number], deadline: 0, notBefore: 0, purgeID: [1], room: [], slot: 0, kind: 3, environment: 1, topic: "",
+            job: [number], deadline: 0, notBefore: 0, purgeID: [1], room: [], slot: 0, kind: .liveActivity,
+            environment: .production, topic: "",
             template: "", generation: 0, expires: 0, sealed: [], fields: nil)
     }
 

@@ -4,6 +4,7 @@ import Policy
 import Storage
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -58,7 +59,8 @@ import Testing
                 [UInt8(kind), UInt8(id >> 8), UInt8(id & 0xff)] + [UInt8](repeating: 0, count: count - 3)
             }
             let token = TokenRecord(
-                purgeID: blob(1, 16, number ?? id), ref: blob(9, 56), room: blob(2), slot: 1, kind: 1, environment: 1,
+                purgeID: blob(1, 16, number ?? id), ref: blob(9, 56), room: blob(2), slot: 1, kind: .alert,
+                environment: .production,
                 generation: 1,
                 expires: expires,
                 topic: "com.example.app", sealed: blob(3, 168))

@@ -6,6 +6,7 @@ import Sealing
 import Shares
 import Storage
 import Synchronization
+import Vocabulary
 
 @testable import EventLoop
 @testable import Ledger

@@ -3,6 +3,7 @@ import Ledger
 import Linux
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -119,7 +120,8 @@ import Testing
     func create(_ id: UInt8, in store: SQLiteStore, now: UInt64) async throws(StoreError) -> CreateOutcome {
         func blob(_ byte: UInt8, _ count: Int = 32) -> [UInt8] { [UInt8](repeating: byte, count: count) }
         let token = TokenRecord(
-            purgeID: blob(id, 16), ref: blob(2, 56), room: blob(id), slot: 1, kind: 0, environment: 0, generation: 1,
+            purgeID: blob(id, 16), ref: blob(2, 56), room: blob(id), slot: 1, kind: .alert, environment: .production,
+            generation: 1,
             expires: now + 60_000, topic: "t",
             sealed: blob(3, 168))
         let side = SideRecord(generation: 1, client: blob(4), member: blob(5), token: token.purgeID)

@@ -9,7 +9,7 @@ import Testing
     @Test func sendsWhatAppleWants() async throws {
         try await Stage.play(script: ScriptedServer.accepting) { stage in
             var push = Push.sample()
-            push.kind = .voip
+            push.type = .voip
             push.priority = 5
             #expect(await stage.courier.send(push) == .delivered)
             let request = try #require(await stage.server.requests.first)

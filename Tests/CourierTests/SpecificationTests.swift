@@ -2,6 +2,7 @@ import APNsSimulator
 import Linux
 import Sealing
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -69,19 +70,15 @@ import Testing
 
 /// Section "Push types": topic, payload and priority of each.
 @Suite(.timeLimit(.minutes(1))) struct PushTypeRows {
-    static let rows: [(Push.Kind, String, UInt8)] = [
+    static let rows: [(PushType, String, UInt8)] = [
         (.alert, "", 10), (.alert, "", 5), (.background, "", 5), (.voip, ".voip", 10),
         (.liveactivity, ".push-type.liveactivity", 5), (.liveactivity, ".push-type.liveactivity", 10),
-        (.pushtotalk, ".voip-ptt", 10), (.location, ".location-query", 10), (.complication, ".complication", 10),
-        (.fileprovider, ".pushkit.fileprovider", 10), (.widgets, ".push-type.widgets", 10),
-        (.controls, ".push-type.controls", 10),
     ]
 
-    static func payload(_ kind: Push.Kind, _ size: Int? = nil) -> [UInt8] {
+    static func payload(_ kind: PushType, _ size: Int? = nil) -> [UInt8] {
         let aps =
             switch kind {
             case .background: #""content-available":1"#
-            case .widgets, .controls: #""content-changed":true"#
             default: #""alert":"x""#
             }
         let frame = #"{"aps":{\#(aps)},"x":""}"#
@@ -90,13 +87,13 @@ import Testing
     }
 
     @Test func everyTypeIsAcceptedUpToItsLimitAndNotSentAboveIt() async throws {
-        #expect(Set(Self.rows.map(\.0)) == Set(Push.Kind.allCases))
+        #expect(Set(Self.rows.map(\.0)) == Set(PushType.allCases))
         try await SimulatedAPNs.play { world in
             for (number, (kind, suffix, priority)) in Self.rows.enumerated() {
                 let limit = kind == .voip ? 5120 : 4096
                 for (size, fits) in [(nil, true), (limit, true), (limit + 1, false)] {
                     let outcome = await world.send(number + 1) { push in
-                        (push.kind, push.topic, push.priority) = (kind, "example.app" + suffix, priority)
+                        (push.type, push.topic, push.priority) = (kind, "example.app" + suffix, priority)
                         push.payload = Self.payload(kind, size)
                     }
                     #expect(
@@ -114,9 +111,9 @@ import Testing
     /// Apple's limit, had it left.
     @Test func aMismatchOfTypeAndPayloadIsOurFaultAndEndsThere() async throws {
         try await SimulatedAPNs.play { world in
-            let outcome = await world.send { ($0.kind, $0.priority) = (.background, 5) }
+            let outcome = await world.send { ($0.type, $0.priority) = (.background, 5) }
             #expect(outcome == .failed(status: 400, reason: .invalidPushType, verdict: .keep))
-            let priority = await world.send { ($0.kind, $0.topic, $0.priority) = (.voip, "example.app.voip", 5) }
+            let priority = await world.send { ($0.type, $0.topic, $0.priority) = (.voip, "example.app.voip", 5) }
             #expect(priority == .failed(status: 400, reason: .badPriority, verdict: .keep))
             #expect(await world.refusals == 2)
         }

@@ -99,7 +99,7 @@ import Testing
             #expect(outcomes.allSatisfy { $0 == .delivered })
             #expect(await world.simulator.counts.refused.isEmpty)
             // What needs one never leaves.
-            let voip = await world.send { ($0.kind, $0.topic) = (.voip, "example.app.voip") }
+            let voip = await world.send { ($0.type, $0.topic) = (.voip, "example.app.voip") }
             #expect(voip == .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
             #expect(await world.refusals == 0)
         }

@@ -1,6 +1,7 @@
 import FoundationEssentials
 import Policy
 import Testing
+import Vocabulary
 
 /// The built-in policy `companion`: what a phone gets, byte for byte, and whether the phones' code can read it.
 @Suite struct CompanionTests {

@@ -1,5 +1,6 @@
 import Policy
 import Testing
+import Vocabulary
 
 /// Whatever a policy file holds, lint answers; what it lets pass can be rendered within the size it promised.
 @Suite struct FuzzTests {

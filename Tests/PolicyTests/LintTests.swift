@@ -1,5 +1,6 @@
 import Policy
 import Testing
+import Vocabulary
 
 /// What must be refused, and where lint points.
 @Suite struct LintTests {

@@ -1,5 +1,6 @@
 import Policy
 import Testing
+import Vocabulary
 
 @Suite struct RenderingTests {
     private static let alert = "{\"pushType\":\"alert\",\"priority\":10,\"ttlSeconds\":60,"

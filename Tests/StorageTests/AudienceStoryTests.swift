@@ -3,6 +3,7 @@ import Linux
 import Policy
 import SQLite
 import Testing
+import Vocabulary
 
 @testable import Storage
 
@@ -21,7 +22,7 @@ import Testing
             case 0, 1:
                 var record = fixture.registration(
                     number, owner: Int(chance.next() % 3), device: Int(chance.next() % 12), session: Int(chance.next() % 3),
-                    kind: 3, life: 120_000 - fixture.clock.now % 60_000)
+                    kind: .liveActivity, life: 120_000 - fixture.clock.now % 60_000)
                 var replaced: [RegistrationRecord] = []
                 if let some, chance.next().isMultiple(of: 2) { replaced = [some] }
                 record.opens = replaced.first?.opens ?? 0
@@ -114,7 +115,7 @@ import Testing
     @Test func aStoryGoesOnAfterReopening() async throws {
         let fixture = try Fixture()
         try await fixture.store.start([started()], marks: [])
-        let record = try await fixture.registered(fixture.registration(1, session: 1, kind: 3))
+        let record = try await fixture.registered(fixture.registration(1, session: 1, kind: .liveActivity))
         let change = AudienceChange(
             jobs: [AudienceJob(fixture.job(1, record, fields: Fixture.blob(1, 104)))],
             timer: .begin(

@@ -3,6 +3,7 @@ import Linux
 import Policy
 import SQLite
 import Synchronization
+import Vocabulary
 
 @testable import Storage
 
@@ -68,7 +69,8 @@ struct Fixture {
 
     func token(_ id: UInt8, room: RoomRecord, slot: UInt8 = 1) -> TokenRecord {
         TokenRecord(
-            purgeID: Self.blob(id, 16), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: 1, environment: 1,
+            purgeID: Self.blob(id, 16), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: .alert,
+            environment: .production,
             generation: 1,
             expires: room.expires, topic: "com.example.app", sealed: Self.blob(9, 168))
     }
@@ -76,7 +78,8 @@ struct Fixture {
     func job(_ id: UInt8, token: TokenRecord, deadline: UInt64) -> JobRecord {
         JobRecord(
             job: Self.blob(id, 16), deadline: deadline, notBefore: 0, purgeID: token.purgeID, room: token.room, slot: token.slot,
-            kind: 1, environment: 1, topic: token.topic, template: "peer_waiting", generation: 1, expires: token.expires,
+            kind: .alert, environment: .production, topic: token.topic, template: "peer_waiting", generation: 1,
+            expires: token.expires,
             sealed: Self.blob(5, 168))
     }
 
@@ -94,14 +97,14 @@ struct Fixture {
 
     /// `device`: also its owner's token.
     func registration(
-        _ number: Int, owner: Int = 1, device: Int? = nil, session: Int? = nil, kind: UInt8 = 1, life: UInt64 = 60_000
+        _ number: Int, owner: Int = 1, device: Int? = nil, session: Int? = nil, kind: TokenKind = .alert, life: UInt64 = 60_000
     ) -> RegistrationRecord {
         let expires = clock.now + life
         return RegistrationRecord(
             purgeID: Self.ref(number), ref: Self.blob(11, 56), id: Self.ref(number + 1_000_000),
             audience: Self.index(1, owner, expires: expires),
             owner: Self.index(2, owner, expires: expires), device: Self.index(3, device ?? number, expires: expires),
-            session: session.map { Self.index(4, $0, expires: expires) }, kind: kind, environment: 1, generation: 1,
+            session: session.map { Self.index(4, $0, expires: expires) }, kind: kind, environment: .production, generation: 1,
             expires: expires, topic: "com.example.app", sealed: Self.blob(9, 168), details: Self.blob(10, 104))
     }
 
@@ -126,7 +129,8 @@ struct Fixture {
             job: Self.ref(number + 2_000_000), deadline: clock.now + 20_000, notBefore: 0, purgeID: registration.purgeID,
             room: [],
             slot: 0,
-            kind: registration.kind, environment: 1, topic: registration.topic, template: "task_complete", generation: 1,
+            kind: registration.kind, environment: .production, topic: registration.topic, template: "task_complete",
+            generation: 1,
             expires: registration.expires, sealed: Self.blob(5, 168), fields: fields)
     }
 

@@ -2,6 +2,7 @@ import Ledger
 import Linux
 import SQLite
 import Testing
+import Vocabulary
 
 @testable import Storage
 
@@ -100,7 +101,7 @@ import Testing
 
     @Test func theLastPushTakesItsRegistrationWithIt() async throws {
         let fixture = try Fixture()
-        let record = try await fixture.registered(fixture.registration(1, session: 1, kind: 3))
+        let record = try await fixture.registered(fixture.registration(1, session: 1, kind: .liveActivity))
         let job = fixture.job(1, record)
         #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(job, purge: .ended)])) == .done)
         #expect(try await !fixture.store.holds(record.row))
@@ -142,7 +143,7 @@ import Testing
 
     @Test func anUpdateTakesTheWindowThatItSaw() async throws {
         let fixture = try Fixture()
-        let record = try await fixture.registered(fixture.registration(1, kind: 3))
+        let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         func update(_ number: Int, was: UInt64, opens: UInt64) -> AudienceChange {
             AudienceChange(
                 jobs: [
@@ -162,7 +163,7 @@ import Testing
 
     @Test func ofManyAtOnceOneUpdateLeaves() async throws {
         let fixture = try Fixture()
-        let record = try await fixture.registered(fixture.registration(1, kind: 3))
+        let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         let outcomes = try await withThrowingTaskGroup(of: ChangeOutcome.self) { group in
             for number in 0..<16 {
                 group.addTask {
@@ -182,7 +183,7 @@ import Testing
 
     @Test func theNewestUpdateWaitsForItsWindow() async throws {
         let fixture = try Fixture()
-        let record = try await fixture.registered(fixture.registration(1, kind: 3))
+        let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         let opens = fixture.clock.now + 15_000
         func wait(_ note: UInt8, was: UInt64) -> AudienceChange {
             AudienceChange(waits: [WaitingUpdate(row: record.row, wasOpens: was, waiting: Fixture.blob(note, 72))])
@@ -213,7 +214,7 @@ import Testing
 
     @Test func whatCameWhileTheOneBeforeWasBeingSentIsKept() async throws {
         let fixture = try Fixture()
-        let record = try await fixture.registered(fixture.registration(1, kind: 3))
+        let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         let (old, new) = (Fixture.blob(1, 72), Fixture.blob(2, 72))
         for waiting in [old, new] {
             #expect(
@@ -228,7 +229,7 @@ import Testing
         // Nor does it go with a token that was read before it came.
         var read = record
         read.waiting = old
-        #expect(try await fixture.register(fixture.registration(2, kind: 3), replacing: [read]) == .changed)
+        #expect(try await fixture.register(fixture.registration(2, kind: .liveActivity), replacing: [read]) == .changed)
         #expect(try await fixture.apply(send(new)) == .done)
         try await fixture.close()
     }
