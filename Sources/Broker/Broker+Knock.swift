@@ -188,17 +188,8 @@ extension Broker {
             metrics.add(.pushesFailed)
             if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
             return JobOutcome(
-                status: UInt16(clamping: status), reason: Self.recorded(reason),
+                status: UInt16(clamping: status), reason: reason.recorded,
                 purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
-        }
-    }
-
-    /// The courier's own reasons have names of the log's.
-    private static func recorded(_ reason: Reason) -> Entry.PushFailureReason {
-        switch reason {
-        case .late: .unsent
-        case .notConfigured: .unreachable
-        default: Entry.PushFailureReason(apns: reason.rawValue)
         }
     }
 

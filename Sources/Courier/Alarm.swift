@@ -3,7 +3,7 @@ public import Vocabulary
 /// What an operator must know. Holds no token.
 public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     /// Apple refuses the provider: keys, certificate or topic.
-    case configuration(PushEnvironment, topic: String, Reason)
+    case configuration(PushEnvironment, topic: String, APNsReason)
     /// There is nothing to send such a push by.
     case noAccount(PushEnvironment, topic: String, PushType)
     /// Apple refuses one token of a topic after the other, or most; none of them is purged.
@@ -11,7 +11,7 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     /// Apple can't be reached or not be trusted; for some apps where others have another key or certificate.
     case unreachable(PushEnvironment, topic: String?, String)
     /// Apple turned a push away with this again and again, until its deadline.
-    case givenUp(PushEnvironment, topic: String, status: Int, Reason)
+    case givenUp(PushEnvironment, topic: String, status: Int, APNsReason)
     /// Something takes connections and answers no push.
     case unanswered(PushEnvironment, topic: String?)
 

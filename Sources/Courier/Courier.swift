@@ -123,7 +123,7 @@ public actor Courier: LoopActor, PushSender {
     }
 
     private func take(_ push: Push, _ traced: Bool, _ continuation: CheckedContinuation<Receipt, Never>) {
-        func fail(_ reason: Reason, _ verdict: Verdict = .keep) {
+        func fail(_ reason: APNsReason, _ verdict: Verdict = .keep) {
             continuation.resume(returning: Receipt(outcome: .failed(status: 0, reason: reason, verdict: verdict)))
         }
         if let fault = push.fault { return fail(fault) }

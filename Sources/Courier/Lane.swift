@@ -168,7 +168,7 @@ final class Lane: DeliveryOwner {
     }
 
     private func giveUp(_ delivery: Delivery) {
-        let none: Reason = pool.isReady ? .late : .unreachable
+        let none: APNsReason = pool.isReady ? .late : .unreachable
         let standing = delivery.standing ?? (0, none)
         // What was lost has an alarm of its own.
         if standing.status != 0 {

@@ -1,6 +1,6 @@
 import Sealing
 import Sodium
-import Vocabulary
+public import Vocabulary
 
 /// A question to Apple: does it take this provider's pushes for an app in an environment? Asked by a background push to a token of zeros, which is
 /// nobody's: Apple judges the provider before the token.
@@ -8,9 +8,9 @@ public struct Probe: Sendable {
     public enum Verdict: Sendable, Equatable {
         case taken
         /// Key, certificate or topic is at fault.
-        case refused(Reason)
+        case refused(APNsReason)
         /// Nothing is known: Apple could not be reached, or gave an answer that says nothing about the provider.
-        case unknown(Reason)
+        case unknown(APNsReason)
     }
 
     /// The app's bundle id.

@@ -44,7 +44,7 @@ public struct Push: Sendable {
     }
 
     /// What Apple would refuse, found before it is sent: refusals make Apple disconnect.
-    var fault: Reason? {
+    var fault: APNsReason? {
         if !Self.isLowerCaseUUID(apnsID) { return .badMessageID }
         if !(1...100).contains(token.count) { return .badDeviceToken }
         if topic.isEmpty { return .missingTopic }

@@ -8,9 +8,9 @@ public final class RenewableCourier: PushSender {
     public enum Renewal: Sendable, Equatable {
         case inUse
         /// Apple refuses it for this app, there. The courier before stays.
-        case refused(topic: String, PushEnvironment, Reason)
+        case refused(topic: String, PushEnvironment, APNsReason)
         /// Apple could not be asked. The courier before stays.
-        case unknown(topic: String, PushEnvironment, Reason)
+        case unknown(topic: String, PushEnvironment, APNsReason)
         /// A later candidate was offered meanwhile, or this courier was stopped.
         case superseded
     }

@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// One event in the ledger. What it may hold is closed: no token, ref, room, code, client, user or address has a place here.
 public struct Entry: Sendable, Hashable {
     /// Start of the window, unix ms; written to the second.
@@ -27,7 +29,7 @@ public struct Entry: Sendable, Hashable {
         /// `status`: APNs' HTTP status.
         case pushDelivered(job: OpaqueID, status: UInt16)
         /// `status`: APNs' HTTP status, 0 without an answer.
-        case pushFailed(job: OpaqueID, status: UInt16, reason: PushFailureReason)
+        case pushFailed(job: OpaqueID, status: UInt16, reason: APNsReason)
         case tokenSealed(id: OpaqueID, untilMs: UInt64)
         case tokenPurged(id: OpaqueID, cause: PurgeCause)
         /// The totals that this log published for a bucket. `ended` counts all purges except expiries.

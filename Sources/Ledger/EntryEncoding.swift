@@ -1,3 +1,5 @@
+import Vocabulary
+
 extension Entry {
     /// The entry's one encoding: JSON, keys sorted, no spaces, ASCII. `audit/entry.schema.json` describes it.
     public var encoded: [UInt8] {

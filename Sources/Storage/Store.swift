@@ -1,5 +1,5 @@
 public import Ledger
-import Vocabulary
+public import Vocabulary
 
 /// What creating a room came to.
 public enum CreateOutcome: Sendable, Equatable {
@@ -30,14 +30,14 @@ public enum KnockOutcome: Sendable, Equatable {
 public struct JobOutcome: Sendable, Equatable {
     /// The HTTP status APNs gave; 0 when there was no answer.
     public var status: UInt16
-    /// Nil when APNs took the push.
-    public var reason: Entry.PushFailureReason?
+    /// One that the ledger says; nil when APNs took the push.
+    public var reason: APNsReason?
     /// Whether the token is to be destroyed as no longer registered.
     public var purge: Bool
     /// Whether the side may be knocked at again at once, because nothing was sent.
     public var releaseThrottle: Bool
 
-    public init(status: UInt16, reason: Entry.PushFailureReason?, purge: Bool = false, releaseThrottle: Bool = false) {
+    public init(status: UInt16, reason: APNsReason?, purge: Bool = false, releaseThrottle: Bool = false) {
         self.status = status
         self.reason = reason
         self.purge = purge

@@ -55,7 +55,7 @@ extension Tables {
 
     /// Ends jobs that were never carried out, whatever else their rows hold.
     /// - Returns: how many.
-    func endJobs(due: UInt64, limit: Int, _ reason: Entry.PushFailureReason) throws -> Int {
+    func endJobs(due: UInt64, limit: Int, _ reason: APNsReason) throws -> Int {
         let jobs = try rows(
             "SELECT deadline, job FROM job WHERE deadline <= ? ORDER BY deadline LIMIT ?", .time(due), .number(limit)
         ) {

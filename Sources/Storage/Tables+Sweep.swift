@@ -1,5 +1,6 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 extension Tables {
     /// Purges what is due at `now`, at most `limit` rows of each kind. Never refused because the ledger is behind.

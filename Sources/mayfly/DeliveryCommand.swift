@@ -4,6 +4,7 @@ import Linux
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 /// `mayfly apns find`: what became of a push, by the `apns-id` that Apple or an app names.
 enum DeliveryCommand {

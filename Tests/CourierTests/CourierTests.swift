@@ -2,6 +2,7 @@ import EventLoop
 import HTTP2
 import Sealing
 import Testing
+import Vocabulary
 
 @testable import Courier
 

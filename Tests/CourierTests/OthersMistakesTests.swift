@@ -3,6 +3,7 @@ import EventLoop
 import Linux
 import Sealing
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -42,8 +43,8 @@ import Testing
         }
     }
 
-    @Test(arguments: [PlannedReason.tooManyRequests, .serviceUnavailable])
-    func retryAfterIsKept(reason: PlannedReason) async throws {
+    @Test(arguments: [Reason.tooManyRequests, .serviceUnavailable])
+    func retryAfterIsKept(reason: Reason) async throws {
         try await SimulatedAPNs.play { world in
             var fault = Fault(reason)
             fault.retryAfter = 1

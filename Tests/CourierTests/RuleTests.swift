@@ -1,6 +1,7 @@
 import Sealing
 import TLS
 import Testing
+import Vocabulary
 
 @testable import Courier
 @testable import HTTP2
@@ -172,7 +173,7 @@ import Testing
 }
 
 @Suite struct PushTests {
-    func fault(_ change: (inout Push) -> Void) -> Reason? {
+    func fault(_ change: (inout Push) -> Void) -> APNsReason? {
         var push = Push.sample()
         change(&push)
         return push.fault

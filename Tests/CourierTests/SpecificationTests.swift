@@ -129,7 +129,7 @@ import Vocabulary
         case again(connections: Int)
     }
 
-    static let rows: [(PlannedReason, Follows)] = [
+    static let rows: [(Reason, Follows)] = [
         (.badDeviceToken, .end(.purge(ifSealedBefore: nil))), (.deviceTokenNotForTopic, .end(.purge(ifSealedBefore: nil))),
         (.badTopic, .end(.configuration)), (.missingTopic, .end(.configuration)), (.topicDisallowed, .end(.configuration)),
         (.badCertificate, .end(.configuration)), (.badCertificateEnvironment, .end(.configuration)),
@@ -145,13 +145,13 @@ import Vocabulary
         (.serviceUnavailable, .again(connections: 1)),
     ]
     /// These have tests of their own below.
-    static let apart: Set<PlannedReason> = [.unregistered, .expiredToken, .expiredProviderToken]
+    static let apart: Set<Reason> = [.unregistered, .expiredToken, .expiredProviderToken]
 
     @Test func everyReasonHasARow() {
-        #expect(Set(Self.rows.map(\.0)).union(Self.apart) == Set(PlannedReason.allCases))
+        #expect(Set(Self.rows.map(\.0)).union(Self.apart) == Set(Reason.allCases))
     }
 
-    @Test(arguments: rows) func reaction(reason: PlannedReason, follows: Follows) async throws {
+    @Test(arguments: rows) func reaction(reason: Reason, follows: Follows) async throws {
         try await SimulatedAPNs.play { world in
             if case .end(.purge) = follows {
                 // Who was never let in is no judge of tokens.
@@ -162,7 +162,7 @@ import Vocabulary
             let outcome = await world.send()
             switch follows {
             case .end(let verdict):
-                let name = try #require(FoundReason(rawValue: reason.rawValue))
+                let name = try #require(APNsReason(rawValue: reason.rawValue))
                 #expect(outcome == .failed(status: reason.status, reason: name, verdict: verdict))
                 #expect(await world.refusals == 1)
                 #expect(await world.accepted.count == before)
@@ -205,12 +205,12 @@ import Vocabulary
     static let sealed: UInt64 = 1_700_000_000_000
 
     /// A token sealed by then is purged, one sealed a millisecond later is kept; a time stamp that can't be meant keeps everything.
-    @Test(arguments: [PlannedReason.unregistered, .expiredToken], [TimestampForm?.none] + TimestampForm.allCases)
-    func gone(reason: PlannedReason, form: TimestampForm?) async throws {
+    @Test(arguments: [Reason.unregistered, .expiredToken], [TimestampForm?.none] + TimestampForm.allCases)
+    func gone(reason: Reason, form: TimestampForm?) async throws {
         try await SimulatedAPNs.play { world in
             var fault = Fault(reason, timestamp: Self.sealed)
             fault.timestampAs = form
-            let name = try #require(FoundReason(rawValue: reason.rawValue))
+            let name = try #require(APNsReason(rawValue: reason.rawValue))
             for (sealedAt, dies) in [(Self.sealed, true), (Self.sealed + 1, false)] {
                 await world.plan(fault)
                 let outcome = await world.send { $0.sealedAtMs = sealedAt }

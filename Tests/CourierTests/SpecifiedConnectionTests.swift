@@ -5,6 +5,7 @@ import Sealing
 import TLS
 import TestCertificates
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -42,12 +43,12 @@ import Testing
     }
 
     @Test(arguments: [
-        ("ZZZZZ99999", SimulatedAPNs.teamID, [APNsEnvironment.production, .sandbox], FoundReason.invalidProviderToken),
+        ("ZZZZZ99999", SimulatedAPNs.teamID, [APNsEnvironment.production, .sandbox], APNsReason.invalidProviderToken),
         (SimulatedAPNs.keyID, "OTHERTEAM0", [.production, .sandbox], .invalidProviderToken),
         (SimulatedAPNs.keyID, SimulatedAPNs.teamID, [.production], .badEnvironmentKeyIDInToken),
     ])
     func aWrongKeyIsAnAlarmAndNoLoop(
-        keyID: String, team: String, environments: [APNsEnvironment], reason: FoundReason
+        keyID: String, team: String, environments: [APNsEnvironment], reason: APNsReason
     ) async throws {
         let setting = try SimulatedAPNs.setting { setting in
             setting.simulator.keys = [try SimulatedAPNs.key(keyID, team: team, environments: Set(environments))]

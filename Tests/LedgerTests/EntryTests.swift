@@ -1,4 +1,5 @@
 import Testing
+import Vocabulary
 
 @testable import Ledger
 
@@ -188,8 +189,10 @@ import Testing
     }
 
     @Test func reasonsAreClosed() {
-        #expect(Entry.PushFailureReason(apns: "BadDeviceToken") == .badDeviceToken)
-        #expect(Entry.PushFailureReason(apns: "token 0123 is bad") == .other)
+        for reason in APNsReason.allCases {
+            let bytes = Entry(atMs: 0, .pushFailed(job: OpaqueID(1), status: 0, reason: reason)).encoded
+            #expect(((try? Entry(canonical: bytes.span)) != nil) == (reason.recorded == reason), "\(reason)")
+        }
     }
 
     @Test func namesHoldNothingThatJSONEscapes() {

@@ -1,4 +1,5 @@
 import Policy
+import Vocabulary
 
 @testable import Ledger
 

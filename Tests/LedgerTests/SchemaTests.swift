@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Testing
+import Vocabulary
 
 @testable import Ledger
 
@@ -90,7 +91,7 @@ import Testing
         }
         #expect(values("token.purged", "cause") == Entry.PurgeCause.names.sorted())
         #expect(values("request.refused", "cause") == Entry.RefusalCause.allCases.map(\.rawValue).sorted())
-        #expect(values("push.failed", "reason") == Entry.PushFailureReason.allCases.map(\.rawValue).sorted())
+        #expect(values("push.failed", "reason") == APNsReason.allRecorded.map(\.rawValue).sorted())
         #expect(Self.schema.oneOf.allSatisfy { !$0.additionalProperties && $0.required.sorted() == $0.properties.keys.sorted() })
     }
 
