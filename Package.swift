@@ -62,7 +62,7 @@ let package = Package(
         room("WebSocket", ["CWslay"]),
 
         // The values that every room of the domain uses.
-        room("Vocabulary"),
+        room("Vocabulary", ["Sodium"]),
 
         // Who may take how much: under every layer that hands something out.
         room("Shares", ["Linux", "Sodium"]),
@@ -116,7 +116,7 @@ let package = Package(
         tests("Shares", ["Linux"]),
         tests("EventLoop", ["Linux"]),
         tests("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
-        tests("Sealing", ["Vocabulary", "Sodium", "Linux"]),
+        tests("Sealing", ["Vocabulary", "Ledger", "Sodium", "Linux"]),
         tests("Policy", ["Vocabulary", "Sodium"]),
         tests("Ledger", ["Vocabulary", "Policy", "Sodium", "Linux"]),
         tests("Storage", ["Vocabulary", "SQLite", "Policy", "Ledger", "Linux"]),

@@ -3,6 +3,7 @@ import HTTPServer
 import Linux
 import Policy
 import Sealing
+import Vocabulary
 
 extension API {
     func createRoom(_ request: HTTPRequest) async throws -> HTTPResponse {

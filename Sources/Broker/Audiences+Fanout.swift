@@ -216,7 +216,8 @@ extension Audiences {
 
     /// Returns nil for a row that was edited, or that ended a moment ago.
     func open(_ record: RegistrationRecord, of audience: [UInt8]) throws(BrokerError) -> OpenedRegistration? {
-        guard let context = record.context, let details = try details(of: record),
+        let context = record.context
+        guard let details = try details(of: record),
             let token = try ifItOpens({ () throws(SealingError) in
                 try keys.openToken(record.sealed.span, context: context, audience: ownerField(audience).span)
             })
@@ -277,11 +278,11 @@ extension Audiences {
                 content.encoded, .fields, Place(generation: context.generation, expiryMs: plan.deadline), [context.job.bytes],
                 block: 64)
             let row = JobRecord(
-                job: context.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: record.purgeID, room: [],
+                job: context.job, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: record.purgeID, room: [],
                 slot: 0,
                 kind: record.kind, environment: record.environment, topic: record.topic, template: content.template,
                 generation: context.generation, expires: record.expires, sealed: sealed, fields: fields)
-            return NewJob(row, openedID: registration.token.ref.ledgerID(.opened(context.job)))
+            return NewJob(row, openedID: registration.token.ref.openedID(context.job))
         }
     }
 }

@@ -23,8 +23,8 @@ public struct Registration: Sendable {
 
 /// What registering came to.
 public struct Registered: Sendable {
-    /// 16 random bytes: the registration's name, also after a renewal.
-    public var id: [UInt8]
+    /// The registration's name, also after a renewal.
+    public var id: RegistrationID
     /// What the log calls the token.
     public var ref: Ref
     /// Unix ms.
@@ -125,9 +125,8 @@ extension Audiences {
 
     /// The ref of a token, which stays sealed. Returns nil for a row that was edited.
     private func ref(of record: RegistrationRecord, audience: [UInt8]) throws(BrokerError) -> Ref? {
-        guard let context = record.context else { return nil }
-        return try ifItOpens { () throws(SealingError) in
-            try keys.openRef(record.ref.span, context: context, audience: ownerField(audience).span)
+        try ifItOpens { () throws(SealingError) in
+            try keys.openRef(record.ref.span, context: record.context, audience: ownerField(audience).span)
         }
     }
 
@@ -144,7 +143,7 @@ extension Audiences {
     private func seal(
         _ asked: Registration, at place: Place, topic: String, environment: PushEnvironment,
         after kept: (record: RegistrationRecord, details: RegistrationDetails)?
-    ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: [UInt8], ref: Ref, handleKey: HandleKey) {
+    ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
         let ref = Ref.random()
         let until = broker.policies.ledger.untilMs(expiryMs: place.expiryMs)
         let context = TokenContext(
@@ -163,7 +162,7 @@ extension Audiences {
             )
         }
         var row = RegistrationRecord(
-            purgeID: context.purgeID.bytes, ref: sealedRef, id: kept?.record.id ?? Ref.random().bytes,
+            purgeID: context.purgeID, ref: sealedRef, id: kept?.record.id ?? RegistrationID.random(),
             audience: try index(.audience, place, asked.audience), owner: try index(.owner, place, asked.owner),
             device: try available { () throws(SealingError) in
                 try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token).bytes
@@ -175,7 +174,7 @@ extension Audiences {
         if let session = asked.activity?.session {
             row.session = try index(.session, place, asked.owner, session)
         }
-        return (row, ref.ledgerID(.sealed(untilMs: until)), ref, details.handleKey)
+        return (row, ref.sealedID(untilMs: until), ref, details.handleKey)
     }
 
     /// An activity goes on with another token or another seal: its window does, and what waits for that, or was sent and has no answer
@@ -244,9 +243,9 @@ extension KeyRing {
     private static func detailsBlock(_ isDevice: Bool) -> Int { isDevice ? 64 : 320 }
 
     private func openDetails(
-        _ sealed: Span<UInt8>, _ place: Place, _ purgeID: [UInt8], isDevice: Bool
+        _ sealed: Span<UInt8>, _ place: Place, _ purgeID: EntryID, isDevice: Bool
     ) throws(SealingError) -> RegistrationDetails {
-        let (key, names) = try openSecretNote(sealed, .details, place, [purgeID], block: Self.detailsBlock(isDevice))
+        let (key, names) = try openSecretNote(sealed, .details, place, [purgeID.bytes], block: Self.detailsBlock(isDevice))
         var rest = names[...]
         func name() -> [UInt8]? {
             guard let count = rest.popFirst(), rest.count >= Int(count) else { return nil }

@@ -289,9 +289,8 @@ extension RegistrationPlace {
 extension RegistrationRecord {
     var place: Place { Place(generation: generation, expiryMs: expires) }
 
-    var context: TokenContext? {
-        guard let purgeID = PurgeID(bytes: purgeID.span) else { return nil }
-        return TokenContext(
+    var context: TokenContext {
+        TokenContext(
             generation: generation, kind: kind, environment: environment, slot: 0, expiryMs: expires, purgeID: purgeID,
             topic: topic)
     }

@@ -35,7 +35,8 @@ extension Broker {
     /// Stores a job that pushes to this token, if its side and the token itself may be knocked at now.
     /// - Returns: nil when the token can't be used, or not any more.
     private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws(BrokerError) -> Delivery? {
-        guard let context = token.context, now < token.expires, let template = policies.template(Self.template) else {
+        let context = token.context
+        guard now < token.expires, let template = policies.template(Self.template) else {
             return nil
         }
         let heldUntil = max(startGraceEnd(token.room), recentAccepts.holdEnd(token.room, now: now))
@@ -112,10 +113,10 @@ extension Broker {
             try keys.sealJob(JobContent(token: opened.token, sealedAtMs: opened.sealedAtMs, handle: handle), context: job)
         }
         let row = JobRecord(
-            job: job.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: token.purgeID, room: token.room,
+            job: job.job, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: token.purgeID, room: token.room,
             slot: token.slot, kind: token.kind, environment: token.environment, topic: token.topic, template: Self.template,
             generation: job.generation, expires: token.expires, sealed: sealed)
-        return NewJob(row, openedID: opened.ref.ledgerID(.opened(job.job)))
+        return NewJob(row, openedID: opened.ref.openedID(job.job))
     }
 
     private func times(_ template: Template) -> JobTimes { JobTimes(template) }
@@ -205,16 +206,16 @@ extension Broker {
     /// Returns nil for a row that does not open.
     private func push(for departure: Departures.Departure) throws(SlotShortage) -> Push? {
         let job = departure.job
-        guard let template = policies.template(job.template), let context = job.context,
-            let content = try opened({ () throws(SealingError) in try keys.openJob(job.sealed.span, context: context) }),
-            let apnsID = try? keys.apnsID(context.job, deadlineMs: job.deadline, generation: job.generation),
+        guard let template = policies.template(job.template),
+            let content = try opened({ () throws(SealingError) in try keys.openJob(job.sealed.span, context: job.context) }),
+            let apnsID = try? keys.apnsID(job.job, deadlineMs: job.deadline, generation: job.generation),
             let (fields, stampMs) = try fields(of: job),
             let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs)
         else { return nil }
         let counted = times(template).counted(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
             apnsID: apnsID, token: content.token,
-            environment: context.environment, topic: job.topic + rendered.pushType.topicSuffix, type: rendered.pushType,
+            environment: job.environment, topic: job.topic + rendered.pushType.topicSuffix, type: rendered.pushType,
             priority: UInt8(clamping: rendered.priority),
             expirationS: expiration(template, counted, job.expires),
             collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
@@ -242,7 +243,7 @@ extension Broker {
         guard let sealed = job.fields else { return nil }
         let place = Place(generation: job.generation, expiryMs: job.deadline)
         let note = try opened { () throws(SealingError) in
-            try keys.openNote(sealed.span, .fields, place, [job.job], block: 64)
+            try keys.openNote(sealed.span, .fields, place, [job.job.bytes], block: 64)
         }
         return note.flatMap(PushContent.init)
     }

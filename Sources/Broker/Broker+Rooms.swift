@@ -1,4 +1,5 @@
 import EventLoop
+import Ledger
 public import Linux
 import Policy
 public import Sealing
@@ -268,8 +269,7 @@ extension Broker {
         guard let name = room[slot]?.token else { return nil }
         let expires = room.expires
         let found = try await stored { () throws(StoreError) in try await self.store.token(name, expires: expires) }
-        guard let found, let context = found.context else { return nil }
-        return (found, context)
+        return found.map { ($0, $0.context) }
     }
 
     /// A replacement adds to the public log as a creation does, and is charged like one.
@@ -396,10 +396,10 @@ extension Broker {
             )
         }
         let row = TokenRecord(
-            purgeID: context.purgeID.bytes, ref: sealedRef, room: index, slot: slot, kind: context.kind,
+            purgeID: context.purgeID, ref: sealedRef, room: index, slot: slot, kind: context.kind,
             environment: environment, generation: context.generation, expires: expires, topic: topic,
             sealed: sealed, isLong: TokenLife.isLong(from: now, to: expires))
-        return SealedRoomToken(new: NewToken(row, sealedID: ref.ledgerID(.sealed(untilMs: until))), row: row, ref: ref)
+        return SealedRoomToken(new: NewToken(row, sealedID: ref.sealedID(untilMs: until)), row: row, ref: ref)
     }
 
     /// A side's token: what the store is given, and the ref for its owner.

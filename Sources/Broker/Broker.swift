@@ -240,19 +240,19 @@ public actor Broker: LoopActor {
 
     /// A token was destroyed: what is queued for it is not sent any more.
     /// - Parameter token: its purge id.
-    func revoke(_ token: [UInt8]?) {
+    func revoke(_ token: EntryID?) {
         guard let token else { return }
         let now = time.now
         revocations.add(token, until: now + policies.jobDeadlineMs, now: now)
     }
 
     /// These tokens live on under other seals.
-    func renew(_ tokens: [[UInt8]]) {
+    func renew(_ tokens: [EntryID]) {
         let now = time.now
         for token in tokens { renewals.add(token, until: now + policies.jobDeadlineMs, now: now) }
     }
 
-    func revoke(_ tokens: [[UInt8]]) { for token in tokens { revoke(token) } }
+    func revoke(_ tokens: [EntryID]) { for token in tokens { revoke(token) } }
 
     // MARK: Refusals for the ledger
 

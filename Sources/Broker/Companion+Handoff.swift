@@ -27,7 +27,7 @@ extension Companion {
             // A client that says nothing new changes nothing; one may have registered its token since, or another one.
             if isSame, token == nil { return false }
             let own = try await audiences.registrations(of: user)
-            var registration: [UInt8]?
+            var registration: RegistrationID?
             if let token { registration = try await audiences.registrations(own, for: token, owner: user).first?.id }
             if isSame, registration == nil || registration == standing?.registration { return false }
             let event = try await audiences.takeEvent(of: user)

@@ -61,9 +61,9 @@ public actor Companion: LoopActor {
     }
 
     /// Destroys a token.
-    /// - Parameter id: of a device or a Live Activity, 16 bytes.
+    /// - Parameter id: of a device or a Live Activity.
     /// - Returns: whether there was such a registration of this user.
-    public func delete(_ principal: Principal, registration id: [UInt8]) async throws(BrokerError) -> Bool {
+    public func delete(_ principal: Principal, registration id: RegistrationID) async throws(BrokerError) -> Bool {
         let found = try await audiences.registrations(of: principal.user).filter { $0.id == id }
         return try await audiences.unregister(found) > 0
     }
@@ -109,7 +109,7 @@ public actor Companion: LoopActor {
     }
 
     func clearing(
-        _ request: [UInt8], of user: [UInt8], excluding: Secret?, reason: String
+        _ request: RequestID, of user: [UInt8], excluding: Secret?, reason: String
     ) async throws(BrokerError) -> Fanout {
         var devices = try await audiences.devices(of: user)
         if let excluding {
@@ -118,9 +118,9 @@ public actor Companion: LoopActor {
         }
         return try await audiences.pushes(
             AudienceEvent(
-                template: "clear_approval", collapse: .plain(.handle(request)),
+                template: "clear_approval", collapse: .plain(.handle(request.bytes)),
                 fields: [
-                    "requestId": .plain(.handle(request)), "clearApprovalId": .plain(.handle(request)),
+                    "requestId": .plain(.handle(request.bytes)), "clearApprovalId": .plain(.handle(request.bytes)),
                     "reason": .plain(.choice(reason)),
                 ]), to: devices, of: user)
     }

@@ -203,11 +203,7 @@ extension Drill {
     }
 
     private func token(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Secret? {
-        record.context.flatMap { context in
-            tried {
-                try keys.openToken(record.sealed.span, context: context, audience: kind.field(audience).span)
-            }?.token
-        }
+        tried { try keys.openToken(record.sealed.span, context: record.context, audience: kind.field(audience).span) }?.token
     }
 
     private func registrationPlaces() throws(StoreError) -> [Place] {

@@ -156,12 +156,8 @@ public struct Drill {
                 continue
             }
             tokens += 1
-            let opened = token.context.flatMap { context in
-                tried { try keys.openToken(token.sealed.span, context: context, room: room) }
-            }
-            let ref = token.context.flatMap { context in
-                tried { try keys.openRef(token.ref.span, context: context, room: room) }
-            }
+            let opened = tried { try keys.openToken(token.sealed.span, context: token.context, room: room) }
+            let ref = tried { try keys.openRef(token.ref.span, context: token.context, room: room) }
             if ref != nil { refs += 1 }
             let opens = opened != nil
             findings.append(
@@ -232,8 +228,6 @@ public struct Drill {
     static func keysGone(_ time: UInt64) -> UInt64 { Epoch(Epoch(atMs: time).number + 2).startMs }
 
     private func open(_ job: JobRecord) -> JobContent? {
-        job.context.flatMap { context in
-            tried { try keys.openJob(job.sealed.span, context: context) }
-        }
+        tried { try keys.openJob(job.sealed.span, context: job.context) }
     }
 }

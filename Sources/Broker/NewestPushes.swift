@@ -8,7 +8,7 @@ final class NewestPushes: Sendable {
     /// Where pushes replace each other.
     struct Place: Hashable, Sendable {
         /// The purge id.
-        let token: [UInt8]
+        let token: EntryID
         let collapse: [UInt8]
     }
 
@@ -32,7 +32,7 @@ final class NewestPushes: Sendable {
     }
 
     /// Whether nothing has come in its place.
-    func isNewest(_ job: [UInt8], at place: Place) -> Bool { newest.withLock { $0[place].map { $0.job.job == job } ?? true } }
+    func isNewest(_ job: JobID, at place: Place) -> Bool { newest.withLock { $0[place].map { $0.job.job == job } ?? true } }
 
     /// The newest there, as long as any has no outcome.
     func newest(at place: Place) -> JobRecord? { newest.withLock { $0[place]?.job } }

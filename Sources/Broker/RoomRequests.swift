@@ -1,5 +1,5 @@
 public import Sealing
-import Vocabulary
+public import Vocabulary
 
 /// What the callers of rooms ask for and get, as values that are checked for range already.
 

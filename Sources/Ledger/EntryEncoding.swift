@@ -127,6 +127,20 @@ extension [UInt8] {
         }
     }
 
+    mutating func append(hexOf id: some OpaqueID) {
+        append(hexOf: id.high)
+        append(hexOf: id.low)
+    }
+
+    private mutating func append(hexOf half: UInt64) {
+        var rest = half
+        for _ in 0..<16 {
+            rest = rest << 4 | rest >> 60
+            let digit = UInt8(truncatingIfNeeded: rest & 15)
+            append(digit < 10 ? digit + UInt8(ascii: "0") : digit - 10 + UInt8(ascii: "a"))
+        }
+    }
+
     mutating func append(hexOf digest: Digest) {
         for index in 0..<Digest.count {
             let byte = digest.bytes[index]

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Reads the parts of a canonical entry one after the other. The bytes are handed in each time: a span can't be kept.
 struct EntryScanner {
     private(set) var position = 0
@@ -44,10 +46,10 @@ struct EntryScanner {
         return time
     }
 
-    mutating func id(in bytes: Span<UInt8>) throws(EntryError) -> OpaqueID {
+    mutating func id<ID: OpaqueID>(in bytes: Span<UInt8>) throws(EntryError) -> ID {
         try expect("\"", in: bytes)
-        let end = position + 2 * OpaqueID.count
-        guard end <= bytes.count, let id = OpaqueID(hex: bytes.extracting(position..<end)) else {
+        let end = position + 2 * ID.count
+        guard end <= bytes.count, let id = ID(hex: bytes.extracting(position..<end)) else {
             throw .value(position: position)
         }
         position = end

@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// 32 bytes by which a row is found: an index or a hash, safe to store.
 public struct Digest: Sendable, Hashable, CustomStringConvertible {

@@ -20,7 +20,7 @@ public struct JobContext: Sendable, Equatable {
     public var generation: UInt32
     public var job: JobID
     /// The token's.
-    public var purgeID: PurgeID
+    public var purgeID: EntryID
     public var kind: TokenKind
     public var environment: PushEnvironment
     public var topic: String
@@ -31,7 +31,7 @@ public struct JobContext: Sendable, Equatable {
     public var expiryMs: UInt64
 
     public init(
-        generation: UInt32, job: JobID, purgeID: PurgeID, kind: TokenKind, environment: PushEnvironment, topic: String,
+        generation: UInt32, job: JobID, purgeID: EntryID, kind: TokenKind, environment: PushEnvironment, topic: String,
         template: String,
         deadlineMs: UInt64, expiryMs: UInt64
     ) {
@@ -57,10 +57,8 @@ public struct JobContext: Sendable, Equatable {
         data.append(environment.rawValue)
         data.append(bigEndian: deadlineMs)
         data.append(bigEndian: expiryMs)
-        data.append(bigEndian: job.high)
-        data.append(bigEndian: job.low)
-        data.append(bigEndian: purgeID.high)
-        data.append(bigEndian: purgeID.low)
+        data.append(job)
+        data.append(purgeID)
         data.append(counted: topic)
         data.append(counted: template)
         return data
@@ -108,7 +106,7 @@ extension KeyRing {
     /// operator finds a recent job by it, and nobody can once the epoch is over.
     public func apnsID(_ job: JobID, deadlineMs: UInt64, generation: UInt32) throws(SealingError) -> String {
         guard var derivation = derivation(generation, deadlineMs, .apnsID) else { throw .outOfReach }
-        derivation.add(job.bytes.span)
+        job.withBytes { derivation.add($0) }
         var bytes = Array(derivation.digest().bytes.prefix(16))
         bytes[6] = bytes[6] & 0x0f | 0x80
         bytes[8] = bytes[8] & 0x3f | 0x80

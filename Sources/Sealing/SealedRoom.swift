@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 // The room id and member secrets that a lost answer may be asked for again, each under a key that only who asked can name.
 extension KeyRing {

@@ -10,12 +10,12 @@ public struct TokenContext: Sendable, Equatable {
     public var slot: UInt8
     /// Unix ms.
     public var expiryMs: UInt64
-    public var purgeID: PurgeID
+    public var purgeID: EntryID
     /// The topic that APNs is told, at most 65,535 bytes.
     public var topic: String
 
     public init(
-        generation: UInt32, kind: TokenKind, environment: PushEnvironment, slot: UInt8, expiryMs: UInt64, purgeID: PurgeID,
+        generation: UInt32, kind: TokenKind, environment: PushEnvironment, slot: UInt8, expiryMs: UInt64, purgeID: EntryID,
         topic: String
     ) {
         self.generation = generation
@@ -37,8 +37,7 @@ public struct TokenContext: Sendable, Equatable {
         data.append(environment.rawValue)
         data.append(slot)
         data.append(bigEndian: expiryMs)
-        data.append(bigEndian: purgeID.high)
-        data.append(bigEndian: purgeID.low)
+        data.append(purgeID)
         data.append(counted: topic)
         return data
     }
@@ -49,8 +48,7 @@ public struct TokenContext: Sendable, Equatable {
         data.append(bigEndian: generation)
         data.append(slot)
         data.append(bigEndian: expiryMs)
-        data.append(bigEndian: purgeID.high)
-        data.append(bigEndian: purgeID.low)
+        data.append(purgeID)
         return data
     }
 }
@@ -145,8 +143,8 @@ extension KeyRing {
     }
 
     private func sealRef(_ ref: Ref, _ context: TokenContext, key: consuming Slot) throws(SealingError) -> [UInt8] {
-        let bytes = ref.bytes
-        return SealedBox.seal(bytes.span, associatedData: context.associatedDataOfRef, nonce: nonce(), key: key)
+        let nonce = nonce()
+        return ref.withBytes { SealedBox.seal($0, associatedData: context.associatedDataOfRef, nonce: nonce, key: key) }
     }
 
     private func openRef(

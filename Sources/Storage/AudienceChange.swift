@@ -1,5 +1,5 @@
 public import Ledger
-import Vocabulary
+public import Vocabulary
 
 /// By which of its indexes a registration is looked up.
 public enum RegistrationLookup: Sendable, CaseIterable {
@@ -124,7 +124,7 @@ public enum SessionChange: Sendable, Equatable {
 
 public enum TimerChange: Sendable, Equatable {
     case begin(TimerRecord)
-    case settle(id: [UInt8], expires: UInt64, answer: UInt8)
+    case settle(id: RequestID, expires: UInt64, answer: UInt8)
 }
 
 /// What a change came to.

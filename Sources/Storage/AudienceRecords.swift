@@ -6,9 +6,9 @@ public import Vocabulary
 /// Names a registration's row.
 public struct RowName: Sendable, Hashable {
     public var expires: UInt64
-    public var purgeID: [UInt8]
+    public var purgeID: EntryID
 
-    public init(expires: UInt64, purgeID: [UInt8]) {
+    public init(expires: UInt64, purgeID: EntryID) {
         self.expires = expires
         self.purgeID = purgeID
     }
@@ -24,12 +24,11 @@ public struct RegistrationPlace: Sendable, Equatable {
 
 /// A sealed token of an audience, and what its pushes need: its row.
 public struct RegistrationRecord: Sendable, Equatable {
-    /// 16 bytes: the row's name here, and the id of the token's purge in the ledger. Another one whenever it is sealed anew.
-    public var purgeID: [UInt8]
+    /// The row's name here, and the id of the token's purge in the ledger. Another one whenever it is sealed anew.
+    public var purgeID: EntryID
     /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
-    /// 16 random bytes: its name to its owner, which stays.
-    public var id: [UInt8]
+    public var id: RegistrationID
     /// Indexes under this row's own place.
     public var audience: [UInt8]
     public var owner: [UInt8]
@@ -57,7 +56,7 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var waiting: [UInt8]?
 
     public init(
-        purgeID: [UInt8], ref: [UInt8], id: [UInt8], audience: [UInt8], owner: [UInt8], device: [UInt8],
+        purgeID: EntryID, ref: [UInt8], id: RegistrationID, audience: [UInt8], owner: [UInt8], device: [UInt8],
         session: [UInt8]? = nil, kind: TokenKind, environment: PushEnvironment, generation: UInt32, expires: UInt64,
         topic: String,
         sealed: [UInt8], isLong: Bool = false, preferences: UInt32 = .max, details: [UInt8], opens: UInt64 = 0,
@@ -90,10 +89,10 @@ public struct RegistrationRecord: Sendable, Equatable {
 /// A registration to be stored.
 public struct NewRegistration: Sendable, Equatable {
     public var record: RegistrationRecord
-    /// The ledger's id of its sealing: 16 bytes. Not stored in the row.
-    public var sealedID: [UInt8]
+    /// The ledger's id of its sealing. Not stored in the row.
+    public var sealedID: EntryID
 
-    public init(_ record: RegistrationRecord, sealedID: [UInt8]) {
+    public init(_ record: RegistrationRecord, sealedID: EntryID) {
         self.record = record
         self.sealedID = sealedID
     }
@@ -111,13 +110,13 @@ public struct SessionRecord: Sendable, Equatable {
     /// Index of the active device's id.
     public var client: [UInt8]?
     /// The id of the active device's registration.
-    public var registration: [UInt8]?
+    public var registration: RegistrationID?
     /// How far it is: the highest milestone that was reached; 0 for none.
     public var reached: UInt8
 
     public init(
         session: [UInt8], generation: UInt32, expires: UInt64, started: UInt64, version: UInt64, client: [UInt8]? = nil,
-        registration: [UInt8]? = nil, reached: UInt8 = 0
+        registration: RegistrationID? = nil, reached: UInt8 = 0
     ) {
         self.session = session
         self.generation = generation
@@ -132,8 +131,7 @@ public struct SessionRecord: Sendable, Equatable {
 
 /// Something that ends by an answer, or at a time.
 public struct TimerRecord: Sendable, Equatable {
-    /// 16 random bytes.
-    public var id: [UInt8]
+    public var id: RequestID
     /// When it ends unanswered.
     public var due: UInt64
     /// Until when its answer is kept.
@@ -147,7 +145,7 @@ public struct TimerRecord: Sendable, Equatable {
     public var names: RequestNames?
 
     public init(
-        id: [UInt8], due: UInt64, expires: UInt64, generation: UInt32, answer: UInt8 = 0, sealed: [UInt8],
+        id: RequestID, due: UInt64, expires: UInt64, generation: UInt32, answer: UInt8 = 0, sealed: [UInt8],
         names: RequestNames? = nil
     ) {
         self.id = id

@@ -5,8 +5,8 @@ public import Vocabulary
 
 /// A sealed token: its row.
 public struct TokenRecord: Sendable, Equatable {
-    /// 16 bytes: the row's name here, and the id of the token's purge in the ledger. Derived from the ref, which stands nowhere in the clear.
-    public var purgeID: [UInt8]
+    /// The row's name here, and the id of the token's purge in the ledger. Derived from the ref, which stands nowhere in the clear.
+    public var purgeID: EntryID
     /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
     public var room: [UInt8]
@@ -22,7 +22,7 @@ public struct TokenRecord: Sendable, Equatable {
     public var isLong: Bool
 
     public init(
-        purgeID: [UInt8], ref: [UInt8], room: [UInt8], slot: UInt8, kind: TokenKind, environment: PushEnvironment,
+        purgeID: EntryID, ref: [UInt8], room: [UInt8], slot: UInt8, kind: TokenKind, environment: PushEnvironment,
         generation: UInt32,
         expires: UInt64, topic: String, sealed: [UInt8], isLong: Bool = false
     ) {
@@ -43,10 +43,10 @@ public struct TokenRecord: Sendable, Equatable {
 /// A token to be stored.
 public struct NewToken: Sendable, Equatable {
     public var record: TokenRecord
-    /// The ledger's id of its sealing: 16 bytes. Not stored in the row.
-    public var sealedID: [UInt8]
+    /// The ledger's id of its sealing. Not stored in the row.
+    public var sealedID: EntryID
 
-    public init(_ record: TokenRecord, sealedID: [UInt8]) {
+    public init(_ record: TokenRecord, sealedID: EntryID) {
         self.record = record
         self.sealedID = sealedID
     }
@@ -62,12 +62,12 @@ public struct SideRecord: Sendable, Equatable {
     /// Whether the member secret was used once: from then on the client id alone is not enough.
     public var proven: Bool
     /// The purge id of its token.
-    public var token: [UInt8]?
+    public var token: EntryID?
     /// From when the throttle counts: the last knock at this side, or near the time its push leaves; 0 for never.
     public var knocked: UInt64
 
     public init(
-        generation: UInt32, client: [UInt8], member: [UInt8], proven: Bool = false, token: [UInt8]? = nil, knocked: UInt64 = 0
+        generation: UInt32, client: [UInt8], member: [UInt8], proven: Bool = false, token: EntryID? = nil, knocked: UInt64 = 0
     ) {
         self.generation = generation
         self.client = client
@@ -173,13 +173,12 @@ public struct JoinableRoom: Sendable, Equatable {
 
 /// A push to be carried out: durable from the moment the caller is answered until its outcome is recorded.
 public struct JobRecord: Sendable, Equatable {
-    /// 16 random bytes: the job's name here and in the ledger.
-    public var job: [UInt8]
+    public var job: JobID
     public var deadline: UInt64
     /// Not sent before this time: a grace in which the peer may come back.
     public var notBefore: UInt64
     /// Its token's.
-    public var purgeID: [UInt8]
+    public var purgeID: EntryID
     public var room: [UInt8]
     public var slot: UInt8
     public var kind: TokenKind
@@ -198,7 +197,7 @@ public struct JobRecord: Sendable, Equatable {
 
     /// An audience's has slot 0 and an empty room.
     public init(
-        job: [UInt8], deadline: UInt64, notBefore: UInt64, purgeID: [UInt8], room: [UInt8], slot: UInt8, kind: TokenKind,
+        job: JobID, deadline: UInt64, notBefore: UInt64, purgeID: EntryID, room: [UInt8], slot: UInt8, kind: TokenKind,
         environment: PushEnvironment, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
         fields: [UInt8]? = nil, isLast: Bool = false
     ) {
@@ -225,10 +224,10 @@ public struct JobRecord: Sendable, Equatable {
 /// A push to be stored.
 public struct NewJob: Sendable, Equatable {
     public var record: JobRecord
-    /// The ledger's id of its token's opening: 16 bytes. Not stored in the row.
-    public var openedID: [UInt8]
+    /// The ledger's id of its token's opening. Not stored in the row.
+    public var openedID: EntryID
 
-    public init(_ record: JobRecord, openedID: [UInt8]) {
+    public init(_ record: JobRecord, openedID: EntryID) {
         self.record = record
         self.openedID = openedID
     }

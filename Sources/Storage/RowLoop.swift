@@ -97,8 +97,8 @@ extension Tables {
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked)
             VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, 0, ?, 0)
             """, .time(room.expires), .blob(room.room), .number(creator.generation), .blob(creator.client),
-            .blob(creator.member), .blob(creator.token), .number(joiner.generation), .blob(joiner.client), .blob(joiner.member),
-            .blob(joiner.token))
+            .blob(creator.member), .id(creator.token), .number(joiner.generation), .blob(joiner.client), .blob(joiner.member),
+            .id(joiner.token))
         for token in tokens { try insert(token) }
     }
 }

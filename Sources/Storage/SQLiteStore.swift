@@ -1,7 +1,7 @@
 public import Ledger
 public import Policy
 import SQLite
-import Vocabulary
+public import Vocabulary
 
 /// The embedded store: one SQLite file in WAL mode, one thread that writes, one that reads, one for what takes long.
 public final class SQLiteStore: Store {
@@ -97,7 +97,7 @@ public final class SQLiteStore: Store {
         try await read { try $0.joinable(code, now: now) }
     }
 
-    public func token(_ purgeID: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {
+    public func token(_ purgeID: EntryID, expires: UInt64) async throws(StoreError) -> TokenRecord? {
         try await read { try $0.token(purgeID, expires: expires) }
     }
 
@@ -177,7 +177,7 @@ public final class SQLiteStore: Store {
         try await read { try $0.session(indexes) }
     }
 
-    public func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord? { try await read { try $0.timer(id) } }
+    public func timer(_ id: RequestID) async throws(StoreError) -> TimerRecord? { try await read { try $0.timer(id) } }
     public func timer(named names: [[UInt8]], by namer: RequestNamer) async throws(StoreError) -> TimerRecord? {
         try await read { try $0.timer(named: names, by: namer) }
     }

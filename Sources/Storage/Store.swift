@@ -54,7 +54,7 @@ public protocol Store: Sendable {
     // Rooms
     func room(_ room: [UInt8]) async throws(StoreError) -> RoomRecord?
     func joinable(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> JoinableRoom?
-    func token(_ purgeID: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord?
+    func token(_ purgeID: EntryID, expires: UInt64) async throws(StoreError) -> TokenRecord?
     /// Inserts room, code and token unless the code stands under any of its indexes.
     func create(
         _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: NewToken?, shortLimit: Int, now: UInt64
@@ -110,7 +110,7 @@ public protocol Store: Sendable {
     func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) async throws(StoreError) -> Bool
     /// The session that stands under the first of the indexes that has one.
     func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord?
-    func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord?
+    func timer(_ id: RequestID) async throws(StoreError) -> TimerRecord?
     /// The newest timer under one of these indexes of its back end's own id.
     func timer(named names: [[UInt8]], by namer: RequestNamer) async throws(StoreError) -> TimerRecord?
     /// What has fallen due at `now`, at most `limit` of each kind, the earliest first.

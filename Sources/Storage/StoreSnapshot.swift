@@ -1,7 +1,7 @@
 import Linux
 import Policy
 import SQLite
-import Vocabulary
+public import Vocabulary
 
 /// How much lies in a database, by what it is. Times are unix milliseconds.
 public struct Holdings: Sendable, Equatable {
@@ -66,7 +66,7 @@ public final class StoreSnapshot {
     public func room(_ room: [UInt8]) throws(StoreError) -> RoomRecord? { try read { try $0.room(room) } }
     /// The room whose code stands under one of the indexes, expired or not.
     public func joinable(_ code: [[UInt8]]) throws(StoreError) -> JoinableRoom? { try read { try $0.joinable(code, now: 0) } }
-    public func token(_ purgeID: [UInt8], expires: UInt64) throws(StoreError) -> TokenRecord? {
+    public func token(_ purgeID: EntryID, expires: UInt64) throws(StoreError) -> TokenRecord? {
         try read { try $0.token(purgeID, expires: expires) }
     }
     public func registrations(

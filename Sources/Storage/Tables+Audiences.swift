@@ -15,16 +15,16 @@ extension Tables {
         try rows(
             "SELECT generation, started, version, client, registration, reached FROM session WHERE session = ?", .blob(index)
         ) { row in
-            SessionRecord(
+            try SessionRecord(
                 session: index, generation: UInt32(clamping: row.int(0)), expires: index.indexExpiry, started: row.time(1),
-                version: row.time(2), client: row.blobOrNil(3), registration: row.blobOrNil(4),
+                version: row.time(2), client: row.blobOrNil(3), registration: row.idOrNil(4),
                 reached: UInt8(clamping: row.int(5)))
         }.first
     }
 
-    func timer(_ id: [UInt8]) throws -> TimerRecord? {
+    func timer(_ id: RequestID) throws -> TimerRecord? {
         try rows(
-            "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer WHERE id = ?", .blob(id),
+            "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer WHERE id = ?", .id(id),
             read: Self.timer
         ).first
     }
@@ -55,9 +55,9 @@ extension Tables {
             "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer", read: Self.timer)
     }
 
-    private static func timer(_ row: Statement) -> TimerRecord {
-        TimerRecord(
-            id: row.blob(1), due: row.time(2), expires: row.time(0), generation: UInt32(clamping: row.int(3)),
+    private static func timer(_ row: Statement) throws(StoreError) -> TimerRecord {
+        try TimerRecord(
+            id: row.id(1), due: row.time(2), expires: row.time(0), generation: UInt32(clamping: row.int(3)),
             answer: UInt8(clamping: row.int(4)), sealed: row.blob(5),
             names: row.blobOrNil(6).flatMap { user in
                 row.blobOrNil(7).map { RequestNames(user: user, creator: $0) }
@@ -104,7 +104,7 @@ extension Tables {
         for wait in change.waits {
             try run(
                 "UPDATE registration SET waiting = ?, opens = ? WHERE expires = ? AND purge_id = ?", .blob(wait.waiting),
-                .time(wait.opens), .time(wait.row.expires), .blob(wait.row.purgeID))
+                .time(wait.opens), .time(wait.row.expires), .id(wait.row.purgeID))
         }
         // After all that was opened.
         for push in change.jobs { if let cause = push.purge { try purge(push.row, cause: cause) } }
@@ -163,7 +163,7 @@ extension Tables {
     func throttle(_ row: RowName) throws -> Throttle? {
         try rows(
             "SELECT opens, waiting, preferences FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires),
-            .blob(row.purgeID)
+            .id(row.purgeID)
         ) {
             Throttle(opens: $0.time(0), waiting: $0.blobOrNil(1), preferences: UInt32(clamping: $0.int(2)))
         }.first
@@ -177,7 +177,7 @@ extension Tables {
         try run(
             "UPDATE registration SET opens = ?, stamp = ?, waiting = NULL WHERE expires = ? AND purge_id = ?",
             .time(update.opens),
-            .time(update.stamp), .time(push.row.expires), .blob(push.row.purgeID))
+            .time(update.stamp), .time(push.row.expires), .id(push.row.purgeID))
     }
 
     private func make(_ change: SessionChange) throws {
@@ -189,7 +189,7 @@ extension Tables {
                 INSERT OR REPLACE INTO session (session, generation, started, version, client, registration, reached)
                 VALUES (?, ?, ?, ?, ?, ?, ?)
                 """, .blob(session.session), .number(session.generation), .time(session.started), .time(session.version),
-                .blob(session.client), .blob(session.registration), .number(session.reached))
+                .blob(session.client), .id(session.registration), .number(session.reached))
         case .delete(_, let session): try run("DELETE FROM session WHERE session = ?", .blob(session))
         case .restart(let session, let started):
             try run(
@@ -204,10 +204,10 @@ extension Tables {
                 """
                 INSERT INTO timer (expires, id, due, generation, answer, sealed, user_name, creator_name)
                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-                """, .time(timer.expires), .blob(timer.id), .time(timer.due), .number(timer.generation), .number(timer.answer),
+                """, .time(timer.expires), .id(timer.id), .time(timer.due), .number(timer.generation), .number(timer.answer),
                 .blob(timer.sealed), .blob(timer.names?.user), .blob(timer.names?.creator))
         case .settle(let id, let expires, let answer):
-            try run("UPDATE timer SET answer = ? WHERE expires = ? AND id = ?", .number(answer), .time(expires), .blob(id))
+            try run("UPDATE timer SET answer = ? WHERE expires = ? AND id = ?", .number(answer), .time(expires), .id(id))
         }
     }
 }

@@ -1,17 +1,18 @@
 import Ledger
 import Policy
 import SQLite
+import Vocabulary
 
 // Seals and purges wait under the number of their batch, by their ids: neither their order nor their time is kept.
 extension Tables {
     /// Adds a token's sealing to the open batch.
-    func waitSealed(_ id: [UInt8], expires: UInt64, isLong: Bool) throws {
+    func waitSealed(_ id: EntryID, expires: UInt64, isLong: Bool) throws {
         let number = journal.addToOpenBatch(rank: 3, isLong: isLong)
         try wait(batch: number, rank: 3, id: id, until: journal.timing.untilMs(expiryMs: expires), cause: nil)
     }
 
     /// Adds a token's purge to the frozen batch if that waits for it, otherwise to the open one. An expired token is recorded as expired.
-    func waitPurged(_ id: [UInt8], _ cause: Entry.PurgeCause, expires: UInt64, isLong: Bool) throws {
+    func waitPurged(_ id: EntryID, _ cause: Entry.PurgeCause, expires: UInt64, isLong: Bool) throws {
         let number =
             journal.addToFrozenBatch(expires: expires, isLong: isLong) ?? journal.addToOpenBatch(rank: 4, isLong: isLong)
         let until = journal.timing.untilMs(expiryMs: expires)
@@ -19,9 +20,9 @@ extension Tables {
         try wait(batch: number, rank: 4, id: id, until: until, cause: cause)
     }
 
-    private func wait(batch: Int64, rank: UInt8, id: [UInt8], until: UInt64, cause: PurgeColumn?) throws {
+    private func wait(batch: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeColumn?) throws {
         try run(
-            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES (?, ?, ?, ?, ?)", .int(batch), .number(rank), .blob(id),
+            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES (?, ?, ?, ?, ?)", .int(batch), .number(rank), .id(id),
             .time(until / 1_000), cause.map { .code($0) } ?? .null)
     }
 

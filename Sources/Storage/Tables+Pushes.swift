@@ -21,7 +21,7 @@ extension Tables {
             """
             INSERT INTO job (deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires,
             sealed, fields, is_last) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(job.deadline), .blob(job.job), .time(job.notBefore), .blob(job.purgeID), .blob(job.room),
+            """, .time(job.deadline), .id(job.job), .time(job.notBefore), .id(job.purgeID), .blob(job.room),
             .number(job.slot),
             .code(job.kind), .code(job.environment), .text(job.topic), .text(job.template), .number(job.generation),
             .time(job.expires), .blob(job.sealed), .blob(job.fields), .bool(job.isLast))
@@ -59,7 +59,7 @@ extension Tables {
         let jobs = try rows(
             "SELECT deadline, job FROM job WHERE deadline <= ? ORDER BY deadline LIMIT ?", .time(due), .number(limit)
         ) {
-            ($0.time(0), $0.blob(1))
+            ($0.time(0), try $0.id(1) as JobID)
         }
         for (deadline, job) in jobs { try end(job, deadline: deadline, JobOutcome(status: 0, reason: reason)) }
         return jobs.count
@@ -67,8 +67,8 @@ extension Tables {
 
     /// Deletes a job's row and records its outcome. Returns false if it has ended already.
     @discardableResult
-    private func end(_ job: [UInt8], deadline: UInt64, _ outcome: JobOutcome) throws -> Bool {
-        guard try run("DELETE FROM job WHERE deadline = ? AND job = ?", .time(deadline), .blob(job)) == 1 else { return false }
+    private func end(_ job: JobID, deadline: UInt64, _ outcome: JobOutcome) throws -> Bool {
+        guard try run("DELETE FROM job WHERE deadline = ? AND job = ?", .time(deadline), .id(job)) == 1 else { return false }
         try record(.ended(job, outcome))
         return true
     }
@@ -81,7 +81,7 @@ extension Tables {
             """
         ) { row in
             try JobRecord(
-                job: row.blob(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.blob(3), room: row.blob(4),
+                job: row.id(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.id(3), room: row.blob(4),
                 slot: UInt8(clamping: row.int(5)), kind: row.code(6), environment: row.code(7),
                 topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)), expires: row.time(11),
                 sealed: row.blob(12), fields: row.blobOrNil(13), isLast: row.int(14) != 0)

@@ -36,7 +36,7 @@ extension Tables {
 
     static func registration(_ row: Statement) throws(StoreError) -> RegistrationRecord {
         try RegistrationRecord(
-            purgeID: row.blob(1), ref: row.blob(17), id: row.blob(2), audience: row.blob(3), owner: row.blob(4),
+            purgeID: row.id(1), ref: row.blob(17), id: row.id(2), audience: row.blob(3), owner: row.blob(4),
             device: row.blob(5),
             session: row.blobOrNil(6), kind: row.code(7), environment: row.code(8),
             generation: UInt32(clamping: row.int(9)), expires: row.time(0), topic: row.text(10), sealed: row.blob(11),
@@ -46,7 +46,7 @@ extension Tables {
     }
 
     func holds(_ row: RowName) throws -> Bool {
-        try !rows("SELECT 1 FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .blob(row.purgeID)) { _ in
+        try !rows("SELECT 1 FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .id(row.purgeID)) { _ in
             1
         }
         .isEmpty
@@ -82,7 +82,7 @@ extension Tables {
             FROM registration_index CROSS JOIN registration ON expires = ? AND registration.purge_id = registration_index.purge_id
             WHERE value = ?
             """, .time(expires), .blob(index)
-        ) { (RowName(expires: expires, purgeID: $0.blob(0)), try $0.code(1)) }
+        ) { (RowName(expires: expires, purgeID: try $0.id(0)), try $0.code(1)) }
     }
 
     private func insert(_ new: NewRegistration) throws {
@@ -96,14 +96,14 @@ extension Tables {
             INSERT INTO registration (expires, purge_id, ref, is_long, id, audience, owner, device, session, kind, environment,
             generation, topic, sealed, preferences, details, opens, stamp, waiting)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(registration.expires), .blob(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
-            .blob(registration.id), .blob(registration.audience), .blob(registration.owner), .blob(registration.device),
+            """, .time(registration.expires), .id(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
+            .id(registration.id), .blob(registration.audience), .blob(registration.owner), .blob(registration.device),
             .blob(registration.session), .code(registration.kind), .code(registration.environment),
             .number(registration.generation), .text(registration.topic), .blob(registration.sealed),
             .number(registration.preferences), .blob(registration.details), .time(registration.opens),
             .time(registration.stamp), .blob(registration.waiting))
         for index in registration.indexes {
-            try run("INSERT INTO registration_index (value, purge_id) VALUES (?, ?)", .blob(index), .blob(registration.purgeID))
+            try run("INSERT INTO registration_index (value, purge_id) VALUES (?, ?)", .blob(index), .id(registration.purgeID))
         }
         try waitSealed(new.sealedID, expires: registration.expires, isLong: registration.isLong)
     }
@@ -118,13 +118,13 @@ extension Tables {
         let found = try rows(
             "SELECT audience, owner, device, session, is_long FROM registration WHERE expires = ? AND purge_id = ?",
             .time(row.expires),
-            .blob(row.purgeID)
+            .id(row.purgeID)
         ) { ([$0.blob(0), $0.blob(1), $0.blob(2), $0.blobOrNil(3)], $0.int(4) != 0) }
         guard let (indexes, isLong) = found.first else { return false }
         for case let index? in indexes {
-            try run("DELETE FROM registration_index WHERE value = ? AND purge_id = ?", .blob(index), .blob(row.purgeID))
+            try run("DELETE FROM registration_index WHERE value = ? AND purge_id = ?", .blob(index), .id(row.purgeID))
         }
-        try run("DELETE FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .blob(row.purgeID))
+        try run("DELETE FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .id(row.purgeID))
         try waitPurged(row.purgeID, cause, expires: row.expires, isLong: isLong)
         return true
     }
@@ -132,7 +132,7 @@ extension Tables {
     func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) throws -> Bool {
         try run(
             "UPDATE registration SET preferences = (preferences & ~?) | ? WHERE expires = ? AND purge_id = ?", .number(removing),
-            .number(adding), .time(row.expires), .blob(row.purgeID)) == 1
+            .number(adding), .time(row.expires), .id(row.purgeID)) == 1
     }
 }
 

@@ -13,22 +13,22 @@ extension Tables {
         ).first
     }
 
-    private static func room(_ row: Statement) -> RoomRecord {
-        let joiner = row.isNull(9) ? nil : side(row, from: 8)
-        return RoomRecord(
+    private static func room(_ row: Statement) throws(StoreError) -> RoomRecord {
+        let joiner = row.isNull(9) ? nil : try side(row, from: 8)
+        return try RoomRecord(
             room: row.blob(1), expires: row.time(0), codeExpires: joiner == nil && !row.isNull(14) ? row.time(14) : nil,
             creator: side(row, from: 2), joiner: joiner)
     }
 
-    private static func side(_ row: Statement, from column: Int32) -> SideRecord {
-        SideRecord(
+    private static func side(_ row: Statement, from column: Int32) throws(StoreError) -> SideRecord {
+        try SideRecord(
             generation: UInt32(clamping: row.int(column)), client: row.blob(column + 1), member: row.blob(column + 2),
-            proven: row.int(column + 3) != 0, token: row.blobOrNil(column + 4), knocked: row.time(column + 5))
+            proven: row.int(column + 3) != 0, token: row.idOrNil(column + 4), knocked: row.time(column + 5))
     }
 
     /// A room and the code that leads to it, live or not.
-    private static func joinable(_ row: Statement) -> JoinableRoom {
-        let room = room(row)
+    private static func joinable(_ row: Statement) throws(StoreError) -> JoinableRoom {
+        let room = try room(row)
         if row.isNull(18) {
             return JoinableRoom(
                 room: room,
@@ -79,12 +79,12 @@ extension Tables {
         return found
     }
 
-    func token(_ purgeID: [UInt8], expires: UInt64) throws -> TokenRecord? {
+    func token(_ purgeID: EntryID, expires: UInt64) throws -> TokenRecord? {
         try rows(
             """
             SELECT room, slot, kind, environment, generation, topic, sealed, ref, is_long FROM token
             WHERE expires = ? AND purge_id = ?
-            """, .time(expires), .blob(purgeID)
+            """, .time(expires), .id(purgeID)
         ) { row in
             try TokenRecord(
                 purgeID: purgeID, ref: row.blob(7), room: row.blob(0), slot: UInt8(clamping: row.int(1)),
@@ -121,7 +121,7 @@ extension Tables {
             creator_knocked, due, code, code_expires, code_generation, short, pending, creator, retry_until)
             VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)
             """, .time(room.expires), .blob(room.room), .number(creator.generation), .blob(creator.client),
-            .blob(creator.member), .blob(token?.record.purgeID),
+            .blob(creator.member), .id(token?.record.purgeID),
             .time(code.creator == nil ? code.expires : min(code.creatorUntil, code.expires)), .blob(code.code),
             .time(code.expires), .number(code.generation), code.short ? .int(1) : .null, .blob(code.pending),
             .blob(code.creator), .time(code.creatorUntil))
@@ -139,7 +139,7 @@ extension Tables {
                 joiner_knocked = 0, due = ?, code_expires = ?, code_generation = ?, short = NULL, pending = NULL, creator = NULL,
                 retry = ?, retry_until = ?
                 WHERE expires = ? AND room = ? AND code = ? AND code_expires = ? AND pending IS NOT NULL
-                """, .number(joiner.generation), .blob(joiner.client), .blob(joiner.member), .blob(token?.record.purgeID),
+                """, .number(joiner.generation), .blob(joiner.client), .blob(joiner.member), .id(token?.record.purgeID),
                 .time(used.retry == nil ? used.expires : min(used.retryUntil, used.expires)), .time(used.expires),
                 .number(used.retryGeneration), .blob(used.retry), .time(used.retryUntil), .time(code.roomExpires),
                 .blob(code.room), .blob(code.code), .time(code.expires)) == 1
@@ -193,29 +193,29 @@ extension Tables {
             """
             INSERT INTO token (expires, purge_id, ref, is_long, room, slot, kind, environment, generation, topic, sealed)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(token.expires), .blob(token.purgeID), .blob(token.ref), .bool(token.isLong), .blob(token.room),
+            """, .time(token.expires), .id(token.purgeID), .blob(token.ref), .bool(token.isLong), .blob(token.room),
             .number(token.slot), .code(token.kind), .code(token.environment), .number(token.generation),
             .text(token.topic), .blob(token.sealed))
         try waitSealed(new.sealedID, expires: token.expires, isLong: token.isLong)
     }
 
-    func setToken(_ purgeID: [UInt8]?, room: RoomRecord, slot: UInt8) throws {
+    func setToken(_ purgeID: EntryID?, room: RoomRecord, slot: UInt8) throws {
         if slot == 1 {
             try run(
-                "UPDATE room SET creator_token = ? WHERE expires = ? AND room = ?", .blob(purgeID), .time(room.expires),
+                "UPDATE room SET creator_token = ? WHERE expires = ? AND room = ?", .id(purgeID), .time(room.expires),
                 .blob(room.room))
         } else {
             try run(
-                "UPDATE room SET joiner_token = ? WHERE expires = ? AND room = ?", .blob(purgeID), .time(room.expires),
+                "UPDATE room SET joiner_token = ? WHERE expires = ? AND room = ?", .id(purgeID), .time(room.expires),
                 .blob(room.room))
         }
     }
 
     /// Deletes a token's row and records the purge. A token that is gone isn't recorded again.
     @discardableResult
-    func purge(_ purgeID: [UInt8], expires: UInt64, cause: Entry.PurgeCause) throws -> Bool {
+    func purge(_ purgeID: EntryID, expires: UInt64, cause: Entry.PurgeCause) throws -> Bool {
         let found = try rows(
-            "DELETE FROM token WHERE expires = ? AND purge_id = ? RETURNING is_long", .time(expires), .blob(purgeID)
+            "DELETE FROM token WHERE expires = ? AND purge_id = ? RETURNING is_long", .time(expires), .id(purgeID)
         ) { $0.int(0) != 0 }
         guard let isLong = found.first else { return false }
         try waitPurged(purgeID, cause, expires: expires, isLong: isLong)

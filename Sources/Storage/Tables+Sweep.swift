@@ -80,9 +80,9 @@ extension Tables {
     private func purge(
         _ select: StaticString, _ delete: StaticString, expiredBy now: UInt64, limit: Int
     ) throws -> [UInt64] {
-        let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), $0.blob(1), $0.int(2) != 0) }
+        let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), try $0.id(1) as EntryID, $0.int(2) != 0) }
         guard let last = tokens.last else { return [] }
-        let gone = try run(delete, .time(last.0), .blob(last.1))
+        let gone = try run(delete, .time(last.0), .id(last.1))
         guard gone == tokens.count else { throw StoreError.damaged("\(gone) tokens in place of \(tokens.count)") }
         for (expires, purgeID, isLong) in tokens { try waitPurged(purgeID, .ended, expires: expires, isLong: isLong) }
         return tokens.map(\.0)
@@ -132,7 +132,7 @@ extension Tables {
 
     /// Less than any index of what expires then or later, and more than all others.
     private static func startOfIndexes(expiring time: UInt64) -> [UInt8] {
-        (0..<8).map { UInt8(truncatingIfNeeded: time >> (56 - 8 * $0)) }
+        [UInt8](bigEndian: time)
     }
 
     /// - Returns: how many.

@@ -94,11 +94,11 @@ struct FillBench {
             generation: keys.currentGeneration, kind: .alert, environment: .production, slot: slot, expiryMs: expires,
             purgeID: ref.purgeID(untilMs: until), topic: Self.topic)
         let row = TokenRecord(
-            purgeID: context.purgeID.bytes, ref: try keys.sealRef(ref, context: context, room: room), room: index, slot: slot,
+            purgeID: context.purgeID, ref: try keys.sealRef(ref, context: context, room: room), room: index, slot: slot,
             kind: context.kind, environment: context.environment,
             generation: context.generation, expires: expires, topic: context.topic,
             sealed: try keys.sealToken(try Secret.random(32), ref: ref, sealedAtMs: now, context: context, room: room),
             isLong: expires > now + 86_400_000)
-        return NewToken(row, sealedID: ref.ledgerID(.sealed(untilMs: until)))
+        return NewToken(row, sealedID: ref.sealedID(untilMs: until))
     }
 }

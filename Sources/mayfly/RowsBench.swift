@@ -40,10 +40,10 @@ enum RowsBench {
         let (room, code) = (random.bytes(32), random.bytes(32))
         func token(_ slot: UInt8) -> NewToken {
             let row = TokenRecord(
-                purgeID: random.bytes(16), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: .alert,
+                purgeID: random.id(), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: .alert,
                 environment: .production, generation: 1, expires: expires,
                 topic: "com.example.app", sealed: random.bytes(168))
-            return NewToken(row, sealedID: random.bytes(16))
+            return NewToken(row, sealedID: random.id())
         }
         let (creatorToken, joinerToken) = (token(1), token(2))
         let creator = SideRecord(

@@ -214,8 +214,8 @@ import Vocabulary
 @Suite struct DeparturesTests {
     private func departure(_ number: UInt8, topic: String = "") -> Departures.Departure {
         let job = JobRecord(
-            job: [number], deadline: 0, notBefore: 0, purgeID: [], room: [], slot: 1, kind: .alert, environment: .production,
-            topic: topic,
+            job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: [], slot: 1, kind: .alert,
+            environment: .production, topic: topic,
             template: "", generation: 1, expires: 0, sealed: [])
         return Departures.Departure(job: job, place: nil)
     }
@@ -229,7 +229,7 @@ import Vocabulary
             departures.arrive(at: 7)
             var order: [UInt8] = []
             while let started = departures.start() {
-                order += started.job.job
+                order.append(UInt8(started.job.job.low))
                 departures.isReady()
             }
             #expect(order.sorted() == Array(0..<30) && departures.open == 30)
@@ -257,7 +257,7 @@ import Vocabulary
             #expect(departures.start() == nil)
             departures.end(departure(0))
             // In the order in which they came.
-            #expect(departures.start()?.job.job == [UInt8(truncatingIfNeeded: number)])
+            #expect(departures.start()?.job.job == JobID(UInt128(UInt8(truncatingIfNeeded: number))))
             departures.isReady()
         }
         for _ in 0..<Self.mostOfOne { departures.end(departure(0)) }

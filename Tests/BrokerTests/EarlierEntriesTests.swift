@@ -51,7 +51,7 @@ import Vocabulary
             // What the thief lacks is the room's id alone.
             let refs = thief.refs(openedBy: rooms.map(\.id))
             #expect(refs.count == thief.rows.count)
-            for ref in refs { #expect(log.untils.contains { log.sealed.contains(ref.ledgerID(.sealed(untilMs: $0))) }) }
+            for ref in refs { #expect(log.untils.contains { log.sealed.contains(ref.sealedID(untilMs: $0)) }) }
 
             for room in rooms { _ = try await broker.run?.broker.close(room.id) }
             await broker.advance(3_000)
@@ -86,12 +86,12 @@ import Vocabulary
                 for bytes in try await reader.entries(bundle: bundle) {
                     switch try Entry(canonical: bytes.span).op {
                     case .tokenSealed(let id, let until):
-                        published.sealed.insert(id.bytes)
+                        published.sealed.insert(id)
                         published.untils.insert(until)
                     case .tokenOpened(let id, let job, _):
-                        published.opened.insert(id.bytes)
-                        published.jobs.insert(job.bytes)
-                    case .tokenPurged(let id, _): published.purged.insert(id.bytes)
+                        published.opened.insert(id)
+                        published.jobs.insert(job)
+                    case .tokenPurged(let id, _): published.purged.insert(id)
                     default: break
                     }
                 }
@@ -102,11 +102,11 @@ import Vocabulary
 
     /// What anybody can read.
     struct Published {
-        var sealed: Set<[UInt8]> = []
-        var opened: Set<[UInt8]> = []
-        var purged: Set<[UInt8]> = []
+        var sealed: Set<EntryID> = []
+        var opened: Set<EntryID> = []
+        var purged: Set<EntryID> = []
         var untils: Set<UInt64> = []
-        var jobs: Set<[UInt8]> = []
+        var jobs: Set<JobID> = []
     }
 
     /// The thief's copy: every byte of database, write-ahead log and key file, and the rows.
@@ -115,7 +115,7 @@ import Vocabulary
         private let keys: KeyRing
         let rows: [TokenRecord]
 
-        var purgeIDs: Set<[UInt8]> { Set(rows.map(\.purgeID)) }
+        var purgeIDs: Set<EntryID> { Set(rows.map(\.purgeID)) }
 
         /// - Parameter rooms: tell the test, not the thief, which rows there are.
         init(_ folder: String, _ rooms: [Facts.Room]) throws {
@@ -148,23 +148,25 @@ import Vocabulary
         func refs(openedBy rooms: [RoomID]) -> [Ref] {
             rows.flatMap { row in
                 rooms.compactMap { room in
-                    row.context.flatMap { try? keys.openRef(row.ref.span, context: $0, room: room) }
+                    try? keys.openRef(row.ref.span, context: row.context, room: room)
                 }
             }
         }
 
         /// How many of these ids stand in it.
-        func contains(_ ids: Set<[UInt8]>) -> Int { ids.intersection(pieces).count }
+        func contains(_ ids: Set<EntryID>) -> Int {
+            let pieces = pieces
+            return ids.count { pieces.contains($0.bytes) }
+        }
 
         /// How much of it makes an id of an entry, taken for a ref.
         func refs(leadingTo log: Published) -> Int {
-            let jobs = log.jobs.compactMap { JobID(bytes: $0.span) }
-            return pieces.count { piece in
+            pieces.count { piece in
                 guard let ref = Ref(bytes: piece.span) else { return false }
                 return log.untils.contains {
-                    log.sealed.contains(ref.ledgerID(.sealed(untilMs: $0)))
-                        || log.purged.contains(ref.ledgerID(.purged(untilMs: $0)))
-                } || jobs.contains { log.opened.contains(ref.ledgerID(.opened($0))) }
+                    log.sealed.contains(ref.sealedID(untilMs: $0))
+                        || log.purged.contains(ref.purgeID(untilMs: $0))
+                } || log.jobs.contains { log.opened.contains(ref.openedID($0)) }
             }
         }
     }

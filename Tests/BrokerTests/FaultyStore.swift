@@ -171,7 +171,7 @@ extension FaultyStore {
     func joinable(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> JoinableRoom? {
         try await perform(.joinable) { () throws(StoreError) in try await inner.joinable(code, now: now) }
     }
-    func token(_ purgeID: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {
+    func token(_ purgeID: EntryID, expires: UInt64) async throws(StoreError) -> TokenRecord? {
         try await perform(.token) { () throws(StoreError) in try await inner.token(purgeID, expires: expires) }
     }
     func create(
@@ -244,7 +244,7 @@ extension FaultyStore {
     func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord? {
         try await perform(.session) { () throws(StoreError) in try await inner.session(indexes) }
     }
-    func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord? {
+    func timer(_ id: RequestID) async throws(StoreError) -> TimerRecord? {
         try await perform(.timer) { () throws(StoreError) in try await inner.timer(id) }
     }
     func timer(named names: [[UInt8]], by namer: RequestNamer) async throws(StoreError) -> TimerRecord? {

@@ -59,7 +59,7 @@ import Vocabulary
                 [UInt8(kind), UInt8(id >> 8), UInt8(id & 0xff)] + [UInt8](repeating: 0, count: count - 3)
             }
             let token = TokenRecord(
-                purgeID: blob(1, 16, number ?? id), ref: blob(9, 56), room: blob(2), slot: 1, kind: .alert,
+                purgeID: EntryID(bytes: blob(1, 16, number ?? id).span)!, ref: blob(9, 56), room: blob(2), slot: 1, kind: .alert,
                 environment: .production,
                 generation: 1,
                 expires: expires,
@@ -71,7 +71,8 @@ import Vocabulary
                 code: blob(6), expires: expires, room: room.room, roomExpires: expires, generation: 1, pending: blob(7, 72),
                 creator: blob(8, 72), creatorUntil: expires, short: false)
             let made = try await inner.create(
-                room, code: code, otherIndexes: [], token: NewToken(token, sealedID: blob(10, 16, number ?? id)),
+                room, code: code, otherIndexes: [],
+                token: NewToken(token, sealedID: EntryID(bytes: blob(10, 16, number ?? id).span)!),
                 shortLimit: .max,
                 now: clock.now)
             #expect(made == .created)

@@ -14,10 +14,10 @@ import Vocabulary
         try await fixture.store.start([started()], marks: [])
         var chance = Chance(state: seed)
         var standing: [RowName: RegistrationRecord] = [:]
-        var jobs: [[UInt8]: JobRecord] = [:]
+        var jobs: [JobID: JobRecord] = [:]
         var outcomes: [String: Int] = [:]
         for number in 0..<1_500 {
-            let some = standing.values.sorted { $0.purgeID.lexicographicallyPrecedes($1.purgeID) }.randomElement(using: &chance)
+            let some = standing.values.sorted { $0.purgeID < $1.purgeID }.randomElement(using: &chance)
             switch chance.next() % 9 {
             case 0, 1:
                 var record = fixture.registration(
@@ -71,7 +71,7 @@ import Vocabulary
                 for push in change.jobs where push.purge != nil { standing[push.row] = nil }
                 for row in purged { standing[row] = nil }
             case 6:
-                guard let job = jobs.values.sorted(by: { $0.job.lexicographicallyPrecedes($1.job) }).randomElement(using: &chance)
+                guard let job = jobs.values.sorted(by: { $0.job < $1.job }).randomElement(using: &chance)
                 else { continue }
                 let isGone = chance.next().isMultiple(of: 6)
                 try await fixture.store.finish(
@@ -91,7 +91,7 @@ import Vocabulary
             // What is past its epoch goes with whatever is recorded next, swept or not; here the sweep comes long before.
             if number.isMultiple(of: 50) {
                 let found = try await stored(fixture)
-                #expect(found == standing.values.sorted { $0.purgeID.lexicographicallyPrecedes($1.purgeID) })
+                #expect(found == standing.values.sorted { $0.purgeID < $1.purgeID })
                 #expect(try await fixture.store.jobs().count == jobs.count)
             }
         }
@@ -164,7 +164,7 @@ import Vocabulary
         let statement = try database.prepare("SELECT DISTINCT owner FROM registration")
         var owners: [[UInt8]] = []
         while try statement.step() { owners.append(statement.blob(0)) }
-        return try await fixture.store.registrations(.owner, owners).sorted { $0.purgeID.lexicographicallyPrecedes($1.purgeID) }
+        return try await fixture.store.registrations(.owner, owners).sorted { $0.purgeID < $1.purgeID }
     }
 
     private func checkIsEmpty(_ fixture: Fixture) async throws {

@@ -55,6 +55,9 @@ struct Fixture {
 
     static func blob(_ byte: UInt8, _ count: Int = 32) -> [UInt8] { [UInt8](repeating: byte, count: count) }
 
+    /// So many times the same byte.
+    static func id<ID: OpaqueID>(_ byte: UInt8) -> ID { ID(UInt128(byte) * (.max / 255)) }
+
     func room(_ id: UInt8, expires: UInt64) -> RoomRecord {
         RoomRecord(
             room: Self.blob(id), expires: expires,
@@ -69,15 +72,14 @@ struct Fixture {
 
     func token(_ id: UInt8, room: RoomRecord, slot: UInt8 = 1) -> TokenRecord {
         TokenRecord(
-            purgeID: Self.blob(id, 16), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: .alert,
-            environment: .production,
+            purgeID: Self.id(id), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: .alert, environment: .production,
             generation: 1,
             expires: room.expires, topic: "com.example.app", sealed: Self.blob(9, 168))
     }
 
     func job(_ id: UInt8, token: TokenRecord, deadline: UInt64) -> JobRecord {
         JobRecord(
-            job: Self.blob(id, 16), deadline: deadline, notBefore: 0, purgeID: token.purgeID, room: token.room, slot: token.slot,
+            job: Self.id(id), deadline: deadline, notBefore: 0, purgeID: token.purgeID, room: token.room, slot: token.slot,
             kind: .alert, environment: .production, topic: token.topic, template: "peer_waiting", generation: 1,
             expires: token.expires,
             sealed: Self.blob(5, 168))
@@ -89,10 +91,9 @@ struct Fixture {
             + (0..<8).map { UInt8(truncatingIfNeeded: name >> (56 - 8 * $0)) } + blob(label, 15)
     }
 
-    static func ref(_ number: Int) -> [UInt8] {
-        let bytes = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+    static func ref<ID: OpaqueID>(_ number: Int) -> ID {
         // The low bytes first, so that order says nothing.
-        return bytes.reversed() + bytes
+        ID(high: UInt64(number).byteSwapped, low: UInt64(number))
     }
 
     /// `device`: also its owner's token.
@@ -165,7 +166,7 @@ struct Fixture {
     }
 
     /// What the ledger calls a token or job by in another entry than its purge.
-    static func otherID(_ id: [UInt8]) -> [UInt8] { id.map { ~$0 } }
+    static func otherID(_ id: some OpaqueID) -> EntryID { EntryID(high: ~id.high, low: ~id.low) }
 
     /// All entries that wait, as text: those of windows, then those of batches, each in the log's order.
     func entries() throws -> [String] {
@@ -176,7 +177,7 @@ struct Fixture {
             String(decoding: $0.blob(0), as: UTF8.self)
         }
         let batches = try tables.rows("SELECT rank, id, until, cause FROM waiting ORDER BY batch, rank, id") { row in
-            let (id, until) = (OpaqueID(row: row.blob(1)), row.time(2))
+            let (id, until) = (try row.id(1) as EntryID, row.time(2))
             let op: Entry.Op =
                 row.int(0) == 3
                 ? .tokenSealed(id: id, untilMs: until * 1_000)

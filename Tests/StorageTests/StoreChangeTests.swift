@@ -15,7 +15,7 @@ import Vocabulary
         let expires = fixture.clock.now + life
         return SessionRecord(
             session: Fixture.index(4, name, expires: expires), generation: 1, expires: expires, started: 1, version: version,
-            client: client.map { Fixture.blob($0) }, registration: client.map { Fixture.blob($0, 16) })
+            client: client.map { Fixture.blob($0) }, registration: client.map { Fixture.id($0) })
     }
 
     private func timer(_ fixture: Fixture, _ number: Int = 1, due: UInt64 = 60_000) -> TimerRecord {
@@ -34,7 +34,7 @@ import Vocabulary
             jobs.append(fixture.job(number, record, fields: number == 2 ? nil : Fixture.blob(11, 168)))
         }
         #expect(try await fixture.apply(AudienceChange(jobs: jobs.map { AudienceJob($0) })) == .done)
-        #expect(try await fixture.store.jobs().sorted { $0.purgeID[0] < $1.purgeID[0] } == jobs)
+        #expect(try await fixture.store.jobs().sorted { $0.purgeID < $1.purgeID } == jobs)
         #expect(
             try fixture.ops() == ["token.opened", "token.opened", "token.opened", "token.sealed", "token.sealed", "token.sealed"])
         try await fixture.close()
@@ -378,7 +378,7 @@ import Vocabulary
         #expect(outcomes.count { $0 == .done } == 1 && outcomes.count { $0 == .changed } == 7)
         let index = session(fixture, version: 1).session
         let first = try #require(try await fixture.store.session([Fixture.index(4, 9, expires: 1), index]))
-        #expect(first.version == 1 && first.client?.count == 32 && first.registration?.count == 16)
+        #expect(first.version == 1 && first.client != nil && first.registration != nil)
         // After the version that was read, and no other.
         let second = session(fixture, version: 2, client: 77)
         #expect(try await fixture.apply(AudienceChange(session: .set(second, after: 3))) == .changed)
