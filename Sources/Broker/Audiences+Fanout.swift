@@ -46,7 +46,7 @@ extension Audiences {
     /// - Throws: `.outOfRange`; `.storageUnavailable` for what the policy in force does not have.
     func check(_ event: AudienceEvent, sent: [String: String] = [:]) throws(BrokerError) {
         guard let template = policy.templates[event.template] else { throw .storageUnavailable }
-        let zero = [UInt8](repeating: 0, count: 16)
+        let zero = Handle(0)
         do throws(RenderError) {
             _ = try template.render(handle: zero, fields: event.fields.mapValues { $0.value { _, _ in zero } }, nowMs: time.now)
         } catch {
@@ -251,13 +251,13 @@ extension Audiences {
             fields: event.fields.mapValues { $0.value(handle) })
     }
 
-    private func handles(_ details: RegistrationDetails) -> (_ kind: String, _ id: [UInt8]) -> [UInt8] {
+    private func handles(_ details: RegistrationDetails) -> (_ kind: String, _ id: [UInt8]) -> Handle {
         { [keys] kind, id in keys.handle(key: details.handleKey.secret, kind: kind, slot: 0, id: id.span) }
     }
 
-    func collapse(_ value: AudienceEvent.Value, _ details: RegistrationDetails) -> [UInt8] {
-        if case .handle(let bytes) = value.value(handles(details)) { return bytes }
-        return [UInt8](repeating: 0, count: 16)
+    func collapse(_ value: AudienceEvent.Value, _ details: RegistrationDetails) -> Handle {
+        if case .handle(let handle) = value.value(handles(details)) { return handle }
+        return Handle(0)
     }
 
     private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> NewJob? {
@@ -290,7 +290,7 @@ extension Audiences {
 extension AudienceEvent.Value {
     static func session(_ session: [UInt8]) -> Self { .handle(kind: "session", id: session) }
 
-    func value(_ handle: (_ kind: String, _ id: [UInt8]) -> [UInt8]) -> FieldValue {
+    func value(_ handle: (_ kind: String, _ id: [UInt8]) -> Handle) -> FieldValue {
         switch self {
         case .plain(let value): value
         case .handle(let kind, let id): .handle(handle(kind, id))

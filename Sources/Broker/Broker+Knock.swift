@@ -218,7 +218,7 @@ extension Broker {
             environment: job.environment, topic: job.topic + rendered.pushType.topicSuffix, type: rendered.pushType,
             priority: UInt8(clamping: rendered.priority),
             expirationS: expiration(template, counted, job.expires),
-            collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
+            collapseID: content.handle.base64url, payload: rendered.payload, sealedAtMs: content.sealedAtMs,
             deadlineMs: job.deadline,
             isWanted: { [revocations, newest] in
                 (job.isLast || !revocations.contains(job.purgeID))

@@ -146,7 +146,7 @@ extension Companion {
         var fanout = Fanout()
         for activity in try await audiences.activities(of: content.user, session: content.session) {
             guard var (_, waiting) = try await audiences.waiting(of: activity), waiting.template == "activity_approval",
-                waiting.fields["requestId"] == .handle(id.bytes)
+                waiting.fields["requestId"] == .handle(Handle(id))
             else { continue }
             waiting.template = "activity_state"
             waiting.fields["requestId"] = nil

@@ -82,7 +82,7 @@ extension Companion {
                 let timer = try await timer(id, user: user, session: session, creator: creator.user, ownID: ownID)
                 (receipt.request, receipt.expires) = (timer.id, timer.due)
                 news = .approvalRequest(request: timer.id, session: session, expires: timer.due)
-                let request = AudienceEvent.Value.plain(.handle(timer.id.bytes))
+                let request = AudienceEvent.Value.plain(.handle(Handle(timer.id)))
                 fanout += try await alert(
                     "approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
                 fanout += try await update(
@@ -91,7 +91,7 @@ extension Companion {
             case .question:
                 let id = RequestID.random()
                 receipt.request = id
-                let question = AudienceEvent.Value.plain(.handle(id.bytes))
+                let question = AudienceEvent.Value.plain(.handle(Handle(id)))
                 fanout += try await alert(
                     "question_asked", ["questionId": question, "sessionId": named], collapse: question, user)
                 fanout += try await update("activity_question", [:], elapsed: elapsed, session: session, user)

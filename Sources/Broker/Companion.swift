@@ -118,9 +118,9 @@ public actor Companion: LoopActor {
         }
         return try await audiences.pushes(
             AudienceEvent(
-                template: "clear_approval", collapse: .plain(.handle(request.bytes)),
+                template: "clear_approval", collapse: .plain(.handle(Handle(request))),
                 fields: [
-                    "requestId": .plain(.handle(request.bytes)), "clearApprovalId": .plain(.handle(request.bytes)),
+                    "requestId": .plain(.handle(Handle(request))), "clearApprovalId": .plain(.handle(Handle(request))),
                     "reason": .plain(.choice(reason)),
                 ]), to: devices, of: user)
     }

@@ -9,7 +9,7 @@ final class NewestPushes: Sendable {
     struct Place: Hashable, Sendable {
         /// The purge id.
         let token: EntryID
-        let collapse: [UInt8]
+        let collapse: Handle
     }
 
     private struct Newest {

@@ -1,4 +1,5 @@
 import Sodium
+public import Vocabulary
 
 /// What a broker may do for one kind of app: its limits and the only pushes it can send. Read once from a JSON file whose hash stands
 /// in the ledger.
@@ -45,7 +46,7 @@ public struct Policy: Sendable {
     /// - Parameters: see `Template.render`.
     /// - Throws: `RenderError`.
     public func render(
-        _ template: String, handle: [UInt8], fields: [String: FieldValue] = [:], nowMs: UInt64 = 0
+        _ template: String, handle: Handle, fields: [String: FieldValue] = [:], nowMs: UInt64 = 0
     ) throws(RenderError) -> RenderedPush {
         guard let template = templates[template] else { throw .unknownTemplate }
         return try template.render(handle: handle, fields: fields, nowMs: nowMs)

@@ -5,10 +5,9 @@ public import Vocabulary
 public struct JobContent: Sendable {
     public let token: Secret
     public let sealedAtMs: UInt64
-    /// 16 bytes; see `KeyRing.handle`.
-    public let handle: [UInt8]
+    public let handle: Handle
 
-    public init(token: Secret, sealedAtMs: UInt64, handle: [UInt8]) {
+    public init(token: Secret, sealedAtMs: UInt64, handle: Handle) {
         self.token = token
         self.sealedAtMs = sealedAtMs
         self.handle = handle
@@ -70,12 +69,13 @@ extension KeyRing {
     /// padded to 128.
     /// - Returns: 168 bytes.
     public func sealJob(_ content: JobContent, context: JobContext) throws(SealingError) -> [UInt8] {
-        precondition((1...100).contains(content.token.count) && content.handle.count == 16)
+        precondition((1...100).contains(content.token.count))
         guard let key = jobKey(context) else { throw .outOfReach }
         let plaintext = try Arena.shared.take()
         plaintext.withMutableBytes(Self.paddedCount) { plaintext in
             plaintext.write(bigEndian: content.sealedAtMs, at: 0)
-            plaintext.write(content.handle.span, at: 8)
+            plaintext.write(bigEndian: content.handle.high, at: 8)
+            plaintext.write(bigEndian: content.handle.low, at: 16)
             plaintext[24] = UInt8(content.token.count)
             content.token.withBytes { plaintext.write($0, at: 25) }
             _ = Sodium.pad(&plaintext, count: 25 + content.token.count, block: Self.paddedCount)
@@ -94,11 +94,10 @@ extension KeyRing {
         return try plaintext.withBytes(Self.paddedCount) { bytes throws(SealingError) in
             let count = Int(bytes[24])
             guard Sodium.unpaddedCount(bytes, block: Self.paddedCount) == 25 + count else { throw .doesNotOpen }
-            var handle: [UInt8] = []
-            for index in 8..<24 { handle.append(bytes[index]) }
             return JobContent(
                 token: try Secret(copying: bytes.extracting(25..<25 + count), for: .acknowledgedPush),
-                sealedAtMs: bytes.bigEndian64(at: 0), handle: handle)
+                sealedAtMs: bytes.bigEndian64(at: 0),
+                handle: Handle(high: bytes.bigEndian64(at: 8), low: bytes.bigEndian64(at: 16)))
         }
     }
 

@@ -58,6 +58,9 @@ public struct Handle: OpaqueID {
     public let high, low: UInt64
     @inlinable public init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
 
+    /// Pushes about a request carry its id.
+    public init(_ request: RequestID) { self.init(high: request.high, low: request.low) }
+
     /// For a push that is about nothing.
     public static func random() -> Handle { drawn { Sodium.fillRandom(&$0) } }
 }

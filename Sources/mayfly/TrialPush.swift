@@ -70,7 +70,7 @@ struct TrialPush {
         defer { wipe(&line) }
         guard let token = try Secret(hexToken: line.span) else { throw CheckFailed("no device token: \(TokenShape(line).text)") }
         let rendered = try template.render(
-            handle: Sodium.randomBytes(16), fields: fields, nowMs: Clock.wallMs)
+            handle: .random(), fields: fields, nowMs: Clock.wallMs)
         let type = template.pushType
         let topic = settings.topic + type.topicSuffix
         // As a broker does, whose app did not say.
@@ -123,7 +123,7 @@ struct TrialPush {
                 }
             guard values[field.name] != nil else { throw UsageError("--field \(field.name): not of the field's kind") }
         }
-        for field in template.fields where field.kind == .handle { values[field.name] = .handle(Sodium.randomBytes(16)) }
+        for field in template.fields where field.kind == .handle { values[field.name] = .handle(.random()) }
         let missing = template.fields.filter { values[$0.name] == nil }.map { "\($0.name) (\($0.kind.words))" }
         guard missing.isEmpty else {
             let all = missing.joined(separator: ", and for ")

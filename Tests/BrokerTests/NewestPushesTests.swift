@@ -6,7 +6,7 @@ import Vocabulary
 
 @Suite struct NewestPushesTests {
     private let pushes = NewestPushes()
-    private let place = NewestPushes.Place(token: EntryID(1), collapse: [2])
+    private let place = NewestPushes.Place(token: EntryID(1), collapse: Handle(2))
 
     private func job(_ number: UInt8) -> JobRecord {
         JobRecord(
@@ -33,8 +33,8 @@ import Vocabulary
 
     @Test func otherTokensAndOtherHandlesAreOtherPlaces() {
         pushes.add(job(1), at: place, stampMs: 5)
-        pushes.add(job(2), at: NewestPushes.Place(token: EntryID(3), collapse: [2]), stampMs: 9)
-        pushes.add(job(3), at: NewestPushes.Place(token: EntryID(1), collapse: [3]), stampMs: 9)
+        pushes.add(job(2), at: NewestPushes.Place(token: EntryID(3), collapse: Handle(2)), stampMs: 9)
+        pushes.add(job(3), at: NewestPushes.Place(token: EntryID(1), collapse: Handle(3)), stampMs: 9)
         #expect(pushes.isNewest(JobID(1), at: place))
     }
 
@@ -50,10 +50,11 @@ import Vocabulary
 
     @Test func nothingStaysOfWhatIsDone() {
         for number in 0..<100 {
-            pushes.add(job(UInt8(number)), at: NewestPushes.Place(token: EntryID(UInt128(number)), collapse: []), stampMs: 1)
+            pushes.add(
+                job(UInt8(number)), at: NewestPushes.Place(token: EntryID(UInt128(number)), collapse: Handle(0)), stampMs: 1)
         }
         #expect(pushes.count == 100)
-        for number in 0..<100 { pushes.remove(at: NewestPushes.Place(token: EntryID(UInt128(number)), collapse: [])) }
+        for number in 0..<100 { pushes.remove(at: NewestPushes.Place(token: EntryID(UInt128(number)), collapse: Handle(0))) }
         pushes.remove(at: place)
         #expect(pushes.count == 0)
         #expect(pushes.isNewest(JobID(1), at: place), "nothing is known of it any more")

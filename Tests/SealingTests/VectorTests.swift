@@ -175,16 +175,14 @@ import Vocabulary
         case "seal_job":
             let content = JobContent(
                 token: try .copy(bytes(some(v.token))), sealedAtMs: try some(v.sealed),
-                handle: try bytes(some(v.handle)))
+                handle: try id(v.handle))
             return .one(hex(try ring.sealJob(content, context: jobContext(v))))
         case "apns_id":
             return .one(try ring.apnsID(jobID(v), deadlineMs: some(v.deadline), generation: generation))
         case "make_handle":
             let id = try bytes(some(v.id))
             return .one(
-                hex(
-                    ring.handle(
-                        key: try .copy(bytes(some(v.key))), kind: try some(v.kind), slot: try some(v.slot), id: id.span)))
+                "\(ring.handle(key: try .copy(bytes(some(v.key))), kind: try some(v.kind), slot: try some(v.slot), id: id.span))")
         default:
             Issue.record("an operation that these tests don't know: \(v.op)")
             return .many([])
