@@ -278,7 +278,7 @@ extension Audiences {
                 content.encoded, .fields, Place(generation: context.generation, expiryMs: plan.deadline), [context.job.bytes],
                 block: 64)
             let row = JobRecord(
-                job: context.job, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: record.purgeID, room: [],
+                job: context.job, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: record.purgeID, room: nil,
                 slot: 0,
                 kind: record.kind, environment: record.environment, topic: record.topic, template: content.template,
                 generation: context.generation, expires: record.expires, sealed: sealed, fields: fields)

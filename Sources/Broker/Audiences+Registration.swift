@@ -131,11 +131,11 @@ extension Audiences {
     }
 
     /// The token's indexes in every place where its owner may have it.
-    private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [[UInt8]] {
+    private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [Digest] {
         let owner = ownerField(asked.owner)
         return try available { () throws(SealingError) in
             try places(asked.kind.life).map { place throws(SealingError) in
-                try keys.deviceIndex(place, owner: owner, kind: asked.kind, token: asked.token).bytes
+                try keys.deviceIndex(place, owner: owner, kind: asked.kind, token: asked.token)
             }
         }
     }
@@ -165,7 +165,7 @@ extension Audiences {
             purgeID: context.purgeID, ref: sealedRef, id: kept?.record.id ?? RegistrationID.random(),
             audience: try index(.audience, place, asked.audience), owner: try index(.owner, place, asked.owner),
             device: try available { () throws(SealingError) in
-                try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token).bytes
+                try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token)
             },
             session: nil, kind: asked.kind, environment: environment, generation: place.generation,
             expires: place.expiryMs, topic: topic, sealed: sealed,

@@ -166,16 +166,16 @@ public actor Audiences: LoopActor {
     }
 
     /// What a row under this place is found by.
-    func index(_ label: AudienceLabel, _ place: Place, _ fields: [UInt8]...) throws(BrokerError) -> [UInt8] {
+    func index(_ label: AudienceLabel, _ place: Place, _ fields: [UInt8]...) throws(BrokerError) -> Digest {
         try index(label, place, fields)
     }
 
-    private func index(_ label: AudienceLabel, _ place: Place, _ fields: [[UInt8]]) throws(BrokerError) -> [UInt8] {
+    private func index(_ label: AudienceLabel, _ place: Place, _ fields: [[UInt8]]) throws(BrokerError) -> Digest {
         try available { () throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
     }
 
     /// The same under every place where such a row may lie.
-    func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [[UInt8]] {
+    func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [Digest] {
         try available { () throws(SealingError) in
             try places(life).map { place throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
         }
@@ -214,7 +214,7 @@ public actor Audiences: LoopActor {
         try await registrations(.owner, ownerIndexes(owner))
     }
 
-    func ownerIndexes(_ owner: [UInt8]) throws(BrokerError) -> [[UInt8]] {
+    func ownerIndexes(_ owner: [UInt8]) throws(BrokerError) -> [Digest] {
         try indexes(.owner, .device, [owner]) + indexes(.owner, .activity, [owner])
     }
 
@@ -239,7 +239,7 @@ public actor Audiences: LoopActor {
     }
 
     private func registrations(
-        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+        _ lookup: RegistrationLookup, _ indexes: [Digest]
     ) async throws(BrokerError) -> [RegistrationRecord] {
         let now = time.now
         let found = try await access.stored { () throws(StoreError) in try await self.store.registrations(lookup, indexes) }
@@ -253,9 +253,9 @@ public actor Audiences: LoopActor {
         var found: [RegistrationRecord] = []
         for registration in registrations {
             let device = try available { () throws(SealingError) in
-                try keys.deviceIndex(registration.place, owner: ownerField(owner), kind: registration.kind, token: token).bytes
+                try keys.deviceIndex(registration.place, owner: ownerField(owner), kind: registration.kind, token: token)
             }
-            if Broker.equal(device, registration.device) { found.append(registration) }
+            if device == registration.device { found.append(registration) }
         }
         return found
     }
@@ -272,8 +272,8 @@ extension KeyRing {
     /// What a row of one kind of app is found by. The kind stands in front, so that no app reaches into another's rows.
     func index(
         _ label: AudienceLabel, _ place: Place, _ kind: Policy.Kind, _ fields: [[UInt8]]
-    ) throws(SealingError) -> [UInt8] {
-        try index(label, place, [Array(kind.rawValue.utf8)] + fields).bytes
+    ) throws(SealingError) -> Digest {
+        try index(label, place, [Array(kind.rawValue.utf8)] + fields)
     }
 }
 

@@ -85,7 +85,7 @@ extension Broker {
     /// Charges a push to this side, and its entries in the log. A knock without a caller is not charged.
     /// - Returns: the charges, that of the queue first; and whether the side or the caller is over its share.
     private func chargeKnock(_ token: TokenRecord) throws(BrokerError) -> (charges: [Charge], isThrottled: Bool) {
-        let side = shares.side(token.room.span, slot: token.slot)
+        let side = shares.side(token.room, slot: token.slot)
         do throws(Shortage) {
             guard let queued = try charge(.queuedPushes, side: side, urgency: .knock) else { return ([], false) }
             do throws(Shortage) {
@@ -129,18 +129,18 @@ extension Broker {
         /// Nil: not now, the broker is stopping.
         case end(JobOutcome?)
         /// Its side is being probed: it is looked at again when the probe has ended.
-        case probing
+        case probing(Presence.Place)
     }
 
     func makeReady(_ departure: Departures.Departure) async -> Ready {
         let job = departure.job
         let isLate = departure.isMissed || time.now >= job.deadline
         // The side may have arrived while the job was stored or waited, or returned after a restart.
-        if job.slot != 0 {
-            let place = Presence.Place(room: job.room, slot: job.slot)
+        if let room = job.room {
+            let place = Presence.Place(room: room, slot: job.slot)
             switch isLate ? (presence.isPresent(place) ? .present : .absent) : check(place, isAwaited: false) {
             case .present: return .end(JobOutcome(status: 0, reason: .unsent, releaseThrottle: true))
-            case .probing: return .probing
+            case .probing: return .probing(place)
             case .absent: break
             }
         }
@@ -168,7 +168,7 @@ extension Broker {
     /// Whether the token of a job is there still, or went with the job's own request.
     private func stands(_ job: JobRecord) async throws(StoreError) -> Bool {
         if job.isLast || renewals.contains(job.purgeID) { return true }
-        return job.slot == 0 ? try await store.holds(job.row) : try await store.token(job.purgeID, expires: job.expires) != nil
+        return try await store.holdsToken(of: job)
     }
 
     private func isNewest(_ departure: Departures.Departure) -> Bool {

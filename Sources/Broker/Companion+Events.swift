@@ -160,7 +160,7 @@ extension Companion {
         let index = try await audiences.index(
             .seen, place, user, session, event, creator.eventSpace, Array("request".utf8))
         // Behind the expiry.
-        return RequestID(bytes: index.span.extracting(8..<24))!
+        return RequestID(high: index.second, low: index.third)
     }
 
     private func receipt(

@@ -23,7 +23,7 @@ extension Companion {
             if let standing { next = standing } else { next = try await audiences.newSession(user, name) }
             let place = Place(generation: next.generation, expiryMs: next.expires)
             let client = try await audiences.index(.activeClient, place, user, name, device)
-            let isSame = standing?.client.map { Broker.equal($0, client) } ?? false
+            let isSame = standing?.client == client
             // A client that says nothing new changes nothing; one may have registered its token since, or another one.
             if isSame, token == nil { return false }
             let own = try await audiences.registrations(of: user)

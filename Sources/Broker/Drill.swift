@@ -142,7 +142,7 @@ public struct Drill {
 
     /// What someone who brings a room's id lets the operator find.
     public func room(_ room: RoomID) throws(StoreError) -> [Finding] {
-        guard let record = try store.room(keys.roomIndex(room).bytes) else {
+        guard let record = try store.room(keys.roomIndex(room)) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
         }
         var (tokens, refs) = (0, 0)
@@ -182,16 +182,16 @@ public struct Drill {
             tried {
                 try keys.codeIndexes(code.span, nowMs: now, standsMs: limits.codeStandsMs)
             } ?? []
-        guard let found = try store.joinable(indexes.map(\.bytes)) else {
+        guard let found = try store.joinable(indexes) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
         }
         switch found.code {
         case .pending(let pending):
-            guard let index = Digest(bytes: pending.code.span),
+            guard
                 let id = tried({
                     try keys.openPending(
                         pending.pending.span, joinID: code.span, expiryMs: pending.expires, generation: pending.generation,
-                        codeIndex: index)
+                        codeIndex: pending.code)
                 })
             else { return [Finding(.roomIDs, held: 1, opens: 0, "its key is gone, or its row was edited")] }
             let opened = Finding(

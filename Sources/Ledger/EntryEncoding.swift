@@ -142,11 +142,9 @@ extension [UInt8] {
     }
 
     mutating func append(hexOf digest: Digest) {
-        for index in 0..<Digest.count {
-            let byte = digest.bytes[index]
-            for digit in [byte >> 4, byte & 15] {
-                append(digit < 10 ? digit + UInt8(ascii: "0") : digit - 10 + UInt8(ascii: "a"))
-            }
-        }
+        append(hexOf: digest.first)
+        append(hexOf: digest.second)
+        append(hexOf: digest.third)
+        append(hexOf: digest.fourth)
     }
 }

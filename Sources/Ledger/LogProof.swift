@@ -39,7 +39,7 @@ public struct LogProof: Sendable, Hashable {
         else { return nil }
         var hashes: [Digest] = []
         for line in lines {
-            guard let bytes = Base64.standard.decode(line), let hash = Digest(bytes.span) else { return nil }
+            guard let bytes = Base64.standard.decode(line), let hash = Digest(bytes: bytes.span) else { return nil }
             hashes.append(hash)
         }
         self.init(index: index, hashes: hashes, checkpoint: note, extra: extra)

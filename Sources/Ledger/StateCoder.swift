@@ -63,7 +63,7 @@ struct StateCoder {
             var bytes: [UInt8] = []
             bytes.append(digest)
             coder.code(&bytes)
-            if let read = Digest(bytes.span) { digest = read } else { coder.isDamaged = true }
+            if let read = Digest(bytes: bytes.span) { digest = read } else { coder.isDamaged = true }
         }
     }
 

@@ -10,8 +10,8 @@ public struct Policy: Sendable {
     public let templates: [String: Template]
     /// The public log's timing. Only a policy for rooms can set it.
     public let ledger: LedgerTiming
-    /// SHA-256 of the file's exact bytes, in lower-case hex.
-    public let sha256: String
+    /// SHA-256 of the file's exact bytes: its name beside the ledger.
+    public let digest: Digest
     /// The file's exact bytes, to be published beside the ledger.
     public let bytes: [UInt8]
 
@@ -30,7 +30,7 @@ public struct Policy: Sendable {
         limits = parts.limits
         ledger = parts.ledger
         templates = Dictionary(parts.templates.map { ($0.name, $0) }, uniquingKeysWith: { first, _ in first })
-        sha256 = Hex.encode(SHA256.hash(bytes.span).span)
+        digest = .sha256(bytes.span)
         self.bytes = bytes
     }
 

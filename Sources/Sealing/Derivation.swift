@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// What a derived key or index is for; bound into it, so that none serves twice.
 struct Label: Sendable {

@@ -115,11 +115,11 @@ public struct RegistrationPurge: Sendable, Equatable {
 
 public enum SessionChange: Sendable, Equatable {
     /// Puts it in the place of the version that was read; nil for none. `replacing`: that one's index, where it lies in another place.
-    case set(SessionRecord, after: UInt64?, replacing: [UInt8]? = nil)
+    case set(SessionRecord, after: UInt64?, replacing: Digest? = nil)
     /// One that is gone already is left at that.
-    case delete(expires: UInt64, session: [UInt8])
+    case delete(expires: UInt64, session: Digest)
     /// Changes when it began, whatever version it has by now. A session that is gone stays gone.
-    case restart(session: [UInt8], started: UInt64)
+    case restart(session: Digest, started: UInt64)
 }
 
 public enum TimerChange: Sendable, Equatable {

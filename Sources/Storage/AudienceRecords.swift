@@ -1,6 +1,6 @@
 public import Vocabulary
 
-// What the store keeps of audiences, as values. An index is 32 bytes of `KeyRing.index`: it begins with its row's expiry (u64, big-endian),
+// What the store keeps of audiences, as values. An index is one of `KeyRing.index`: it begins with its row's expiry (u64, big-endian),
 // so that what expires together lies together. Times are unix milliseconds.
 
 /// Names a registration's row.
@@ -30,11 +30,11 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var ref: [UInt8]
     public var id: RegistrationID
     /// Indexes under this row's own place.
-    public var audience: [UInt8]
-    public var owner: [UInt8]
-    public var device: [UInt8]
+    public var audience: Digest
+    public var owner: Digest
+    public var device: Digest
     /// Of an activity.
-    public var session: [UInt8]?
+    public var session: Digest?
     public var kind: TokenKind
     public var environment: PushEnvironment
     public var generation: UInt32
@@ -56,8 +56,8 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var waiting: [UInt8]?
 
     public init(
-        purgeID: EntryID, ref: [UInt8], id: RegistrationID, audience: [UInt8], owner: [UInt8], device: [UInt8],
-        session: [UInt8]? = nil, kind: TokenKind, environment: PushEnvironment, generation: UInt32, expires: UInt64,
+        purgeID: EntryID, ref: [UInt8], id: RegistrationID, audience: Digest, owner: Digest, device: Digest,
+        session: Digest? = nil, kind: TokenKind, environment: PushEnvironment, generation: UInt32, expires: UInt64,
         topic: String,
         sealed: [UInt8], isLong: Bool = false, preferences: UInt32 = .max, details: [UInt8], opens: UInt64 = 0,
         stamp: UInt64 = 0, waiting: [UInt8]? = nil
@@ -101,21 +101,21 @@ public struct NewRegistration: Sendable, Equatable {
 /// Something of an audience that begins, goes on and ends: a session, with the device that is the active one in it, or a printer's run.
 public struct SessionRecord: Sendable, Equatable {
     /// Its index.
-    public var session: [UInt8]
+    public var session: Digest
     public var generation: UInt32
     public var expires: UInt64
     public var started: UInt64
     /// Another one after each change.
     public var version: UInt64
     /// Index of the active device's id.
-    public var client: [UInt8]?
+    public var client: Digest?
     /// The id of the active device's registration.
     public var registration: RegistrationID?
     /// How far it is: the highest milestone that was reached; 0 for none.
     public var reached: UInt8
 
     public init(
-        session: [UInt8], generation: UInt32, expires: UInt64, started: UInt64, version: UInt64, client: [UInt8]? = nil,
+        session: Digest, generation: UInt32, expires: UInt64, started: UInt64, version: UInt64, client: Digest? = nil,
         registration: RegistrationID? = nil, reached: UInt8 = 0
     ) {
         self.session = session
@@ -158,12 +158,12 @@ public struct TimerRecord: Sendable, Equatable {
     }
 }
 
-/// By what a request is found besides its id, one index for each who may use its own id. Each has 32 bytes.
+/// By what a request is found besides its id, one index for each who may use its own id.
 public struct RequestNames: Sendable, Equatable {
-    public var user: [UInt8]
-    public var creator: [UInt8]
+    public var user: Digest
+    public var creator: Digest
 
-    public init(user: [UInt8], creator: [UInt8]) {
+    public init(user: Digest, creator: Digest) {
         self.user = user
         self.creator = creator
     }
@@ -172,19 +172,19 @@ public struct RequestNames: Sendable, Equatable {
 /// That something was done already.
 public struct SeenRecord: Sendable, Equatable {
     /// Its index.
-    public var key: [UInt8]
+    public var key: Digest
     public var expires: UInt64
     /// Its indexes in the other places where it may stand.
-    public var others: [[UInt8]]
+    public var others: [Digest]
 
-    public init(key: [UInt8], expires: UInt64, others: [[UInt8]] = []) {
+    public init(key: Digest, expires: UInt64, others: [Digest] = []) {
         self.key = key
         self.expires = expires
         self.others = others
     }
 }
 
-extension [UInt8] {
+extension Digest {
     /// When what an index leads to expires.
-    var indexExpiry: UInt64 { prefix(8).reduce(0) { $0 << 8 | UInt64($1) } }
+    var indexExpiry: UInt64 { first }
 }

@@ -9,7 +9,7 @@ public struct TokenRecord: Sendable, Equatable {
     public var purgeID: EntryID
     /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
-    public var room: [UInt8]
+    public var room: Digest
     public var slot: UInt8
     public var kind: TokenKind
     public var environment: PushEnvironment
@@ -22,7 +22,7 @@ public struct TokenRecord: Sendable, Equatable {
     public var isLong: Bool
 
     public init(
-        purgeID: EntryID, ref: [UInt8], room: [UInt8], slot: UInt8, kind: TokenKind, environment: PushEnvironment,
+        purgeID: EntryID, ref: [UInt8], room: Digest, slot: UInt8, kind: TokenKind, environment: PushEnvironment,
         generation: UInt32,
         expires: UInt64, topic: String, sealed: [UInt8], isLong: Bool = false
     ) {
@@ -56,9 +56,9 @@ public struct NewToken: Sendable, Equatable {
 public struct SideRecord: Sendable, Equatable {
     /// The generation that `client` was computed in.
     public var generation: UInt32
-    public var client: [UInt8]
+    public var client: Digest
     /// Hash of the member secret.
-    public var member: [UInt8]
+    public var member: Digest
     /// Whether the member secret was used once: from then on the client id alone is not enough.
     public var proven: Bool
     /// The purge id of its token.
@@ -67,7 +67,7 @@ public struct SideRecord: Sendable, Equatable {
     public var knocked: UInt64
 
     public init(
-        generation: UInt32, client: [UInt8], member: [UInt8], proven: Bool = false, token: EntryID? = nil, knocked: UInt64 = 0
+        generation: UInt32, client: Digest, member: Digest, proven: Bool = false, token: EntryID? = nil, knocked: UInt64 = 0
     ) {
         self.generation = generation
         self.client = client
@@ -80,7 +80,7 @@ public struct SideRecord: Sendable, Equatable {
 
 /// A room: pending while `joiner` is nil.
 public struct RoomRecord: Sendable, Equatable {
-    public var room: [UInt8]
+    public var room: Digest
     public var expires: UInt64
     /// When the join code ends that a pending room waits for.
     public var codeExpires: UInt64?
@@ -91,7 +91,7 @@ public struct RoomRecord: Sendable, Equatable {
     public var ends: UInt64 { min(expires, codeExpires ?? .max) }
 
     public init(
-        room: [UInt8], expires: UInt64, codeExpires: UInt64? = nil, creator: SideRecord, joiner: SideRecord? = nil
+        room: Digest, expires: UInt64, codeExpires: UInt64? = nil, creator: SideRecord, joiner: SideRecord? = nil
     ) {
         self.room = room
         self.expires = expires
@@ -105,9 +105,9 @@ public struct RoomRecord: Sendable, Equatable {
 
 /// A join code that waits to be used.
 public struct PendingCode: Sendable, Equatable {
-    public var code: [UInt8]
+    public var code: Digest
     public var expires: UInt64
-    public var room: [UInt8]
+    public var room: Digest
     public var roomExpires: UInt64
     public var generation: UInt32
     /// The room id, sealed to the join code.
@@ -120,7 +120,7 @@ public struct PendingCode: Sendable, Equatable {
     public var short: Bool
 
     public init(
-        code: [UInt8], expires: UInt64, room: [UInt8], roomExpires: UInt64, generation: UInt32, pending: [UInt8],
+        code: Digest, expires: UInt64, room: Digest, roomExpires: UInt64, generation: UInt32, pending: [UInt8],
         creator: [UInt8]?, creatorUntil: UInt64, short: Bool
     ) {
         self.code = code
@@ -137,14 +137,14 @@ public struct PendingCode: Sendable, Equatable {
 
 /// A join code that was used: it blocks reuse until `expires`; the joiner's answer can be asked for again until `retryUntil`.
 public struct UsedCode: Sendable, Equatable {
-    public var code: [UInt8]
+    public var code: Digest
     public var expires: UInt64
     /// The joiner's room id and member secret, sealed to the join code and the joiner's client id.
     public var retry: [UInt8]?
     public var retryGeneration: UInt32
     public var retryUntil: UInt64
 
-    public init(code: [UInt8], expires: UInt64, retry: [UInt8]?, retryGeneration: UInt32, retryUntil: UInt64) {
+    public init(code: Digest, expires: UInt64, retry: [UInt8]?, retryGeneration: UInt32, retryUntil: UInt64) {
         self.code = code
         self.expires = expires
         self.retry = retry
@@ -179,7 +179,8 @@ public struct JobRecord: Sendable, Equatable {
     public var notBefore: UInt64
     /// Its token's.
     public var purgeID: EntryID
-    public var room: [UInt8]
+    /// Nil for an audience's.
+    public var room: Digest?
     public var slot: UInt8
     public var kind: TokenKind
     public var environment: PushEnvironment
@@ -195,9 +196,9 @@ public struct JobRecord: Sendable, Equatable {
     /// Whether its token was purged when it was stored: nothing is left to look for before it is sent.
     public var isLast: Bool
 
-    /// An audience's has slot 0 and an empty room.
+    /// An audience's has slot 0 and no room.
     public init(
-        job: JobID, deadline: UInt64, notBefore: UInt64, purgeID: EntryID, room: [UInt8], slot: UInt8, kind: TokenKind,
+        job: JobID, deadline: UInt64, notBefore: UInt64, purgeID: EntryID, room: Digest?, slot: UInt8, kind: TokenKind,
         environment: PushEnvironment, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
         fields: [UInt8]? = nil, isLast: Bool = false
     ) {

@@ -6,7 +6,9 @@ extension Tables {
     func knock(_ new: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
         let job = new.record
         try refuseWhenLedgerIsBehind(.knock)
-        guard let room = try room(job.room), let side = room[job.slot], side.token == job.purgeID else { return .changed }
+        guard let index = job.room, let room = try room(index), let side = room[job.slot], side.token == job.purgeID else {
+            return .changed
+        }
         guard job.expires > journal.moment, try token(job.purgeID, expires: job.expires) != nil else { return .changed }
         // A mark that lies ahead throttles as one of now would.
         if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled(until: side.knocked + throttle) }
@@ -21,7 +23,8 @@ extension Tables {
             """
             INSERT INTO job (deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires,
             sealed, fields, is_last) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(job.deadline), .id(job.job), .time(job.notBefore), .id(job.purgeID), .blob(job.room),
+            """, .time(job.deadline), .id(job.job), .time(job.notBefore), .id(job.purgeID),
+            job.room.map { .digest($0) } ?? .blob([]),
             .number(job.slot),
             .code(job.kind), .code(job.environment), .text(job.topic), .text(job.template), .number(job.generation),
             .time(job.expires), .blob(job.sealed), .blob(job.fields), .bool(job.isLast))
@@ -32,21 +35,21 @@ extension Tables {
         if slot == 1 {
             try run(
                 "UPDATE room SET creator_knocked = ? WHERE expires = ? AND room = ?", .time(time), .time(room.expires),
-                .blob(room.room))
+                .digest(room.room))
         } else {
             try run(
                 "UPDATE room SET joiner_knocked = ? WHERE expires = ? AND room = ?", .time(time), .time(room.expires),
-                .blob(room.room))
+                .digest(room.room))
         }
     }
 
     func finish(_ job: JobRecord, _ outcome: JobOutcome) throws {
         guard try end(job.job, deadline: job.deadline, outcome) else { return }
-        if job.slot == 0 {
+        guard let index = job.room else {
             if outcome.purge { try purge(job.row, cause: .ended) }
             return
         }
-        guard outcome.purge || outcome.releaseThrottle, let room = try room(job.room) else { return }
+        guard outcome.purge || outcome.releaseThrottle, let room = try room(index) else { return }
         if outcome.releaseThrottle { try setKnocked(0, room: room, slot: job.slot) }
         if outcome.purge, try purge(job.purgeID, expires: job.expires, cause: .ended), room[job.slot]?.token == job.purgeID {
             try setToken(nil, room: room, slot: job.slot)
@@ -81,7 +84,8 @@ extension Tables {
             """
         ) { row in
             try JobRecord(
-                job: row.id(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.id(3), room: row.blob(4),
+                job: row.id(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.id(3),
+                room: row.int(5) == 0 ? nil : row.digest(4),
                 slot: UInt8(clamping: row.int(5)), kind: row.code(6), environment: row.code(7),
                 topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)), expires: row.time(11),
                 sealed: row.blob(12), fields: row.blobOrNil(13), isLast: row.int(14) != 0)

@@ -4,19 +4,19 @@ import Vocabulary
 
 // Tokens of audiences.
 extension Tables {
-    func registrations(_ lookup: RegistrationLookup, _ indexes: [[UInt8]]) throws -> [RegistrationRecord] {
+    func registrations(_ lookup: RegistrationLookup, _ indexes: [Digest]) throws -> [RegistrationRecord] {
         try indexes.flatMap { index in try registrations(index).filter { $0.index(lookup) == index } }
     }
 
     /// What stands under an index. It leads to nothing for a moment when its registration was swept and it was not yet.
-    private func registrations(_ index: [UInt8]) throws -> [RegistrationRecord] {
+    private func registrations(_ index: Digest) throws -> [RegistrationRecord] {
         try rows(
             """
             SELECT expires, registration.purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed,
             preferences, details, opens, stamp, waiting, ref, is_long
             FROM registration_index CROSS JOIN registration ON expires = ? AND registration.purge_id = registration_index.purge_id
             WHERE value = ?
-            """, .time(index.indexExpiry), .blob(index), read: Self.registration)
+            """, .time(index.indexExpiry), .digest(index), read: Self.registration)
     }
 
     func eachRegistration(_ body: (RegistrationRecord) -> Void) throws {
@@ -36,9 +36,9 @@ extension Tables {
 
     static func registration(_ row: Statement) throws(StoreError) -> RegistrationRecord {
         try RegistrationRecord(
-            purgeID: row.id(1), ref: row.blob(17), id: row.id(2), audience: row.blob(3), owner: row.blob(4),
-            device: row.blob(5),
-            session: row.blobOrNil(6), kind: row.code(7), environment: row.code(8),
+            purgeID: row.id(1), ref: row.blob(17), id: row.id(2), audience: row.digest(3), owner: row.digest(4),
+            device: row.digest(5),
+            session: row.digestOrNil(6), kind: row.code(7), environment: row.code(8),
             generation: UInt32(clamping: row.int(9)), expires: row.time(0), topic: row.text(10), sealed: row.blob(11),
             isLong: row.int(18) != 0,
             preferences: UInt32(clamping: row.int(12)), details: row.blob(13), opens: row.time(14), stamp: row.time(15),
@@ -53,7 +53,7 @@ extension Tables {
     }
 
     func register(
-        _ new: NewRegistration, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ new: NewRegistration, replacing: [RegistrationRecord], devices: [Digest], owners: [Digest], limit: Int
     ) throws -> RegisterOutcome {
         let registration = new.record
         try refuseWhenLedgerIsBehind(.creation)
@@ -74,14 +74,14 @@ extension Tables {
     }
 
     /// The names and kinds of what stands under an index.
-    private func names(_ index: [UInt8]) throws -> [(row: RowName, kind: TokenKind)] {
+    private func names(_ index: Digest) throws -> [(row: RowName, kind: TokenKind)] {
         let expires = index.indexExpiry
         return try rows(
             """
             SELECT registration.purge_id, kind
             FROM registration_index CROSS JOIN registration ON expires = ? AND registration.purge_id = registration_index.purge_id
             WHERE value = ?
-            """, .time(expires), .blob(index)
+            """, .time(expires), .digest(index)
         ) { (RowName(expires: expires, purgeID: try $0.id(0)), try $0.code(1)) }
     }
 
@@ -97,13 +97,13 @@ extension Tables {
             generation, topic, sealed, preferences, details, opens, stamp, waiting)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """, .time(registration.expires), .id(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
-            .id(registration.id), .blob(registration.audience), .blob(registration.owner), .blob(registration.device),
-            .blob(registration.session), .code(registration.kind), .code(registration.environment),
+            .id(registration.id), .digest(registration.audience), .digest(registration.owner), .digest(registration.device),
+            .digest(registration.session), .code(registration.kind), .code(registration.environment),
             .number(registration.generation), .text(registration.topic), .blob(registration.sealed),
             .number(registration.preferences), .blob(registration.details), .time(registration.opens),
             .time(registration.stamp), .blob(registration.waiting))
         for index in registration.indexes {
-            try run("INSERT INTO registration_index (value, purge_id) VALUES (?, ?)", .blob(index), .id(registration.purgeID))
+            try run("INSERT INTO registration_index (value, purge_id) VALUES (?, ?)", .digest(index), .id(registration.purgeID))
         }
         try waitSealed(new.sealedID, expires: registration.expires, isLong: registration.isLong)
     }
@@ -119,10 +119,10 @@ extension Tables {
             "SELECT audience, owner, device, session, is_long FROM registration WHERE expires = ? AND purge_id = ?",
             .time(row.expires),
             .id(row.purgeID)
-        ) { ([$0.blob(0), $0.blob(1), $0.blob(2), $0.blobOrNil(3)], $0.int(4) != 0) }
+        ) { ([try $0.digest(0), try $0.digest(1), try $0.digest(2), try $0.digestOrNil(3)], $0.int(4) != 0) }
         guard let (indexes, isLong) = found.first else { return false }
         for case let index? in indexes {
-            try run("DELETE FROM registration_index WHERE value = ? AND purge_id = ?", .blob(index), .id(row.purgeID))
+            try run("DELETE FROM registration_index WHERE value = ? AND purge_id = ?", .digest(index), .id(row.purgeID))
         }
         try run("DELETE FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .id(row.purgeID))
         try waitPurged(row.purgeID, cause, expires: row.expires, isLong: isLong)
@@ -137,7 +137,7 @@ extension Tables {
 }
 
 extension RegistrationRecord {
-    func index(_ lookup: RegistrationLookup) -> [UInt8]? {
+    func index(_ lookup: RegistrationLookup) -> Digest? {
         switch lookup {
         case .audience: audience
         case .owner: owner
@@ -145,11 +145,11 @@ extension RegistrationRecord {
         }
     }
 
-    fileprivate var indexes: [[UInt8]] { [audience, owner, device, session].compactMap(\.self) }
+    fileprivate var indexes: [Digest] { [audience, owner, device, session].compactMap(\.self) }
 
     /// An index of another time would not be found, or not be swept.
     fileprivate func checkIndexes() throws {
-        guard indexes.allSatisfy({ $0.count == 32 && $0.indexExpiry == expires }) else {
+        guard indexes.allSatisfy({ $0.indexExpiry == expires }) else {
             throw StoreError.unavailable("an index that does not begin with its row's expiry")
         }
     }

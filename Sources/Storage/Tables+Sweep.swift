@@ -122,9 +122,9 @@ extension Tables {
             "SELECT value, purge_id FROM registration_index WHERE value < ? ORDER BY value, purge_id LIMIT 1 OFFSET ?",
             .blob(end),
             .number(limit)
-        ) { ($0.blob(0), $0.blob(1)) }
+        ) { (try $0.digest(0), try $0.id(1) as EntryID) }
         guard let next = next.first else { return try run("DELETE FROM registration_index WHERE value < ?", .blob(end)) }
-        return try run("DELETE FROM registration_index WHERE (value, purge_id) < (?, ?)", .blob(next.0), .blob(next.1))
+        return try run("DELETE FROM registration_index WHERE (value, purge_id) < (?, ?)", .digest(next.0), .id(next.1))
     }
 
     /// An activity is found by audience, owner, device and session.
@@ -139,9 +139,9 @@ extension Tables {
     private func deleteRooms(expiredBy now: UInt64, limit: Int) throws -> Int {
         let rooms = try rows(
             "SELECT expires, room FROM room WHERE expires <= ? ORDER BY expires, room LIMIT ?", .time(now), .number(limit)
-        ) { ($0.time(0), $0.blob(1)) }
+        ) { ($0.time(0), try $0.digest(1)) }
         guard let last = rooms.last else { return 0 }
-        return try run("DELETE FROM room WHERE (expires, room) <= (?, ?)", .time(last.0), .blob(last.1))
+        return try run("DELETE FROM room WHERE (expires, room) <= (?, ?)", .time(last.0), .digest(last.1))
     }
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
@@ -165,7 +165,7 @@ extension Tables {
     }
 
     private func earliestIndex(_ sql: StaticString) throws -> UInt64? {
-        try rows(sql) { $0.isNull(0) ? nil : $0.blob(0).indexExpiry }[0]
+        try rows(sql) { try $0.digestOrNil(0)?.indexExpiry }[0]
     }
 
     func counts() throws -> StoreCounts {

@@ -87,6 +87,7 @@ final class Tables {
             case .int(let value): statement.bind(value, at: place)
             case .blob(let value): statement.bind(value, at: place)
             case .id(let value): value.withBytes { statement.bind($0, at: place) }
+            case .digest(let value): value.withBytes { statement.bind($0, at: place) }
             case .text(let value): statement.bind(value, at: place)
             case .null: statement.bindNull(at: place)
             }
@@ -129,6 +130,7 @@ enum SQLValue {
     case int(Int64)
     case blob([UInt8])
     case id(AnyID)
+    case digest(Digest)
     case text(String)
     case null
 
@@ -139,6 +141,8 @@ enum SQLValue {
     static func blob(_ value: [UInt8]?) -> SQLValue { value.map { .blob($0) } ?? .null }
     static func id(_ value: some OpaqueID) -> SQLValue { .id(AnyID(high: value.high, low: value.low)) }
     static func id(_ value: (some OpaqueID)?) -> SQLValue { value.map { .id($0) } ?? .null }
+
+    static func digest(_ value: Digest?) -> SQLValue { value.map { .digest($0) } ?? .null }
 
     /// An id whose type no longer matters.
     struct AnyID: OpaqueID {
@@ -157,6 +161,14 @@ extension Statement {
     }
 
     func idOrNil<ID: OpaqueID>(_ column: Int32) throws(StoreError) -> ID? { isNull(column) ? nil : try id(column) }
+
+    /// - Throws: `.damaged` if the column has not 32 bytes.
+    func digest(_ column: Int32) throws(StoreError) -> Digest {
+        guard let digest = withBlob(column, { Digest(bytes: $0) }) else { throw .damaged("a digest that is not 32 bytes long") }
+        return digest
+    }
+
+    func digestOrNil(_ column: Int32) throws(StoreError) -> Digest? { isNull(column) ? nil : try digest(column) }
 
     /// - Throws: `.damaged` for a number that no version of this program writes there.
     func code<Code: RawRepresentable<UInt8>>(_ column: Int32) throws(StoreError) -> Code {

@@ -23,5 +23,7 @@ struct FastRandom {
         return bytes
     }
 
+    mutating func digest() -> Digest { Digest(bytes: bytes(32).span)! }
+
     mutating func id<ID: OpaqueID>() -> ID { ID(high: word(), low: word()) }
 }

@@ -68,7 +68,7 @@ struct FillBench {
 
     private func room(_ number: Int, _ timing: LedgerTiming) throws -> StandingRoom {
         let id = try RoomID.random()
-        let index = keys.roomIndex(id).bytes
+        let index = keys.roomIndex(id)
         let expires = first + UInt64(number) * over / UInt64(rooms)
         let tokens = try [UInt8(1), 2].map { try token($0, in: id, index: index, expires: expires, timing) }
         let sides = try zip(["ann", "ben"], tokens).map { client, token in
@@ -76,16 +76,15 @@ struct FillBench {
                 generation: keys.currentGeneration,
                 client: try keys.clientIndex(
                     id, slot: token.record.slot, client: Array(client.utf8).span, expiryMs: expires,
-                    generation: keys.currentGeneration
-                ).bytes,
-                member: keys.memberHash(try MemberSecret.random()).bytes, token: token.record.purgeID)
+                    generation: keys.currentGeneration),
+                member: keys.memberHash(try MemberSecret.random()), token: token.record.purgeID)
         }
         return StandingRoom(
             room: RoomRecord(room: index, expires: expires, creator: sides[0], joiner: sides[1]), tokens: tokens)
     }
 
     private func token(
-        _ slot: UInt8, in room: RoomID, index: [UInt8], expires: UInt64, _ timing: LedgerTiming
+        _ slot: UInt8, in room: RoomID, index: Digest, expires: UInt64, _ timing: LedgerTiming
     ) throws -> NewToken {
         let ref = Ref.random()
         let until = timing.untilMs(expiryMs: expires)

@@ -37,7 +37,7 @@ enum RowsBench {
     private static func rows(_ random: inout FastRandom) -> RoomRows {
         let now = Clock.wallMs
         let expires = now + 600_000
-        let (room, code) = (random.bytes(32), random.bytes(32))
+        let (room, code) = (random.digest(), random.digest())
         func token(_ slot: UInt8) -> NewToken {
             let row = TokenRecord(
                 purgeID: random.id(), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: .alert,
@@ -47,7 +47,7 @@ enum RowsBench {
         }
         let (creatorToken, joinerToken) = (token(1), token(2))
         let creator = SideRecord(
-            generation: 1, client: random.bytes(32), member: random.bytes(32), token: creatorToken.record.purgeID)
+            generation: 1, client: random.digest(), member: random.digest(), token: creatorToken.record.purgeID)
         return RoomRows(
             room: RoomRecord(room: room, expires: expires, creator: creator),
             code: PendingCode(
@@ -56,7 +56,7 @@ enum RowsBench {
                 creatorUntil: now + 120_000, short: false),
             creatorToken: creatorToken,
             joiner: SideRecord(
-                generation: 1, client: random.bytes(32), member: random.bytes(32), token: joinerToken.record.purgeID),
+                generation: 1, client: random.digest(), member: random.digest(), token: joinerToken.record.purgeID),
             joinerToken: joinerToken,
             used: UsedCode(
                 code: code, expires: expires, retry: random.bytes(KeyRing.sealedPairCount), retryGeneration: 1,

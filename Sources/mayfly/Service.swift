@@ -113,7 +113,7 @@ final class Service: Sendable {
             guard let name = EntryText(policy.name) else {
                 throw CheckFailed("mayfly: the policy's name can't stand in the log")
             }
-            return (name: name, digest: Digest.sha256(policy.bytes.span))
+            return (name: name, digest: policy.digest)
         }
         guard let version = EntryText(Mayfly.version), let rooms = loaded.first?.digest else {
             throw CheckFailed("mayfly: this version's name can't stand in the log")

@@ -214,7 +214,7 @@ import Vocabulary
 @Suite struct DeparturesTests {
     private func departure(_ number: UInt8, topic: String = "") -> Departures.Departure {
         let job = JobRecord(
-            job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: [], slot: 1, kind: .alert,
+            job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 1, kind: .alert,
             environment: .production, topic: topic,
             template: "", generation: 1, expires: 0, sealed: [])
         return Departures.Departure(job: job, place: nil)

@@ -10,7 +10,7 @@ import Vocabulary
 
     private func job(_ number: UInt8) -> JobRecord {
         JobRecord(
-            job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(1), room: [], slot: 0, kind: .liveActivity,
+            job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(1), room: nil, slot: 0, kind: .liveActivity,
             environment: .production, topic: "",
             template: "", generation: 0, expires: 0, sealed: [], fields: nil)
     }

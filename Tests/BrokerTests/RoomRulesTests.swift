@@ -354,7 +354,7 @@ extension Broker {
 extension Broker {
     fileprivate func fillDepartures(_ count: Int = Departures.mostQueued, of topic: String = "com.example.app") {
         let job = JobRecord(
-            job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: [], slot: 1, kind: .alert,
+            job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 1, kind: .alert,
             environment: .production, topic: topic,
             template: "",
             generation: 1, expires: 0, sealed: [])

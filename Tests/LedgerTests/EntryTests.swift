@@ -19,12 +19,12 @@ import Vocabulary
         (
             .brokerStarted(
                 node: EntryText("a1")!, version: EntryText("0.1.0")!, policy: policy, resolutionSeconds: 60, binary: binary),
-            #"{"at":"\#(atText)","binary":"\#(binary)","node":"a1","op":"broker.started","policy":"\#(policy)","resolution":60,"version":"0.1.0"}"#
+            #"{"at":"\#(atText)","binary":"\#(binary.hex)","node":"a1","op":"broker.started","policy":"\#(policy.hex)","resolution":60,"version":"0.1.0"}"#
         ),
         (.brokerStopped(node: EntryText("a1")!), #"{"at":"\#(atText)","node":"a1","op":"broker.stopped"}"#),
         (
             .policyLoaded(name: EntryText("rooms")!, policy: policy),
-            #"{"at":"\#(atText)","name":"rooms","op":"policy.loaded","policy":"\#(policy)"}"#
+            #"{"at":"\#(atText)","name":"rooms","op":"policy.loaded","policy":"\#(policy.hex)"}"#
         ),
         (.keysGenerated(generation: 0), #"{"at":"\#(atText)","generation":0,"op":"keys.generated"}"#),
         (
@@ -66,7 +66,7 @@ import Vocabulary
         ),
         (
             .ledgerOpened(previous: EntryText("log.example/0")!, size: 9, root: binary, jobs: 2),
-            #"{"at":"\#(atText)","jobs":2,"op":"ledger.opened","previous":"log.example/0","root":"\#(binary)","size":9}"#
+            #"{"at":"\#(atText)","jobs":2,"op":"ledger.opened","previous":"log.example/0","root":"\#(binary.hex)","size":9}"#
         ),
         (
             .bucketCarried(untilMs: until, live: 7),

@@ -266,7 +266,7 @@ import Vocabulary
         ])
         let failure = await Self.verdict(log.source)
         #expect(failure?.code == .missing)
-        #expect(failure?.file == "policies/\(EntryTests.policy).json")
+        #expect(failure?.file == "policies/\(EntryTests.policy.hex).json")
     }
 
     @Test func policiesMustBeReadable() async {

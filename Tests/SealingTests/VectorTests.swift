@@ -99,7 +99,7 @@ import Vocabulary
         let client = Array((v.client ?? "").utf8)
         func room() throws -> RoomID { RoomID(try .copy(bytes(some(v.room)))) }
         func member() throws -> MemberSecret { MemberSecret(try .copy(bytes(some(v.member)))) }
-        func code() throws -> Sealing.Digest { try some(digest(bytes(some(v.code)))) }
+        func code() throws -> Digest { try some(digest(bytes(some(v.code)))) }
         let generation = v.generation ?? 0
 
         switch v.op {
@@ -189,7 +189,7 @@ import Vocabulary
         }
     }
 
-    private func derive(_ key: [UInt8], _ label: String, _ fields: [[UInt8]]) -> Sealing.Digest {
+    private func derive(_ key: [UInt8], _ label: String, _ fields: [[UInt8]]) -> Digest {
         var derivation = Derivation(key.span, Label(label))
         for field in fields { derivation.add(field.span) }
         return derivation.digest()
@@ -226,5 +226,5 @@ import Vocabulary
     private func some<Value>(_ value: Value?) throws -> Value { try #require(value) }
     private func bytes(_ text: String) throws -> [UInt8] { try some(Hex.decode(text)) }
     private func hex(_ bytes: [UInt8]) -> String { Hex.encode(bytes.span) }
-    private func digest(_ bytes: [UInt8]) -> Sealing.Digest? { Sealing.Digest(bytes: bytes.span) }
+    private func digest(_ bytes: [UInt8]) -> Digest? { Digest(bytes: bytes.span) }
 }

@@ -162,8 +162,8 @@ import Vocabulary
     private func stored(_ fixture: Fixture) async throws -> [RegistrationRecord] {
         let database = try Database(path: fixture.path, access: .readOnly)
         let statement = try database.prepare("SELECT DISTINCT owner FROM registration")
-        var owners: [[UInt8]] = []
-        while try statement.step() { owners.append(statement.blob(0)) }
+        var owners: [Digest] = []
+        while try statement.step() { owners.append(try statement.digest(0)) }
         return try await fixture.store.registrations(.owner, owners).sorted { $0.purgeID < $1.purgeID }
     }
 

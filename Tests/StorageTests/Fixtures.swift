@@ -53,7 +53,9 @@ struct Fixture {
         try File.removeTree(folder)
     }
 
-    static func blob(_ byte: UInt8, _ count: Int = 32) -> [UInt8] { [UInt8](repeating: byte, count: count) }
+    static func blob(_ byte: UInt8, _ count: Int) -> [UInt8] { [UInt8](repeating: byte, count: count) }
+
+    static func blob(_ byte: UInt8) -> Digest { Digest(bytes: blob(byte, 32).span)! }
 
     /// So many times the same byte.
     static func id<ID: OpaqueID>(_ byte: UInt8) -> ID { ID(UInt128(byte) * (.max / 255)) }
@@ -86,9 +88,8 @@ struct Fixture {
     }
 
     /// An index as `KeyRing.index` makes them: what it is of, and of whom, in 24 bytes behind the expiry.
-    static func index(_ label: UInt8, _ name: Int, expires: UInt64) -> [UInt8] {
-        (0..<8).map { UInt8(truncatingIfNeeded: expires >> (56 - 8 * $0)) } + [label]
-            + (0..<8).map { UInt8(truncatingIfNeeded: name >> (56 - 8 * $0)) } + blob(label, 15)
+    static func index(_ label: UInt8, _ name: Int, expires: UInt64) -> Digest {
+        Digest(bytes: ([UInt8](bigEndian: expires) + [label] + [UInt8](bigEndian: name) + blob(label, 15)).span)!
     }
 
     static func ref<ID: OpaqueID>(_ number: Int) -> ID {
@@ -111,7 +112,7 @@ struct Fixture {
 
     @discardableResult
     func register(
-        _ record: RegistrationRecord, replacing: [RegistrationRecord] = [], devices: [[UInt8]]? = nil, limit: Int = 100
+        _ record: RegistrationRecord, replacing: [RegistrationRecord] = [], devices: [Digest]? = nil, limit: Int = 100
     ) async throws -> RegisterOutcome {
         try await store.register(
             NewRegistration(record), replacing: replacing, devices: devices ?? [record.device], owners: [record.owner],
@@ -128,7 +129,7 @@ struct Fixture {
     func job(_ number: Int, _ registration: RegistrationRecord, fields: [UInt8]? = nil) -> JobRecord {
         JobRecord(
             job: Self.ref(number + 2_000_000), deadline: clock.now + 20_000, notBefore: 0, purgeID: registration.purgeID,
-            room: [],
+            room: nil,
             slot: 0,
             kind: registration.kind, environment: .production, topic: registration.topic, template: "task_complete",
             generation: 1,
@@ -226,13 +227,13 @@ extension Store {
     }
 
     func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: TokenRecord, shortLimit: Int, now: UInt64
     ) async throws(StoreError) -> CreateOutcome {
         try await create(
             room, code: code, otherIndexes: otherIndexes, token: NewToken(token), shortLimit: shortLimit, now: now)
     }
 
-    func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
+    func replaceToken(room: Digest, slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
         try await replaceToken(room: room, slot: slot, proven: proven, token: NewToken(token))
     }
 }

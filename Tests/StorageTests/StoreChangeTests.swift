@@ -412,7 +412,7 @@ import Vocabulary
 
     @Test func whatWasSeenIsRepeatedInAnyPlaceUntilItExpires() async throws {
         let fixture = try Fixture()
-        func seen(_ others: [[UInt8]] = []) -> SeenRecord {
+        func seen(_ others: [Digest] = []) -> SeenRecord {
             let expires = fixture.clock.now + 60_000
             return SeenRecord(key: Fixture.index(6, 1, expires: expires), expires: expires, others: others)
         }

@@ -149,7 +149,7 @@ import Vocabulary
         let fixture = try Fixture()
         let edits: [(inout RegistrationRecord) -> Void] = [
             { $0.audience = Fixture.blob(1) }, { $0.owner = Fixture.index(2, 1, expires: $0.expires + 1) },
-            { $0.device.removeLast() }, { $0.session = [] }, { $0.expires += 1 },
+            { $0.device = Fixture.blob(1) }, { $0.session = Fixture.blob(1) }, { $0.expires += 1 },
         ]
         for edit in edits {
             var record = fixture.registration(1, session: 1)
