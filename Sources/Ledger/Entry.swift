@@ -44,23 +44,6 @@ public struct Entry: Sendable, Hashable {
         case bucketCarried(untilMs: UInt64, live: UInt64)
     }
 
-    public enum PurgeCause: Sendable, Hashable {
-        case expired(untilMs: UInt64)
-        case ended
-        /// No version of the broker writes `policy` yet.
-        case policy
-
-        public var name: String {
-            switch self {
-            case .expired: "expired"
-            case .ended: "ended"
-            case .policy: "policy"
-            }
-        }
-
-        static let names = ["expired", "ended", "policy"]
-    }
-
     public enum RefusalCause: String, Sendable, CaseIterable {
         case malformed, unauthorized, forbidden, conflict, throttled, unavailable, other
         case notFound = "not_found"

@@ -79,7 +79,7 @@ enum OpName: String, CaseIterable {
 
     private static let names = allCases.map { Array($0.rawValue.utf8) }
     private static let reasons = APNsReason.allRecorded.map { Array($0.rawValue.utf8) }
-    private static let purges = Entry.PurgeCause.names.map { Array($0.utf8) }
+    private static let purges = PurgeCause.names.map { Array($0.utf8) }
     private static let refusals = Entry.RefusalCause.allCases.map { Array($0.rawValue.utf8) }
 }
 

@@ -1,4 +1,3 @@
-public import Ledger
 public import Vocabulary
 
 /// By which of its indexes a registration is looked up.
@@ -56,9 +55,9 @@ public struct AudienceJob: Sendable, Equatable {
     /// Set when it is the update of an activity, whose window it takes.
     public var update: ActivityUpdate?
     /// Destroys the registration together with the push, which is its last.
-    public var purge: Entry.PurgeCause?
+    public var purge: PurgeCause?
 
-    public init(_ job: NewJob, update: ActivityUpdate? = nil, purge: Entry.PurgeCause? = nil) {
+    public init(_ job: NewJob, update: ActivityUpdate? = nil, purge: PurgeCause? = nil) {
         self.job = job
         self.update = update
         self.purge = purge
@@ -105,9 +104,9 @@ public struct WaitingUpdate: Sendable, Equatable {
 
 public struct RegistrationPurge: Sendable, Equatable {
     public var row: RowName
-    public var cause: Entry.PurgeCause
+    public var cause: PurgeCause
 
-    public init(_ row: RowName, _ cause: Entry.PurgeCause) {
+    public init(_ row: RowName, _ cause: PurgeCause) {
         self.row = row
         self.cause = cause
     }

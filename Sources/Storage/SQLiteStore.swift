@@ -165,7 +165,7 @@ public final class SQLiteStore: Store {
         }
     }
 
-    public func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int {
+    public func unregister(_ rows: [RowName], cause: PurgeCause) async throws(StoreError) -> Int {
         try await write { try $0.unregister(rows, cause: cause) }
     }
 

@@ -104,7 +104,7 @@ public protocol Store: Sendable {
         _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [Digest], owners: [Digest], limit: Int
     ) async throws(StoreError) -> RegisterOutcome
     /// - Returns: how many were purged.
-    func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int
+    func unregister(_ rows: [RowName], cause: PurgeCause) async throws(StoreError) -> Int
     /// Takes some bits out of the mask of what a registration asks for, and puts others in.
     /// - Returns: false when the registration is gone.
     func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) async throws(StoreError) -> Bool

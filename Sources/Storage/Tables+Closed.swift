@@ -17,7 +17,7 @@ public struct ClosedEntry: Sendable, Equatable {
     enum Place: Sendable, Equatable {
         case window(rank: UInt8, key: [UInt8])
         /// `until`: unix seconds. `cause`: of a purge.
-        case batch(number: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeColumn?)
+        case batch(number: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?)
         /// Nowhere: it follows from what the batch before it holds.
         case closing(until: UInt64)
 
@@ -36,7 +36,7 @@ public struct ClosedEntry: Sendable, Equatable {
             guard case .batch(_, let rank, _, let until, let cause) = entry.place else { continue }
             if rank == 3 {
                 buckets[until, default: Bucket()].sealed += 1
-            } else if cause == .expired {
+            } else if case .expired = cause {
                 buckets[until, default: Bucket()].expired += 1
             } else {
                 buckets[until, default: Bucket()].ended += 1
@@ -138,11 +138,11 @@ extension Tables {
             .number(limit)
         ) { row in
             let (id, until) = (try row.id(0) as EntryID, row.time(1))
-            let cause = row.isNull(2) ? nil : PurgeColumn(rawValue: UInt8(clamping: row.int(2)))
+            let cause = row.isNull(2) ? nil : PurgeCause(column: row.int(2), until: until)
             guard row.isNull(2) || cause != nil else { throw StoreError.damaged("a waiting purge has an unknown cause") }
             let op: Entry.Op =
                 if let cause {
-                    .tokenPurged(id: id, cause: cause.cause(until: until))
+                    .tokenPurged(id: id, cause: cause)
                 } else {
                     .tokenSealed(id: id, untilMs: until * 1_000)
                 }

@@ -108,13 +108,13 @@ extension Tables {
         try waitSealed(new.sealedID, expires: registration.expires, isLong: registration.isLong)
     }
 
-    func unregister(_ rows: [RowName], cause: Entry.PurgeCause) throws -> Int {
+    func unregister(_ rows: [RowName], cause: PurgeCause) throws -> Int {
         try rows.count { try purge($0, cause: cause) }
     }
 
     /// Deletes a registration with its indexes and records it, once: what is gone already is not recorded again.
     @discardableResult
-    func purge(_ row: RowName, cause: Entry.PurgeCause) throws -> Bool {
+    func purge(_ row: RowName, cause: PurgeCause) throws -> Bool {
         let found = try rows(
             "SELECT audience, owner, device, session, is_long FROM registration WHERE expires = ? AND purge_id = ?",
             .time(row.expires),

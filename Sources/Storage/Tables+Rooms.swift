@@ -213,7 +213,7 @@ extension Tables {
 
     /// Deletes a token's row and records the purge. A token that is gone isn't recorded again.
     @discardableResult
-    func purge(_ purgeID: EntryID, expires: UInt64, cause: Entry.PurgeCause) throws -> Bool {
+    func purge(_ purgeID: EntryID, expires: UInt64, cause: PurgeCause) throws -> Bool {
         let found = try rows(
             "DELETE FROM token WHERE expires = ? AND purge_id = ? RETURNING is_long", .time(expires), .id(purgeID)
         ) { $0.int(0) != 0 }

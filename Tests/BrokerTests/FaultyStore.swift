@@ -233,7 +233,7 @@ extension FaultyStore {
             try await inner.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)
         }
     }
-    func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int {
+    func unregister(_ rows: [RowName], cause: PurgeCause) async throws(StoreError) -> Int {
         try await perform(.unregister) { () throws(StoreError) in try await inner.unregister(rows, cause: cause) }
     }
     func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) async throws(StoreError) -> Bool {

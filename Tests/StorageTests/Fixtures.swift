@@ -182,7 +182,7 @@ struct Fixture {
             let op: Entry.Op =
                 row.int(0) == 3
                 ? .tokenSealed(id: id, untilMs: until * 1_000)
-                : .tokenPurged(id: id, cause: PurgeColumn(rawValue: UInt8(row.int(3)))!.cause(until: until))
+                : .tokenPurged(id: id, cause: PurgeCause(column: row.int(3), until: until)!)
             return String(decoding: Entry(atMs: 0, op).encoded, as: UTF8.self)
         }
         return windows + batches
@@ -251,7 +251,7 @@ extension NewJob {
 }
 
 extension AudienceJob {
-    init(_ job: JobRecord, update: ActivityUpdate? = nil, purge: Entry.PurgeCause? = nil) {
+    init(_ job: JobRecord, update: ActivityUpdate? = nil, purge: PurgeCause? = nil) {
         self.init(NewJob(job), update: update, purge: purge)
     }
 }
