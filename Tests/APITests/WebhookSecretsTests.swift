@@ -34,6 +34,7 @@ import Testing
 
     // MARK: Signatures
 
+    // Promise: webhook-signature
     @Test func aBodyIsSignedByItsSecretAndNothingElse() throws {
         let secrets = try WebhookSecrets(own: secret("a secret of the dashboard"), path: nil)
         let good = signature("a secret of the dashboard")

@@ -11,6 +11,7 @@ import Testing
 /// A thief who has database, key file and the published log of a broker with accepted rooms, finds no earlier entry of any token: neither
 /// its seal nor an opening. Only the purge that comes later has an id that the rows have.
 @Suite struct EarlierEntriesTests {
+    // Promise: no-row-to-an-earlier-entry
     @Test func nothingInTheImageLeadsToASealOrAnOpening() async throws {
         let machine = MachineClock(wall: 1_800_000_000_000)
         let loop = try EventLoop(name: "thief") { machine.monotonic }

@@ -8,6 +8,7 @@ import Testing
 ///
 /// `MAYFLY_TEST_LOGS`: the number of stories; `make check` plays 1,000. `MAYFLY_TEST_SEED`: plays the one story of that seed again.
 @Suite struct HonestLogTests {
+    // Promise: honest-logs-verify
     @Test func honestLogsVerify() async throws {
         let again = Self.number("MAYFLY_TEST_SEED")
         let count = again == nil ? Self.number("MAYFLY_TEST_LOGS") ?? 30 : 1

@@ -12,6 +12,7 @@ import Testing
     }
 
     /// The expiration that APNs is told must be that of the knock, whatever cut the deadline short.
+    // Promise: job-deadline
     @Test(
         arguments: [
             // ttl in seconds, then in ms: from the knock to the token's end, the deadline and the worth from the knock.

@@ -8,6 +8,7 @@ import Testing
 @testable import Broker
 
 @Suite struct RoomRulesTests {
+    // Promise: create-repeated
     @Test func aRepeatedCreateGivesTheSameRoom() async throws {
         let fixture = try BrokerFixture()
         let first = try await fixture.create(token: try fixture.token())
@@ -21,6 +22,7 @@ import Testing
     }
 
     /// The code and a client id may be known to others; what makes the creator is not given away by them for long.
+    // Promise: create-secrets-until-proof
     @Test func aRepeatedCreateHasNoSecretsOnceTheCreatorHasUsedThem() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
@@ -36,6 +38,7 @@ import Testing
         try await fixture.end()
     }
 
+    // Promise: create-secrets-for-two-minutes
     @Test func aRepeatedCreateHasTheSecretsForTwoMinutes() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
@@ -74,6 +77,7 @@ import Testing
         try await fixture.end()
     }
 
+    // Promise: accept-repeated
     @Test func aRepeatedAcceptGivesTheSameForTwoMinutes() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(life: 3_600)
@@ -107,6 +111,7 @@ import Testing
         try await fixture.end()
     }
 
+    // Promise: codes-end
     @Test func codesEnd() async throws {
         let fixture = try BrokerFixture()
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("000000") }
@@ -130,6 +135,7 @@ import Testing
         try await fixture.end()
     }
 
+    // Promise: member-secret-required, third-client-refused
     @Test func sidesAreToldApart() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create()
@@ -153,6 +159,7 @@ import Testing
         try await fixture.end()
     }
 
+    // Promise: room-ends-on-time
     @Test func aRoomEndsOnTimeEvenIfNobodySweeps() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(life: 10, codeLife: 10, token: try fixture.token())
@@ -164,6 +171,7 @@ import Testing
         try await fixture.end()
     }
 
+    // Promise: token-replaced-and-withdrawn, close-once
     @Test func tokensAreReplacedWithdrawnAndClosed() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
@@ -252,6 +260,7 @@ import Testing
         try await fixture.end()
     }
 
+    // Promise: presence-delivery
     @Test func aKnockIsForWhoIsAway() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())

@@ -7,6 +7,7 @@ import Testing
 @Suite struct StandstillTests {
     enum Standstill { case process, machine }
 
+    // Promise: unsent-is-recorded
     @Test(arguments: [Standstill.process, .machine])
     func whatWasNeverSentIsRecordedAsUnsent(_ standstill: Standstill) async throws {
         let policy = try TimedPolicy(#""sendSlotSeconds": 40,"#)

@@ -52,6 +52,7 @@ import Testing
         }
     }
 
+    // Promise: purge-only-about-that-token
     @Test func configurationFaultsNeverPurge() {
         for (status, reason, reaction) in Self.table where reaction == .configuration {
             let step = step(status, #"{"reason":"\#(reason.rawValue)"}"#)
@@ -59,6 +60,7 @@ import Testing
         }
     }
 
+    // Promise: purge-breaker
     @Test func theBreakerTurnsPurgesIntoAnAlarm() {
         for reason: Reason in [.badDeviceToken, .deviceTokenNotForTopic] {
             let body = #"{"reason":"\#(reason.rawValue)"}"#
@@ -73,6 +75,7 @@ import Testing
                 == .finish(.failed(status: 410, reason: .unregistered, verdict: .purge(ifSealedBefore: 1500))))
     }
 
+    // Promise: gone-before-it-was-sealed
     @Test(arguments: ["Unregistered", "ExpiredToken"])
     func a410ConcernsWhatWasSealedByItsMillisecond(name: String) {
         let reason = Reason(rawValue: name)!

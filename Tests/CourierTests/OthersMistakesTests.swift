@@ -115,6 +115,7 @@ import Testing
     }
 
     /// Neither outcomes nor alarms, nor what either prints or dumps, hold a token, wherever in a request's life it fails.
+    // Promise: no-secret-in-alarms
     @Test func noTokenIsInAnOutcomeOrAlarm() async throws {
         try await SimulatedAPNs.play { world in
             var text = ""

@@ -53,6 +53,7 @@ import Testing
         }
     }
 
+    // Promise: same-apns-id
     @Test func theIDIsTheSameOnEveryRetry() async throws {
         try await SimulatedAPNs.play { world in
             let lost = Fault.with { ($0.reset, $0.accepted) = (true, true) }

@@ -288,6 +288,7 @@ extension String {
         return count
     }
 
+    // Promise: own-share-429
     @Test func anAddressBeyondItsShareIsToldSo() async throws {
         try await withServer {
             $0.setQuota(.connections, Quota(100, network: Share(2)))

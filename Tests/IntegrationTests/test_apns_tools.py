@@ -125,6 +125,7 @@ def test_send_prints_the_name_that_apple_gives_a_delivery(world):
     assert found.returncode == 1 and json.loads(found.stdout) == [], found
 
 
+# Promise: json-output
 def test_send_and_check_print_json_alone(world, faults):
     token = new_token()
     ran = apns(world, "send", "--json", given=token)

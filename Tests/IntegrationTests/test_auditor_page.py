@@ -14,6 +14,7 @@ from page_fixtures import PAGE, Checked, browser, change, flipped, hosts, look_u
 # A broker's own page
 
 
+# Promise: auditors-page
 def test_the_page_of_a_broker(world, browser):
     client = world.client()
     rooms = [client.room() for _ in range(3)]

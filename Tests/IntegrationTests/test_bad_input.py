@@ -196,6 +196,7 @@ def test_join_codes_that_do_not_fit(refused, client):
     refused("POST", "/api/rooms/accept", accept_body(joinid=code), 409, "room_already_accepted")
 
 
+# Promise: body-limit
 def test_body_over_16_kib(refused, client):
     body = json.dumps(create_body()).encode()
     refused("POST", "/api/rooms", body + b" " * (16 * 1024 + 1 - len(body)), 413, "body_too_large")

@@ -104,6 +104,7 @@ def places(world):
     return world.state.folder, world.state.prints
 
 
+# Promise: no-secret-in-files
 def test_while_the_room_lives(world, story):
     client, canaries, rooms = story
     client.status(rooms[0][0]).expect(200)
@@ -144,6 +145,7 @@ def sealed_bytes_go(world):
     eventually(lambda: not traces.in_files(world.state.folder), 61, 0.5, "the write-ahead log without the sealed tokens")
 
 
+# Promise: state-folder
 def test_after_the_stop(world, story):
     _, canaries, _ = story
     assert world.broker.stop() == 0

@@ -148,6 +148,7 @@ def test_session_notifications_are_cleared(world, phone, back_end):
 
 # Events of a session.
 
+# Promise: seed-companion
 def test_approval_request(world, phone, back_end):
     session = new_session()
     activity, elsewhere = phone.start_activity(session), phone.start_activity(new_session())

@@ -71,6 +71,7 @@ def check(client, story):
             assert status["accepted"] and status["joinerHasToken"]
 
 
+# Promise: durable-before-answered
 def test_twenty_kills(worlds):
     seed = random.randrange(2**32)
     print(f"seed {seed}")

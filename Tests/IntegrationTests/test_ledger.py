@@ -116,6 +116,7 @@ def test_verify_with_earlier_checkpoints(told, tmp_path):
     assert audit_verify(world.state, earlier).returncode == 0
 
 
+# Promise: exit-codes
 @pytest.mark.parametrize("damage", ["entry", "hash tile", "checkpoint", "missing bundle", "cut bundle"])
 def test_verify_notices_damage(told, tmp_path, damage):
     world, _ = told

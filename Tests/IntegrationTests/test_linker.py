@@ -35,6 +35,7 @@ def measured():
     return tables(linker("--rooms", 100, 1_000, "--runs", 1, "--phones", 400))
 
 
+# Promise: ledger-pairs-no-seals
 def test_the_log_alone_pairs_few_seals(measured):
     for row in measured[0].values():
         seals, at_night, limit = row[:3]
@@ -57,6 +58,7 @@ def test_the_attacker_is_strong_enough_with_slow_joiners():
     assert table["1,000"][0] >= 13
 
 
+# Promise: ledger-adds-little-to-apple
 def test_the_log_adds_little_to_apples_records(measured):
     for row in measured[1].values():
         sealed, with_log, better, _, purged, with_log_too, better_too = row[:7]

@@ -94,6 +94,7 @@ def flags_of(options):
     return [part for flag, value in options.items() for part in (f"--{flag}", value)]
 
 
+# Promise: no-secret-of-a-setting
 def test_every_setting_of_the_broker(place):
     """Whatever `serve --help` lists is given each secret, the key's text by the environment as `$(cat key.p8)` does."""
     known = settings("serve")

@@ -152,6 +152,7 @@ def test_words_of_printers(server, printer, phone, old, new, kind):
         check_push(phone.wait(1)[0], phone, printer, kind)
 
 
+# Promise: seed-monitor
 def test_a_print_from_start_to_end(server, printer, phone):
     """Progress as a printer sends it, and what a phone shows of it."""
     server.status(printer, "prepare", "running").expect(202)

@@ -44,6 +44,7 @@ def head(url):
         return answer.read(), answer.headers
 
 
+# Promise: any-file-server-publishes
 def test_served_by_nginx(log):
     """As the manual has it: the same bytes, types and lifetimes as the broker's own."""
     world, server, room = log

@@ -136,6 +136,7 @@ def test_no_token_no_push(world, client):
         assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "no_token"
 
 
+# Promise: apple-learns-little
 def test_token_given_in_capitals_and_handles(world, client):
     """A token is bytes, however it was written; a handle says nothing of the token or the other side."""
     room = client.room()

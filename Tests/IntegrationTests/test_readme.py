@@ -128,6 +128,7 @@ def place():
     shutil.rmtree(parent, ignore_errors=True)
 
 
+# Promise: make-run
 def test_readme(place):
     shell, moved = place
     assert README.exists(), "there is no README.md"

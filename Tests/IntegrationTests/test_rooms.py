@@ -19,6 +19,7 @@ def seconds_left(answer, field="expiresAt"):
     return (moment - datetime.now(timezone.utc)).total_seconds()
 
 
+# Promise: create-and-accept
 def test_create_and_accept(client):
     code, token = new_code(), new_token()
     created = client.create(code, token=token, expires=600).expect(201).json
@@ -60,6 +61,7 @@ def test_create_again_after_the_first_proof_has_no_secrets(world, client):
     assert client.accept(code).expect(200).json["roomid"] == first["roomid"]
 
 
+# Promise: room-life
 def test_a_life_of_a_day_unless_another_is_asked_for(client):
     for life in (None, 604_800):
         created = client.create(expires=life).expect(201).json
@@ -166,6 +168,7 @@ def test_member_secret_once_used_is_required(client):
     client.presence(room.roomid, room.creator.client).expect(202)  # the other side goes on as before
 
 
+# Promise: member-acts-for-itself-alone
 @pytest.mark.parametrize("call", ["put_token", "delete_token", "presence"])
 def test_one_side_can_not_act_as_the_other(world, client, call):
     room = client.room()
@@ -217,6 +220,7 @@ def test_close_of_a_pending_room_frees_nothing_to_guess(client):
     client.accept(code).expect(404, "room_not_found")
 
 
+# Promise: stranger-learns-nothing
 def test_unknown_expired_and_closed_are_alike(world):
     """Body and headers alike, and no difference in time that a stranger could use."""
     client = world.client()
@@ -238,6 +242,7 @@ def test_unknown_expired_and_closed_are_alike(world):
     assert len(bodies) == 1
 
 
+# Promise: capability-in-header-or-body
 def test_capability_only_in_the_header(client):
     room = client.room()
     client.send("GET", f"/api/room?roomid={room.roomid}").expect(401, "no_capability")
@@ -246,6 +251,7 @@ def test_capability_only_in_the_header(client):
     client.status(room.roomid).expect(200)
 
 
+# Promise: problem-json
 def test_routes_and_methods(client):
     client.send("GET", "/").expect(404, "not_found")
     client.send("GET", "/api/unknown").expect(404, "not_found")
@@ -279,6 +285,7 @@ def test_only_the_ledger_is_served(world, client, path):
     assert (world.state / "keys/ratchet.key").read_bytes()[:16] not in answer.body
 
 
+# Promise: operator-listener
 def test_operator_listener(world, client):
     operator = Client(world.broker.operator_port)
     assert operator.send("GET", "/healthz").expect(200).body.strip() == b"ok"
@@ -292,6 +299,7 @@ def test_operator_listener(world, client):
         client.send("GET", path, checked=False).expect(404, "not_found")
 
 
+# Promise: retry-after
 def test_guessing_codes_is_slowed(world):
     """From one address: soon 429 with Retry-After, also for a right guess; from another: as ever."""
     stranger, code = world.client(), new_code()

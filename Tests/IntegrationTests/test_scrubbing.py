@@ -62,6 +62,7 @@ class Database:
         eventually(lambda: not self.left(gone), 10, 0.1, f"{what}: none of {len(gone)} purged values in the files")
 
 
+# Promise: wal-emptied
 @pytest.mark.background
 def test_purged_rows_leave_the_files():
     """Rooms that expire, are closed, accepted, and tokens that are replaced and withdrawn, among many that stay."""

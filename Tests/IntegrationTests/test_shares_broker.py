@@ -129,6 +129,7 @@ def test_replacements_are_charged_like_creations(world):
     client.create().expect(429, "too_many_requests")
 
 
+# Promise: others-notice-nothing
 def test_a_network_that_floods_stops_no_other(world):
     flood = other_address()
     with Bystander(world):

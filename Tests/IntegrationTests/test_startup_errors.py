@@ -75,6 +75,7 @@ def test_key_file_of_another_format(state, broker):
     start_fails(broker, "ratchet.key")
 
 
+# Promise: stale-keys-refused
 def test_key_file_stale(state, broker):
     """A copy from before the last ratchet step that this store knows of: starting would bring dead keys back to life."""
     broker.start()
@@ -91,6 +92,7 @@ def test_key_file_stale(state, broker):
     assert path.read_bytes() == earlier
 
 
+# Promise: no-made-up-keys
 @pytest.mark.parametrize("folder", [False, True])
 def test_no_keys_at_all(state, processes, folder):
     """Neither a folder nor keys are made silently."""
@@ -249,6 +251,7 @@ def test_state_in_use(state, broker, processes):
     Client(broker.port).create().expect(201)
 
 
+# Promise: cleartext-refused
 @pytest.mark.parametrize("address", ["0.0.0.0", "[::]"])
 def test_cleartext_beyond_loopback(broker, address):
     broker.options["listen"] = f"{address}:{free_port()}"
@@ -263,6 +266,7 @@ def test_bad_flag(broker, flag, value):
     start_fails(broker, f"--{flag}", status=2)
 
 
+# Promise: exit-codes
 def test_bad_use():
     for arguments in ([], ["serv"], ["serve", "extra"], ["audit"], ["audit", "verify"], ["keys", "lose"]):
         done = mayfly(*arguments)
@@ -297,6 +301,7 @@ def test_apns_certificate_authority_missing(state, broker):
     start_fails(broker, "simulator-ca.pem")
 
 
+# Promise: environment-names
 def test_started_by_environment_alone(state, processes):
     """Every flag has an environment name, the first systems' names as they are."""
     class ByEnvironment(Broker):
@@ -373,6 +378,7 @@ def test_policy_that_is_none(tmp_path, policy):
 
 # A disk that is full, and one that can't be written.
 
+# Promise: no-entry-no-operation
 def test_disk_full(small_disk, processes):
     """Refused with 503 and Retry-After, nothing kept, still answering; as before once there is room again."""
     state = State(parent=small_disk)

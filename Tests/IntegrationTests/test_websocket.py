@@ -25,6 +25,7 @@ def refused(world, message, code, *fields):
         assert close == 1008, close
 
 
+# Promise: socket-tells-of-the-peer
 def test_two_sides_meet(world, client):
     room = client.room()
     with Socket(world.broker) as creator:
@@ -42,6 +43,7 @@ def test_two_sides_meet(world, client):
         assert creator.receive(timeout=8) == {"type": "peer_left"}
 
 
+# Promise: socket-tells-of-the-accept
 def test_creator_hears_of_the_accept(world, client):
     created = client.create("code-of-the-accept", "creator").expect(201).json
     with Socket(world.broker) as creator:
@@ -50,6 +52,7 @@ def test_creator_hears_of_the_accept(world, client):
         assert creator.receive() == {"type": "peer_accepted"}
 
 
+# Promise: socket-tells-of-the-end
 def test_close_reaches_open_sockets(world, client):
     room = client.room()
     with Socket(world.broker) as creator, Socket(world.broker) as joiner:

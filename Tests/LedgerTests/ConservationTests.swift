@@ -157,6 +157,7 @@ import Testing
         (.sweptEarly, changed(with: [at(1_560, .keysRatcheted(epoch: 1, swept: UInt64(start) / 300 + 4))])),
     ]
 
+    // Promise: conservation
     @Test(arguments: broken.indices) func eachRuleIsChecked(number: Int) {
         let (code, entries) = Self.broken[number]
         let failure = Self.verdict(entries)
@@ -186,6 +187,7 @@ import Testing
         return sorted(([0] + starts).map { started($0) } + times.map(ratchet))
     }
 
+    // Promise: an-hour-of-gaps
     @Test func anHourOfGapsADayIsAllowed() throws {
         #expect(try Self.judge(Self.pauses([7_200])).gapSeconds == 2_640)
         #expect(Self.verdict(Self.pauses([7_200, 14_400]))?.code == .gaps)
@@ -193,6 +195,7 @@ import Testing
     }
 
     /// A silence that no start ends is the broker's fault.
+    // Promise: gap-needs-a-start
     @Test func aSilenceWithoutAStartIsNoGap() {
         let code = Self.verdict(Self.pauses([7_200]).filter { $0 != Self.started(7_200) })?.code
         #expect(code == .ratchetLate || code == .sweptLate)

@@ -73,6 +73,7 @@ import Testing
         ),
     ]
 
+    // Promise: entry-canonical
     @Test(arguments: each.indices) func encodesAndReadsBack(index: Int) throws {
         let entry = Entry(atMs: Self.at, Self.each[index].0)
         #expect(text(entry.encoded) == Self.each[index].1)
@@ -129,6 +130,7 @@ import Testing
         "{\"op\":\"broker.stopped\",\"node\":\"a1\",\"at\":\"\(atText)\"}",
     ]
 
+    // Promise: entry-canonical
     @Test(arguments: notCanonical) func refusesWhatIsNotCanonical(json: String) {
         #expect(throws: EntryError.self) { try entry(bytes(json)) }
     }

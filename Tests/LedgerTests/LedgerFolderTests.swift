@@ -41,6 +41,7 @@ import Testing
         return files
     }
 
+    // Promise: tile-folder
     @Test func publishesAndReadsBack() throws {
         #expect(try isCurrent(nil))
         var log = TileLog()
@@ -71,6 +72,7 @@ import Testing
     }
 
     /// A crash after each file of a publication: the old head stands, and the batch can be published again.
+    // Promise: folder-behind-is-repaired
     @Test func everyCrashIsRepaired() throws {
         let first = TileLog().append((0..<200).map(leaf))
         let second = first.log.append((200..<1300).map(leaf))
@@ -119,6 +121,7 @@ import Testing
         #expect(log == TileLog())
     }
 
+    // Promise: folder-ahead-or-different-is-refused
     @Test func anAheadFolderStopsTheStart() throws {
         let first = TileLog().append((0..<3).map(leaf))
         let second = first.log.append([leaf(3)])
@@ -130,6 +133,7 @@ import Testing
         #expect(try isCurrent(second))
     }
 
+    // Promise: folder-ahead-or-different-is-refused
     @Test func anotherHistoryStopsTheStart() throws {
         try publish(TileLog().append((0..<3).map(leaf)))
         let other = TileLog().append([leaf(0), leaf(1), leaf(9)])

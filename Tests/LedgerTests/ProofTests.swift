@@ -56,6 +56,7 @@ import Testing
 
     static let refs = HonestBroker.refs(seed: 11, VerifierTests.setting)
 
+    // Promise: owner-proves-its-token
     @Test func aRefIsProvedByItsPurgeOrItsLatestPush() async throws {
         var (purged, live) = (0, 0)
         for ref in Self.refs.prefix(60) {
@@ -73,6 +74,7 @@ import Testing
         #expect(purged > 5 && live > 5)
     }
 
+    // Promise: owner-sees-its-token
     @Test func aTokensWholeStoryIsTold() async throws {
         let (ref, job, lost) = (OpaqueID(7), OpaqueID(8), OpaqueID(9))
         let until: UInt64 = 86_400_000
@@ -106,6 +108,7 @@ import Testing
     }
 
     /// The ids of specs/transparency-log.md.
+    // Promise: ids-derived-from-the-ref
     @Test func idsAreDerivedFromTheRef() {
         let ref = OpaqueID(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f)
         let ids = [

@@ -75,6 +75,7 @@ import Testing
         }.count
     }
 
+    // Promise: entry-schema
     @Test func everyEntryIsOneEvent() throws {
         for (op, _) in EntryTests.each { #expect(try Self.matches(Entry(atMs: EntryTests.at, op).encoded) == 1) }
         for entry in HonestBroker.story(seed: 1) { #expect(try Self.matches(entry.encoded) == 1) }

@@ -31,6 +31,7 @@ import Testing
         #expect(report.fromMs == Self.story.first?.atMs && report.toMs == Self.story.last?.atMs)
     }
 
+    // Promise: verifier-prints-totals
     @Test func theLineOfFiguresIsStable() async throws {
         var report = Report()
         report.origin = "log.example/a"
@@ -186,6 +187,7 @@ import Testing
     }
 
     /// Whoever holds the key can sign another history, but not before the eyes of one who kept a checkpoint.
+    // Promise: edited-ledger-is-caught
     @Test func aRewrittenHistoryIsCaughtByAKeptCheckpoint() async throws {
         var entries = Self.story
         let place = try #require(entries.firstIndex { $0.op.rank == 1 })

@@ -93,6 +93,7 @@ import Testing
                 + #""todoProgress":null},"dismissal-date":1767313023,"event":"end","timestamp":1767312123}}"#),
     ]
 
+    // Promise: seed-companion-texts
     @Test(arguments: cases) func payloads(_ given: Case) throws {
         let policy = try builtIn("companion")
         let push = try policy.render(

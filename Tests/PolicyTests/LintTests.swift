@@ -86,6 +86,7 @@ import Testing
         Edit("\"pushType\": \"alert\"", "\"pushType\": \"location\"", "$.templates.peer_waiting.pushType"),
     ]
 
+    // Promise: lint-explains
     @Test(arguments: edits) func refusesEdited(_ edit: Edit) throws {
         let findings = try Policy.lint(rooms(edit.old, edit.new))
         #expect(findings.map(\.path) == edit.paths)
@@ -234,6 +235,7 @@ import Testing
             ""),
     ]
 
+    // Promise: four-kinds-of-fields
     @Test(arguments: bad) func refusesTemplate(_ bad: Bad) throws {
         #expect(try Policy.lint(rooms(template: bad.template)).map(\.path) == bad.paths)
     }

@@ -58,6 +58,7 @@ import Testing
         }
     }
 
+    // Promise: schema-is-the-readers
     @Test func keysAreThoseOfTheSchema() throws {
         let template = try #require(schema["$defs"]?["template"]?["properties"])
         #expect(

@@ -110,6 +110,7 @@ import Testing
         #expect(most[0] <= 31 && most[1] <= 14 && most[2] <= 4, "\(most)")
     }
 
+    // Promise: rows-expire-together
     @Test func rowsOfAStepExpireTogether() throws {
         let ring = try load(folder)
         let born = Epoch(atMs: start).startMs

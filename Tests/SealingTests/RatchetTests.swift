@@ -10,6 +10,7 @@ import Testing
         try ring.client(room, slot: 1, "c", expiryMs: timeMs, generation: generation)
     }
 
+    // Promise: indexes-die-with-their-key
     @Test func stepsDestroyThePastAndKeepTheFuture() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
@@ -78,6 +79,7 @@ import Testing
         #expect(throws: KeyFileError.implausibleTime) { try KeyRing.create(path: "/nonexistent/x", nowMs: 0) }
     }
 
+    // Promise: daily-generation
     @Test func generationsComeDailyAndGoAfterTheLongestLife() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
@@ -128,6 +130,7 @@ import Testing
         #expect(throws: SealingError.outOfReach) { try index(ring, start + life + KeyFolder.dayMs + 2 * KeyFolder.epochMs) }
     }
 
+    // Promise: no-older-chain-in-the-file
     @Test func theFileHoldsNoOlderChain() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()

@@ -7,6 +7,7 @@ import Testing
     private func token(_ text: String) throws -> [UInt8]? { try Secret(hexToken: text.bytes.span)?.plain }
     private func room(_ text: String) throws -> [UInt8]? { try RoomID(base64url: text.bytes.span)?.secret.plain }
 
+    // Promise: secrets-redacted
     @Test func showsNothing() throws {
         let secret = try Secret.copy("topsecret".bytes)
         let room = RoomID(try .random(32))
@@ -53,6 +54,7 @@ import Testing
         }
     }
 
+    // Promise: secrets-wiped
     @Test func slotsAreWipedAndGivenBack() throws {
         let arena = Arena(capacity: 1)
         var slots: [Held] = []

@@ -42,6 +42,7 @@ import Testing
 
     // MARK: Boundaries
 
+    // Promise: batch-of-64
     @Test(arguments: [63, 64]) func anHoursBatchTakes64Seals(count: Int) async throws {
         let fixture = try await fixture()
         try await register(0..<count, fixture, life: 10_800_000)
@@ -63,6 +64,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: long-tokens-at-midnight
     @Test func longTokensComeOutAtMidnightOnly() async throws {
         let fixture = try await fixture()
         try await register(0..<70, fixture, life: 40 * 3_600_000, isLong: true)
@@ -84,6 +86,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: batch-at-midnight
     @Test func aMidnightComesWithoutAnyEntry() async throws {
         let fixture = try await fixture()
         advance(fixture, to: Self.evening + 5_400)
@@ -100,6 +103,7 @@ import Testing
     // MARK: Routing
 
     /// What expired before the moment belongs to the batch, however late it is purged; later entries wait for the next.
+    // Promise: batch-waits-for-its-purges
     @Test func aFrozenBatchWaitsForItsPurges() async throws {
         let fixture = try await fixture()
         try await register(0..<64, fixture, life: 1_000_000)
@@ -142,6 +146,7 @@ import Testing
 
     // MARK: Stops, crashes, failures
 
+    // Promise: stops-split-no-batch
     @Test func aStopNeitherPublishesNorSplitsABatch() async throws {
         let fixture = try await fixture()
         try await register(0..<70, fixture, life: 3_600_000)
@@ -254,6 +259,7 @@ import Testing
     }
 
     /// Neither the database nor the copy in memory keeps anything of it.
+    // Promise: entries-with-their-operation
     @Test func anOperationThatFailsLeavesNoEntry() async throws {
         let fixture = try await fixture()
         let store = fixture.store
@@ -306,6 +312,7 @@ import Testing
     // MARK: What is kept
 
     /// What waits has no time, and the same rows lie there whatever the order in which they came.
+    // Promise: waiting-entries-tell-no-order
     @Test func waitingEntriesTellNoOrder() async throws {
         var images: [[String]] = []
         for numbers in [Array(0..<40), (0..<40).reversed()] {
@@ -353,6 +360,7 @@ import Testing
     }
 
     /// `swept` is the epoch of the earliest row, or the present one.
+    // Promise: swept-is-true
     @Test func theRatchetTellsWhatIsSwept() async throws {
         let fixture = try await fixture(at: 1_700_000_100)
         let epoch = fixture.clock.now / 300_000

@@ -60,6 +60,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: no-entry-no-operation
     @Test func nothingIsKeptWhileTheLedgerIsBehind() async throws {
         let fixture = try Fixture(waitingLimit: 1)
         let record = try await fixture.registered(fixture.registration(1))
@@ -74,6 +75,7 @@ import Testing
     }
 
     /// The second of two timers with one id can't be written: what came before it in the change is taken back.
+    // Promise: operations-whole
     @Test func aChangeThatFailsHalfwayLeavesNothing() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1))

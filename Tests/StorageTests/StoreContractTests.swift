@@ -91,6 +91,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: room-id-sealed-under-the-code
     @Test func anAcceptedRoomForgetsItsCode() async throws {
         let fixture = try Fixture()
         let (room, code, _) = try await fixture.create(1, life: 3_600_000)
@@ -282,6 +283,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: sweep-on-time
     @Test func theSweepTakesWhatIsDueAndNothingElse() async throws {
         let fixture = try Fixture()
         let (_, code, _) = try await fixture.create(1, life: 10_000, codeLife: 10_000)
@@ -340,6 +342,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: sweeps-bounded
     @Test func sweepsAreBounded() async throws {
         let fixture = try Fixture()
         for id: UInt8 in [1, 10, 20, 30, 40] { try await fixture.create(id, life: 10_000, codeLife: 10_000) }
@@ -366,6 +369,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: answers-outlive-a-restart
     @Test func whatWasAnsweredIsThereAfterReopening() async throws {
         let fixture = try Fixture()
         let (room, _, _) = try await fixture.create(1)

@@ -8,6 +8,7 @@ import Testing
 
 /// The ledger's side of the store: windows, order, the head's compare-and-swap, the backlog.
 @Suite struct StoreLogTests {
+    // Promise: entries-sorted
     @Test func entriesComeInTheLogsOrder() async throws {
         let fixture = try Fixture()
         let (_, _, first) = try await fixture.create(9)
@@ -30,6 +31,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: window-published-once
     @Test func anOpenWindowIsNotGivenOut() async throws {
         let fixture = try Fixture(resolution: 60)
         try await fixture.store.record([Self.sign])
@@ -41,6 +43,7 @@ import Testing
 
     static let sign = StoreBatchTests.sign
 
+    // Promise: time-never-decreases
     @Test func noEntryGetsAWindowBeforeWhatTheLogHas() async throws {
         let fixture = try Fixture()
         let window = fixture.clock.now / 1_000
@@ -152,6 +155,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: head-by-compare-and-swap
     @Test func theHeadIsReplacedByCompareAndSwap() async throws {
         let fixture = try Fixture()
         try await fixture.store.record([Self.sign, Self.sign])
@@ -208,6 +212,7 @@ import Testing
     }
 
     /// Seals count an hour after their batch was frozen. Purges never do: they are bounded by the tokens there are.
+    // Promise: sweep-not-held-up
     @Test func aFullBacklogRefusesAllButPurges() async throws {
         let fixture = try Fixture(timing: LedgerTiming(hourSeconds: 10, daySeconds: 20, batchSeals: 3), waitingLimit: 3)
         try await fixture.store.start([], marks: [])
@@ -287,6 +292,7 @@ import Testing
         try await fixture.close()
     }
 
+    // Promise: deleted-bytes-overwritten
     @Test(arguments: [Database.Access.readWrite, .readOnly])
     func deletedBytesAreOverwrittenAndNothingGoesToTemporaryFiles(access: Database.Access) throws {
         let folder = try File.makeTemporaryFolder()

@@ -47,6 +47,7 @@ import Testing
         return (answers.withLock { $0 }, marks)
     }
 
+    // Promise: group-commit
     @Test func oneThatFailsAfterAWriteTakesNoOtherWithIt() async throws {
         let (answers, marks) = try await batch([
             { try $0.setMark("a", [1]) },

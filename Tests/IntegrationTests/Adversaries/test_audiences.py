@@ -224,6 +224,7 @@ def test_one_user_on_two_days_is_two_users(audiences):
     table.record(table.DATABASE, "two devices that one user registered on two days", "no column in common", ABSENT)
 
 
+# Promise: audiences-open-by-name
 def test_with_keys(audiences):
     """Users whom it guesses, and those whom an update or an approval that waits names; of the others only what their details say."""
     got = audiences.thief(audiences.at_once, audiences.at_once).work()

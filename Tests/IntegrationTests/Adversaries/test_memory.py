@@ -156,6 +156,7 @@ def test_neighbours_are_told_without_what_could_be_a_secret():
     assert '"client1_token":"[64]","other":"<' in str(find)
 
 
+# Promise: no-copy-after-a-second
 def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
     found = outside_the_arena(loaded.search(loaded.settled).in_image(loaded.middle))
     assert len(loaded.settled) > 100
@@ -165,6 +166,7 @@ def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
         "tokens of pushes in flight, room and user ids of open sockets")
 
 
+# Promise: memory-holds-what-sockets-need
 def test_a_second_after_the_last_answer_only_what_open_sockets_need_is_left(loaded):
     """The search must find exactly what is still needed: so it would have found more."""
     search = loaded.search()
