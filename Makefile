@@ -20,7 +20,7 @@ test:
 	swift build --build-tests
 	@mkdir -p .build/log; failed=0; \
 	swift test --skip-build --no-parallel >.build/log/modules 2>&1 </dev/null & modules=$$!; \
-	.build/venv/bin/python -m pytest Tests/IntegrationTests -m 'not campaign' -q -n 2 --dist loadgroup --no-loadscope-reorder \
+	.build/venv/bin/python -m pytest Tests/IntegrationTests -m 'not campaign' -q -n 4 --dist loadgroup --no-loadscope-reorder \
 	  2>&1 | tee .build/log/outside || failed=1; \
 	wait $$modules || failed=1; \
 	grep -E 'recorded an issue|error:' .build/log/modules || true; \
