@@ -10,7 +10,6 @@ import pytest
 from canary import Canaries
 from mayfly import Socket, base64url_bytes, new_client, new_code, new_token
 from processes import REPOSITORY, State, eventually, mayfly
-from world import World
 
 
 def test_the_search_finds_what_was_planted(tmp_path):
@@ -114,35 +113,13 @@ def test_while_the_room_lives(world, story):
     assert canaries.in_bytes(metrics) == []
 
 
+@pytest.mark.campaign
 def test_after_the_room(world, story):
     client, canaries, rooms = story
     client.delete(rooms[0][0]).expect(200)
     eventually(lambda: client.status(rooms[1][0]).status == 404, 15, 0.2, "the end of the short room")
     time.sleep(1.5)
     assert canaries.in_files(*places(world)) == []
-
-
-@pytest.mark.background
-def test_sealed_bytes_are_gone_from_the_store_too():
-    """A purged row's ciphertext leaves the database at once and its write-ahead log within 60 seconds."""
-    with World(apns=False) as world:
-        sealed_bytes_go(world)
-
-
-def sealed_bytes_go(world):
-    client = world.client()
-    room = client.room()
-    with world.state.database() as database:
-        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        cells = [cell for table in tables for row in database.execute(f'SELECT * FROM "{table}"') for cell in row]
-    sealed = [cell for cell in cells if isinstance(cell, bytes) and len(cell) == 168]
-    assert len(sealed) == 2, "a row's sealed part is 168 bytes"
-    traces = Canaries()
-    for cell in sealed:
-        traces.forms[cell[8:72]] = "sealed token"
-    assert traces.in_files(world.state.folder), "the search does not find what is there"
-    client.delete(room.roomid).expect(200)
-    eventually(lambda: not traces.in_files(world.state.folder), 61, 0.5, "the write-ahead log without the sealed tokens")
 
 
 # Promise: state-folder

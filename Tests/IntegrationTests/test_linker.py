@@ -10,6 +10,8 @@ import pytest
 
 from processes import REPOSITORY
 
+pytestmark = pytest.mark.campaign
+
 AUDIT = REPOSITORY / "audit"
 MIDNIGHT = 1_795_046_400  # 2026-11-19 00:00 UTC
 LIVES = "3600:0.5,86400:0.5"

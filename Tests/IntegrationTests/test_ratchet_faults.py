@@ -18,6 +18,8 @@ from key_reader import destroyed, held, keys, opens, sealing, token_rows
 from mayfly import Client
 from processes import REPOSITORY, Broker, Simulator, State, audit_verify, eventually
 
+pytestmark = pytest.mark.campaign
+
 
 class Life:
     """A broker with its simulator whose clocks the test moves, and faults in its folder of keys."""

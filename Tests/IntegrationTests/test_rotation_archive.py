@@ -11,6 +11,8 @@ import pytest
 from processes import BINARY, State, clean_environment
 from test_rotation import NEXT, archived, continues, current, disturbed, stage, template  # noqa: F401
 
+pytestmark = pytest.mark.campaign
+
 NOBODY = 65534
 
 

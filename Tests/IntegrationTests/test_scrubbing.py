@@ -12,6 +12,8 @@ from clocks import Clocks
 from mayfly import Client, new_code, new_token
 from processes import Broker, Simulator, State, eventually
 
+pytestmark = pytest.mark.campaign
+
 
 class Database:
     """A broker whose clocks the test moves, and what lies in its database's files."""

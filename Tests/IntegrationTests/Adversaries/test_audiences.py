@@ -24,6 +24,8 @@ from processes import eventually
 from search import search
 from stage import DAY, Stage
 
+pytestmark = pytest.mark.campaign
+
 GUESSED = ("alice", "bob", "nobody")
 LIMITS = {
     "deviceLifeSeconds": 2 * DAY, "activityLifeSeconds": 7_200, "sessionLifeSeconds": DAY, "activityUpdateSeconds": 3_600, "approvalSeconds": 1_800,

@@ -18,6 +18,8 @@ from processes import REPOSITORY, mayfly
 from rank import correlation
 from search import search
 
+pytestmark = pytest.mark.campaign
+
 KEYS = {"at", "op"}.union(*ledger.KEYS.values())
 
 

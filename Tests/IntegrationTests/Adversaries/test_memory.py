@@ -21,6 +21,8 @@ from memory_scan import Mapping, Search, Secret, forms, memory_of, size_of, told
 from processes import BINARY, REPOSITORY, eventually
 from world import World
 
+pytestmark = pytest.mark.campaign
+
 SECONDS = float(os.environ.get("MEMORY_SECONDS", 3))
 RATE = 1000
 # So many of the secrets are looked for, the first and the last among them.

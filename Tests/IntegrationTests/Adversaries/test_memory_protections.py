@@ -21,6 +21,8 @@ from processes import eventually
 from test_memory import POLICY, RELEASE, Loaded, outside_the_arena
 from world import World
 
+pytestmark = pytest.mark.campaign
+
 HERE = Path(__file__).resolve().parent
 # The same user without any capability: what a broker's neighbour is, wherever the tests' files lie.
 POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")

@@ -10,6 +10,8 @@ import pytest
 import table
 from search import search
 
+pytestmark = pytest.mark.campaign
+
 
 # Promise: no-secret-in-output
 def test_what_it_says(story):

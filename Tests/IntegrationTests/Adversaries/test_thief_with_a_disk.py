@@ -1,5 +1,7 @@
 """Whoever takes the disk: the database, its log and backups, with and without the key file, of one moment or of several."""
 
+import pytest
+
 import carving
 import ledger
 import table
@@ -10,6 +12,8 @@ from remnants import remnants
 from search import search
 from thief import Recovered, Thief
 from verdict import hold
+
+pytestmark = pytest.mark.campaign
 
 
 def tokens(rooms):
