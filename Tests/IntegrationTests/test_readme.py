@@ -129,6 +129,7 @@ def place():
 
 
 # Promise: make-run
+@pytest.mark.campaign  # It builds a release.
 def test_readme(place):
     shell, moved = place
     assert README.exists(), "there is no README.md"

@@ -1,4 +1,4 @@
-"""When pushes leave under a policy with send slot and jitter, as Apple sees it; what their times tell is held by TimingTests."""
+"""When pushes leave under a policy with send slot and jitter, as Apple sees it. `DepartureTests` holds the rules, `TimingTests` what times tell."""
 
 import json
 import tempfile

@@ -9,7 +9,6 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from mayfly import Socket
-from processes import eventually
 
 
 def refused(world, message, code, *fields):
@@ -64,6 +63,7 @@ def test_close_reaches_open_sockets(world, client):
             assert close == 1000 and messages[-1] == {"type": "room_closed"}
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_expiry_reaches_open_sockets(world):
     room = world.client().room(expires=10)
@@ -137,6 +137,7 @@ def test_side_that_used_its_member_secret_needs_it(world, client):
     refused(world, {"type": "join_room", "roomid": room.roomid, "client": room.creator.client}, "member_required")
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_never_speaks(world):
     with Socket(world.broker) as socket:
@@ -214,16 +215,6 @@ def test_stop_says_goodbye(worlds):
         socket.join(room.roomid, room.creator.client)
         assert world.broker.stop() == 0
         assert socket.closed()[0] == 1001
-
-
-@pytest.mark.background
-def test_vanished_socket_is_no_presence_for_long(world):
-    client = world.client()
-    room = client.room()
-    with Socket(world.broker) as socket:
-        socket.join(room.roomid, room.creator.client)
-        socket.connection.socket.close()
-        eventually(lambda: not client.status(room.roomid).json["creatorPresent"], 8, what="absence")
 
 
 def test_joined_comes_before_what_the_peer_does(world, client):
