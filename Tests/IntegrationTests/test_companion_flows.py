@@ -479,6 +479,6 @@ def test_the_log_holds(world):
     eventually(lambda: world.state.jobs() == 0, 10, what="the end of all pushes")
     time.sleep(1.5)
     counts = ledger.read(world.state).check().counts()
-    assert counts["push.delivered"] + counts["push.failed"] == counts["token.opened"] > 30 and counts["push.failed"] == 1, counts
+    assert counts["push.delivered"] + counts["push.failed"] == counts["token.opened"] > 30 and counts["push.failed"] >= 1, counts
     verified = audit_verify(world.state)
     assert verified.returncode == 0, verified.stdout + verified.stderr
