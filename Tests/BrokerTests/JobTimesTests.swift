@@ -3,6 +3,16 @@ import Testing
 
 @testable import Broker
 
+@Suite struct TokenLifeTests {
+    // Promise: short-lives-a-day
+    @Test func aLifeOfADayIsShortAndAnyLongerOneIsLong() {
+        let sealed: UInt64 = 1_800_000_000_000
+        let day: UInt64 = 24 * 3_600_000
+        #expect(!TokenLife.isLong(from: sealed, to: sealed + day))
+        #expect(TokenLife.isLong(from: sealed, to: sealed + day + 1))
+    }
+}
+
 @Suite struct JobTimesTests {
     private static let now: UInt64 = 1_800_000_007_000
 

@@ -22,7 +22,10 @@ def test_the_search_finds_what_was_planted(tmp_path):
     for number, form in enumerate(forms):
         (tmp_path / f"{number}").write_bytes(token_bytes(50) + form + token_bytes(50))
     (tmp_path / "none").write_bytes(token_bytes(5000))
-    assert len(canaries.in_files(tmp_path)) == len(forms)
+    (tmp_path / secret.hex()).mkdir()
+    (tmp_path / secret.hex() / "file").touch()
+    (tmp_path / base64.urlsafe_b64encode(secret).decode()).touch()
+    assert len(canaries.in_files(tmp_path)) == len(forms) + 3
 
 
 def test_every_run_looks_for_the_tokens_that_it_gave(tmp_path):
@@ -103,7 +106,7 @@ def places(world):
     return world.state.folder, world.state.prints
 
 
-# Promise: no-secret-in-files
+# Promise: no-secret-in-files, no-secret-in-file-names
 def test_while_the_room_lives(world, story):
     client, canaries, rooms = story
     client.status(rooms[0][0]).expect(200)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm
 
-from processes import BINARY, Broker, clean_environment, eventually, free_port, mayfly
+from processes import BINARY, Broker, clean_environment, eventually, free_port, mayfly, quick_rooms
 from world import World
 
 ALGORITHMS = "HS256", "ES256", "EdDSA"
@@ -190,9 +190,21 @@ def test_keys_are_read_again(issuer, other):
         assert "certificate" not in world.broker.printed()
 
 
-def test_run_prints_one_users_and_one_back_ends(tmp_path):
-    ports = {name: f"127.0.0.1:{free_port()}" for name in (
+def demo_ports():
+    return {name: f"127.0.0.1:{free_port()}" for name in (
         "MAYFLY_LISTEN", "MAYFLY_OPERATOR_LISTEN", "MAYFLY_APNS_SIMULATOR_LISTEN", "MAYFLY_APNS_SIMULATOR_CONTROL")}
+
+
+# Promise: demo-story
+def test_the_demo_plays_its_story_and_ends(tmp_path):
+    policy = tmp_path / "quick-rooms.json"  # whose log publishes every second
+    policy.write_text(json.dumps(quick_rooms()))
+    ran = mayfly("demo", MAYFLY_STATE=tmp_path / "var", MAYFLY_POLICY=policy, **demo_ports())
+    assert ran.returncode == 0 and "The ledger's verdict: good." in ran.stdout, ran
+
+
+def test_run_prints_one_users_and_one_back_ends(tmp_path):
+    ports = demo_ports()
     state, printed = tmp_path / "var", tmp_path / "printed"
     with open(printed, "wb") as out:
         child = subprocess.Popen([BINARY, "demo", "--stay"], stdout=out, stderr=out, env=clean_environment(MAYFLY_STATE=state, **ports))

@@ -128,6 +128,7 @@ import Testing
         #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1, proven: false) == nil)
         #expect(try await fixture.store.token(first.purgeID, expires: old.expires) != nil)
         #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1, proven: true) == 1)
+        try await fixture.close()
     }
 
     /// The copy of the creator's secret goes with the creator's first use of it; code and room stay as they are.
@@ -380,6 +381,7 @@ import Testing
         #expect(try await again.mark("ratchet") == [1, 2, 3])
         #expect(try await again.mark("other") == nil)
         await again.shutDown()
+        try File.removeTree(fixture.folder)
     }
 
     @Test func aClosedStoreRefuses() async throws {
@@ -387,5 +389,6 @@ import Testing
         await fixture.store.shutDown()
         await #expect(throws: StoreError.closed) { try await fixture.store.setMark("a", []) }
         await #expect(throws: StoreError.closed) { try await fixture.store.mark("a") }
+        try File.removeTree(fixture.folder)
     }
 }

@@ -292,7 +292,7 @@ import Testing
         try await fixture.close()
     }
 
-    // Promise: deleted-bytes-overwritten
+    // Promise: deleted-bytes-overwritten, commits-reach-the-disk
     @Test(arguments: [Database.Access.readWrite, .readOnly])
     func deletedBytesAreOverwrittenAndNothingGoesToTemporaryFiles(access: Database.Access) throws {
         let folder = try File.makeTemporaryFolder()
@@ -306,7 +306,11 @@ import Testing
         let tables = access == .readWrite ? writer : try Tables(path: folder + "/mayfly.sqlite", access: access, journal: journal)
         // 2 is MEMORY.
         #expect(try setting(tables, "temp_store") == 2)
-        if access == .readWrite { #expect(try setting(tables, "secure_delete") == 1) }
+        if access == .readWrite {
+            #expect(try setting(tables, "secure_delete") == 1)
+            // 2 is FULL: each commit is synced to the disk.
+            #expect(try setting(tables, "synchronous") == 2)
+        }
         try File.removeTree(folder)
     }
 
