@@ -4,6 +4,7 @@ import HTTPServer
 import Linux
 import Sealing
 import Sodium
+import Vocabulary
 
 /// The companion's calls: a user's devices and Live Activities, approvals, and what happens in sessions.
 extension API {

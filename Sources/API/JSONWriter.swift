@@ -1,6 +1,7 @@
 import Linux
 import Sealing
 import Sodium
+import Vocabulary
 
 /// Writes one JSON object in the order it is told, as bytes. They may hold a secret, so that no copy of them is left behind, neither on
 /// growth nor with a copy of the writer.
@@ -76,7 +77,7 @@ struct JSONWriter: ~Copyable {
         self.name(name)
         reserve(22)
         bytes.append(UInt8(ascii: "\""))
-        CalendarDate.append(seconds: timeMs / 1_000, to: &bytes)
+        Timestamp.append(timeMs, to: &bytes)
         bytes.append(UInt8(ascii: "\""))
     }
 

@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// What a broker may do for one kind of app: its limits and the only pushes it can send. Read once from a JSON file whose hash stands
 /// in the ledger.

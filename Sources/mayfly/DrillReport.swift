@@ -1,7 +1,7 @@
 import Broker
 import Ledger
-import Linux
 import Storage
+import Vocabulary
 
 /// What `mayfly drill` found: for people, for programs, and to be published.
 struct DrillReport {
@@ -98,10 +98,8 @@ struct DrillReport {
         }
     }
 
-    /// `2026-01-02T03:04:05Z`.
-    private static func second(_ ms: UInt64) -> String { String(CalendarDate.timestamp(ms: ms).prefix(19)) + "Z" }
+    private static func second(_ ms: UInt64) -> String { Timestamp.text(ms) }
+
     /// `2026-01-02 03:04`, in UTC.
-    private static func minute(_ ms: UInt64) -> String {
-        String(CalendarDate.timestamp(ms: ms).prefix(16).map { $0 == "T" ? " " : $0 })
-    }
+    private static func minute(_ ms: UInt64) -> String { String(Timestamp.text(ms).prefix(16).replacing("T", with: " ")) }
 }
