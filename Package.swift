@@ -68,28 +68,34 @@ let package = Package(
         room("EventLoop", ["Linux"]),
         room("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
 
+        // How values are written, in every room above.
+        room("Vocabulary", ["Linux"]),
+        room("JSON", ["Vocabulary", "Linux"]),
+
         // The domain.
-        room("Sealing", ["Sodium", "Linux"]),
-        room("Policy", ["Sodium"], resources: policies),
-        room("Ledger", ["Policy", "Sodium", "TLS", "Linux"]),
+        room("Sealing", ["Vocabulary", "Sodium", "Linux"]),
+        room("Policy", ["JSON", "Vocabulary", "Sodium"], resources: policies),
+        room("Ledger", ["Policy", "Vocabulary", "Sodium", "TLS", "Linux"]),
         room("Storage", ["SQLite", "Policy", "Ledger", "Linux"]),
-        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium"]),
-        room("Broker", ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"]),
+        room(
+            "Broker",
+            ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux", "Sodium"]),
 
         // The edges.
-        room("AuditPage", ["Sodium"], resources: auditPage),
+        room("AuditPage", ["JSON", "Sodium"], resources: auditPage),
         room(
             "API",
             [
                 "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop",
-                "Shares", "Sodium", "TLS",
+                "Shares", "JSON", "Vocabulary", "Sodium", "TLS",
             ]),
-        room("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
+        room("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
         .executableTarget(
             name: "mayfly",
             dependencies: [
                 "API", "APNsSimulator", "AuditPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer",
-                "Shares", "EventLoop", "TLS", "HTTP1", "Linux", "Malloc", "Sodium",
+                "Shares", "EventLoop", "JSON", "Vocabulary", "TLS", "HTTP1", "Linux", "Malloc", "Sodium",
             ],
             swiftSettings: strict,
             linkerSettings: [
@@ -104,26 +110,33 @@ let package = Package(
         // What several modules' tests make with Debian's openssl.
         room("TestCertificates", ["Linux", "TLS"], path: "Tests/TestCertificates"),
 
-        tests("Linux"), tests("Sodium"), tests("SQLite"), tests("TLS", ["Linux", "TestCertificates"]), tests("HTTP1"),
+        tests("Linux"), tests("Vocabulary"), tests("JSON"), tests("Sodium", ["Vocabulary"]), tests("SQLite"),
+        tests("TLS", ["Linux", "TestCertificates"]), tests("HTTP1"),
         tests("HTTP2"), tests("WebSocket"),
         tests("Shares", ["Linux"]),
         tests("EventLoop", ["Linux"]),
         tests("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
-        tests("Sealing", ["Sodium", "Linux"]),
-        tests("Policy", ["Sodium"]),
-        tests("Ledger", ["Policy", "Sodium", "Linux"]),
+        tests("Sealing", ["Vocabulary", "Sodium", "Linux"]),
+        tests("Policy", ["JSON", "Vocabulary", "Sodium"]),
+        tests("Ledger", ["Policy", "Vocabulary", "Sodium", "Linux"]),
         tests("Storage", ["SQLite", "Policy", "Ledger", "Linux"]),
-        tests("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator", "TestCertificates"]),
-        tests("Broker", ["Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+        tests(
+            "Courier",
+            ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Vocabulary", "Sodium", "APNsSimulator", "TestCertificates"]),
+        tests(
+            "Broker",
+            [
+                "Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux",
+                "Sodium",
+            ]),
         tests(
             "API",
             [
                 "Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Shares", "Linux", "EventLoop",
-                "Sodium",
-                "TLS",
+                "JSON", "Vocabulary", "Sodium", "TLS",
             ]),
         tests("AuditPage", ["Linux"]),
-        tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),
+        tests("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),
     ]
 )
 
@@ -133,9 +146,8 @@ if Context.environment["FUZZ_TARGET"] != nil {
         .executableTarget(
             name: "Fuzz",
             dependencies: [
-                "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket", "HTTPServer", "Sealing", "Policy", "Ledger", "Courier", "Broker",
-                "API",
-                "Sodium",
+                "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket", "HTTPServer", "Vocabulary", "JSON", "Sealing", "Policy", "Ledger",
+                "Courier", "Broker", "API", "APNsSimulator", "Sodium",
             ],
             path: "Tests/Fuzz", exclude: ["Seeds"], swiftSettings: strict))
 }

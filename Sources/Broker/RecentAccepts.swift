@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Rooms that were accepted a moment ago, in broker time. Their two people often arrive together: knocks wait a quarter of a second, so that
 /// neither phone rings then.
 struct RecentAccepts {
@@ -5,20 +7,15 @@ struct RecentAccepts {
     static let holdMs: UInt64 = 250
 
     private var times: [[UInt8]: UInt64] = [:]
-    /// The same in order of time, from `first` on.
-    private var order: [(at: UInt64, room: [UInt8])] = []
-    private var first = 0
+    /// The same in order of time.
+    private var order = Queue<(at: UInt64, room: [UInt8])>()
 
     var count: Int { times.count }
 
     mutating func add(_ room: [UInt8], now: UInt64) {
-        while first < order.count, order[first].at + Self.recentMs <= now {
-            times[order[first].room] = nil
-            first += 1
-        }
-        if first > 1_024, first * 2 > order.count {
-            order.removeFirst(first)
-            first = 0
+        while let oldest = order.first, oldest.at + Self.recentMs <= now {
+            times[oldest.room] = nil
+            _ = order.popFirst()
         }
         times[room] = now
         order.append((now, room))

@@ -1,5 +1,6 @@
 import Sealing
 import Sodium
+import Vocabulary
 
 /// A question to Apple: does it take this provider's pushes for an app in an environment? Asked by a background push to a token of zeros, which is
 /// nobody's: Apple judges the provider before the token.

@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// A SHA-256 digest: a node of the tree, or the name of a policy file.
 public struct Digest: Sendable, Hashable, CustomStringConvertible {
@@ -23,9 +24,9 @@ public struct Digest: Sendable, Hashable, CustomStringConvertible {
     public init?(hex: Span<UInt8>) {
         guard hex.count == 2 * Self.count else { return nil }
         var bytes = InlineArray<32, UInt8>(repeating: 0)
-        for index in 0..<Self.count {
-            guard let high = hexValue(hex[2 * index]), let low = hexValue(hex[2 * index + 1]) else { return nil }
-            bytes[index] = high << 4 | low
+        for part in 0..<4 {
+            guard let number = Hex.number(hex, at: 16 * part) else { return nil }
+            for index in 0..<8 { bytes[8 * part + index] = UInt8(truncatingIfNeeded: number >> (56 - 8 * index)) }
         }
         self.bytes = bytes
     }
@@ -63,15 +64,5 @@ public struct Digest: Sendable, Hashable, CustomStringConvertible {
 extension [UInt8] {
     mutating func append(_ digest: Digest) {
         for index in 0..<Digest.count { append(digest.bytes[index]) }
-    }
-}
-
-/// The value of a lower-case hexadecimal digit: upper case would be a second spelling.
-@inline(__always)
-func hexValue(_ digit: UInt8) -> UInt8? {
-    switch digit {
-    case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - UInt8(ascii: "0")
-    case UInt8(ascii: "a")...UInt8(ascii: "f"): digit - UInt8(ascii: "a") + 10
-    default: nil
     }
 }

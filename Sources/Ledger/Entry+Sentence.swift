@@ -1,3 +1,5 @@
+import Vocabulary
+
 extension Entry {
     /// What the entry says, in words for whoever it is shown to: one line. Times are starts of windows.
     public var sentence: String {

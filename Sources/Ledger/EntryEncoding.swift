@@ -1,3 +1,5 @@
+import Vocabulary
+
 extension Entry {
     /// The entry's one encoding: JSON, keys sorted, no spaces, ASCII. `audit/entry.schema.json` describes it.
     public var encoded: [UInt8] {
@@ -10,7 +12,7 @@ extension Entry {
     /// Appends `encoded`.
     public func encode(into json: inout [UInt8]) {
         json.append("{\"at\":\"")
-        Timestamp.append(atMs, to: &json)
+        json.append(timeMs: atMs)
         switch op {
         case .brokerStarted(let node, let version, let policy, let resolution, let binary):
             json.append("\",\"binary\":\"")
@@ -58,7 +60,7 @@ extension Entry {
             json.append("\",\"id\":\"")
             json.append(hexOf: id)
             json.append("\",\"op\":\"token.sealed\",\"until\":\"")
-            Timestamp.append(untilMs, to: &json)
+            json.append(timeMs: untilMs)
             json.append("\"}")
         case .tokenPurged(let id, let cause):
             json.append("\",\"cause\":\"", cause.name, "\",\"id\":\"")
@@ -66,7 +68,7 @@ extension Entry {
             json.append("\",\"op\":\"token.purged\"")
             if case .expired(let untilMs) = cause {
                 json.append(",\"until\":\"")
-                Timestamp.append(untilMs, to: &json)
+                json.append(timeMs: untilMs)
                 json.append("\"")
             }
             json.append("}")
@@ -78,7 +80,7 @@ extension Entry {
             json.append(",\"op\":\"bucket.closed\",\"sealed\":")
             json.append(decimal: sealed)
             json.append(",\"until\":\"")
-            Timestamp.append(untilMs, to: &json)
+            json.append(timeMs: untilMs)
             json.append("\"}")
         case .requestRefused(let cause, let count):
             json.append("\",\"cause\":\"", cause.rawValue, "\",\"count\":")
@@ -98,7 +100,7 @@ extension Entry {
             json.append("\",\"live\":")
             json.append(decimal: live)
             json.append(",\"op\":\"bucket.carried\",\"until\":\"")
-            Timestamp.append(untilMs, to: &json)
+            json.append(timeMs: untilMs)
             json.append("\"}")
         }
     }
@@ -115,6 +117,13 @@ extension [UInt8] {
         append(contentsOf: after.utf8)
     }
 
+    /// RFC 3339 to the second. Times from year 10000 on are a programmer's error.
+    @inline(__always)
+    mutating func append(timeMs: UInt64) {
+        precondition(timeMs < Timestamp.endMs, "a time beyond year 9999")
+        Timestamp.append(timeMs, to: &self)
+    }
+
     /// Decimal digits without leading zeros.
     mutating func append(decimal number: UInt64) {
         var power: UInt64 = 1
@@ -127,10 +136,8 @@ extension [UInt8] {
 
     mutating func append(hexOf digest: Digest) {
         for index in 0..<Digest.count {
-            let byte = digest.bytes[index]
-            for digit in [byte >> 4, byte & 15] {
-                append(digit < 10 ? digit + UInt8(ascii: "0") : digit - 10 + UInt8(ascii: "a"))
-            }
+            append(Hex.digit(digest.bytes[index] >> 4))
+            append(Hex.digit(digest.bytes[index] & 15))
         }
     }
 }

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Reads the parts of a canonical entry one after the other. The bytes are handed in each time: a span can't be kept.
 struct EntryScanner {
     private(set) var position = 0

@@ -1,4 +1,5 @@
 import Linux
+import Vocabulary
 
 /// Verifies a log again and again, each time what is new since the last. Keeps what it needs for that in a folder:
 ///

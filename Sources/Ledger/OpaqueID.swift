@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// A `ref` or a `job`: 16 random bytes that mean nothing outside the ledger and one row, written as 32 lower-case hexadecimal digits.
 public struct OpaqueID: Sendable, Hashable, Comparable, CustomStringConvertible {
@@ -19,7 +20,9 @@ public struct OpaqueID: Sendable, Hashable, Comparable, CustomStringConvertible 
 
     /// 32 lower-case hexadecimal digits, or nil.
     public init?(hex: Span<UInt8>) {
-        guard hex.count == 2 * Self.count, let high = Self.half(hex, 0), let low = Self.half(hex, 16) else { return nil }
+        guard hex.count == 2 * Self.count, let high = Hex.number(hex, at: 0), let low = Hex.number(hex, at: 16) else {
+            return nil
+        }
         value = UInt128(high) << 64 | UInt128(low)
     }
 
@@ -40,33 +43,11 @@ public struct OpaqueID: Sendable, Hashable, Comparable, CustomStringConvertible 
         text.append(hexOf: self)
         return String(decoding: text, as: UTF8.self)
     }
-
-    private static func half(_ hex: Span<UInt8>, _ start: Int) -> UInt64? {
-        var value: UInt64 = 0
-        // Without a branch for each digit: bits above the low four are set by what is none.
-        var wrong: UInt8 = 0
-        for index in start..<start + 16 {
-            let (number, letter) = (hex[index] &- UInt8(ascii: "0"), hex[index] &- UInt8(ascii: "a"))
-            let digit = number < 10 ? number : letter < 6 ? letter &+ 10 : 0xff
-            wrong |= digit
-            value = value << 4 | UInt64(digit & 15)
-        }
-        return wrong < 16 ? value : nil
-    }
 }
 
 extension [UInt8] {
     mutating func append(hexOf id: OpaqueID) {
-        append(hexOf: UInt64(truncatingIfNeeded: id.value >> 64))
-        append(hexOf: UInt64(truncatingIfNeeded: id.value))
-    }
-
-    private mutating func append(hexOf half: UInt64) {
-        var rest = half
-        for _ in 0..<16 {
-            rest = rest << 4 | rest >> 60
-            let digit = UInt8(truncatingIfNeeded: rest & 15)
-            append(digit < 10 ? digit + UInt8(ascii: "0") : digit - 10 + UInt8(ascii: "a"))
-        }
+        Hex.append(UInt64(truncatingIfNeeded: id.value >> 64), to: &self)
+        Hex.append(UInt64(truncatingIfNeeded: id.value), to: &self)
     }
 }

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Everything that a log says about one token, for the holder of its ref. The log doesn't contain the ref.
 public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
     /// One entry about the token.

@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// A public key that signs notes (C2SP signed-note): `name+hex(key id)+base64(type || key)`.
 public struct VerifierKey: Sendable, Hashable, CustomStringConvertible {

@@ -1,3 +1,5 @@
+import JSON
+
 /// Puts a template's constants, handle, fields and texts together and finds what clashes or is never used.
 struct PayloadBuilder {
     let findings: Findings

@@ -1,3 +1,5 @@
+import JSON
+
 // What Apple wants of each type of push, and what goes into `aps`.
 
 extension TemplateReader {

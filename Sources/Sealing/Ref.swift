@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// 16 bytes that name something, written as 32 lower-case hexadecimal digits. Ordered as its bytes are.
 public protocol RandomID: Sendable, Hashable, Comparable, CustomStringConvertible {

@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// What a queued knock carries until it is sent.
 public struct JobContent: Sendable {

@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// Up to 128 secret bytes in the process's arena: prints as `<redacted>`, compares in constant time, wiped when the last holder
 /// lets go.

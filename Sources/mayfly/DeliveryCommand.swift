@@ -4,6 +4,7 @@ import Linux
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 /// `mayfly apns find`: what became of a push, by the `apns-id` that Apple or an app names.
 enum DeliveryCommand {
@@ -32,7 +33,7 @@ enum DeliveryCommand {
 
     /// Times are starts of windows.
     private static func line(_ entry: Entry) -> String {
-        let at = CalendarDate.timestamp(ms: entry.atMs).prefix(19) + "Z"
+        let at = Timestamp.text(entry.atMs)
         return switch entry.op {
         case .tokenOpened(_, let job, let template): "\(at)  taken in: template \(template), job \(job)"
         case .pushDelivered(_, let status): "\(at)  delivered: Apple has it (status \(status))"

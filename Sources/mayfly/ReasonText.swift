@@ -1,4 +1,5 @@
 import Courier
+import JSON
 
 /// `mayfly apns explain`: a reason in words, by Apple's name, the courier's, or the one that the log has for it.
 enum ReasonText {
@@ -65,8 +66,13 @@ enum ReasonText {
     }
 
     private static func json(_ row: Row) -> String {
-        "{\"reason\":\"\(row.name)\",\"status\":\(row.status.map { "\($0)" } ?? "null"),"
-            + "\"means\":\(AuditCommand.quoted(row.said.means)),\"fault\":\"\(row.said.fault.rawValue)\","
-            + "\"does\":\(AuditCommand.quoted(row.does)),\"remedy\":\(AuditCommand.quoted(row.said.remedy))}"
+        Terminal.json { json in
+            json.add("reason", row.name)
+            json.add("status", orNull: row.status)
+            json.add("means", row.said.means)
+            json.add("fault", row.said.fault.rawValue)
+            json.add("does", row.does)
+            json.add("remedy", row.said.remedy)
+        }
     }
 }

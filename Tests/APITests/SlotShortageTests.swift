@@ -1,5 +1,6 @@
 import Broker
 import HTTPServer
+import JSON
 import Testing
 
 @testable import API

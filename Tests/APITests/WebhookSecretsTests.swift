@@ -2,6 +2,7 @@ import Linux
 import Sealing
 import Sodium
 import Testing
+import Vocabulary
 
 @testable import API
 

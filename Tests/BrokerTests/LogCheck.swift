@@ -1,6 +1,7 @@
 import Policy
 import Sealing
 import Sodium
+import Vocabulary
 
 @testable import Ledger
 

@@ -1,4 +1,5 @@
 import FoundationEssentials
+import JSON
 import Testing
 
 @testable import Policy
@@ -9,8 +10,10 @@ import Testing
 
     init() throws {
         let file = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../policies/policy.schema.json")
-        schema = try JSONReader.read(Array(Data(contentsOf: file)))
+        schema = try Self.read(Array(Data(contentsOf: file)))
     }
+
+    private static func read(_ bytes: [UInt8]) throws -> JSONValue { try JSONValue(bytes.span, deepest: Policy.deepest) }
 
     /// A built-in policy of each kind of limits, what the schema calls them, and how many numbers it bounds.
     private static let limits = [
@@ -19,7 +22,7 @@ import Testing
     ]
 
     @Test(arguments: limits) func limitsHaveTheBoundsOfTheSchema(_ name: String, _ definition: String, _ count: Int) throws {
-        let base = try JSONReader.read(try #require(Policy.builtInBytes(name)))
+        let base = try Self.read(try #require(Policy.builtInBytes(name)))
         let bounds = integers(in: try #require(schema["$defs"]?[definition]), at: ["limits"])
         #expect(bounds.count == count)
         try agree(bounds, base)
@@ -28,7 +31,7 @@ import Testing
     @Test func timingHasTheBoundsOfTheSchema() throws {
         let bounds = integers(in: try #require(schema["properties"]?["ledger"]), at: ["ledger"])
         #expect(bounds.count == 3)
-        try agree(bounds, JSONReader.read(try #require(Policy.builtInBytes("rooms"))))
+        try agree(bounds, Self.read(try #require(Policy.builtInBytes("rooms"))))
     }
 
     private func agree(_ bounds: [([String], ClosedRange<Int>)], _ base: JSONValue) throws {
@@ -37,7 +40,7 @@ import Testing
                 (range.lowerBound, true), (range.upperBound, true), (range.lowerBound - 1, false), (range.upperBound + 1, false),
             ] {
                 var bytes: [UInt8] = []
-                JSONWriter.append(base.setting(.number(String(value)), at: path[...]), to: &bytes)
+                base.setting(.number(String(value)), at: path[...]).append(to: &bytes)
                 let refused = Policy.lint(bytes).contains {
                     $0.path == "$." + path.joined(separator: ".")
                         && $0.problem.contains("outside \(range.lowerBound) to \(range.upperBound)")

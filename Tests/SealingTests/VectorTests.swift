@@ -2,6 +2,7 @@ import FoundationEssentials
 import Linux
 import Sodium
 import Testing
+import Vocabulary
 
 @testable import Sealing
 
