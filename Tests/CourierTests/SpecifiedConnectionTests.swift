@@ -182,7 +182,8 @@ import Testing
             let outcomes = await world.send(1...10)
             #expect(outcomes.allSatisfy { $0 == .delivered }, "\(name): \(outcomes)")
             #expect(Set(await world.accepted.map(\.token)).count == 10)
-            #expect(await world.connections <= 2)
+            // One after the fault; another if a loaded machine takes longer than the deadline.
+            #expect(await world.connections <= 3)
         }
     }
 }
