@@ -61,9 +61,6 @@ let package = Package(
         room("HTTP2", ["CNghttp2"]),
         room("WebSocket", ["CWslay"]),
 
-        // The values that every room of the domain uses.
-        room("Vocabulary", ["Sodium"]),
-
         // Who may take how much: under every layer that hands something out.
         room("Shares", ["Linux", "Sodium"]),
 
@@ -71,31 +68,34 @@ let package = Package(
         room("EventLoop", ["Linux"]),
         room("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
 
+        // The values that every room of the domain uses, and how they are written.
+        room("Vocabulary", ["Sodium", "Linux"]),
+        room("JSON", ["Vocabulary", "Linux"]),
+
         // The domain.
         room("Sealing", ["Vocabulary", "Sodium", "Linux"]),
-        room("Policy", ["Vocabulary", "Sodium"], resources: policies),
-        room("Ledger", ["Vocabulary", "Policy", "Sodium", "TLS", "Linux"]),
+        room("Policy", ["JSON", "Vocabulary", "Sodium"], resources: policies),
+        room("Ledger", ["Policy", "Vocabulary", "Sodium", "TLS", "Linux"]),
         room("Storage", ["Vocabulary", "SQLite", "Policy", "Ledger", "Linux"]),
-        room("Courier", ["Vocabulary", "EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium"]),
+        room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"]),
         room(
             "Broker",
-            ["Vocabulary", "Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+            ["Shares", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux", "Sodium"]),
 
         // The edges.
-        room("AuditPage", ["Sodium"], resources: auditPage),
+        room("AuditPage", ["JSON", "Sodium"], resources: auditPage),
         room(
             "API",
             [
-                "Vocabulary", "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux",
-                "EventLoop", "Shares", "Sodium", "TLS",
+                "AuditPage", "Broker", "Policy", "Ledger", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Linux", "EventLoop",
+                "Shares", "JSON", "Vocabulary", "Sodium", "TLS",
             ]),
-        room("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
+        room("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
         .executableTarget(
             name: "mayfly",
             dependencies: [
-                "Vocabulary", "API", "APNsSimulator", "AuditPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing",
-                "HTTPServer",
-                "Shares", "EventLoop", "TLS", "HTTP1", "Linux", "Malloc", "Sodium",
+                "API", "APNsSimulator", "AuditPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer",
+                "Shares", "EventLoop", "JSON", "Vocabulary", "TLS", "HTTP1", "Linux", "Malloc", "Sodium",
             ],
             swiftSettings: strict,
             linkerSettings: [
@@ -110,32 +110,33 @@ let package = Package(
         // What several modules' tests make with Debian's openssl.
         room("TestCertificates", ["Linux", "TLS"], path: "Tests/TestCertificates"),
 
-        tests("Linux"), tests("Sodium"), tests("SQLite"), tests("TLS", ["Linux", "TestCertificates"]), tests("HTTP1"),
+        tests("Linux"), tests("Vocabulary"), tests("JSON"), tests("Sodium", ["Vocabulary"]), tests("SQLite"),
+        tests("TLS", ["Linux", "TestCertificates"]), tests("HTTP1"),
         tests("HTTP2"), tests("WebSocket"),
-        tests("Vocabulary"),
         tests("Shares", ["Linux"]),
         tests("EventLoop", ["Linux"]),
         tests("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
         tests("Sealing", ["Vocabulary", "Ledger", "Sodium", "Linux"]),
-        tests("Policy", ["Vocabulary", "Sodium"]),
-        tests("Ledger", ["Vocabulary", "Policy", "Sodium", "Linux"]),
+        tests("Policy", ["JSON", "Vocabulary", "Sodium"]),
+        tests("Ledger", ["Policy", "Vocabulary", "Sodium", "Linux"]),
         tests("Storage", ["Vocabulary", "SQLite", "Policy", "Ledger", "Linux"]),
         tests(
             "Courier",
-            ["Vocabulary", "EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Sodium", "APNsSimulator", "TestCertificates"]),
+            ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Vocabulary", "Sodium", "APNsSimulator", "TestCertificates"]),
         tests(
             "Broker",
-            ["Vocabulary", "Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Linux", "Sodium"]),
+            [
+                "Shares", "TLS", "Storage", "Sealing", "Policy", "Ledger", "Courier", "EventLoop", "Vocabulary", "Linux",
+                "Sodium",
+            ]),
         tests(
             "API",
             [
-                "Vocabulary", "Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Shares", "Linux",
-                "EventLoop",
-                "Sodium",
-                "TLS",
+                "Broker", "Ledger", "Policy", "HTTPServer", "HTTP1", "WebSocket", "Sealing", "Shares", "Linux", "EventLoop",
+                "JSON", "Vocabulary", "Sodium", "TLS",
             ]),
         tests("AuditPage", ["Linux"]),
-        tests("APNsSimulator", ["EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),
+        tests("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer", "TestCertificates"]),
     ]
 )
 
@@ -145,9 +146,8 @@ if Context.environment["FUZZ_TARGET"] != nil {
         .executableTarget(
             name: "Fuzz",
             dependencies: [
-                "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket", "HTTPServer", "Sealing", "Policy", "Ledger", "Courier", "Broker",
-                "API",
-                "Sodium",
+                "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket", "HTTPServer", "Vocabulary", "JSON", "Sealing", "Policy", "Ledger",
+                "Courier", "Broker", "API", "APNsSimulator", "Sodium",
             ],
             path: "Tests/Fuzz", exclude: ["Seeds"], swiftSettings: strict))
 }

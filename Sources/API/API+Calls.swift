@@ -1,6 +1,7 @@
 import Broker
 import HTTP1
 import HTTPServer
+import JSON
 
 /// The calls' calls: tokens of phones that ring, and the webhook that says that somebody calls.
 extension API {
@@ -23,7 +24,10 @@ extension API {
             let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
             let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
             return if let user, let token {
-                (user: user, token: token, previous: previous, environment: environment, topic: topic, dropped: body.dropped)
+                (
+                    user: user, token: token, previous: previous, environment: environment, topic: topic,
+                    dropped: body.dropped(bytes)
+                )
             } else { nil }
         }
         let registered = try await calls.register(
@@ -45,7 +49,7 @@ extension API {
                 guard token == nil || !all else { throw .outOfRange("all", allowed: "true without token, or token alone") }
                 return token
             }
-            return user.map { ($0, token, body.dropped) }
+            return user.map { ($0, token, body.dropped(bytes)) }
         }
         let purged = try await calls.delete(principal, user: user, token: token)
         return .json(200) { json in

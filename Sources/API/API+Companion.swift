@@ -1,6 +1,7 @@
 import Broker
 import HTTP1
 import HTTPServer
+import JSON
 import Linux
 import Sealing
 import Sodium
@@ -52,7 +53,7 @@ extension API {
             let token = faults.required("deviceToken") { () throws(BrokerError) in try body.token("deviceToken", bytes) }
             let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
             let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
-            return token.map { ($0, environment, topic, body.dropped) }
+            return token.map { ($0, environment, topic, body.dropped(bytes)) }
         }
         let registered = try await companion.registerDevice(principal, token: token, environment: environment, topic: topic)
         return Self.registered(registered, "tok_", dropped)
@@ -70,7 +71,7 @@ extension API {
             return if let token, let activity, let session {
                 (
                     token: token, activity: activity, session: session, previous: previous, environment: environment,
-                    topic: topic, dropped: body.dropped
+                    topic: topic, dropped: body.dropped(bytes)
                 )
             } else { nil }
         }
@@ -126,7 +127,7 @@ extension API {
         let (id, excluded, dropped) = try request.fields { body, bytes, faults in
             let id = faults.required("requestId") { () throws(BrokerError) in try body.text("requestId", bytes) }
             let excluded = faults.take { () throws(BrokerError) in try body.token("excludeDeviceToken", bytes) }
-            return id.map { (RequestName($0), excluded, body.dropped) }
+            return id.map { (RequestName($0), excluded, body.dropped(bytes)) }
         }
         guard let told = try await companion.clearApproval(principal, request: id, excluding: excluded) else {
             throw BrokerError.requestNotFound
@@ -154,7 +155,7 @@ extension API {
         let (approved, excluded, dropped) = try request.fields { body, bytes, faults in
             let approved = faults.required("approved") { () throws(BrokerError) in try body.choice("approved", bytes) }
             let excluded = faults.take { () throws(BrokerError) in try body.token("deviceToken", bytes) }
-            return approved.map { ($0, excluded, body.dropped) }
+            return approved.map { ($0, excluded, body.dropped(bytes)) }
         }
         let isTaken = try await companion.respond(
             principal, request: RequestName(segment: id), approved: approved, excluding: excluded)
@@ -190,7 +191,7 @@ extension API {
             let event = body.event(bytes, &faults)
             let user = faults.take { () throws(BrokerError) in try body.name("userId", bytes) }
             let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
-            return event.map { ($0.event, user, eventID, $0.ownID, (body.dropped + $0.dropped).sorted()) }
+            return event.map { ($0.event, user, eventID, $0.ownID, (body.dropped(bytes) + $0.dropped).sorted()) }
         }
         let receipt = try await companion.take(
             event, of: user, session: session, eventID: eventID, ownID: ownID, from: principal)

@@ -1,6 +1,7 @@
 import Broker
 import HTTP1
 import HTTPServer
+import JSON
 import Sealing
 import Sodium
 import Vocabulary
@@ -32,7 +33,9 @@ extension API {
             let printer = faults.take { () throws(BrokerError) in try body.name("printerPrefix", bytes) }
             let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
             let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
-            return token.map { (token: $0, printer: printer, environment: environment, topic: topic, dropped: body.dropped) }
+            return token.map {
+                (token: $0, printer: printer, environment: environment, topic: topic, dropped: body.dropped(bytes))
+            }
         }
         let registered = try await monitor.register(
             principal, token: asked.token, printer: asked.printer, environment: asked.environment, topic: asked.topic)
@@ -56,7 +59,7 @@ extension API {
                 case nil: break
                 }
             }
-            return (adding, removing, body.dropped)
+            return (adding, removing, body.dropped(bytes))
         }
         guard let id = RegistrationID(base64url: id),
             try await monitor.set(principal, device: id, adding: adding, removing: removing)
@@ -66,7 +69,7 @@ extension API {
         return Self.said("Settings updated", dropped)
     }
 
-    private static let preferences: [(name: StaticString, DevicePreferences)] = [
+    private static let preferences: [(name: String, DevicePreferences)] = [
         ("notificationsEnabled", .enabled), ("onStart", .start), ("onComplete", .complete), ("onFailed", .failed),
         ("onPaused", .paused), ("onMilestone", .milestone),
     ]
@@ -99,7 +102,7 @@ extension API {
         }
     }
 
-    private static let columns: [(name: StaticString, DevicePreferences)] = [
+    private static let columns: [(name: String, DevicePreferences)] = [
         ("notifications_enabled", .enabled), ("on_start", .start), ("on_complete", .complete), ("on_failed", .failed),
         ("on_paused", .paused), ("on_milestone", .milestone),
     ]
@@ -139,7 +142,7 @@ extension API {
         let (report, eventID, dropped) = try Self.monitorFields(request) { body, bytes, faults in
             let report = read(body, bytes, &faults)
             let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
-            return report.map { ($0, eventID, body.dropped) }
+            return report.map { ($0, eventID, body.dropped(bytes)) }
         }
         guard case .event(let event) = report else {
             return .json(200) { json in

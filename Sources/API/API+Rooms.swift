@@ -1,5 +1,6 @@
 import Broker
 import HTTPServer
+import JSON
 import Linux
 import Policy
 import Sealing
@@ -27,7 +28,7 @@ extension API {
             let create = CreateRoom(
                 joinid: joinid, lifeSeconds: life, codeLifeSeconds: limits.codeLifeSeconds(asked: code, roomSeconds: life),
                 client: client, token: token, environment: environment, topic: topic)
-            return (create, body.dropped)
+            return (create, body.dropped(bytes))
         }
         let room = try await broker.create(create, from: proxies.origin(of: request))
         return Self.membership(room, status: room.isNew ? 201 : 200, dropped)
@@ -43,7 +44,7 @@ extension API {
             let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
             guard let joinid, let client else { return nil }
             let accept = AcceptRoom(joinid: joinid, client: client, token: token, environment: environment, topic: topic)
-            return (accept, body.dropped)
+            return (accept, body.dropped(bytes))
         }
         return Self.membership(try await broker.accept(accept, from: proxies.origin(of: request)), status: 200, dropped)
     }
@@ -72,7 +73,7 @@ extension API {
             let token = faults.required("token") { () throws(BrokerError) in try body.token(bytes) }
             let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
             let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
-            return if let caller, let token { (caller, token, environment, topic, body.dropped) } else { nil }
+            return if let caller, let token { (caller, token, environment, topic, body.dropped(bytes)) } else { nil }
         }
         let (ref, expires) = try await broker.replaceToken(caller, token: token, environment: environment, topic: topic)
         return .json(200) { json in
@@ -109,7 +110,7 @@ extension API {
         return try request.fields { body, bytes, faults in
             let caller = Self.caller(room, body, bytes, &faults)
             let leaving = faults.take { () throws(BrokerError) in try body.flag("leaving", bytes) }
-            return caller.map { ($0, leaving ?? false, body.dropped) }
+            return caller.map { ($0, leaving ?? false, body.dropped(bytes)) }
         }
     }
 

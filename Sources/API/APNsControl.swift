@@ -1,6 +1,7 @@
 import Broker
 import HTTP1
 import HTTPServer
+import JSON
 
 /// APNs on the operator's listener, in the shapes of the printer monitor's own server: what is configured, and keys and certificates anew.
 public struct APNsControl: Sendable {

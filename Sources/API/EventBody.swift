@@ -1,4 +1,5 @@
 import Broker
+import JSON
 import Policy
 import Sealing
 
@@ -17,7 +18,7 @@ struct EventBody {
 
     /// - Parameters:
     ///   - data: the object under `data`; nil without one.
-    ///   - bytes: those that `data` counts in.
+    ///   - bytes: the body.
     ///   - faults: gets what is wrong, with the field's path from `data` on.
     /// - Returns: nil only after a fault.
     init?(type: String, data: JSONObject?, _ bytes: Span<UInt8>, _ faults: inout FieldFaults) {
@@ -45,9 +46,9 @@ struct EventBody {
                     try Self.number("elapsedSeconds", data, bytes, "data.elapsedSeconds")
                 })
             let todo = faults.take { () throws(BrokerError) in try Self.object("todoProgress", data, bytes) }
-            if let (todo, range) = todo {
-                Self.read(todo, bytes.extracting(range), into: &progress, &faults)
-                nested = Self.names(of: todo, but: ["completed", "total"], under: "data.todoProgress.")
+            if let todo {
+                Self.read(todo, bytes, into: &progress, &faults)
+                nested = Self.names(of: todo, bytes, but: ["completed", "total"], under: "data.todoProgress.")
             }
             event = .progress(progress)
         case "state_change":
@@ -61,7 +62,7 @@ struct EventBody {
             faults.note(.outOfRange("type", allowed: "one of \(Self.types.joined(separator: ", "))"))
             return nil
         }
-        dropped = (data.map { Self.names(of: $0, but: known, under: "data.") } ?? []) + nested
+        dropped = (data.map { Self.names(of: $0, bytes, but: known, under: "data.") } ?? []) + nested
         dropped.sort()
     }
 
@@ -84,9 +85,9 @@ struct EventBody {
         }
     }
 
-    static func names(of object: JSONObject, but known: Set<String>, under path: String) -> [String] {
+    static func names(of object: JSONObject, _ bytes: Span<UInt8>, but known: Set<String>, under path: String) -> [String] {
         // A name is text as well: one that could be anything is not repeated.
-        object.names.compactMap { name in
+        object.names(in: bytes).compactMap { name in
             let name = String(decoding: name, as: UTF8.self)
             if known.contains(name) { return nil }
             let isPlain =
@@ -96,7 +97,7 @@ struct EventBody {
     }
 
     private static func number(
-        _ name: StaticString, _ object: JSONObject?, _ bytes: Span<UInt8>, _ path: String
+        _ name: String, _ object: JSONObject?, _ bytes: Span<UInt8>, _ path: String
     ) throws(BrokerError) -> Int? {
         do throws(JSONObject.Failure) {
             return try object?.integer(name, in: bytes)
@@ -108,7 +109,7 @@ struct EventBody {
         }
     }
 
-    private static func word(_ name: StaticString, _ object: JSONObject?, _ bytes: Span<UInt8>) throws(BrokerError) -> String? {
+    private static func word(_ name: String, _ object: JSONObject?, _ bytes: Span<UInt8>) throws(BrokerError) -> String? {
         do throws(JSONObject.Failure) {
             return try object?.bytes(name, in: bytes).map { String(decoding: $0, as: UTF8.self) }
         } catch {
@@ -118,14 +119,14 @@ struct EventBody {
 
     /// A back end's own id, under its full name or under `id`.
     private static func ownID(
-        _ name: StaticString, _ object: JSONObject?, _ bytes: Span<UInt8>
+        _ name: String, _ object: JSONObject?, _ bytes: Span<UInt8>
     ) throws(BrokerError) -> [UInt8]? {
         if let id = try Self.name(name, object, bytes) { return id }
         return try Self.name("id", object, bytes)
     }
 
     private static func name(
-        _ name: StaticString, _ object: JSONObject?, _ bytes: Span<UInt8>
+        _ name: String, _ object: JSONObject?, _ bytes: Span<UInt8>
     ) throws(BrokerError) -> [UInt8]? {
         let value: [UInt8]?
         do throws(JSONObject.Failure) {
@@ -139,12 +140,12 @@ struct EventBody {
     }
 
     private static func object(
-        _ name: StaticString, _ object: JSONObject?, _ bytes: Span<UInt8>
-    ) throws(BrokerError) -> (JSONObject, Range<Int>)? {
+        _ name: String, _ object: JSONObject?, _ bytes: Span<UInt8>
+    ) throws(BrokerError) -> JSONObject? {
         do throws(JSONObject.Failure) {
-            guard let range = try object?.object(name, in: bytes) else { return nil }
-            guard let inner = JSONObject(bytes.extracting(range)) else { throw .wrongType }
-            return (inner, range)
+            guard let object, let item = try object.object(name, in: bytes) else { return nil }
+            guard let inner = object.opened(item, in: bytes) else { throw .wrongType }
+            return inner
         } catch {
             throw .wrongType("data.\(name)", expected: "an object, or nothing")
         }

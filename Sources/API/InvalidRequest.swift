@@ -1,5 +1,6 @@
 import Broker
 import HTTPServer
+import JSON
 
 /// A body that can't be used, with everything that is wrong with it.
 struct InvalidRequest: Error {
@@ -25,6 +26,15 @@ struct InvalidRequest: Error {
     }
 }
 
+extension JSONWriter {
+    /// An object of lists, each name once.
+    mutating func add(_ name: String, _ lists: [(name: String, values: [String])]) {
+        add(name) { json in
+            for list in lists { json.add(list.name, list.values) }
+        }
+    }
+}
+
 /// Collects the faults of a body while its fields are read.
 struct FieldFaults {
     private var faults: [BrokerError] = []
@@ -44,9 +54,9 @@ struct FieldFaults {
         }
     }
 
-    mutating func required<Value>(_ name: StaticString, _ read: () throws(BrokerError) -> Value?) -> Value? {
+    mutating func required<Value>(_ name: String, _ read: () throws(BrokerError) -> Value?) -> Value? {
         take { () throws(BrokerError) in
-            guard let value = try read() else { throw .missingField("\(name)") }
+            guard let value = try read() else { throw .missingField(name) }
             return value
         }
     }

@@ -1,4 +1,5 @@
 import Broker
+import JSON
 
 /// What the claims of a JWT must say (RFC 7519 section 4.1), whoever signed them.
 struct JSONWebClaims: Sendable {
@@ -32,9 +33,9 @@ struct JSONWebClaims: Sendable {
     }
 
     private func user(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> [UInt8] {
-        if let user = try? claims.bytes(named: userClaim, in: bytes), Principal.userRange.contains(user.count) { return user }
+        if let user = try? claims.bytes(userClaim, in: bytes), Principal.userRange.contains(user.count) { return user }
         // `sub` is always text (RFC 7519 section 4.1.2). Claims of an app's own are often the row number of its user.
-        if userClaim != "sub", let number = try? claims.integer(named: userClaim, in: bytes) { return Array(String(number).utf8) }
+        if userClaim != "sub", let number = try? claims.integer(userClaim, in: bytes) { return Array(String(number).utf8) }
         throw .invalidJWT(.badUser(claim: userClaim))
     }
 
@@ -43,25 +44,25 @@ struct JSONWebClaims: Sendable {
         let now = Int(clamping: nowMs / 1_000)
         guard let end = try Self.time("exp", claims, bytes) else { throw .invalidJWT(.noExpiry) }
         guard now < end + Self.skewSeconds else { throw .jwtExpired }
-        for name: StaticString in ["nbf", "iat"] {
+        for name in ["nbf", "iat"] {
             if let start = try Self.time(name, claims, bytes), start > now + Self.skewSeconds {
-                throw .invalidJWT(.notYet(name.description))
+                throw .invalidJWT(.notYet(name))
             }
         }
         return end
     }
 
-    private static func time(_ name: StaticString, _ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> Int? {
+    private static func time(_ name: String, _ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> Int? {
         do throws(JSONObject.Failure) {
             guard let time = try claims.integer(name, in: bytes) else { return nil }
             guard (0...latest).contains(time) else { throw .outOfRange }
             return time
-        } catch { throw .invalidJWT(.badTime(name.description)) }
+        } catch { throw .invalidJWT(.badTime(name)) }
     }
 
     private func checkAudience(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) {
         guard let audience else {
-            guard !claims.has("aud") else { throw .invalidJWT(.unexpectedAudience) }
+            guard !claims.has("aud", in: bytes) else { throw .invalidJWT(.unexpectedAudience) }
             return
         }
         guard let named = try? claims.texts("aud", in: bytes), named.contains(audience) else { throw .invalidJWT(.wrongAudience) }
@@ -70,7 +71,7 @@ struct JSONWebClaims: Sendable {
     /// The words of `scope` (RFC 8693 section 4.2) and `scp`, each text with spaces or a list.
     private static func words(_ claims: JSONObject, _ bytes: Span<UInt8>) throws(BrokerError) -> [[UInt8]] {
         var words: [[UInt8]] = []
-        for name: StaticString in ["scope", "scp"] {
+        for name in ["scope", "scp"] {
             do throws(JSONObject.Failure) {
                 for text in try claims.texts(name, in: bytes) ?? [] { words += text.split(separator: 0x20).map { Array($0) } }
             } catch { throw .invalidJWT(.badScope) }

@@ -1,3 +1,4 @@
+import JSON
 import Linux
 import Sealing
 import Sodium
@@ -75,7 +76,7 @@ public struct JSONWebSigner: Sendable {
         head.add("typ", "JWT")
         if let keyID { head.add("kid", keyID) }
         var body = JSONWriter()
-        body.add(member: claims.userClaim, claims.user)
+        body.add(claims.userClaim, claims.user)
         if let scope = claims.scope { body.add("scope", scope) }
         if let issuer = claims.issuer { body.add("iss", issuer) }
         if let audience = claims.audience { body.add("aud", audience) }

@@ -1,4 +1,5 @@
 import Broker
+import JSON
 import Linux
 import Sodium
 import Vocabulary
@@ -46,7 +47,7 @@ struct JSONWebToken {
         guard let name = try? header.bytes("alg", in: bytes), name.elementsEqual(algorithm.rawValue.utf8) else {
             throw .invalidJWT(.wrongAlgorithm(expected: algorithm.rawValue))
         }
-        guard !header.has("crit") else { throw .invalidJWT(.hasCriticalHeader) }
+        guard !header.has("crit", in: bytes) else { throw .invalidJWT(.hasCriticalHeader) }
         do throws(JSONObject.Failure) {
             return try header.bytes("kid", in: bytes)
         } catch { throw .invalidJWT(.malformed) }

@@ -1,5 +1,6 @@
 import Broker
 import HTTPServer
+import JSON
 
 extension HTTPResponse {
     /// An error as `application/problem+json` (RFC 9457), with `success` and `error` for clients that know only those.
@@ -22,7 +23,7 @@ extension HTTPResponse {
         if let field = error.field { json.add("field", field) }
         json.add("success", false)
         json.add("error", message)
-        if let details { json.add("details", lists: details) }
+        if let details { json.add("details", details) }
         var headers: [Header] = []
         if let seconds = error.retryAfter { headers.append(Header("Retry-After", String(seconds))) }
         switch error {

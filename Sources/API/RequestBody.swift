@@ -1,4 +1,5 @@
 import Broker
+import JSON
 import Policy
 import Sealing
 import Vocabulary
@@ -19,7 +20,9 @@ struct RequestBody {
     }
 
     /// Names of the content that was dropped, sorted.
-    var dropped: [String] { object.names.filter(Self.content.contains).map { String(decoding: $0, as: UTF8.self) }.sorted() }
+    func dropped(_ body: Span<UInt8>) -> [String] {
+        object.names(in: body).filter(Self.content.contains).map { String(decoding: $0, as: UTF8.self) }.sorted()
+    }
 
     func joinid(_ body: Span<UInt8>, _ limits: Limits) throws(BrokerError) -> [UInt8] {
         let code = try required("joinid", body, "a string")
@@ -29,13 +32,13 @@ struct RequestBody {
         return code
     }
 
-    func client(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> [UInt8] {
+    func client(_ name: String, _ body: Span<UInt8>) throws(BrokerError) -> [UInt8] {
         let client = try required(name, body, "a string")
-        guard (1...128).contains(client.count) else { throw .outOfRange("\(name)", allowed: "1 to 128 bytes") }
+        guard (1...128).contains(client.count) else { throw .outOfRange(name, allowed: "1 to 128 bytes") }
         return client
     }
 
-    func seconds(_ name: StaticString, _ body: Span<UInt8>, _ range: ClosedRange<Int>) throws(BrokerError) -> Int? {
+    func seconds(_ name: String, _ body: Span<UInt8>, _ range: ClosedRange<Int>) throws(BrokerError) -> Int? {
         let seconds: Int?
         do {
             seconds = try object.integer(name, in: body)
@@ -44,12 +47,12 @@ struct RequestBody {
         }
         guard let seconds else { return nil }
         guard range.contains(seconds) else {
-            throw .outOfRange("\(name)", allowed: "\(range.lowerBound) to \(range.upperBound)")
+            throw .outOfRange(name, allowed: "\(range.lowerBound) to \(range.upperBound)")
         }
         return seconds
     }
 
-    func flag(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Bool {
+    func flag(_ name: String, _ body: Span<UInt8>) throws(BrokerError) -> Bool {
         do {
             return try object.bool(name, in: body) ?? false
         } catch {
@@ -58,7 +61,7 @@ struct RequestBody {
     }
 
     /// A token under its own name or under `token`; both must say the same.
-    func token(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
+    func token(_ name: String, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
         let own = try onlyToken(name, body)
         guard let common = try token(body) else { return own }
         guard let own else { return common }
@@ -70,15 +73,15 @@ struct RequestBody {
     func token(_ body: Span<UInt8>) throws(BrokerError) -> Secret? { try onlyToken("token", body) }
 
     /// A token under this name alone.
-    func onlyToken(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
+    func onlyToken(_ name: String, _ body: Span<UInt8>) throws(BrokerError) -> Secret? {
         do {
             guard let range = try object.plainString(name, in: body) else { return nil }
             let token = try Secret(hexToken: body.extracting(range))
-            guard let token else { throw BrokerError.invalidToken("\(name)") }
+            guard let token else { throw BrokerError.invalidToken(name) }
             return token
         } catch let error as JSONObject.Failure {
-            if error == .wrongType { throw .wrongType("\(name)", expected: "a string") }
-            throw .invalidToken("\(name)")
+            if error == .wrongType { throw .wrongType(name, expected: "a string") }
+            throw .invalidToken(name)
         } catch let error as BrokerError {
             throw error
         } catch let error as SealingError {
@@ -143,14 +146,14 @@ struct RequestBody {
     }
 
     /// A name that an app chose for something of its own.
-    func name(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> [UInt8]? {
+    func name(_ name: String, _ body: Span<UInt8>) throws(BrokerError) -> [UInt8]? {
         guard let value = try optional(name, body, "a string") else { return nil }
-        guard (1...128).contains(value.count) else { throw .outOfRange("\(name)", allowed: "1 to 128 bytes") }
+        guard (1...128).contains(value.count) else { throw .outOfRange(name, allowed: "1 to 128 bytes") }
         return value
     }
 
     /// Yes, no, or nothing.
-    func choice(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Bool? {
+    func choice(_ name: String, _ body: Span<UInt8>) throws(BrokerError) -> Bool? {
         do {
             return try object.bool(name, in: body)
         } catch {
@@ -160,7 +163,7 @@ struct RequestBody {
 
     /// The user of a JWT that a message carries.
     func principal(
-        _ name: StaticString, _ body: Span<UInt8>, _ authenticator: Authenticator, nowMs: UInt64
+        _ name: String, _ body: Span<UInt8>, _ authenticator: Authenticator, nowMs: UInt64
     ) throws(BrokerError) -> Principal {
         let range: Range<Int>?
         do {
@@ -178,25 +181,24 @@ struct RequestBody {
         let type = faults.required("type") { () throws(BrokerError) in try text("type", body) }
         let found = faults.take { () throws(BrokerError) -> EventData? in try data(body) }
         guard let type, let found else { return nil }
-        guard let (object, range) = found.object else { return EventBody(type: type, data: nil, body, &faults) }
-        return EventBody(type: type, data: object, body.extracting(range), &faults)
+        return EventBody(type: type, data: found.object, body, &faults)
     }
 
     private struct EventData {
         /// Is nil if the body has no `data`.
-        var object: (JSONObject, Range<Int>)?
+        var object: JSONObject?
     }
 
     private func data(_ body: Span<UInt8>) throws(BrokerError) -> EventData {
-        let range: Range<Int>?
+        let item: JSONDocument.Item?
         do {
-            range = try object.object("data", in: body)
+            item = try object.object("data", in: body)
         } catch {
             throw Self.error(error, "data", expected: "an object", allowed: "an object")
         }
-        guard let range else { return EventData() }
-        guard let data = JSONObject(body.extracting(range)) else { throw .malformedJSON }
-        return EventData(object: (data, range))
+        guard let item else { return EventData() }
+        guard let data = object.opened(item, in: body) else { throw .malformedJSON }
+        return EventData(object: data)
     }
 
     /// What a client of a session is; a phone unless it says otherwise.
@@ -209,7 +211,7 @@ struct RequestBody {
     }
 
     /// Whole percent of a number with or without a fraction: what is not full does not count.
-    func percentage(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> Int? {
+    func percentage(_ name: String, _ body: Span<UInt8>) throws(BrokerError) -> Int? {
         let number: Double?
         do {
             number = try object.number(name, in: body)
@@ -217,20 +219,20 @@ struct RequestBody {
             throw Self.error(error, name, expected: "a number", allowed: "0 to 100")
         }
         guard let number else { return nil }
-        guard (0...100).contains(number) else { throw .outOfRange("\(name)", allowed: "0 to 100") }
+        guard (0...100).contains(number) else { throw .outOfRange(name, allowed: "0 to 100") }
         return Int(number)
     }
 
-    func text(_ name: StaticString, _ body: Span<UInt8>) throws(BrokerError) -> String? {
+    func text(_ name: String, _ body: Span<UInt8>) throws(BrokerError) -> String? {
         try optional(name, body, "a string").map { String(decoding: $0, as: UTF8.self) }
     }
 
-    private func required(_ name: StaticString, _ body: Span<UInt8>, _ expected: String) throws(BrokerError) -> [UInt8] {
-        guard let value = try optional(name, body, expected) else { throw .missingField("\(name)") }
+    private func required(_ name: String, _ body: Span<UInt8>, _ expected: String) throws(BrokerError) -> [UInt8] {
+        guard let value = try optional(name, body, expected) else { throw .missingField(name) }
         return value
     }
 
-    private func optional(_ name: StaticString, _ body: Span<UInt8>, _ expected: String) throws(BrokerError) -> [UInt8]? {
+    private func optional(_ name: String, _ body: Span<UInt8>, _ expected: String) throws(BrokerError) -> [UInt8]? {
         do {
             return try object.bytes(name, in: body)
         } catch {
@@ -239,11 +241,11 @@ struct RequestBody {
     }
 
     private static func error(
-        _ failure: JSONObject.Failure, _ name: StaticString, expected: String, allowed: String
+        _ failure: JSONObject.Failure, _ name: String, expected: String, allowed: String
     ) -> BrokerError {
         switch failure {
-        case .wrongType: .wrongType("\(name)", expected: expected)
-        case .outOfRange: .outOfRange("\(name)", allowed: allowed)
+        case .wrongType: .wrongType(name, expected: expected)
+        case .outOfRange: .outOfRange(name, allowed: allowed)
         }
     }
 }

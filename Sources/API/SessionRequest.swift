@@ -1,4 +1,5 @@
 import Broker
+import JSON
 import Sealing
 
 /// What a socket of the companion may say once it is authenticated.
@@ -62,7 +63,7 @@ struct SessionRequest: Sendable {
             let event = body.event(bytes, &faults)
             let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
             guard let session, let event else { return nil }
-            kind = .event(event, session: session, eventID: eventID, dropped: (body.dropped + event.dropped).sorted())
+            kind = .event(event, session: session, eventID: eventID, dropped: (body.dropped(bytes) + event.dropped).sorted())
         case _ where device != nil: kind = .claimOnly
         default:
             // With a valid `deviceId` it might have been a claim.
@@ -98,7 +99,7 @@ enum SocketMessage {
         let error = invalid.errors[0]
         json.add("code", error.code)
         json.add("error", error.detail)
-        if !invalid.details.isEmpty { json.add("details", lists: invalid.details) }
+        if !invalid.details.isEmpty { json.add("details", invalid.details) }
         if let seconds = error.retryAfter { json.add("retryAfterSeconds", seconds) }
     }
 

@@ -1,6 +1,7 @@
 public import Broker
 public import EventLoop
 import HTTPServer
+import JSON
 import Linux
 import WebSocket
 

@@ -2,6 +2,7 @@ import Linux
 public import Sealing
 import Sodium
 import Synchronization
+import Vocabulary
 
 /// The secrets that webhooks are signed by: several hold at once while one takes another's place. They lie in the arena and are printed nowhere.
 public final class WebhookSecrets: Sendable {

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// The form of `GET` and `PUT /faults`: `{"next": [fault...], "always": [fault...]}`, or one fault that stands, or `{}`.
 extension FaultPlan {
     /// Why a plan was refused.
@@ -69,7 +71,7 @@ extension Fault {
                 case ("window", _): set(\.window, number, in: 0...Int(Int32.max))
                 case ("settings", _): set(\.settings, number, in: 1...100_000)
                 case ("pings", _): set(\.pings, number, in: 1...100_000)
-                case ("raw", .string(let text)): set(\.raw, Hex.bytes(text), if: Hex.bytes(text) != nil)
+                case ("raw", .string(let text)): set(\.raw, Hex.decode(text), if: Hex.decode(text) != nil)
                 case ("retryAfter", _): set(\.retryAfter, number, in: 0...86_400)
                 case ("goaway", .bool(let flag)): set(\.goaway, flag)
                 case ("graceful", .bool(let flag)): set(\.graceful, flag)
@@ -119,7 +121,7 @@ extension Fault {
         ]
         for case (let name, let number?) in numbers { put(name, "\(number)") }
         if form.dribbleMs != 0 { put("dribbleMs", "\(form.dribbleMs)") }
-        putText("raw", raw.map { Hex.text($0) })
+        putText("raw", raw.map { Hex.encode($0.span) })
         let flags = [
             ("trailers", form.trailers), ("half", form.half), ("goaway", goaway), ("graceful", graceful), ("refuse", refuse),
             ("reset", reset), ("drop", drop), ("silent", silent), ("stall", stall), ("accepted", accepted),

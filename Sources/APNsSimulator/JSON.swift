@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// A JSON value (RFC 8259). Strict: no repeated keys, UTF-8 only, nothing after the value, at most 64 levels.
 enum JSON: Equatable {
     case null
@@ -47,23 +49,6 @@ enum JSON: Equatable {
             }
         }
         out.append(UInt8(ascii: "\""))
-    }
-}
-
-enum Hex {
-    static func digit(_ value: UInt8) -> UInt8 { value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") - 10 + value }
-
-    static func text(_ bytes: [UInt8]) -> String {
-        String(decoding: bytes.flatMap { [digit($0 >> 4), digit($0 & 15)] }, as: UTF8.self)
-    }
-
-    /// Nil for anything but pairs of hex digits.
-    static func bytes(_ text: String) -> [UInt8]? {
-        let digits = Array(text.utf8)
-        guard digits.count.isMultiple(of: 2), digits.allSatisfy(\.isHexDigit) else { return nil }
-        return stride(from: 0, to: digits.count, by: 2).compactMap { index in
-            UInt8(String(decoding: digits[index..<index + 2], as: UTF8.self), radix: 16)
-        }
     }
 }
 

@@ -1,5 +1,5 @@
 import HTTP2
-import Linux
+import Vocabulary
 
 /// A push the simulator accepted.
 public struct AcceptedPush: Sendable, Equatable {
@@ -133,7 +133,7 @@ struct PushLog {
             out.append(contentsOf: #"},"payload":"#.utf8)
             out.append(contentsOf: push.payload)
             out.append(contentsOf: #","at":"#.utf8)
-            JSON.append(CalendarDate.timestamp(ms: push.at), to: &out)
+            JSON.append(Timestamp.preciseText(push.at), to: &out)
             out.append(UInt8(ascii: "}"))
         }
         out.append(UInt8(ascii: "]"))

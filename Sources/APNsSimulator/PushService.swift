@@ -2,6 +2,7 @@ import EventLoop
 import HTTP2
 import Linux
 import TLS
+import Vocabulary
 
 /// What the connections of one simulator share. Used on the loop's thread alone.
 final class PushService {

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// What APNs makes of a request, without I/O. Where Apple gives no order of the checks, the order here is ours:
 /// method and path, repeated headers, certificate or provider token, device token, topic and push type, the other headers, payload.
 struct Rules {
@@ -172,13 +174,7 @@ struct Rules {
 }
 
 extension UInt8 {
-    var isHexDigit: Bool {
-        switch self {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"), UInt8(ascii: "A")...UInt8(ascii: "F"):
-            true
-        default: false
-        }
-    }
+    var isHexDigit: Bool { Hex.value(self) != nil }
 
     /// Bundle ids hold letters, digits, hyphens and dots.
     fileprivate var isTopicCharacter: Bool {

@@ -1,3 +1,4 @@
+import JSON
 import Sodium
 
 /// The page and a log's files as one HTML file, which checks the log wherever it is opened and asks for nothing at all.
@@ -44,8 +45,13 @@ public struct AuditReport: Sendable {
     }.joined()
 
     private var index: String {
-        let list = files.map { "[\(Self.json($0.path)),\($0.bytes.count)]" }.joined(separator: ",")
-        return "{\"about\":\(Self.json(about)),\"vkey\":\(vkey.map(Self.json) ?? "null"),\"files\":[\(list)]}"
+        let list = files.map { "[\(JSONString.quoted($0.path)),\($0.bytes.count)]" }.joined(separator: ",")
+        var json = JSONWriter()
+        json.add("about", about)
+        json.add("vkey", orNull: vkey)
+        json.add("files", encoded: Array("[\(list)]".utf8))
+        // Only strings hold a `<`, which could end the script element they stand in.
+        return String(decoding: json.finish(), as: UTF8.self).replacing("<", with: "\\u003c")
     }
 
     private func writeBlocks<Failure>(to out: ([UInt8]) throws(Failure) -> Void) throws(Failure) {
@@ -74,19 +80,5 @@ public struct AuditReport: Sendable {
     private static func cut(_ text: String, at mark: String) -> (head: Substring, tail: Substring) {
         let range = text.firstRange(of: mark)!
         return (text[..<range.lowerBound], text[range.upperBound...])
-    }
-
-    /// A JSON string that can't end the script element it stands in.
-    static func json(_ text: String) -> String {
-        var json = "\""
-        for scalar in text.unicodeScalars {
-            if scalar < " " || scalar == "\"" || scalar == "\\" || scalar == "<" {
-                let digits = String(scalar.value, radix: 16)
-                json += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            } else {
-                json.unicodeScalars.append(scalar)
-            }
-        }
-        return json + "\""
     }
 }

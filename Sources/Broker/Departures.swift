@@ -34,7 +34,7 @@ struct Departures {
     private static let mostTimesFree = 8
 
     private var waiting: [UInt64: [Departure]] = [:]
-    private var due = Line()
+    private var due = Queue<Departure>()
     /// All of them, from before they are stored until their outcomes are.
     private(set) var queued = 0
     private var queuedOf: [App: Int] = [:]
@@ -42,14 +42,13 @@ struct Departures {
     private var underWay = 0
     private var underWayOf: [App: Int] = [:]
     /// Due, and of apps that have too many under way.
-    private var held: [App: Line] = [:]
+    private var held: [App: Queue<Departure>] = [:]
     private var heldCount = 0
     private var looksAtHeldFirst = false
     private var isPaused = false
     private var recording = 0
     /// What begins the recording of outcomes that are not on their way yet, the first first.
-    private var unrecorded: [(() -> Void)?] = []
-    private var nextUnrecorded = 0
+    private var unrecorded = Queue<() -> Void>()
     private let shuffles: Bool
 
     /// - Parameter shuffles: not where every push leaves at once, so that a story told twice goes the same way.
@@ -133,7 +132,7 @@ struct Departures {
     private mutating func nextDue() -> Departure? {
         while let departure = due.popFirst() {
             if held[departure.app] == nil, mayStart(departure.app) { return departure }
-            held[departure.app, default: Line()].append(departure)
+            held[departure.app, default: Queue()].append(departure)
             heldCount += 1
         }
         return nil
@@ -142,7 +141,7 @@ struct Departures {
     private mutating func nextHeld() -> Departure? {
         // Few: each has its many under way.
         guard let app = held.keys.first(where: mayStart), let departure = held[app]?.popFirst() else { return nil }
-        if held[app]?.count == 0 { held[app] = nil }
+        if held[app]?.isEmpty == true { held[app] = nil }
         heldCount -= 1
         return departure
     }
@@ -155,20 +154,16 @@ struct Departures {
     }
 
     /// On their way into the store, or waiting for their turn.
-    var unrecordedOutcomes: Int { recording + unrecorded.count - nextUnrecorded }
+    var unrecordedOutcomes: Int { recording + unrecorded.count }
 
     mutating func waitToRecord(_ begin: @escaping () -> Void) { unrecorded.append(begin) }
 
     /// - Returns: the recording whose turn it is now, to be begun.
     mutating func isRecorded() -> (() -> Void)? {
-        guard nextUnrecorded < unrecorded.count else {
+        guard let begin = unrecorded.popFirst() else {
             recording -= 1
             return nil
         }
-        let begin = unrecorded[nextUnrecorded]
-        unrecorded[nextUnrecorded] = nil
-        nextUnrecorded += 1
-        if nextUnrecorded == unrecorded.count { (unrecorded, nextUnrecorded) = ([], 0) }
         return begin
     }
 
@@ -186,31 +181,6 @@ extension Departures {
     fileprivate struct App: Hashable {
         let topic: String
         let environment: PushEnvironment
-    }
-
-    /// First in, first out.
-    fileprivate struct Line {
-        private var elements: [Departure] = []
-        private var next = 0
-
-        var count: Int { elements.count - next }
-
-        mutating func append(_ departure: Departure) { elements.append(departure) }
-        mutating func append(contentsOf departures: [Departure]) { elements += departures }
-
-        mutating func popFirst() -> Departure? {
-            guard next < elements.count else { return nil }
-            let departure = elements[next]
-            next += 1
-            if next == elements.count {
-                elements = []
-                next = 0
-            } else if next > 1_024, next * 2 > elements.count {
-                elements.removeFirst(next)
-                next = 0
-            }
-            return departure
-        }
     }
 }
 

@@ -7,20 +7,15 @@ struct RecentAccepts {
     static let holdMs: UInt64 = 250
 
     private var times: [Digest: UInt64] = [:]
-    /// The same in order of time, from `first` on.
-    private var order: [(at: UInt64, room: Digest)] = []
-    private var first = 0
+    /// The same in order of time.
+    private var order = Queue<(at: UInt64, room: Digest)>()
 
     var count: Int { times.count }
 
     mutating func add(_ room: Digest, now: UInt64) {
-        while first < order.count, order[first].at + Self.recentMs <= now {
-            times[order[first].room] = nil
-            first += 1
-        }
-        if first > 1_024, first * 2 > order.count {
-            order.removeFirst(first)
-            first = 0
+        while let oldest = order.first, oldest.at + Self.recentMs <= now {
+            times[oldest.room] = nil
+            _ = order.popFirst()
         }
         times[room] = now
         order.append((now, room))

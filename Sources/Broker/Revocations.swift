@@ -6,8 +6,7 @@ final class Revocations: Sendable {
     private struct State {
         var tokens: Set<EntryID> = []
         /// In the order they came, to be forgotten when no push to them can be left.
-        var order: [(until: UInt64, token: EntryID)] = []
-        var forgotten = 0
+        var order = Queue<(until: UInt64, token: EntryID)>()
     }
 
     private let state = Mutex(State())
@@ -17,13 +16,9 @@ final class Revocations: Sendable {
     /// - Parameter until: when the last push that could have been asked for has met its deadline; times must not decrease.
     func add(_ token: EntryID, until: UInt64, now: UInt64) {
         state.withLock { state in
-            while state.forgotten < state.order.count, state.order[state.forgotten].until <= now {
-                state.tokens.remove(state.order[state.forgotten].token)
-                state.forgotten += 1
-            }
-            if state.forgotten > 1_024, state.forgotten * 2 > state.order.count {
-                state.order.removeFirst(state.forgotten)
-                state.forgotten = 0
+            while let oldest = state.order.first, oldest.until <= now {
+                state.tokens.remove(oldest.token)
+                _ = state.order.popFirst()
             }
             if state.tokens.insert(token).inserted { state.order.append((until, token)) }
         }

@@ -1,3 +1,4 @@
+import JSON
 import Vocabulary
 
 /// An answer of Apple's.
@@ -55,7 +56,7 @@ struct Answer: Sendable, Equatable {
     }
 }
 
-/// The two members of an answer's JSON object that matter, read by a strict scanner; all other bytes are skipped.
+/// The two members of an answer's JSON object that matter.
 struct AnswerBody: Equatable {
     enum Timestamp: Sendable, Equatable {
         case absent
@@ -71,112 +72,14 @@ struct AnswerBody: Equatable {
     init(_ body: [UInt8]) {
         guard !body.isEmpty else { return }
         self.timestamp = .unreadable
-        var scanner = Scanner(body)
-        scanner.skipSpace()
-        guard scanner.take(UInt8(ascii: "{")) else { return }
-        var reason: String?
-        var timestamp = Timestamp.absent
-        scanner.skipSpace()
-        if scanner.take(UInt8(ascii: "}")) {
-            self.timestamp = .absent
-            return
+        guard case .object(let members)? = try? JSONValue(body.span, deepest: JSONObject.deepest) else { return }
+        for member in members where member.key == "reason" {
+            if case .string(let text) = member.value { reason = text }
         }
-        repeat {
-            scanner.skipSpace()
-            guard let name = scanner.string() else { return }
-            scanner.skipSpace()
-            guard scanner.take(UInt8(ascii: ":")) else { return }
-            scanner.skipSpace()
-            switch name {
-            case "reason" where scanner.next == UInt8(ascii: "\""):
-                guard let value = scanner.string() else { return }
-                reason = value
-            case "timestamp":
-                // Of two, neither is to be believed.
-                let isFirst = timestamp == .absent
-                timestamp = .unreadable
-                let start = scanner.index
-                if let value = scanner.number() {
-                    if isFirst { timestamp = .at(value) }
-                } else {
-                    scanner.index = start
-                    guard scanner.skipValue() else { return }
-                }
-            default: guard scanner.skipValue() else { return }
-            }
-            scanner.skipSpace()
-        } while scanner.take(UInt8(ascii: ","))
-        guard scanner.take(UInt8(ascii: "}")) else { return }
-        self.reason = reason
-        self.timestamp = timestamp
-    }
-}
-
-private struct Scanner {
-    let bytes: [UInt8]
-    var index = 0
-
-    init(_ bytes: [UInt8]) { self.bytes = bytes }
-
-    var next: UInt8? { index < bytes.count ? bytes[index] : nil }
-
-    mutating func take(_ byte: UInt8) -> Bool {
-        guard next == byte else { return false }
-        index += 1
-        return true
-    }
-
-    mutating func skipSpace() {
-        while let byte = next, byte == 0x20 || (0x09...0x0d).contains(byte) { index += 1 }
-    }
-
-    /// A string; escapes are left as they are, none of the names that matter has one.
-    mutating func string() -> String? {
-        guard take(UInt8(ascii: "\"")) else { return nil }
-        let start = index
-        while let byte = next {
-            if byte == UInt8(ascii: "\"") {
-                index += 1
-                return String(decoding: bytes[start..<index - 1], as: UTF8.self)
-            }
-            index += byte == UInt8(ascii: "\\") ? 2 : 1
-        }
-        return nil
-    }
-
-    /// Digits alone, without a fraction.
-    mutating func number() -> UInt64? {
-        let start = index
-        var value: UInt64 = 0
-        while let byte = next, (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) {
-            let (tenfold, tooLarge) = value.multipliedReportingOverflow(by: 10)
-            let (sum, overflow) = tenfold.addingReportingOverflow(UInt64(byte - UInt8(ascii: "0")))
-            guard !tooLarge, !overflow else { return nil }
-            value = sum
-            index += 1
-        }
-        guard index > start, next.map({ [0x20, 0x2c, 0x7d].contains($0) || (0x09...0x0d).contains($0) }) ?? true else {
-            return nil
-        }
-        return value
-    }
-
-    /// Past any value, to the `,` or `}` that follows it.
-    mutating func skipValue() -> Bool {
-        var depth = 0
-        while let byte = next {
-            switch byte {
-            case UInt8(ascii: "\""):
-                guard string() != nil else { return false }
-                continue
-            case UInt8(ascii: "{"), UInt8(ascii: "["): depth += 1
-            case UInt8(ascii: "}") where depth == 0, UInt8(ascii: ",") where depth == 0: return true
-            case UInt8(ascii: "}"), UInt8(ascii: "]"): depth -= 1
-            default: break
-            }
-            guard depth >= 0 else { return false }
-            index += 1
-        }
-        return false
+        let timestamps = members.filter { $0.key == "timestamp" }
+        if timestamps.isEmpty { timestamp = .absent }
+        // Of two, neither is to be believed.
+        guard timestamps.count == 1, case .number(let digits) = timestamps[0].value, !digits.hasPrefix("-") else { return }
+        if let ms = UInt64(digits) { timestamp = .at(ms) }
     }
 }

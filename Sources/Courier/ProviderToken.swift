@@ -1,3 +1,4 @@
+import JSON
 import Sealing
 import Sodium
 public import TLS
@@ -83,9 +84,14 @@ public struct ProviderToken: Sendable {
     }
 
     private func signingInput(_ issuedAtS: UInt64) -> String {
-        let header = Array(#"{"alg":"ES256","kid":"\#(keyID)"}"#.utf8)
-        let claims = Array(#"{"iss":"\#(teamID)","iat":\#(issuedAtS)}"#.utf8)
-        return Base64.url.encode(header.span) + "." + Base64.url.encode(claims.span)
+        var header = JSONWriter()
+        header.add("alg", "ES256")
+        header.add("kid", keyID)
+        var claims = JSONWriter()
+        claims.add("iss", teamID)
+        claims.add("iat", issuedAtS)
+        let (headerBytes, claimsBytes) = (header.finish(), claims.finish())
+        return Base64.url.encode(headerBytes.span) + "." + Base64.url.encode(claimsBytes.span)
     }
 
     private static func isIdentifier(_ text: String) -> Bool {

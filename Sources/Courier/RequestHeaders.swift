@@ -32,7 +32,11 @@ struct RequestHeaders {
         let end = stand(
             Standing(topic: push.topic, type: push.type, priority: push.priority, authorization: issued?.authorization))
         defer { headers.wipe(after: end) }
-        push.token.withBytes { headers.replace(Self.path, ":path", Self.pathStart.span, hex: $0, .never) }
+        push.token.withBytes { token in
+            headers.replace(Self.path, ":path", Self.pathStart.span, count: 2 * token.count, .never) {
+                Hex.encode(token, into: &$0)
+            }
+        }
         headers.append("apns-id", push.apnsID, Self.once(&met.apnsID))
         if let expirationS = push.expirationS {
             headers.append("apns-expiration", String(expirationS), Self.once(&met.expiration))

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// What a lane knows of one topic. Touched on the loop's thread only.
 final class Topic {
     let name: String

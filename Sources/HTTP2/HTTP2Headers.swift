@@ -89,19 +89,21 @@ public struct HTTP2Headers: Sendable {
         note(storage.append(name, value), indexing)
     }
 
-    /// A value of `prefix` and of `bytes` in lower-case hexadecimal, made in place: no other buffer ever holds it.
+    /// A value of `prefix` and of `count` bytes that `fill` writes in place: no other buffer ever holds it.
     public mutating func append(
-        _ name: String, _ prefix: Span<UInt8>, hex bytes: Span<UInt8>, _ indexing: Indexing = .incremental
+        _ name: String, _ prefix: Span<UInt8>, count: Int, _ indexing: Indexing = .incremental,
+        _ fill: (inout MutableSpan<UInt8>) -> Void
     ) {
-        makeUnique(adding: name.utf8.count + prefix.count + 2 * bytes.count)
-        note(storage.append(name.utf8.span, prefix, hex: bytes), indexing)
+        makeUnique(adding: name.utf8.count + prefix.count + count)
+        note(storage.append(name.utf8.span, prefix, count: count, fill), indexing)
     }
 
     /// The same in the place of field `index`.
     public mutating func replace(
-        _ index: Int, _ name: String, _ prefix: Span<UInt8>, hex bytes: Span<UInt8>, _ indexing: Indexing = .incremental
+        _ index: Int, _ name: String, _ prefix: Span<UInt8>, count: Int, _ indexing: Indexing = .incremental,
+        _ fill: (inout MutableSpan<UInt8>) -> Void
     ) {
-        append(name, prefix, hex: bytes, indexing)
+        append(name, prefix, count: count, indexing, fill)
         fields[index] = fields.removeLast()
     }
 

@@ -38,27 +38,24 @@ final class WipedBytes: Sendable {
         return (start, middle, store.count)
     }
 
-    /// `name`, `prefix`, and `bytes` as lower-case hexadecimal digits.
-    func append(_ name: Span<UInt8>, _ prefix: Span<UInt8>, hex bytes: Span<UInt8>) -> (start: Int, middle: Int, end: Int) {
-        unsafe Self.append(name, prefix, hex: bytes, to: &store)
+    /// `name`, `prefix`, and `count` bytes that `fill` writes in place.
+    func append(
+        _ name: Span<UInt8>, _ prefix: Span<UInt8>, count: Int, _ fill: (inout MutableSpan<UInt8>) -> Void
+    ) -> (start: Int, middle: Int, end: Int) {
+        unsafe Self.append(name, prefix, count: count, fill, to: &store)
     }
 
     private static func append(
-        _ name: Span<UInt8>, _ prefix: Span<UInt8>, hex bytes: Span<UInt8>, to store: inout [UInt8]
+        _ name: Span<UInt8>, _ prefix: Span<UInt8>, count: Int, _ fill: (inout MutableSpan<UInt8>) -> Void,
+        to store: inout [UInt8]
     ) -> (start: Int, middle: Int, end: Int) {
-        reserve(name.count + prefix.count + 2 * bytes.count, in: &store)
+        reserve(name.count + prefix.count + count, in: &store)
         let place = append(name, prefix, to: &store)
-        store.append(addingCapacity: 2 * bytes.count) { digits in
-            for index in bytes.indices {
-                digits.append(hexDigit(bytes[index] >> 4))
-                digits.append(hexDigit(bytes[index] & 15))
-            }
-        }
+        store.append(contentsOf: repeatElement(0, count: count))
+        var all = store.mutableSpan
+        var rest = all._mutatingExtracting(place.end..<place.end + count)
+        fill(&rest)
         return (place.start, place.middle, store.count)
-    }
-
-    private static func hexDigit(_ value: UInt8) -> UInt8 {
-        value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") + value - 10
     }
 
     private static func append(_ more: Span<UInt8>, to store: inout [UInt8]) {

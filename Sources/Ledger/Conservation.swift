@@ -1,4 +1,5 @@
 import Policy
+import Vocabulary
 
 /// Checks the log's totals, one entry at a time. It doesn't follow single tokens: each day's seals must equal its expiries and early ends.
 /// It also checks that keys are destroyed on time, and that each push has one outcome.

@@ -12,7 +12,7 @@ extension Entry {
     /// Appends `encoded`.
     public func encode(into json: inout [UInt8]) {
         json.append("{\"at\":\"")
-        Timestamp.append(atMs, to: &json)
+        json.append(timeMs: atMs)
         switch op {
         case .brokerStarted(let node, let version, let policy, let resolution, let binary):
             json.append("\",\"binary\":\"")
@@ -60,7 +60,7 @@ extension Entry {
             json.append("\",\"id\":\"")
             json.append(hexOf: id)
             json.append("\",\"op\":\"token.sealed\",\"until\":\"")
-            Timestamp.append(untilMs, to: &json)
+            json.append(timeMs: untilMs)
             json.append("\"}")
         case .tokenPurged(let id, let cause):
             json.append("\",\"cause\":\"", cause.name, "\",\"id\":\"")
@@ -68,7 +68,7 @@ extension Entry {
             json.append("\",\"op\":\"token.purged\"")
             if case .expired(let untilMs) = cause {
                 json.append(",\"until\":\"")
-                Timestamp.append(untilMs, to: &json)
+                json.append(timeMs: untilMs)
                 json.append("\"")
             }
             json.append("}")
@@ -80,7 +80,7 @@ extension Entry {
             json.append(",\"op\":\"bucket.closed\",\"sealed\":")
             json.append(decimal: sealed)
             json.append(",\"until\":\"")
-            Timestamp.append(untilMs, to: &json)
+            json.append(timeMs: untilMs)
             json.append("\"}")
         case .requestRefused(let cause, let count):
             json.append("\",\"cause\":\"", cause.rawValue, "\",\"count\":")
@@ -100,7 +100,7 @@ extension Entry {
             json.append("\",\"live\":")
             json.append(decimal: live)
             json.append(",\"op\":\"bucket.carried\",\"until\":\"")
-            Timestamp.append(untilMs, to: &json)
+            json.append(timeMs: untilMs)
             json.append("\"}")
         }
     }
@@ -117,6 +117,13 @@ extension [UInt8] {
         append(contentsOf: after.utf8)
     }
 
+    /// RFC 3339 to the second. Times from year 10000 on are a programmer's error.
+    @inline(__always)
+    mutating func append(timeMs: UInt64) {
+        precondition(timeMs < Timestamp.endMs, "a time beyond year 9999")
+        Timestamp.append(timeMs, to: &self)
+    }
+
     /// Decimal digits without leading zeros.
     mutating func append(decimal number: UInt64) {
         var power: UInt64 = 1
@@ -128,23 +135,14 @@ extension [UInt8] {
     }
 
     mutating func append(hexOf id: some OpaqueID) {
-        append(hexOf: id.high)
-        append(hexOf: id.low)
-    }
-
-    private mutating func append(hexOf half: UInt64) {
-        var rest = half
-        for _ in 0..<16 {
-            rest = rest << 4 | rest >> 60
-            let digit = UInt8(truncatingIfNeeded: rest & 15)
-            append(digit < 10 ? digit + UInt8(ascii: "0") : digit - 10 + UInt8(ascii: "a"))
-        }
+        Hex.append(id.high, to: &self)
+        Hex.append(id.low, to: &self)
     }
 
     mutating func append(hexOf digest: Digest) {
-        append(hexOf: digest.first)
-        append(hexOf: digest.second)
-        append(hexOf: digest.third)
-        append(hexOf: digest.fourth)
+        Hex.append(digest.first, to: &self)
+        Hex.append(digest.second, to: &self)
+        Hex.append(digest.third, to: &self)
+        Hex.append(digest.fourth, to: &self)
     }
 }

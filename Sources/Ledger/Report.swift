@@ -1,4 +1,5 @@
 public import Policy
+import Vocabulary
 
 /// What a verified log shows.
 public struct Report: Sendable, Equatable, CustomStringConvertible {

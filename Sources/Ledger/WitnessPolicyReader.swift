@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 extension WitnessPolicy {
     /// Why a file is no policy, and in which line, counted from 1.

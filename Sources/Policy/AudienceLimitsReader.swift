@@ -1,3 +1,5 @@
+import JSON
+
 /// Reads `$.limits` of a policy for an audience.
 struct AudienceLimitsReader {
     let findings: Findings

@@ -1,3 +1,5 @@
+import JSON
+
 /// Reads a template's `fields`, and the dotted keys that say where values stand in a payload.
 struct FieldReader {
     let findings: Findings

@@ -1,3 +1,5 @@
+import JSON
+
 /// Reads `$.limits` of a policy for rooms.
 struct LimitsReader {
     let findings: Findings

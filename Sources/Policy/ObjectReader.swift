@@ -1,3 +1,5 @@
+import JSON
+
 /// Reads the members of one object of a policy file and writes down what is wrong with them.
 ///
 /// Every reading method returns nil after it has added a finding, so that one run finds everything.
@@ -89,5 +91,18 @@ final class Findings {
         add(
             path, "is \(found), not \(wanted)", why: "a value of another type could be read in more than one way",
             do: "write \(wanted)")
+    }
+}
+
+extension JSONValue {
+    fileprivate var typeName: String {
+        switch self {
+        case .null: "null"
+        case .bool: "true or false"
+        case .number: "a number"
+        case .string: "text"
+        case .array: "a list"
+        case .object: "an object"
+        }
     }
 }

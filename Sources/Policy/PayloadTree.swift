@@ -1,3 +1,5 @@
+import JSON
+
 /// A payload while it is being put together: constants, and the places that pushes fill.
 indirect enum PayloadTree {
     case object([String: PayloadTree])
@@ -57,30 +59,30 @@ private struct PieceCompiler {
 
     mutating func append(_ tree: PayloadTree) {
         switch tree {
-        case .constant(let value): JSONWriter.append(value, to: &bytes)
+        case .constant(let value): value.append(to: &bytes)
         case .time(let seconds): cut(.time(afterSeconds: seconds))
         case .handle: quoted { $0.cut(.handle) }
         case .field(let index):
             if fields[index].kind == .handle {
                 quoted { $0.cut(.field(index: index, words: [])) }
             } else {
-                cut(.field(index: index, words: words(of: index, write: JSONWriter.appendString)))
+                cut(.field(index: index, words: words(of: index, write: JSONString.append)))
             }
         case .text(let parts):
             quoted { compiler in
                 for part in parts {
                     switch part {
-                    case .words(let words): JSONWriter.appendEscaped(words, to: &compiler.bytes)
+                    case .words(let words): JSONString.appendContents(words, to: &compiler.bytes)
                     case .field(let index):
-                        compiler.cut(.field(index: index, words: compiler.words(of: index, write: JSONWriter.appendEscaped)))
+                        compiler.cut(.field(index: index, words: compiler.words(of: index, write: JSONString.appendContents)))
                     }
                 }
             }
         case .object(let members):
             bytes.append(UInt8(ascii: "{"))
-            for (index, key) in members.keys.sorted(by: JSONWriter.precedes).enumerated() {
+            for (index, key) in members.keys.sorted(by: JSONValue.precedes).enumerated() {
                 if index > 0 { bytes.append(UInt8(ascii: ",")) }
-                JSONWriter.appendString(key, to: &bytes)
+                JSONString.append(key, to: &bytes)
                 bytes.append(UInt8(ascii: ":"))
                 if let member = members[key] { append(member) }
             }

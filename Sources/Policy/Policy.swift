@@ -1,3 +1,4 @@
+import JSON
 import Sodium
 public import Vocabulary
 
@@ -17,6 +18,8 @@ public struct Policy: Sendable {
 
     /// The longest policy file in bytes.
     public static let maximumCount = 262_144
+    /// The most objects and lists inside one another.
+    static let deepest = 33
 
     /// - Parameter bytes: a policy file.
     /// - Throws: `PolicyError` with everything `lint` finds.
@@ -74,11 +77,12 @@ struct PolicyReader {
             return nil
         }
         let value: JSONValue
-        do {
-            value = try JSONReader.read(bytes)
+        do throws(JSONError) {
+            value = try JSONValue(bytes.span, deepest: Policy.deepest)
         } catch {
+            let place = error.place(in: bytes.span)
             findings.add(
-                root, "is not JSON: line \(error.line), column \(error.column): \(error.problem)",
+                root, "is not JSON: line \(place.line), column \(place.column): \(error.problem.words)",
                 why: "a policy that has to be guessed at is none", do: "mend the file there")
             return nil
         }

@@ -1,3 +1,5 @@
+import JSON
+
 /// The parts of a published policy that a verifier checks. This reader is less strict than `Policy`, whose rules may change.
 public struct PublishedRules: Sendable, Equatable {
     /// The longest that anything sealed under the policy may live.
@@ -12,7 +14,7 @@ public struct PublishedRules: Sendable, Equatable {
 
     /// Returns nil if `bytes` aren't a policy.
     public init?(_ bytes: [UInt8]) {
-        guard let value = try? JSONReader.read(bytes), case .object = value else { return nil }
+        guard let value = try? JSONValue(bytes.span, deepest: Policy.deepest), case .object = value else { return nil }
         var longest = 0
         func add(_ life: JSONValue) -> Bool {
             guard let seconds = life.int, (1..<Self.lifeLimit).contains(seconds) else { return false }

@@ -1,3 +1,4 @@
+import JSON
 import Vocabulary
 
 // What Apple wants of each type of push, and what goes into `aps`.

@@ -1,3 +1,4 @@
+import JSON
 import Vocabulary
 
 /// Reads one template of `$.templates` and compiles its payload.
@@ -130,7 +131,7 @@ struct TemplateReader {
         }
         guard let object = ObjectReader(value, at: path, known: members.map(\.key), findings) else { return [] }
         let keys = FieldReader(findings: findings)
-        return members.map(\.key).sorted(by: JSONWriter.precedes).compactMap { name in
+        return members.map(\.key).sorted(by: JSONValue.precedes).compactMap { name in
             let seconds = object.int(
                 name, in: 0...Self.longestTime,
                 why: "it is so many seconds after the event; nothing here lives for longer than 30 days")

@@ -69,6 +69,9 @@ internal import CSQLite
     /// Rows changed by the last INSERT, UPDATE or DELETE.
     public var changes: Int { Int(unsafe sqlite3_changes64(handle)) }
 
+    /// Rows changed since the connection was opened.
+    public var totalChanges: Int64 { unsafe sqlite3_total_changes64(handle) }
+
     /// Whether a transaction is open. SQLite itself rolls one back on some errors (a full disk, out of memory).
     public var inTransaction: Bool { unsafe sqlite3_get_autocommit(handle) == 0 }
 

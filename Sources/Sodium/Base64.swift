@@ -73,3 +73,14 @@ public enum Base64: Sendable {
         }
     }
 }
+
+/// Gives `body` room for `count` characters and the NUL that libsodium's encoder adds, copies the characters out and wipes the
+/// room.
+func withTerminated(_ count: Int, _ text: inout MutableSpan<UInt8>, _ body: (UnsafeMutableBufferPointer<CChar>) -> Void) {
+    unsafe withUnsafeTemporaryAllocation(of: CChar.self, capacity: count + 1) { buffer in
+        unsafe buffer.initialize(repeating: 0)
+        unsafe body(buffer)
+        for index in 0..<count { text[index] = unsafe UInt8(bitPattern: buffer[index]) }
+        unsafe sodium_memzero(buffer.baseAddress!, buffer.count)
+    }
+}

@@ -12,9 +12,10 @@ final class Tables {
     /// The write-ahead log's length in frames at which a checkpoint is due, and whether one is under way.
     var checkpointAt = SQLiteStore.checkpointFrames
     var isCheckpointing = false
-    /// As the books were when the transaction began, and when the operation under way did.
+    /// The books at the start of the transaction.
     private var beginning: Books?
-    private var marked = Books()
+    /// The books and the count of changes at the start of the operation.
+    private var marked = (books: Books(), changes: Int64(0))
     /// Whether the transaction under way tells the log of an absence.
     var hasResumed = false
 
@@ -109,16 +110,17 @@ final class Tables {
         try run("COMMIT")
         beginning = nil
     }
-    func savepoint() throws {
-        marked = journal.books
-        try run("SAVEPOINT operation")
-    }
+    func savepoint() throws { try run("SAVEPOINT operation") }
     func release() throws { try run("RELEASE operation") }
     func rollBackToSavepoint() throws {
-        journal.books = marked
         try run("ROLLBACK TO operation")
         try run("RELEASE operation")
     }
+    func beginOperation() { marked = (journal.books, database.totalChanges) }
+    /// True if the operation has changed a row.
+    var hasChanged: Bool { database.totalChanges != marked.changes }
+    /// Restores the books after an operation that left no change.
+    func forgetOperation() { journal.books = marked.books }
     func rollBack() {
         if let beginning { journal.books = beginning }
         beginning = nil

@@ -34,8 +34,8 @@ public struct Digest: Sendable, Hashable, BitwiseCopyable, CustomStringConvertib
     /// From 64 lower-case digits; nil for anything else.
     @inlinable
     public init?(hex: Span<UInt8>) {
-        guard hex.count == 2 * Self.count, let first = UInt64(digits: hex, at: 0), let second = UInt64(digits: hex, at: 16),
-            let third = UInt64(digits: hex, at: 32), let fourth = UInt64(digits: hex, at: 48)
+        guard hex.count == 2 * Self.count, let first = Hex.number(hex, at: 0), let second = Hex.number(hex, at: 16),
+            let third = Hex.number(hex, at: 32), let fourth = Hex.number(hex, at: 48)
         else { return nil }
         self.init(first, second, third, fourth)
     }

@@ -78,7 +78,7 @@ extension OpaqueID {
     /// From 32 lower-case digits, the one form there is; nil for anything else.
     @inlinable
     public init?(hex: Span<UInt8>) {
-        guard hex.count == 2 * Self.count, let high = UInt64(digits: hex, at: 0), let low = UInt64(digits: hex, at: 16) else {
+        guard hex.count == 2 * Self.count, let high = Hex.number(hex, at: 0), let low = Hex.number(hex, at: 16) else {
             return nil
         }
         self.init(high: high, low: low)
@@ -139,23 +139,6 @@ extension OpaqueID {
 
     @inlinable
     public static func < (left: Self, right: Self) -> Bool { (left.high, left.low) < (right.high, right.low) }
-}
-
-extension UInt64 {
-    /// From the 16 lower-case digits at `start`; nil for anything else.
-    @inlinable
-    init?(digits: Span<UInt8>, at start: Int) {
-        self = 0
-        // Without a branch for each digit: bits above the low four are set by what is none.
-        var wrong: UInt8 = 0
-        for index in start..<start + 16 {
-            let (number, letter) = (digits[index] &- UInt8(ascii: "0"), digits[index] &- UInt8(ascii: "a"))
-            let digit = number < 10 ? number : letter < 6 ? letter &+ 10 : 0xff
-            wrong |= digit
-            self = self << 4 | UInt64(digit & 15)
-        }
-        guard wrong < 16 else { return nil }
-    }
 }
 
 extension [UInt8] {

@@ -1,3 +1,4 @@
+import JSON
 import Ledger
 import Linux
 import Policy
@@ -152,35 +153,37 @@ enum AuditCommand {
     private static func openings(_ count: Int) -> String { count == 1 ? "1 opening is" : "\(count) openings are" }
 
     private static func json(_ report: Report, now: UInt64) -> String {
-        "{\"good\":true,\"origin\":\(quoted(report.origin)),\"size\":\(report.size),\"sealed\":\(report.sealed),\"carried\":\(report.carried),"
-            + "\"live\":\(report.live),\"purged\":\(report.purged),\"opened\":\(report.opened),"
-            + "\"delivered\":\(report.delivered),\"failed\":\(report.failed),\"pending\":\(report.pending),"
-            + "\"bucketsClosed\":\(report.bucketsClosed),\"gapSeconds\":\(report.gapSeconds),"
-            + "\"hourSeconds\":\(report.timing.map { "\($0.hourSeconds)" } ?? "null"),"
-            + "\"daySeconds\":\(report.timing.map { "\($0.daySeconds)" } ?? "null"),"
-            + "\"batchSeals\":\(report.timing.map { "\($0.batchSeals)" } ?? "null"),\"unique\":\(report.isUnique),"
-            + "\"next\":\(report.next.map(quoted) ?? "null"),\"compared\":\(report.compared),"
-            + "\"cosignatures\":\(report.cosignatures.map { "\($0)" } ?? "null"),"
-            + "\"age\":\(report.age(now: now).map { "\($0)" } ?? "null")}"
+        Terminal.json { json in
+            json.add("good", true)
+            json.add("origin", report.origin)
+            json.add("size", report.size)
+            json.add("sealed", report.sealed)
+            json.add("carried", report.carried)
+            json.add("live", report.live)
+            json.add("purged", report.purged)
+            json.add("opened", report.opened)
+            json.add("delivered", report.delivered)
+            json.add("failed", report.failed)
+            json.add("pending", report.pending)
+            json.add("bucketsClosed", report.bucketsClosed)
+            json.add("gapSeconds", report.gapSeconds)
+            json.add("hourSeconds", orNull: report.timing?.hourSeconds)
+            json.add("daySeconds", orNull: report.timing?.daySeconds)
+            json.add("batchSeals", orNull: report.timing?.batchSeals)
+            json.add("unique", report.isUnique)
+            json.add("next", orNull: report.next)
+            json.add("compared", report.compared)
+            json.add("cosignatures", orNull: report.cosignatures)
+            json.add("age", orNull: report.age(now: now))
+        }
     }
 
     static func json(_ failure: VerificationFailure) -> String {
-        "{\"good\":false,\"code\":\"\(failure.code.rawValue)\",\"detail\":\(quoted(failure.description))}"
-    }
-
-    /// A JSON string. What a terminal could take for a command is escaped too.
-    static func quoted(_ text: String) -> String {
-        var quoted = "\""
-        for scalar in text.unicodeScalars {
-            switch scalar {
-            case "\"", "\\": quoted += "\\\(scalar)"
-            case ..."\u{1f}", "\u{7f}"..."\u{9f}":
-                let digits = String(scalar.value, radix: 16)
-                quoted += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            default: quoted.unicodeScalars.append(scalar)
-            }
+        Terminal.json { json in
+            json.add("good", false)
+            json.add("code", failure.code.rawValue)
+            json.add("detail", failure.description)
         }
-        return quoted + "\""
     }
 
     static let keyFlag = ("--key", "the log's public key: the line in ledger.vkey, or a file that holds it")

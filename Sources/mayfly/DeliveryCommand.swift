@@ -33,7 +33,7 @@ enum DeliveryCommand {
 
     /// Times are starts of windows.
     private static func line(_ entry: Entry) -> String {
-        let at = CalendarDate.timestamp(ms: entry.atMs).prefix(19) + "Z"
+        let at = Timestamp.text(entry.atMs)
         return switch entry.op {
         case .tokenOpened(_, let job, let template): "\(at)  taken in: template \(template), job \(job)"
         case .pushDelivered(_, let status): "\(at)  delivered: Apple has it (status \(status))"

@@ -1,7 +1,8 @@
 import Broker
+import JSON
 import Ledger
-import Linux
 import Storage
+import Vocabulary
 
 /// What `mayfly drill` found: for people, for programs, and to be published.
 struct DrillReport {
@@ -16,7 +17,7 @@ struct DrillReport {
 
     /// At most 24 lines of 79 columns.
     var text: String {
-        var lines = ["What could be handed over at \(Self.second(now)) (question: \(question)):"]
+        var lines = ["What could be handed over at \(Timestamp.text(now)) (question: \(question)):"]
         lines.append(Self.row("", "held", "opens", "because"))
         for finding in findings {
             let row = Self.row(
@@ -38,19 +39,24 @@ struct DrillReport {
 
     /// One object; `until` in RFC 3339.
     var json: String {
-        let list = findings.map { finding in
-            let (held, until) = (finding.held.map { "\($0)" } ?? "null", finding.until.map { "\"\(Self.second($0))\"" } ?? "null")
-            return #"{"subject":"\#(finding.subject.rawValue)","held":\#(held),"opens":\#(finding.opens),"#
-                + #""because":"\#(finding.because)","until":\#(until)}"#
+        Terminal.json { json in
+            json.add("at", timeMs: now)
+            json.add("question", question)
+            if let triesPerSecond { json.add("codesTriedPerSecond", triesPerSecond) }
+            json.add("findings", objects: findings) { json, finding in
+                json.add("subject", finding.subject.rawValue)
+                json.add("held", orNull: finding.held)
+                json.add("opens", finding.opens)
+                json.add("because", finding.because)
+                json.add("until", orNull: finding.until.map(Timestamp.text))
+            }
         }
-        let tries = triesPerSecond.map { ",\"codesTriedPerSecond\":\($0)" } ?? ""
-        return #"{"at":"\#(Self.second(now))","question":"\#(question)"\#(tries),"findings":[\#(list.joined(separator: ","))]}"#
     }
 
     /// What is signed to be published: counts rounded as metrics are. The first two lines are none of a checkpoint, whatever
     /// the origin.
     func statement(origin: String) -> String {
-        var text = "mayfly drill\n\(Self.second(now))\n\(origin)\nsize \(head?.size ?? 0)\n"
+        var text = "mayfly drill\n\(Timestamp.text(now))\n\(origin)\nsize \(head?.size ?? 0)\n"
         if let triesPerSecond { text += "codes tried a second: \(Metrics.rounded(triesPerSecond))\n" }
         text += "subject, held, opens (rounded; 5 is 1 to 9), because\n"
         for finding in findings {
@@ -98,10 +104,6 @@ struct DrillReport {
         }
     }
 
-    /// `2026-01-02T03:04:05Z`.
-    private static func second(_ ms: UInt64) -> String { String(CalendarDate.timestamp(ms: ms).prefix(19)) + "Z" }
     /// `2026-01-02 03:04`, in UTC.
-    private static func minute(_ ms: UInt64) -> String {
-        String(CalendarDate.timestamp(ms: ms).prefix(16).map { $0 == "T" ? " " : $0 })
-    }
+    private static func minute(_ ms: UInt64) -> String { String(Timestamp.text(ms).prefix(16).replacing("T", with: " ")) }
 }

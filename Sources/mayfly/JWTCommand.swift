@@ -47,7 +47,7 @@ enum JWTCommand {
             principal = try authenticator.principal(of: text.span, nowMs: Clock.wallMs)
         } catch { throw CheckFailed("\(error.code): \(error.detail)") }
         Terminal.out(
-            "good: the user is \(AuditCommand.quoted(String(decoding: principal.user, as: UTF8.self)))"
+            "good: the user is \(Terminal.quoted(String(decoding: principal.user, as: UTF8.self)))"
                 + (principal.isBackEnd ? ", by a back end" : ""))
     }
 

@@ -5,6 +5,7 @@ import Sealing
 import Sodium
 import Storage
 import TLS
+import Vocabulary
 
 /// `mayfly keys init|throwaway|renew|rotate|show`.
 enum KeysCommand {

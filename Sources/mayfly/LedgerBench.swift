@@ -1,3 +1,4 @@
+import JSON
 import Ledger
 import Linux
 import Policy
@@ -32,10 +33,14 @@ struct LedgerBench {
         var second = try LedgerBench(path + "/stored", seed: 2)
         let stored = try await second.passStore(path + "/mayfly.sqlite")
         Terminal.out(
-            """
-            {"size":\(bench.log.size),"key":\(AuditCommand.quoted("\(bench.key.verifierKey)")),"appended":\(appended.json),\
-            "stored":\(stored.json),"early":\(early.json),"late":\(late.json)}
-            """)
+            Terminal.json { json in
+                json.add("size", bench.log.size)
+                json.add("key", "\(bench.key.verifierKey)")
+                json.add("appended", appended.write)
+                json.add("stored", stored.write)
+                json.add("early", early.write)
+                json.add("late", late.write)
+            })
     }
 
     private init(_ path: String, seed: UInt8) throws {
@@ -165,5 +170,9 @@ private struct Spent {
         cpuNs += Clock.processNs - startCPU
     }
 
-    var json: String { "{\"entries\":\(entries),\"seconds\":\(Double(wallNs) / 1e9),\"cpuSeconds\":\(Double(cpuNs) / 1e9)}" }
+    func write(to json: inout JSONWriter) {
+        json.add("entries", entries)
+        json.add("seconds", Double(wallNs) / 1e9)
+        json.add("cpuSeconds", Double(cpuNs) / 1e9)
+    }
 }

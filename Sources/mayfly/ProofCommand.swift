@@ -1,3 +1,4 @@
+import JSON
 import Ledger
 import Linux
 import Vocabulary
@@ -60,8 +61,14 @@ enum ProofCommand {
             let text = String(decoding: entry.encoded, as: UTF8.self)
             Terminal.out(
                 json
-                    ? "{\"good\":true,\"origin\":\(AuditCommand.quoted(head.origin)),\"size\":\(head.size),\"index\":\(proof.index),"
-                        + "\"entry\":\(text),\"proves\":\(AuditCommand.quoted(entry.sentence))}"
+                    ? Terminal.json { json in
+                        json.add("good", true)
+                        json.add("origin", head.origin)
+                        json.add("size", head.size)
+                        json.add("index", proof.index)
+                        json.add("entry", encoded: entry.encoded)
+                        json.add("proves", entry.sentence)
+                    }
                     : "good: entry \(proof.index) of \(head.origin), which had \(head.size) entries when this was signed\n"
                         + "\(text)\n\(entry.sentence)")
         } catch {

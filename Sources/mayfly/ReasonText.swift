@@ -1,4 +1,5 @@
 import Courier
+import JSON
 import Vocabulary
 
 /// `mayfly apns explain`: a reason in words, by Apple's name, the courier's, or the one that the log has for it.
@@ -37,8 +38,13 @@ enum ReasonText {
 
     private static func json(_ reason: APNsReason) -> String {
         let said = reason.explanation
-        return "{\"reason\":\"\(reason.rawValue)\",\"status\":\(reason.status.map { "\($0)" } ?? "null"),"
-            + "\"means\":\(AuditCommand.quoted(said.means)),\"fault\":\"\(said.fault.rawValue)\","
-            + "\"does\":\(AuditCommand.quoted(reason.does)),\"remedy\":\(AuditCommand.quoted(said.remedy))}"
+        return Terminal.json { json in
+            json.add("reason", reason.rawValue)
+            json.add("status", orNull: reason.status)
+            json.add("means", said.means)
+            json.add("fault", said.fault.rawValue)
+            json.add("does", reason.does)
+            json.add("remedy", said.remedy)
+        }
     }
 }

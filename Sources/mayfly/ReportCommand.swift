@@ -1,6 +1,7 @@
 import AuditPage
 import Ledger
 import Linux
+import Vocabulary
 
 /// `mayfly audit report DIR|URL --html FILE` and `mayfly audit page DIR`: the auditor's page with a log inside it, or to lie beside one.
 enum ReportCommand {
@@ -48,10 +49,7 @@ enum ReportCommand {
     }
 
     private static func timestamp() -> String {
-        let seconds = Clock.wallMs / 1_000
-        let date = CalendarDate(daysSince1970: seconds / 86_400)
-        func two(_ number: UInt64) -> String { number < 10 ? "0\(number)" : "\(number)" }
-        return "\(date.year)-\(two(date.month))-\(two(date.day)) \(two(seconds / 3_600 % 24)):\(two(seconds / 60 % 60)) UTC"
+        Timestamp.text(Clock.wallMs).prefix(16).replacing("T", with: " ") + " UTC"
     }
 
     private static func writePage(_ folder: String, key text: String?) throws {

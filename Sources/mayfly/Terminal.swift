@@ -1,8 +1,32 @@
+import JSON
 import Linux
+import Vocabulary
 
 /// What commands print, and how they end.
 enum Terminal {
     static func out(_ text: String) { Standard.output(text + "\n") }
+
+    /// One JSON object. What a terminal could take for a command is escaped too.
+    static func json(_ write: (inout JSONWriter) -> Void) -> String {
+        var json = JSONWriter()
+        write(&json)
+        return harmless(String(decoding: json.finish(), as: UTF8.self))
+    }
+
+    /// Text between quotes, as a JSON string.
+    static func quoted(_ text: String) -> String { harmless(JSONString.quoted(text)) }
+
+    private static func harmless(_ json: String) -> String {
+        var text = ""
+        for scalar in json.unicodeScalars {
+            if ("\u{7f}"..."\u{9f}").contains(scalar) {
+                text += "\\u00" + Hex.encode([UInt8(scalar.value)].span)
+            } else {
+                text.unicodeScalars.append(scalar)
+            }
+        }
+        return text
+    }
 
     static func error(_ text: String) { Standard.error(text + "\n") }
 

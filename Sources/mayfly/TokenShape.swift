@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// What can be told of a device token from its bytes alone, for people who wonder why Apple refuses it. Holds nothing of it.
 struct TokenShape: Equatable {
     let isToken: Bool
@@ -52,9 +54,7 @@ struct TokenShape: Equatable {
         return "not hexadecimal: a token is an even number of the digits 0 to 9 and a to f"
     }
 
-    private static func isHexDigit(_ byte: UInt8) -> Bool {
-        (0x30...0x39).contains(byte) || (0x41...0x46).contains(byte) || (0x61...0x66).contains(byte)
-    }
+    private static func isHexDigit(_ byte: UInt8) -> Bool { Hex.value(byte) != nil }
 
     private static func isBase64(_ byte: UInt8) -> Bool {
         (0x30...0x39).contains(byte) || (0x41...0x5a).contains(byte) || (0x61...0x7a).contains(byte)

@@ -1,6 +1,7 @@
 import Broker
 import Courier
 import EventLoop
+import JSON
 import Linux
 import Policy
 import Sealing
@@ -28,8 +29,12 @@ struct TrialPush {
             if !isGood, probe.isRequired { bad += 1 }
             if json {
                 rows.append(
-                    "{\"topic\":\"\(probe.topic)\",\"environment\":\"\(probe.environment)\",\"good\":\(isGood),\(Self.json(outcome))}"
-                )
+                    Terminal.json { json in
+                        json.add("topic", probe.topic)
+                        json.add("environment", "\(probe.environment)")
+                        json.add("good", isGood)
+                        Self.write(outcome, to: &json)
+                    })
                 continue
             }
             Terminal.out("\(probe.topic), \(probe.environment): \(isGood ? "good" : "bad")")
@@ -87,9 +92,14 @@ struct TrialPush {
         let json = configuration.switches.contains("json")
         if json {
             Terminal.out(
-                "{\"apns-id\":\"\(push.apnsID)\",\"apns-unique-id\":\(uniqueID.map { AuditCommand.quoted($0) } ?? "null"),"
-                    + "\"environment\":\"\(environment)\",\"topic\":\"\(topic)\",\"delivered\":\(outcome == .delivered),"
-                    + "\(Self.json(outcome))}")
+                Terminal.json { json in
+                    json.add("apns-id", push.apnsID)
+                    json.add("apns-unique-id", orNull: uniqueID)
+                    json.add("environment", "\(environment)")
+                    json.add("topic", topic)
+                    json.add("delivered", outcome == .delivered)
+                    Self.write(outcome, to: &json)
+                })
         } else {
             Terminal.out("apns-id \(push.apnsID), \(environment). It is not recorded: `mayfly apns find` does not know it")
             if let uniqueID { Terminal.out("apns-unique-id \(uniqueID): Apple's console finds the delivery by it") }
@@ -146,12 +156,11 @@ struct TrialPush {
         return receipt
     }
 
-    /// Members of a JSON object.
-    private static func json(_ outcome: Outcome) -> String {
-        switch outcome {
-        case .delivered: "\"status\":200,\"reason\":null"
-        case .failed(let status, let reason, _): "\"status\":\(status),\"reason\":\"\(reason.rawValue)\""
-        }
+    private static func write(_ outcome: Outcome, to json: inout JSONWriter) {
+        var (status, reason): (Int, APNsReason?) = (200, nil)
+        if case .failed(let failed, let why, _) = outcome { (status, reason) = (failed, why) }
+        json.add("status", status)
+        json.add("reason", orNull: reason?.rawValue)
     }
 
     private static func indented(_ text: String) -> String {

@@ -12,6 +12,7 @@ import Testing
     ])
     func namesOfTheLog(_ path: String) { #expect(AuditFiles.isLogPath(path)) }
 
+    // Promise: only-the-ledger-is-served
     @Test(arguments: [
         "", ".", "..", "../mayfly.sqlite", "checkpoint/", "/checkpoint", "tile", "tile/", "tile/0", "tile/../../x", "tile/0/..",
         "tile/0/000/../../../keys/ratchet.key", "tile/0/%2e%2e", "tile/entries/0000", "policies/x.json", "policies/../x.json",

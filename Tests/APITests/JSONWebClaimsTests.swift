@@ -101,6 +101,7 @@ import Testing
     }
 
     /// Another claim may name the user; then `sub` is not needed, and not read.
+    // Promise: jwt-user-claim
     @Test func anotherClaimNamesTheUser() throws {
         func user(_ claims: String, claim: String = "userId") throws -> Result<Principal, BrokerError> {
             try mint.authenticator(.hs256, userClaim: claim).outcome(
@@ -122,6 +123,7 @@ import Testing
         #expect(try mint.authenticator(.hs256, userClaim: "userId").outcome(endless).error == .invalidJWT(.noExpiry))
     }
 
+    // Promise: jwt-scope
     @Test func scopes() throws {
         func scope(_ more: String) throws -> Result<Principal, BrokerError> {
             try outcome(#"{"sub":"ann","exp":1800000060\#(more)}"#)

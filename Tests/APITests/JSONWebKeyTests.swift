@@ -3,6 +3,7 @@ import Linux
 import Sodium
 import TLS
 import Testing
+import Vocabulary
 
 @testable import API
 

@@ -72,6 +72,7 @@ import Testing
 
     // MARK: Algorithms
 
+    // Promise: jwt-algorithm-fixed
     @Test(arguments: JSONWebAlgorithm.allCases)
     func takesOneAlgorithmOnly(_ algorithm: JSONWebAlgorithm) throws {
         let authenticator = try mint.authenticator(algorithm)

@@ -1,5 +1,6 @@
 import Broker
 import HTTPServer
+import JSON
 import Testing
 
 @testable import API
@@ -17,6 +18,7 @@ import Testing
         func giveBackAll() { secrets = [] }
     }
 
+    // Promise: retry-after
     @Test func aShortageIs503WithRetryAfter() {
         let answer = HTTPResponse(.overloaded(.exhausted))
         #expect(answer.status == 503)
@@ -24,6 +26,7 @@ import Testing
         #expect(String(decoding: answer.body, as: UTF8.self).contains(#""code":"overloaded""#))
     }
 
+    // Promise: out-of-something-is-not-invalid
     @Test func aFieldThatCanNotBeReadIsNotInvalid() throws {
         let text = Array(#"{"token":"00ff","member":"\#(Self.secret)","roomid":"\#(Self.secret)"}"#.utf8)
         let body = try RequestBody(text.span)

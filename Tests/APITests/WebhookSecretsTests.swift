@@ -2,6 +2,7 @@ import Linux
 import Sealing
 import Sodium
 import Testing
+import Vocabulary
 
 @testable import API
 
@@ -34,6 +35,7 @@ import Testing
 
     // MARK: Signatures
 
+    // Promise: webhook-signature
     @Test func aBodyIsSignedByItsSecretAndNothingElse() throws {
         let secrets = try WebhookSecrets(own: secret("a secret of the dashboard"), path: nil)
         let good = signature("a secret of the dashboard")

@@ -110,7 +110,7 @@ import Testing
         let world = try await World()
         let client = try await world.client()
         _ = try await client.send(world.headers(), payload)
-        await world.simulator.setFaults(FaultPlan(next: [Self.refusal { $0.dribbleMs = 1000 }]))
+        await world.simulator.setFaults(FaultPlan(next: [Self.refusal { $0.dribbleMs = 400 }]))
         let slow = Task { try await client.send(world.headers(), payload) }
         while await !world.simulator.faults.next.isEmpty { try await world.loop.sleep(1) }
         for _ in 0..<20 { #expect(try await client.send(world.headers(), payload).status == 200) }
@@ -170,11 +170,11 @@ import Testing
     // MARK: GOAWAY
 
     @Test func aGracefulGoAwayComesInTwo() async throws {
-        let world = try await World { configuration, _ in configuration.graceMs = 600 }
+        let world = try await World { configuration, _ in configuration.graceMs = 300 }
         let client = try await world.client()
         _ = try await client.send(world.headers(), payload)
         var (slow, fault, silent) = (Fault(), Fault(), Fault())
-        slow.delayMs = 900
+        slow.delayMs = 450
         (fault.goaway, fault.graceful, fault.reason, fault.status) = (true, true, "Shutdown", 200)
         (silent.silent, silent.accepted) = (true, true)
         await world.simulator.setFaults(FaultPlan(next: [slow, fault, silent]))

@@ -16,6 +16,7 @@ import Testing
         return (response.status, String(decoding: response.body, as: UTF8.self))
     }
 
+    // Promise: simulator-control
     @Test func listsAndForgetsPushes() async throws {
         let world = try await World()
         #expect(await call(world, .get, "/pushes") == (200, "[]"))
@@ -35,6 +36,7 @@ import Testing
         #expect(await call(world, .get, "/pushes") == (200, "[]"))
     }
 
+    // Promise: simulator-control
     @Test func plansFaults() async throws {
         let world = try await World()
         #expect(await call(world, .get, "/faults") == (200, #"{"next":[],"always":[]}"#))

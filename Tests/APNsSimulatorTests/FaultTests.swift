@@ -1,5 +1,6 @@
 import Linux
 import Testing
+import Vocabulary
 
 @testable import APNsSimulator
 
@@ -150,6 +151,6 @@ import Testing
             (1_798_761_600_000, "2027-01-01T00:00:00.000Z"),
         ] as [(UInt64, String)])
     func timestamps(ms: UInt64, text: String) {
-        #expect(CalendarDate.timestamp(ms: ms) == text)
+        #expect(Timestamp.preciseText(ms) == text)
     }
 }

@@ -91,7 +91,7 @@ extension AudienceStage {
         try await Task(executorPreference: loop) {
             let record = SightingRecord()
             let simulated = try SimulatedBroker(
-                loop: loop, machine: machine, resolution: 1, audiences: [policy], fault: fault,
+                loop: loop, machine: machine, resolution: 60, audiences: [policy], fault: fault,
                 script: { push in
                     record.append(Sighting(push, at: machine.wall))
                     return outcome(push)

@@ -9,6 +9,7 @@ import Testing
     static let hour: Int64 = 3_600_000
 
     private func play(
+        resolution: UInt64 = 1,
         fault: @escaping @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { _ in .none },
         _ story: @escaping @Sendable (SimulatedBroker, Facts) async throws -> Void
     ) async throws {
@@ -17,7 +18,7 @@ import Testing
         try loop.start()
         try await Task(executorPreference: loop) {
             let (broker, facts) = (
-                try SimulatedBroker(loop: loop, machine: machine, resolution: 1, fault: fault), Facts()
+                try SimulatedBroker(loop: loop, machine: machine, resolution: resolution, fault: fault), Facts()
             )
             try await story(broker, facts)
             await broker.stop()
@@ -51,9 +52,9 @@ import Testing
     /// A step that was recorded and reported failed would be told each second, and hold up those after it.
     @Test func aStepIsToldOnce() async throws {
         let fault: @Sendable (FaultyStore.Call) -> FaultyStore.Fault = { $0 == .record ? .doneAndFailed : .none }
-        try await play(fault: fault) { broker, facts in
+        try await play(resolution: 60, fault: fault) { broker, facts in
             try await broker.start()
-            await broker.advance(1_500_000)
+            await broker.advance(1_860_000)
             let told = try await entries(broker).filter { $0.hasPrefix("keys.ratcheted") }
             #expect(told.count >= 5 && Set(told).count == told.count, "\(told)")
         }

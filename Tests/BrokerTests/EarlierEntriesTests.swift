@@ -12,6 +12,7 @@ import Vocabulary
 /// A thief who has database, key file and the published log of a broker with accepted rooms, finds no earlier entry of any token: neither
 /// its seal nor an opening. Only the purge that comes later has an id that the rows have.
 @Suite struct EarlierEntriesTests {
+    // Promise: no-row-to-an-earlier-entry
     @Test func nothingInTheImageLeadsToASealOrAnOpening() async throws {
         let machine = MachineClock(wall: 1_800_000_000_000)
         let loop = try EventLoop(name: "thief") { machine.monotonic }
@@ -113,7 +114,8 @@ import Vocabulary
 
     /// The thief's copy: every byte of database, write-ahead log and key file, and the rows.
     struct Image {
-        private let bytes: [UInt8]
+        /// Every 16 bytes that follow each other somewhere, each once. Runs of one byte are an empty page.
+        private let pieces: Set<[UInt8]>
         private let keys: KeyRing
         let rows: [TokenRecord]
 
@@ -125,7 +127,12 @@ import Vocabulary
             for name in ["mayfly.sqlite", "mayfly.sqlite-wal", "ratchet.key"] where File.exists("\(folder)/\(name)") {
                 bytes += try File.read("\(folder)/\(name)", limit: 1 << 28)
             }
-            self.bytes = bytes
+            var pieces: Set<[UInt8]> = []
+            for start in 0..<bytes.count - 15 {
+                let piece = bytes[start..<start + 16]
+                if Set(piece).count > 6 { pieces.insert(Array(piece)) }
+            }
+            self.pieces = pieces
             let store = try StoreSnapshot(path: folder + "/mayfly.sqlite")
             let keys = try KeyRing.load(path: folder + "/ratchet.key", longestLifeSeconds: 86_400)
             rows = try rooms.flatMap { room throws in
@@ -135,16 +142,6 @@ import Vocabulary
                 }
             }
             self.keys = keys
-        }
-
-        /// Every 16 bytes that follow each other somewhere, each once. Runs of one byte are an empty page.
-        private var pieces: Set<[UInt8]> {
-            var pieces: Set<[UInt8]> = []
-            for start in 0..<bytes.count - 15 {
-                let piece = bytes[start..<start + 16]
-                if Set(piece).count > 6 { pieces.insert(Array(piece)) }
-            }
-            return pieces
         }
 
         func refs(openedBy rooms: [RoomID]) -> [Ref] {

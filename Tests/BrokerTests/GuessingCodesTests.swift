@@ -87,6 +87,7 @@ import Testing
 
     /// 100,000 guesses: by one address in a day, by any in a sixth of one. Each room that waits is "one certain room" of the printed
     /// table, so that the part of them that fell is its chance, measured.
+    // Promise: guessing-odds-printed
     @Test(arguments: Guessing.Guesser.allCases) func aHundredThousandGuesses(_ guesser: Guessing.Guesser) async throws {
         let fixture = try BrokerFixture()
         try await makeRooms(fixture)

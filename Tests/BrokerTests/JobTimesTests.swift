@@ -3,6 +3,16 @@ import Testing
 
 @testable import Broker
 
+@Suite struct TokenLifeTests {
+    // Promise: short-lives-a-day
+    @Test func aLifeOfADayIsShortAndAnyLongerOneIsLong() {
+        let sealed: UInt64 = 1_800_000_000_000
+        let day: UInt64 = 24 * 3_600_000
+        #expect(!TokenLife.isLong(from: sealed, to: sealed + day))
+        #expect(TokenLife.isLong(from: sealed, to: sealed + day + 1))
+    }
+}
+
 @Suite struct JobTimesTests {
     private static let now: UInt64 = 1_800_000_007_000
 
@@ -12,6 +22,7 @@ import Testing
     }
 
     /// The expiration that APNs is told must be that of the knock, whatever cut the deadline short.
+    // Promise: job-deadline
     @Test(
         arguments: [
             // ttl in seconds, then in ms: from the knock to the token's end, the deadline and the worth from the knock.

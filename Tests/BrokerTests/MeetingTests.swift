@@ -7,6 +7,7 @@ import Testing
 
 /// Two people and their phones: nobody who waits is left waiting, and nobody who is there is rung.
 @Suite struct MeetingTests {
+    // Promise: suspended-phone-is-rung
     @Test func theSuspendedPhoneIsPushedTo() async throws {
         try await MeetingStage.play { stage in
             #expect(try await stage.join(1, 1, answers: false) == .queued)
@@ -39,6 +40,7 @@ import Testing
         }
     }
 
+    // Promise: whoever-answers-is-not-rung
     @Test func whoAnswersIsNotRung() async throws {
         try await MeetingStage.play { stage in
             _ = try await stage.join(1, 1)
@@ -64,6 +66,7 @@ import Testing
         }
     }
 
+    // Promise: lost-connection-is-rung
     @Test func aBrokenConnectionRingsAfterTheGrace() async throws {
         try await MeetingStage.play { stage in
             _ = try await stage.join(1, 1)
@@ -77,6 +80,7 @@ import Testing
         }
     }
 
+    // Promise: grace-of-five-seconds
     @Test func whoReconnectsWithinTheGraceIsNotRung() async throws {
         try await MeetingStage.play { stage in
             _ = try await stage.join(1, 1)
@@ -91,6 +95,7 @@ import Testing
         }
     }
 
+    // Promise: deliberate-leave-is-not-rung
     @Test func whoLeftIsRungOnlyWhenThePeerComesLater() async throws {
         try await MeetingStage.play { stage in
             _ = try await stage.join(1, 1)
@@ -116,6 +121,7 @@ import Testing
     }
 
     /// Both arrive within 40 ms, 0 to 400 ms after the accept, over sockets or HTTP: no phone rings.
+    // Promise: arriving-together-rings-nobody
     @Test func twoWhoArriveTogetherRingNobody() async throws {
         try await MeetingStage.play { stage in
             let chance = Chance(seed: 7)
@@ -214,6 +220,7 @@ import Testing
         }
     }
 
+    // Promise: start-grace
     @Test func afterARestartAKnockWaitsForThePeer() async throws {
         for returns in [true, false] {
             try await MeetingStage.play { stage in

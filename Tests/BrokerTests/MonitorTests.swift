@@ -336,6 +336,7 @@ import Vocabulary
 
     // MARK: What a push says
 
+    // Promise: audience-handle
     @Test func aPushNamesThePrinterByAHandle() async throws {
         try await Stage.play { stage in
             let device = try await stage.register(1)

@@ -27,6 +27,7 @@ import Vocabulary
         try File.status(fixture.folder + "/mayfly.sqlite-wal")?.size ?? 0
     }
 
+    // Promise: repeat-writes-nothing
     @Test func theSameTokenAgainWritesNothing() async throws {
         let fixture = try BrokerFixture()
         let (token, other) = (try fixture.token(1), try fixture.token(2))
@@ -85,6 +86,7 @@ import Vocabulary
         try await fixture.end()
     }
 
+    // Promise: log-grows-with-creations
     @Test func whatAddsToTheLogTakesOfTheNetworksCreations() async throws {
         let fixture = try BrokerFixture()
         let shares = fixture.broker.shares
@@ -135,6 +137,7 @@ import Vocabulary
         }
     }
 
+    // Promise: nobodys-share-taken
     @Test func aNetworkLeavesOthersTheMost() throws {
         let shares = Shares()
         let (flood, other) = (Owners(shares.network(BrokerFixture.here)), Owners(shares.network(Self.other)))

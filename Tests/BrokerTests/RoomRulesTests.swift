@@ -9,6 +9,7 @@ import Vocabulary
 @testable import Broker
 
 @Suite struct RoomRulesTests {
+    // Promise: create-repeated
     @Test func aRepeatedCreateGivesTheSameRoom() async throws {
         let fixture = try BrokerFixture()
         let first = try await fixture.create(token: try fixture.token())
@@ -22,6 +23,7 @@ import Vocabulary
     }
 
     /// The code and a client id may be known to others; what makes the creator is not given away by them for long.
+    // Promise: create-secrets-until-proof
     @Test func aRepeatedCreateHasNoSecretsOnceTheCreatorHasUsedThem() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
@@ -37,6 +39,7 @@ import Vocabulary
         try await fixture.end()
     }
 
+    // Promise: create-secrets-for-two-minutes
     @Test func aRepeatedCreateHasTheSecretsForTwoMinutes() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
@@ -75,6 +78,7 @@ import Vocabulary
         try await fixture.end()
     }
 
+    // Promise: accept-repeated
     @Test func aRepeatedAcceptGivesTheSameForTwoMinutes() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(life: 3_600)
@@ -108,6 +112,7 @@ import Vocabulary
         try await fixture.end()
     }
 
+    // Promise: codes-end
     @Test func codesEnd() async throws {
         let fixture = try BrokerFixture()
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("000000") }
@@ -131,6 +136,7 @@ import Vocabulary
         try await fixture.end()
     }
 
+    // Promise: member-secret-required, third-client-refused
     @Test func sidesAreToldApart() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create()
@@ -154,6 +160,7 @@ import Vocabulary
         try await fixture.end()
     }
 
+    // Promise: room-ends-on-time
     @Test func aRoomEndsOnTimeEvenIfNobodySweeps() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(life: 10, codeLife: 10, token: try fixture.token())
@@ -165,6 +172,7 @@ import Vocabulary
         try await fixture.end()
     }
 
+    // Promise: token-replaced-and-withdrawn, close-once
     @Test func tokensAreReplacedWithdrawnAndClosed() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
@@ -253,6 +261,7 @@ import Vocabulary
         try await fixture.end()
     }
 
+    // Promise: presence-delivery
     @Test func aKnockIsForWhoIsAway() async throws {
         let fixture = try BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())

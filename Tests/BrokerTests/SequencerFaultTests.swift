@@ -56,6 +56,7 @@ import Testing
         }
     }
 
+    // Promise: publication-survives-faults
     @Test(arguments: Case.all) func recovers(story: Case) async throws {
         let machine = MachineClock(wall: 1_800_000_000_000)
         let loop = try EventLoop(name: "faults") { machine.monotonic }

@@ -6,6 +6,7 @@ import Testing
 
 /// Rooms while the arena is full: refusals that keep nothing, and pushes that wait.
 @Suite struct SlotShortageTests {
+    // Promise: shortage-is-503-and-an-alarm
     @Test func everyCallOfARoomIsRefusedAndCanBeRepeated() async throws {
         let fixture = try BrokerFixture()
         try await Task(executorPreference: fixture.loop) {
@@ -33,6 +34,7 @@ import Testing
     }
 
     /// A guess that was not looked at is not counted.
+    // Promise: shortage-is-no-404
     @Test func aShortageIsNoWrongCode() async throws {
         let fixture = try BrokerFixture()
         try await Task(executorPreference: fixture.loop) {
@@ -45,6 +47,7 @@ import Testing
         try await fixture.end()
     }
 
+    // Promise: shortage-is-503-and-an-alarm
     @Test func theOperatorHearsOfItOnceAMinute() async throws {
         try await WatchedBroker.play(TimedPolicy("")) { broker in
             let run = try #require(await broker.simulated.run)
@@ -58,6 +61,7 @@ import Testing
         }
     }
 
+    // Promise: reserve-for-acknowledged-pushes
     @Test func anAcknowledgedPushLeavesByTheReserve() async throws {
         try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
             try await broker.makeRooms(100)
@@ -69,6 +73,7 @@ import Testing
         }
     }
 
+    // Promise: shortage-drops-no-push
     @Test func anAcknowledgedPushWaitsForASlot() async throws {
         try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
             let run = try #require(await broker.simulated.run)

@@ -38,7 +38,7 @@ import Testing
     }
 
     @Test func jitterAddsToSlotsAndTellsNothing() async throws {
-        let sightings = try await sightings(#""sendSlotSeconds": 10, "jitterSeconds": 4,"#, knocks: 8_000)
+        let sightings = try await sightings(#""sendSlotSeconds": 10, "jitterSeconds": 4,"#, knocks: 4_000)
         let places = sightings.map { ($0.at % 10_000, $0.at / 10_000 * 10_000 - $0.knock) }
         #expect(places.allSatisfy { $0.0 < 4_000 && $0.1 > 0 && $0.1 <= 10_000 })
         let drawn = Statistics.unevenness(places.map(\.0), width: 4_000)
@@ -46,7 +46,7 @@ import Testing
         // Given the push's time, the knock's is spread evenly: in each quarter of the jitter for itself.
         for quarter in 0..<4 as Range<UInt64> {
             let waits = places.filter { $0.0 / 1_000 == quarter }.map(\.1)
-            #expect(waits.count > 1_000)
+            #expect(waits.count > 800)
             #expect(Statistics.unevenness(waits, width: 10_000) < Statistics.unevennessLimit(waits.count, grain: 0.01))
         }
         #expect(abs(Statistics.rankCorrelation(places)) < Statistics.correlationLimit(places.count))
@@ -56,10 +56,10 @@ import Testing
     }
 
     @Test func slotsAloneSendInAnOrderThatTellsNothing() async throws {
-        let sightings = try await sightings(#""sendSlotSeconds": 10,"#, knocks: 8_000)
+        let sightings = try await sightings(#""sendSlotSeconds": 10,"#, knocks: 4_000)
         #expect(sightings.allSatisfy { $0.at % 10_000 == 0 && $0.at > $0.knock && $0.at - $0.knock <= 10_000 })
         #expect(sightings.allSatisfy { $0.expiration == ($0.at + 120_000 - 10_000) / 1_000 })
-        // The correlations of eight slots, each with a spread of 1, added up.
+        // The correlations of the slots, each with a spread of 1, added up.
         var sum = 0.0
         let slots = Dictionary(grouping: sightings, by: \.at).values
         for slot in slots {
@@ -69,22 +69,14 @@ import Testing
         #expect(abs(sum) < 6.2 * Double(slots.count).squareRoot())
         attack(sightings, slotMs: 10_000, jitterMs: 1, likely: 1 / 10)
 
-        // Whose knocks came one after the other do not leave so either: 16 of 8,000 would by chance, 70 once in 10^20 runs.
+        // Whose knocks came one after the other do not leave so either: 8 of 4,000 would by chance, 50 once in 10^22 runs.
         let order = sightings.sorted { ($0.knock, $0.room) < ($1.knock, $1.room) }
         let together = zip(order, order.dropFirst()).filter { $0.at == $1.at && abs($0.place - $1.place) == 1 }.count
-        #expect(together < 70)
-    }
-
-    @Test func muchJitterOverShortSlotsSpansMany() async throws {
-        let sightings = try await sightings(#""sendSlotSeconds": 2, "jitterSeconds": 9,"#, knocks: 8_000)
-        let waits = sightings.map { $0.at - $0.knock }
-        #expect(waits.allSatisfy { $0 > 0 && $0 < 11_000 })
-        #expect(sightings.allSatisfy { $0.expiration == ($0.at + 120_000 - 11_000) / 1_000 })
-        attack(sightings, slotMs: 2_000, jitterMs: 9_000, likely: 1 / 8)
+        #expect(together < 50)
     }
 
     @Test func jitterAloneSpansItself() async throws {
-        let sightings = try await sightings(#""jitterSeconds": 10,"#, knocks: 4_000)
+        let sightings = try await sightings(#""jitterSeconds": 10,"#, knocks: 4_000, rooms: 1_500)
         let waits = sightings.map { $0.at - $0.knock }
         #expect(waits.allSatisfy { $0 < 10_000 })
         #expect(Statistics.unevenness(waits, width: 10_000) < Statistics.unevennessLimit(waits.count, grain: 0.001))
@@ -93,7 +85,7 @@ import Testing
 
     /// The guessers are good at it where nothing is in their way.
     @Test func withoutSlotsTheSecondIsPlain() async throws {
-        let sightings = try await sightings("", knocks: 1_000)
+        let sightings = try await sightings("", knocks: 1_000, rooms: 500)
         for guesser in SecondGuesser.all(slotMs: 0, jitterMs: 1) { #expect(guesser.hits(sightings, slotMs: 0) > 0.95) }
     }
 }

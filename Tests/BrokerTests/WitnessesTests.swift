@@ -96,6 +96,7 @@ import Vocabulary
     }
 
     /// The journal fills while nothing is published; what frees is done all the same, and all is as before once the witness is back.
+    // Promise: purging-never-waits
     @Test func aFullJournalRefusesAllButPurges() async throws {
         try await with(1, waitingLimit: 8) { fixture in
             let (store, now) = (fixture.store, fixture.clock.now)
@@ -256,6 +257,7 @@ import Vocabulary
     }
 
     /// The store and the folder put back together: only the witnesses know.
+    // Promise: witnesses-catch-an-old-copy
     @Test(arguments: [Sequencer.WitnessFailureMode.open, .closed]) func anOldCopyIsRefused(
         mode: Sequencer.WitnessFailureMode
     ) async throws {

@@ -193,18 +193,18 @@ import Vocabulary
         let names = [
             "com.one": " for com.one", "com.two.7": " for com.two.1, com.two.2, com.two.3, com.two.4, com.two.5 and 4 more",
         ]
-        func alarms(_ accounts: [Account]?, _ manner: ScriptedServer.Manner, _ script: @escaping ScriptedServer.Script)
-            async throws -> Set<String>
-        {
+        func alarms(
+            _ accounts: [Account]?, _ manner: ScriptedServer.Manner, withinMs: UInt64, _ script: @escaping ScriptedServer.Script
+        ) async throws -> Set<String> {
             var said: Set<String> = []
             try await Stage.play(manner: manner, accounts: accounts, script: script) { stage in
-                _ = await stage.send(names.keys.map { Push.sample(deadlineInMs: 1500, topic: $0) })
+                _ = await stage.send(names.keys.map { Push.sample(deadlineInMs: withinMs, topic: $0) })
                 said = Set(stage.alarms.all.map(\.description))
             }
             return said
         }
-        let unreachable = try await alarms(several, .hangsUp, ScriptedServer.accepting)
-        let unanswered = try await alarms(several, .http2) { _ in [.reset(.internalError)] }
+        let unreachable = try await alarms(several, .hangsUp, withinMs: 200, ScriptedServer.accepting)
+        let unanswered = try await alarms(several, .http2, withinMs: 1_500) { _ in [.reset(.internalError)] }
         for name in names.values {
             #expect(unreachable.contains { $0.hasPrefix("APNs (production) can't be reached\(name): ") }, "\(unreachable)")
             #expect(
@@ -213,7 +213,7 @@ import Vocabulary
         }
         #expect(unreachable.count == 2 && unanswered.count == 2)
         // One key for all: there is nothing to tell apart.
-        let alone = try await alarms(nil, .hangsUp, ScriptedServer.accepting)
+        let alone = try await alarms(nil, .hangsUp, withinMs: 200, ScriptedServer.accepting)
         #expect(alone.count == 1 && alone.allSatisfy { $0.hasPrefix("APNs (production) can't be reached: ") }, "\(alone)")
     }
 

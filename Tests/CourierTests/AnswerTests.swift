@@ -53,6 +53,7 @@ import Vocabulary
         }
     }
 
+    // Promise: purge-only-about-that-token
     @Test func configurationFaultsNeverPurge() {
         for (status, reason, reaction) in Self.table where reaction == .configuration {
             let step = step(status, #"{"reason":"\#(reason.rawValue)"}"#)
@@ -60,6 +61,7 @@ import Vocabulary
         }
     }
 
+    // Promise: purge-breaker
     @Test func theBreakerTurnsPurgesIntoAnAlarm() {
         for reason: APNsReason in [.badDeviceToken, .deviceTokenNotForTopic] {
             let body = #"{"reason":"\#(reason.rawValue)"}"#
@@ -74,6 +76,7 @@ import Vocabulary
                 == .finish(.failed(status: 410, reason: .unregistered, verdict: .purge(ifSealedBefore: 1500))))
     }
 
+    // Promise: gone-before-it-was-sealed
     @Test(arguments: ["Unregistered", "ExpiredToken"])
     func a410ConcernsWhatWasSealedByItsMillisecond(name: String) {
         let reason = APNsReason(rawValue: name)!

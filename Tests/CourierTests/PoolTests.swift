@@ -51,7 +51,7 @@ import Vocabulary
     @Test func aPeerThatDoesNotAnswerGetsNoMoreConnections() async throws {
         let script: ScriptedServer.Script = { $0.onConnection == 1 ? [.settings(2), .answer(200)] : [] }
         try await Stage.play(timing: Self.timing(grow: 20), script: script) { stage in
-            let outcomes = await stage.send((1...30).map { Push.sample($0, deadlineInMs: 500) })
+            let outcomes = await stage.send((1...30).map { Push.sample($0, deadlineInMs: 250) })
             #expect(outcomes.filter { $0 != .delivered }.count == 29)
             #expect(await stage.server.connections == 1)
         }
@@ -194,7 +194,7 @@ import Vocabulary
         var timing = Stage.timing
         timing.connectMs = 60
         try await Stage.play(timing: timing, host: "localhost", resolver: resolver, script: ScriptedServer.accepting) { stage in
-            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 500))
+            let outcome = await stage.courier.send(Push.sample(deadlineInMs: 300))
             #expect(outcome == .failed(status: 0, reason: .unreachable, verdict: .keep))
             #expect(stage.alarms.all == [.unreachable(.production, topic: nil, ConnectionEnd.unresolved.description)])
             #expect(looked.value == 1)

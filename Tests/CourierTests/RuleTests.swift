@@ -235,28 +235,6 @@ import Vocabulary
     }
 }
 
-@Suite struct QueueTests {
-    @Test func keepsItsOrder() {
-        var queue = Queue<Int>()
-        var expected = 0
-        for number in 0..<10_000 {
-            queue.append(number)
-            if number % 3 == 2 {
-                #expect(queue.popFirst() == expected)
-                expected += 1
-            }
-        }
-        queue.prepend(-1)
-        #expect(queue.popFirst() == -1)
-        #expect(queue.extract { $0 % 2 == 0 }.allSatisfy { $0 % 2 == 0 })
-        while let next = queue.popFirst() { #expect(next % 2 == 1) }
-        #expect(queue.isEmpty)
-        queue.prepend(7)
-        #expect(queue.popFirst() == 7)
-        #expect(queue.popFirst() == nil)
-    }
-}
-
 @Suite struct RequestHeadersTests {
     /// As Apple advises: secrets and what never repeats stay out of HPACK's tables, but for the first value, which brings the name there.
     @Test func fieldsAreIndexedAsAppleAdvises() throws {

@@ -54,6 +54,7 @@ import Vocabulary
         }
     }
 
+    // Promise: same-apns-id
     @Test func theIDIsTheSameOnEveryRetry() async throws {
         try await SimulatedAPNs.play { world in
             let lost = Fault.with { ($0.reset, $0.accepted) = (true, true) }
@@ -144,7 +145,7 @@ import Vocabulary
         (.tooManyRequests, .again(connections: 1)), (.internalServerError, .again(connections: 1)),
         (.serviceUnavailable, .again(connections: 1)),
     ]
-    /// These have tests of their own below.
+    /// ReactionTests shows these.
     static let apart: Set<Reason> = [.unregistered, .expiredToken, .expiredProviderToken]
 
     @Test func everyReasonHasARow() {
@@ -202,67 +203,13 @@ import Vocabulary
         }
     }
 
-    static let sealed: UInt64 = 1_700_000_000_000
-
-    /// A token sealed by then is purged, one sealed a millisecond later is kept; a time stamp that can't be meant keeps everything.
-    @Test(arguments: [Reason.unregistered, .expiredToken], [TimestampForm?.none] + TimestampForm.allCases)
-    func gone(reason: Reason, form: TimestampForm?) async throws {
-        try await SimulatedAPNs.play { world in
-            var fault = Fault(reason, timestamp: Self.sealed)
-            fault.timestampAs = form
-            let name = try #require(APNsReason(rawValue: reason.rawValue))
-            for (sealedAt, dies) in [(Self.sealed, true), (Self.sealed + 1, false)] {
-                await world.plan(fault)
-                let outcome = await world.send { $0.sealedAtMs = sealedAt }
-                guard case .failed(410, name, let verdict) = outcome else {
-                    Issue.record("\(outcome)")
-                    continue
-                }
-                switch form {
-                case nil: #expect(verdict == (dies ? .purge(ifSealedBefore: Self.sealed) : .keep))
-                case .missing:
-                    // By the moment of the attempt.
-                    guard case .purge(let before?) = verdict else {
-                        Issue.record("\(verdict)")
-                        continue
-                    }
-                    #expect(before > Self.sealed + 1)
-                default: #expect(verdict == .keep, "\(String(describing: form))")
-                }
-            }
-            #expect(await world.refusals == 2)
-        }
-    }
-
-    @Test func anExpiredProviderTokenIsRenewedOnceOnANewConnection() async throws {
-        let old = Clock.wallMs / 1000 - 45 * 60
-        let setting = try SimulatedAPNs.setting { $0.issuedAtS = old }
-        try await SimulatedAPNs.play(setting) { world in
-            await world.plan(Fault(.expiredProviderToken))
-            #expect(await world.send() == .delivered)
-            #expect(await world.connections == 2)
-            #expect(world.issued.all.count == 2)
-        }
-        // A young one is not replaced: Apple would call that too many.
-        try await SimulatedAPNs.play { world in
-            await world.plan(always: [Fault(.expiredProviderToken)])
-            let outcome = await world.send()
-            #expect(outcome == .failed(status: 403, reason: .expiredProviderToken, verdict: .configuration))
-            #expect(await world.refusals == 2)
-            #expect(world.issued.all.count == 1)
-        }
-    }
-
     // MARK: Bodies
 
-    static let shapes: [Fault] = [
-        .with { $0.form.pieces = 1 }, .with { $0.form.pieces = 5 }, .with { $0.form.continuation = 20 },
-        .with { $0.form.interim = 103 }, .with { $0.form.trailers = true }, .with { $0.form.dribbleMs = 60 },
-        .with { ($0.form.interim, $0.form.pieces, $0.form.trailers, $0.form.continuation) = (100, 1, true, 20) },
-    ]
-
-    @Test(arguments: shapes) func bodiesComeInAnyShape(shape: Fault) async throws {
+    @Test func aBodyComesInAnyShape() async throws {
         try await SimulatedAPNs.play { world in
+            let shape = Fault.with {
+                ($0.form.interim, $0.form.pieces, $0.form.trailers, $0.form.continuation) = (100, 1, true, 20)
+            }
             var refused = shape
             refused.reason = "BadTopic"
             await world.plan(refused, shape)
@@ -270,17 +217,6 @@ import Vocabulary
             #expect(await world.send(2) == .delivered)
             #expect(await world.connections == 1)
             #expect(await world.accepted.count == 1)
-        }
-    }
-
-    @Test(arguments: ["", "no JSON", "[]", #"{"reason":"BadDeviceToken""#, "{}"])
-    func bodiesMayBeMissingOrNonsense(body: String) async throws {
-        try await SimulatedAPNs.play { world in
-            var fault = Fault(.badDeviceToken)
-            fault.body = body
-            await world.plan(fault)
-            // By its status alone: nothing is purged.
-            #expect(await world.send() == .failed(status: 400, reason: .other, verdict: .keep))
         }
     }
 

@@ -82,6 +82,18 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
             ("QUERY  /pot HTTP/1.1\r\nHost: a\r\n\r\n", nil),
             ("ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG / HTTP/1.1\r\nHost: a\r\n\r\n", nil),
             ("LOCK /pot HTTP/1.1\r\nHost: a\r\n\r\n", ["other /pot "]),
+            ("POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 0005\r\n\r\nhello", ["post /p hello"]),
+            ("POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\tchunked \r\n\r\n1\r\n!\r\n0\r\n\r\n", ["post /c !"]),
+            (
+                "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n000A;a=\"b c\"\r\n0123456789\r\n00000;a=b\r\n\r\n",
+                ["post /c 0123456789"]
+            ),
+            (
+                // Trailers that would mean something in a head mean nothing.
+                "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 500\r\nHost: b\r\n"
+                    + "Connection: close\r\n\r\n",
+                ["post /c "]
+            ),
             ("GET http://a/x HTTP/1.1\r\nHost: a\r\n\r\n", ["get http://a/x "]),
             (
                 "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET /n HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -107,6 +119,9 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "GET / HTTP/1.1\r\nHost: a\rX: y\r\n\r\n",  // bare carriage return
         "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n\rGET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\r\n",
+        "GET / HTTP/1.1\rHost: a\r\n\r\n",
+        "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\n\r\n",  // continued header lines
         "GET / HTTP/1.1\r\nHost: a\r\nX:\r\n\tz\r\n\r\n",
         "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
@@ -125,6 +140,12 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "GET / HTTP/1.1\r\nHost: a\r\nX: a\u{1}b\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nX\u{e9}: a\r\n\r\n",
         "GET /\r\n\r\n",  // HTTP/0.9
+        "GET HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/0.9\r\nHost: a\r\n\r\n",
+        "GET / HTTP/01.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/3\r\nHost: a\r\n\r\n",
+        "GET / HTTP/-1.1\r\nHost: a\r\n\r\n",
         "GET / HTTP/2.0\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.2\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.10\r\nHost: a\r\n\r\n",
@@ -136,6 +157,14 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "get / HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET\u{c}/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        " GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "G\u{1}T / HTTP/1.1\r\nHost: a\r\n\r\n",
+        String(repeating: "\u{0}", count: 40),
+        "GET /a /b HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /a\u{0} HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /a\u{7f} HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\t\r\nHost: a\r\n\r\n",
         "GET /a\tb HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /#f HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -162,6 +191,9 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n\r\n",
         "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\n\tTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
@@ -172,6 +204,13 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x\ny\r\nhello\r\n0\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\n",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b\nC: d\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x\ry\r\nhello\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x=\"\n\"\r\nhello\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x=\u{0}\r\nhello\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n c\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: \u{0}\r\n\r\n",
     ])
     func malformed(_ text: String) {
         let reading = readInAllWays(text)
@@ -181,6 +220,60 @@ func readInAllWays(_ text: String, limits: MessageLimits = MessageLimits()) -> R
     }
 
     static let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    @Test(arguments: [
+        "1\t0", "2;", "2.0", "1e1", "2 x", "\u{b}2", "2\u{0}", "\u{ff17}", "_1", "NaN", "2,2", "9999999999999999999",
+        "18446744073709551615", "18446744073709551616", "18446744073709551618", "0000000000000000000",
+    ])
+    func lengthsAreDecimalDigits(_ length: String) {
+        let reading = readInAllWays("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \(length)\r\n\r\nhi")
+        #expect(reading.failure == .malformed)
+        #expect(reading.messages.isEmpty)
+    }
+
+    @Test(arguments: [
+        "gzip", "chunked, gzip", "chunked, chunked", "chunked,", ",chunked", "xchunked", "chunkedx", "chunked;q=1", "\"chunked\"",
+        "chunked\u{b}", "\u{b}chunked", "chunked\u{0}", "chunked\t ", "chunk\u{e9}d", "cow", "chunked x", "chunked \u{0}",
+        "\r\n chunked",
+    ])
+    func theOnlyCodingIsChunked(_ coding: String) {
+        let text = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \(coding)\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+        let reading = readInAllWays(text)
+        #expect(reading.failure == .malformed)
+        #expect(reading.messages.isEmpty)
+    }
+
+    @Test(arguments: ["", "+5", "g", " 5", "\t5", "5\t", "5 x", "5,", "5\u{0}", "5\u{b}", "5h", "5_0", "10000000000000005"])
+    func chunkSizesAreHexadecimalDigits(_ size: String) {
+        let reading = readInAllWays(Self.chunked + "\(size)\r\nhello\r\n0\r\n\r\n")
+        #expect(reading.failure == .malformed)
+        #expect(reading.messages.isEmpty)
+    }
+
+    /// RFC 9110 section 5.6.2: the bytes of a field's name.
+    @Test func namesHoldTokensOnly() {
+        let allowed = Set("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz:".utf8)
+        for byte in UInt8.min ... .max where !allowed.contains(byte) {
+            #expect(readWithLine(Array("A".utf8) + [byte] + Array("b: c".utf8)).failure == .malformed, "byte \(byte)")
+        }
+        #expect(readWithLine(Array("A_b: c".utf8)).messages == ["get / "])
+    }
+
+    /// RFC 9110 section 5.5: no control bytes but the tab.
+    @Test func valuesHoldNoControlBytes() {
+        for byte in UInt8.min ... .max {
+            let reading = readWithLine(Array("A: b".utf8) + [byte] + Array("c".utf8))
+            let isControl = byte != 0x09 && (byte < 0x20 || byte == 0x7F)
+            #expect(reading.failure == (isControl ? .malformed : nil), "byte \(byte)")
+        }
+    }
+
+    func readWithLine(_ line: [UInt8]) -> Reading {
+        let input = Array("GET / HTTP/1.1\r\nHost: a\r\n".utf8) + line + Array("\r\n\r\n".utf8)
+        let whole = read(bytes: input, limits: MessageLimits())
+        #expect(read(bytes: input, cuts: Array(1..<input.count), limits: MessageLimits()) == whole)
+        return whole
+    }
 
     /// Every byte but the right one, in every place of the framing where a CR or an LF belongs.
     @Test(arguments: ["2\r\n{}\r\n0\r\n\r\n", "1;a=b\r\n{\r\n01\r\n}\r\n0\r\n\r\n"])

@@ -167,6 +167,10 @@ import Testing
         ("OPTIONS a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("QU(ERY / HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET ?a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET http://a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
+        ("GET http:///a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
         ("GET http://a:1/ HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed_request"),
@@ -288,6 +292,7 @@ extension String {
         return count
     }
 
+    // Promise: own-share-429
     @Test func anAddressBeyondItsShareIsToldSo() async throws {
         try await withServer {
             $0.setQuota(.connections, Quota(100, network: Share(2)))

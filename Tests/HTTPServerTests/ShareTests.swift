@@ -20,6 +20,7 @@ import WebSocket
         }
     }
 
+    // Promise: own-connection-closed
     @Test func aConnectionThatTakesNothingIsCutOffAtItsShare() async throws {
         try await withStreams {
             $0.setQuota(.streamBytes, Quota(1 << 20, connection: Share(20_000)))

@@ -176,7 +176,7 @@ import Testing
 
     @Test func pingsDoNotKeepAnIdleConnectionOpen() async throws {
         try await withStreams {
-            $0.idleMs = 1000
+            $0.idleMs = 300
         } _: { _, address, _, trust in
             let client = try await StreamClient(address, trust)
             #expect(try await client.answer(try client.request("GET", "/")) == "200 get / ")

@@ -260,10 +260,31 @@ final class RawWebSocket {
         }
     }
 
+    /// What would be a handshake but for its method, version, or body; and what names no upgrade.
+    @Test(arguments: [
+        ("POST", "1.1", "Upgrade", "", "400"),
+        ("GET", "1.0", "Upgrade", "", "400"),
+        ("GET", "1.1", "Upgrade", "Content-Length: 5\r\n\r\n12345", "400"),
+        ("GET", "1.1", "Upgrade", "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n0\r\n\r\n", "400"),
+        ("GET", "1.1", "keep-alive", "", "200"),
+    ])
+    func requestsThatAreNoHandshake(
+        _ method: String, _ version: String, _ connection: String, _ more: String, _ status: String
+    ) async throws {
+        try await withServer { _, address, _ in
+            let client = try await RawClient(address)
+            try await client.write(
+                "\(method) /ws HTTP/\(version)\r\nHost: a\r\nConnection: \(connection)\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                    + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" + (more.isEmpty ? "\r\n" : more))
+            #expect(try await client.answers(1).first?.prefix(3) == status[...])
+        }
+    }
+
     @Test(arguments: [
         ("/other", "websocket", "13", "dGhlIHNhbXBsZSBub25jZQ==", "200"),
         ("/ws", "h2c", "13", "dGhlIHNhbXBsZSBub25jZQ==", "400"),
         ("/ws", "websocket", "8", "dGhlIHNhbXBsZSBub25jZQ==", "426"),
+        ("/ws", "websocket", "13, 8", "dGhlIHNhbXBsZSBub25jZQ==", "426"),
         ("/ws", "websocket", "13", "short", "400"),
         ("/ws", "websocket", "13", "dGhlIHNhbXBsZSBub25jZ!==", "400"),
         ("/ws", "websocket", "13", "", "400"),

@@ -31,10 +31,11 @@ class Canaries:
         return sorted({name for form, name in self.forms.items() if form in data})
 
     def in_files(self, *folders):
-        """`name in file` for each secret found; symbolic links are not followed."""
+        """`name in file` for each secret found in a file's content or name; symbolic links are not followed."""
         found = []
         for folder in folders:
             for path in sorted(Path(folder).rglob("*")):
+                found += [f"{name} in the name of {path}" for name in self.in_bytes(bytes(path.relative_to(folder)))]
                 if path.is_file() and not path.is_symlink():
                     try:
                         data = path.read_bytes()

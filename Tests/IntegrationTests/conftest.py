@@ -18,7 +18,7 @@ def pytest_sessionstart(session):
         pytest.exit(f"no binary at {BINARY}: run `swift build` first, or set MAYFLY_BINARY", returncode=2)
 
 
-# Tests run in two processes (pytest-xdist). A file's tests stay together, and so do all files that look at one long story. (xdist's own marks
+# Tests run in several processes (pytest-xdist). A file's tests stay together, and so do all files that look at one long story. (xdist's own marks
 # for groups do nothing under pytest 9.2.)
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):

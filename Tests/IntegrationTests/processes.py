@@ -35,14 +35,14 @@ def eventually(question, seconds=5.0, pause=0.02, what="it"):
 
 
 _given = set()
-# Tests run in two processes at a time: each gives ports of its own.
+# Several processes run tests at a time: each takes ports of its own.
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 
 
 def free_port():
     """A port that nobody has, each one given once; below those that the kernel lends to outgoing connections."""
     while True:
-        port = random.randrange(20_000, 25_500) + 5_500 * (_worker % 2)
+        port = random.randrange(20_000, 21_500) + 1_500 * (_worker % 8)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

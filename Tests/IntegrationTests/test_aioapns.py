@@ -69,7 +69,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", ["alert", *(pytest.param(name, marks=pytest.mark.campaign) for name in GOOD if name != "alert")])
 def test_good_push_is_accepted(simulator, name):
     one = request(**GOOD[name])
     (result,) = send(simulator, [one])
@@ -102,6 +102,7 @@ BAD = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", BAD)
 def test_bad_push_is_refused_for_its_reason(simulator, name):
     status, reason, changes = BAD[name]
@@ -114,6 +115,7 @@ def test_bad_push_is_refused_for_its_reason(simulator, name):
     assert len(simulator.pushes()) == before + 2
 
 
+@pytest.mark.campaign
 def test_wrong_provider(simulator):
     other = State()
     try:
@@ -125,6 +127,7 @@ def test_wrong_provider(simulator):
         assert (result.status, result.description) == ("403", "InvalidProviderToken"), change
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("age, reason", [(2 * 3600, "ExpiredProviderToken"), (-3600, "InvalidProviderToken")])
 def test_provider_token_out_of_time(simulator, monkeypatch, age, reason):
     def stale(self):
@@ -135,12 +138,14 @@ def test_provider_token_out_of_time(simulator, monkeypatch, age, reason):
     assert (result.status, result.description) == ("403", reason)
 
 
+@pytest.mark.campaign
 def test_no_provider_token(simulator, monkeypatch):
     monkeypatch.setattr(JWTAuthorizationHeaderProvider, "get_header", lambda self: "")
     (result,) = send(simulator, [request()])
     assert (result.status, result.description) == ("403", "MissingProviderToken")
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("status, reason", [
     ("410", "Unregistered"), ("429", "TooManyRequests"), ("503", "ServiceUnavailable"), ("500", "InternalServerError")])
 def test_faults_on_demand(simulator, status, reason):
@@ -155,6 +160,7 @@ def test_faults_on_demand(simulator, status, reason):
     assert send(simulator, [request()])[0].is_successful
 
 
+@pytest.mark.campaign
 def test_forgetting(simulator):
     one = request(notification_id=str(uuid4()))
     send(simulator, [one])

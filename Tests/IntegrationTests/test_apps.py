@@ -150,11 +150,10 @@ def test_what_can_not_be_sent_is_not_sealed(several, more, code):
         assert call().status == (400 if code == 400 else 200)
 
 
-@pytest.mark.parametrize("value, code", [
-    ("", "out_of_range"), ("a" * 256, "out_of_range"), ("org example", "out_of_range"), ("örg.example", "out_of_range"), (7, "wrong_type"),
-    (["org.example.app"], "wrong_type"), ({}, "wrong_type")])
-def test_malformed_bundle_ids(several, value, code):
-    several.client().create(token=new_token(), bundleId=value).expect(400, code, "bundleId")
+def test_malformed_bundle_ids(several):
+    client = several.client()
+    for value, code in (("", "out_of_range"), ("a" * 256, "out_of_range"), ("örg.example", "out_of_range"), (["org.example.app"], "wrong_type")):
+        client.create(token=new_token(), bundleId=value).expect(400, code, "bundleId")
 
 
 # Starts
@@ -177,7 +176,7 @@ def test_a_long_list_is_read_in_linear_time(state):
     assert "line 10001: this app and environment have a line already" in seconds(10_000, f"org.example.app0 sandbox {key}")[1]
 
 
-@pytest.mark.parametrize("lines, said", [
+BAD_LISTS = [
     ([], "names no app"), (["# nothing"], "names no app"), ([BUNDLE_ID], "line 1"), ([f"{BUNDLE_ID} production"], "line 1"),
     ([f"{BUNDLE_ID} everywhere {KEY}"], "line 1: environments are"), ([f"{BUNDLE_ID} production, {KEY}"], "line 1: environments are"),
     (["", f"{BUNDLE_ID} sandbox password x y z"], "line 2"), ([f"{BUNDLE_ID} sandbox key keys/apns.p8 {KEY_ID}"], "line 1"),
@@ -190,9 +189,19 @@ def test_a_long_list_is_read_in_linear_time(state):
     ([f"# the apps\r\n{BUNDLE_ID} production {KEY}\r\norg.example.other everywhere {KEY}\r"], "line 3"),
     ([f"{BUNDLE_ID} production key keys/apns.p8 K!Y {TEAM_ID}"], "key id"),
     ([f"{BUNDLE_ID} production key keys/apns.p8 {KEY_ID}1 {TEAM_ID}"], "line 1: the APNs key id must be ten"),
-    ([f"{BUNDLE_ID} production key keys/apns.p8 {KEY_ID} {TEAM_ID[1:]}"], "line 1: the APNs team id must be ten"), ([f"{BUNDLE_ID} production certificate keys/apns.p8"], "apns.p8")])
-def test_bad_lists(listed, lines, said):
-    start_fails(listed(*lines), said)
+    ([f"{BUNDLE_ID} production key keys/apns.p8 {KEY_ID} {TEAM_ID[1:]}"], "line 1: the APNs team id must be ten"),
+    ([f"{BUNDLE_ID} production certificate keys/apns.p8"], "apns.p8")]
+
+
+def test_bad_lists(state):
+    """As `apns send` reads them; a start reads them by the same code."""
+    for lines, said in BAD_LISTS:
+        ran = mayfly("apns", "send", "--apns-apps", write(state, *lines), "--state", state.folder)
+        assert ran.returncode != 0 and said in ran.stderr and "Fatal error" not in ran.stderr, (lines, ran)
+
+
+def test_a_start_refuses_a_bad_list(listed):
+    start_fails(listed(f"{BUNDLE_ID} everywhere {KEY}"), "line 1: environments are")
 
 
 def test_two_keys_under_one_name(listed, tmp_path):

@@ -14,6 +14,7 @@ from page_fixtures import PAGE, Checked, browser, change, flipped, hosts, look_u
 # A broker's own page
 
 
+# Promise: auditors-page
 def test_the_page_of_a_broker(world, browser):
     client = world.client()
     rooms = [client.room() for _ in range(3)]
@@ -120,6 +121,7 @@ def test_damage_turns_the_page_red(site, browser):
         assert all("404" in line for line in page.complaints) and hosts(page) == {site.server.url.split("/")[2]}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("what, code, step", [
     (b'"cause":"expired"', "unbalanced", "balance"), (b"keys.ratcheted", "ratchet_late", "time"), (b"token.opened", "job_unknown", "pushes")])
 def test_lost_entries_turn_the_page_red(site, browser, what, code, step):
@@ -130,6 +132,7 @@ def test_lost_entries_turn_the_page_red(site, browser, what, code, step):
         assert checked.reason.startswith(f"{code} at entry") and code in checked.findings, checked
 
 
+@pytest.mark.campaign
 def test_gaps_may_be_accepted(site, browser):
     """An hour without a broker in one day is too much, unless the visitor says otherwise."""
     site.make("gaps", logs.story(600, seed=3, outages=0))
@@ -177,6 +180,7 @@ def test_the_whole_story_of_a_token(site, browser):
         assert page.complaints == []
 
 
+@pytest.mark.campaign
 def test_a_push_that_is_missing_shows_to_the_owner(site, browser):
     """The log without a push is right in itself. Its owner, whose phone rang, counts one too few."""
     simulation = logs.simulate(900, seed=1, outages=0)
@@ -199,6 +203,7 @@ def test_a_push_that_is_missing_shows_to_the_owner(site, browser):
 # What the browser kept
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("what", ["rewritten", "cut back", "forked"])
 def test_a_visitor_is_a_witness(site, browser, what):
     log = site.make("kept", 700)
@@ -235,6 +240,7 @@ def test_a_visitor_is_a_witness(site, browser, what):
         assert page.complaints == []
 
 
+@pytest.mark.campaign
 def test_the_sample_and_its_twin(site, browser):
     """A real log, and the same after its operator dated a purge back and signed everything anew (audit/README.md)."""
     def show(name):
@@ -260,6 +266,7 @@ def test_the_sample_and_its_twin(site, browser):
         assert checked.verdict == "bad" and checked.bad_steps == ["memory"] and "rewritten" in checked.findings, checked
 
 
+@pytest.mark.campaign
 def test_a_server_that_names_another_key(site, browser):
     log = site.make("key", 100)
     page, checked = visit(browser, site.url("key"))
@@ -277,6 +284,7 @@ def test_a_server_that_names_another_key(site, browser):
         page.wait("document.documentElement.dataset.verdict === 'good'")
 
 
+@pytest.mark.campaign
 def test_keys_and_heads_that_the_visitor_brings(site, browser):
     witness, stranger = logs.Key("witness.test/w1", bytes(range(1, 33)), 4), logs.Key("witness.test/w2", bytes(range(2, 34)), 4)
     shutil.rmtree(site.folder / "brought", ignore_errors=True)
@@ -329,6 +337,7 @@ def test_keys_and_heads_that_the_visitor_brings(site, browser):
 # No verdict
 
 
+@pytest.mark.campaign
 def test_trouble_is_no_verdict(site, browser):
     site.make("trouble", 600)
     path = "/trouble/tile/entries/001"
@@ -351,6 +360,7 @@ def test_trouble_is_no_verdict(site, browser):
     del site.server.answers[path]
 
 
+@pytest.mark.campaign
 def test_trouble_for_a_moment_is_passed_over(site, browser):
     site.make("moment", 300)
     left = [2]
@@ -364,6 +374,7 @@ def test_trouble_for_a_moment_is_passed_over(site, browser):
     assert checked.verdict == "good" and left[0] < 0, checked
 
 
+@pytest.mark.campaign
 def test_browsers_that_cannot(site, browser):
     site.make("cannot", 50)
     page, checked = visit(browser, site.url("cannot").replace("127.0.0.1", "far.test"))
@@ -376,6 +387,7 @@ def test_browsers_that_cannot(site, browser):
         assert checked.verdict == "unsure" and "Ed25519" in checked.reason, checked
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("size, words", [(2 * 256 ** 3, "at most"), (2 ** 60, "count")])
 def test_a_log_that_is_too_long(site, browser, size, words):
     """Quick answers are given all the same; green is not."""
@@ -391,6 +403,7 @@ def test_a_log_that_is_too_long(site, browser, size, words):
     assert checked.steps["edge"] == ("good" if words == "at most" else "unable")
 
 
+@pytest.mark.campaign
 def test_a_log_that_grows_while_it_is_read(site, browser):
     """The files of an old head go, first for full ones, then for those of a newer head."""
     log = site.make("grows", 700)
@@ -412,6 +425,7 @@ def test_a_log_that_grows_while_it_is_read(site, browser):
     assert checked.verdict == "good" and checked.reason.startswith("700 entries") and heads == log.checkpoints[-1:], checked
 
 
+@pytest.mark.campaign
 def test_words_of_a_log_stay_words(site, browser):
     evil = "<img/src=x/onerror=alert(1)>"
     policy = b'{"name":"</pre><script>alert(1)</script>","limits":{"deviceLifeSeconds":600},"ledger":{"hourSeconds":3600,"daySeconds":86400,"batchSeals":1},"templates":{"__proto__":{}}}'

@@ -16,6 +16,8 @@ from canary import Canaries
 from mayfly import Client, base64url_bytes
 from processes import Broker, Simulator, State, eventually, free_port, quick_rooms
 
+pytestmark = pytest.mark.campaign
+
 # How long a push is worth trying; longer where the broker's patience of ten seconds has to end first.
 LIFE, LONG_LIFE = 5, 15
 

@@ -52,6 +52,7 @@ def check_push(push, phone, session, caller, kind, sent):
     return phone.incoming(push, [session])
 
 
+# Promise: seed-calls
 @pytest.mark.parametrize("kind", ["audio", "video"])
 def test_a_phone_rings(world, service, phone, kind):
     session, sent = new_call(), time.time()

@@ -4,11 +4,15 @@ import json
 import time
 import urllib.request
 
+import pytest
+
 import ledger
 from call_world import CallWorld
 from companion_client import Caller
 from processes import eventually
 from test_companion_text import Planted
+
+pytestmark = pytest.mark.campaign
 
 
 def test_text_in_every_field_is_found_nowhere():

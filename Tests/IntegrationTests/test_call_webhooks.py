@@ -1,4 +1,4 @@
-"""Webhooks: who may send them, what becomes of a bad one, and that a call rings once, whatever happens."""
+"""Webhooks: who may send them, what becomes of a bad one, and that a call rings once. Over restarts: `CallsTests`."""
 
 import http.client
 import json
@@ -45,40 +45,20 @@ def phone(world):
     phone.close()
 
 
-# Signatures.
+# Signatures. Which forms are none: `WebhookSecretsTests`.
 
 def changed(body, at):
     return body[:at] + bytes([body[at] ^ 1]) + body[at + 1:]
 
 
-SIGNATURES = {
-    "none": lambda right, body: "", "of nothing": lambda right, body: "0" * 64, "in capitals": lambda right, body: right.upper(),
-    "one capital": lambda right, body: re.sub("[a-f]", lambda found: found[0].upper(), right, count=1), "short by one": lambda right, body: right[:-1],
-    "half": lambda right, body: right[:32], "one too long": lambda right, body: right + "0", "twice": lambda right, body: right + right,
-    "with its algorithm": lambda right, body: "sha256=" + right, "quoted": lambda right, body: f'"{right}"',
-    "another digit": lambda right, body: ("0" if right[0] != "0" else "1") + right[1:],
-    "another last digit": lambda right, body: right[:-1] + ("0" if right[-1] != "0" else "1")}
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_a_signature_that_is_none(world, service, phone, name):
-    body = service.body(new_call(), "alice", phone.uid)
-    with nothing_kept_by(world):
-        service.send(body, SIGNATURES[name](service.sign(body), body)).expect(401, "invalid_signature")
-        # Whatever the body is: it is not looked at.
-        for other in (b"", b"{", b"[]", json.dumps({"trigger": "call_ended"}).encode()):
-            service.send(other, SIGNATURES[name](service.sign(other), other)).expect(401, "invalid_signature")
-
-
 def test_a_signature_of_another_body_or_secret(world, service, phone):
     body = service.body(new_call(), "alice", phone.uid)
     with nothing_kept_by(world):
-        for at in random.sample(range(len(body)), 40) + [0, len(body) - 1]:
-            service.send(changed(body, at), service.sign(body)).expect(401, "invalid_signature")
-        for other in (body + b"\n", body[:-1], b" " + body, body.replace(b" ", b""), json.dumps(json.loads(body), sort_keys=True).encode()):
-            service.send(other, service.sign(body)).expect(401, "invalid_signature")
-        for secret in ("x" * 32, world.secret[:-1], world.secret + "\n", world.secret.swapcase(), world.users.secret):
-            service.send(body, service.sign(body, secret)).expect(401, "invalid_signature")
+        service.send(changed(body, len(body) // 2), service.sign(body)).expect(401, "invalid_signature")
+        service.send(body, service.sign(body, world.users.secret)).expect(401, "invalid_signature")
+        # Whatever the body is: it is not looked at.
+        for other in (b"", b"{", b"[]", json.dumps({"trigger": "call_ended"}).encode()):
+            service.send(other, "").expect(401, "invalid_signature")
         # The same words under another name.
         service.send(body, "", {"X-Signature": service.sign(body)}).expect(401, "invalid_signature")
         service.send(body, "", {"Authorization": f"Bearer {world.users.back_end()}"}).expect(401, "invalid_signature")
@@ -123,34 +103,26 @@ def with_data(**more):
     return lambda body: {**body, "data": body["data"] | more}
 
 
-BODIES = [
-    ("missing_field", "trigger", lambda body: {"data": body["data"]}), ("wrong_type", "trigger", lambda body: body | {"trigger": 7}),
-    ("missing_field", "data", lambda body: {"trigger": body["trigger"]}), ("wrong_type", "data", lambda body: body | {"data": [body["data"]]}),
-    *(("missing_field", f"data.{name}", without(name)) for name in ("type", "initiator", "receiver", "receiverType")),
-    ("missing_field", "data.id", with_data(id=None, sessionId=None)), ("out_of_range", "data.sessionId", with_data(sessionId="")),
-    ("out_of_range", "data.sessionId", with_data(sessionId="s" * 129)), ("wrong_type", "data.sessionId", with_data(sessionId=7)),
-    ("wrong_type", "data.type", with_data(type=True)), ("wrong_type", "data.receiverType", with_data(receiverType=["user"])),
-    ("wrong_type", "data.receiver", with_data(receiver="bob")), ("missing_field", "data.receiver.uid", with_data(receiver={})),
-    ("out_of_range", "data.receiver.uid", with_data(receiver={"uid": "b" * 129})), ("wrong_type", "data.initiator.uid", with_data(initiator={"uid": 1}))]
-
-
-@pytest.mark.parametrize("at", range(len(BODIES)))
-def test_a_body_that_is_none(world, service, phone, at):
-    code, field, change = BODIES[at]
+def test_a_body_that_is_none(world, service, phone):
+    """The rest of them: `CallBodyTests`."""
+    cases = [
+        ("missing_field", "data.type", without("type")), ("wrong_type", "data.type", with_data(type=True)),
+        ("wrong_type", "data.receiverType", with_data(receiverType=["user"])), ("out_of_range", "data.sessionId", with_data(sessionId="s" * 129))]
     body = json.loads(service.body(new_call(), "alice", phone.uid))
     with nothing_kept_by(world):
-        service.send(json.dumps(change(body)).encode()).expect(400, code, field)
+        for code, field, change in cases:
+            service.send(json.dumps(change(body)).encode()).expect(400, code, field)
 
 
-@pytest.mark.parametrize("reason,change", [
-    ("group_call", with_data(receiverType="group", receiver={"guid": "group-1", "name": "Friends"})),
-    ("group_call", with_data(receiverType="conference")), ("unknown_type", with_data(type="screen")),
-    ("other_trigger", lambda body: body | {"trigger": "message_sent"})])
-def test_a_webhook_that_rings_nobody_is_not_sent_again(world, service, phone, reason, change):
+def test_a_webhook_that_rings_nobody_is_not_sent_again(world, service, phone):
     """Senders repeat what is answered with an error."""
+    cases = [
+        ("group_call", with_data(receiverType="group", receiver={"guid": "group-1", "name": "Friends"})),
+        ("unknown_type", with_data(type="screen")), ("other_trigger", lambda body: body | {"trigger": "message_sent"})]
     body = json.loads(service.body(new_call(), "alice", phone.uid))
     with nothing_kept_by(world):
-        assert service.send(json.dumps(change(body)).encode()).expect(200).json == {"success": True, "rang": 0, "ignored": reason}
+        for reason, change in cases:
+            assert service.send(json.dumps(change(body)).encode()).expect(200).json == {"success": True, "rang": 0, "ignored": reason}
 
 
 def test_everything_that_is_wrong_is_told(world, service, phone):
@@ -168,17 +140,6 @@ def test_what_is_no_json_or_no_post(world, service):
 
 
 # Once.
-
-def test_a_call_rings_once(world, service, phone):
-    world.simulator.forget()
-    session = new_call()
-    assert service.initiate(session, "alice", phone.uid).expect(200).json["rang"] == 1
-    again = service.initiate(session, "alice", phone.uid).expect(200).json
-    assert again["rang"] == 0 and again["repeated"] is True
-    # Signed anew and put otherwise, it is the same call.
-    assert service.initiate(session, "mallory", phone.uid, "audio").expect(200).json["repeated"] is True
-    time.sleep(0.3)
-    phone.wait(1)
 
 
 def test_a_hundred_copies_at_once(world, service, phone):
@@ -200,16 +161,7 @@ def test_a_hundred_copies_at_once(world, service, phone):
     phone.wait(1)
 
 
-def test_nobody_is_registered(world, service):
-    """Nothing is kept, so that a phone that is there when the webhook comes again rings."""
-    phone, session = world.phone(), new_call()
-    with nothing_kept_by(world):
-        assert service.initiate(session, "alice", phone.uid).expect(200).json["rang"] == 0
-    phone.launch()
-    assert service.initiate(session, "alice", phone.uid).expect(200).json["rang"] == 1
-    phone.close()
-
-
+@pytest.mark.campaign
 def test_copies_across_kills():
     """A hundred copies of each call, and the broker killed among them: it has rung once for each that was answered, and never twice."""
     kills, chance = int(os.environ.get("MAYFLY_TEST_KILLS", 5)), random.Random(seed := random.randrange(2**32))
@@ -257,25 +209,6 @@ def test_copies_across_kills():
         assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
-def test_repeated_after_an_hour_and_a_day(state):
-    """The broker's clock is moved on, as nobody waits so long."""
-    with CallWorld(start=False, policies="rooms") as world:
-        body = None
-        for hours, repeated in ((0, False), (1, True), (23, True), (37, False)):
-            world.broker.start(clock_offset=hours * 3600)
-            service = world.service()
-            if hours in (0, 37):
-                phone = world.phone("bob")
-                phone.jwt = world.users.token("bob", life=48 * 3600)
-                phone.launch()
-                phone.close()
-            body = body or service.body("one session", "alice", "bob")
-            answer = service.send(body).expect(200).json
-            assert answer.get("repeated", False) is repeated and (answer["rang"] > 0) is not repeated, (hours, answer)
-            service.close()
-            assert world.broker.stop() == 0
-
-
 # Secrets.
 
 def test_secrets_are_exchanged_without_a_restart():
@@ -311,15 +244,12 @@ def test_secrets_are_exchanged_without_a_restart():
         assert re.search(r"^mayfly_alarms_total [3-9]", metrics, re.M), metrics
 
 
-@pytest.mark.parametrize("text,told", [("", "no secret"), ("x" * 129, "1 to 128 bytes"),
-                                       ("a good one, it seems \n", "the file named there can't be used: line 1: a secret has"), ("a good one, it seems\r\n", "line 1"),
-                                       ("a good one, it seems\n" * 9, "more than 8"), (None, "can't be read")])
-def test_a_file_that_is_no_good(state, processes, text, told):
+def test_a_file_that_is_no_good(state, processes):
     path = state / "keys/webhook.secret"
-    path.write_text(text) if text is not None else path.unlink()
+    path.write_text("a good one, it seems \n")
     broker = Broker(state, policy="rooms,companion,calls", webhook_secrets=path)
     processes.append(broker)
-    printed = start_fails(broker, "--webhook-secrets", told)
+    printed = start_fails(broker, "--webhook-secrets", "the file named there can't be used: line 1: a secret has")
     assert str(path) not in printed and "a good one" not in printed
 
 

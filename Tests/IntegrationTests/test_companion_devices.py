@@ -142,42 +142,6 @@ def test_two_phones_answer_at_once(desk):
     (desk.first if approved else desk.second).wait(1)
 
 
-@pytest.mark.parametrize("is_held", [False, True])
-def test_concurrent_claims_settle_to_one(desk, is_held):
-    """Six clients claim one session at once: each that had it and lost it was told, and one has it at the end."""
-    phones = [desk.first, desk.second, *(desk.world.phone(desk.user).log_in() for _ in range(4))]
-    desk.callers += phones[2:]
-    sockets = [phone.socket() for phone in phones]
-    if is_held:
-        sockets[0].send({"type": "activity", "sessionId": desk.session, "deviceId": "0", "pushToken": phones[0].device.token})
-        assert sockets[0].ask({"type": "ping"}) == {"type": "pong"}
-    gate = threading.Barrier(len(phones))
-
-    def claim(number):
-        gate.wait()
-        sockets[number].send({
-            "type": "activity", "sessionId": desk.session, "deviceId": str(number), "pushToken": phones[number].device.token})
-        answer = sockets[number].ask({"type": "ping"})
-        assert answer == {"type": "pong"}, answer
-    threads = [threading.Thread(target=claim, args=(number,)) for number in range(len(phones))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    eventually(lambda: desk.world.state.jobs() == 0, what="the end of all pushes")
-    handoffs = [len(phone.pushes()) for phone in phones]
-    # A chain of claims: one handoff less than there were claims that took it. The first client may have had it twice.
-    assert sum(handoffs) in ((5, 6) if is_held else (5,)), handoffs
-    # One more claim: only the winner is told, whoever that is.
-    sockets[0].send({"type": "activity", "sessionId": desk.session, "deviceId": "desktop", "clientType": "desktop"})
-    eventually(lambda: sum(len(phone.pushes()) for phone in phones) == sum(handoffs) + 1, what="the winner's handoff")
-    told = [phone for phone, before in zip(phones, handoffs) if len(phone.pushes()) > before]
-    assert len(told) == 1
-    check_handoff(told[0].pushes()[-1], told[0].device, desk.session, "desktop")
-    for socket in sockets:
-        socket.connection.close()
-
-
 def test_an_approval_that_apple_did_not_take_yet_is_not_shown_after_its_answer(desk):
     """Apple is busy for a moment: what the other phone hears of first is that there is nothing to be answered, and that is all."""
     desk.world.simulator.fault(next=[{"token": desk.second.device.token, "reason": "ServiceUnavailable"}])
@@ -190,36 +154,8 @@ def test_an_approval_that_apple_did_not_take_yet_is_not_shown_after_its_answer(d
 
 # Time-outs. They wait, and do so together.
 
-@pytest.mark.background
-def test_timeout(world):
-    with Desk(world) as desk, desk.back_end.socket() as back_end, desk.first.socket() as screen:
-        request, expires = desk.ask()
-        for socket in (back_end, screen):
-            told = socket.news("approval_timeout", 10)
-            assert told["requestId"] == request and told["sessionId"] == desk.session and told["message"]
-        assert -0.2 < time.time() - expires < 3
-        for phone in (desk.first, desk.second):
-            check_clear_approval(phone.wait(2)[1], phone.device, request, "timed_out")
-            assert phone.screen() == []
-        assert desk.status(request) == "timed_out"
-        assert desk.first.is_late(request)
-        # After answerKeptSeconds nobody knows of it any more.
-        eventually(lambda: desk.back_end.approval(request).status == 404, 8, 0.1, "the end of the answer")
 
-
-@pytest.mark.background
-def test_no_timeout_after_an_answer(world):
-    with Desk(world) as desk, desk.back_end.socket() as back_end:
-        request, expires = desk.ask()
-        desk.second.respond(request, True, desk.second.device.token).expect(200)
-        back_end.news("approval_response")
-        time.sleep(max(0, expires + 1 - time.time()))
-        with pytest.raises(TimeoutError):
-            back_end.receive(0.1)
-        desk.first.wait(2)
-        desk.second.wait(1)
-
-
+@pytest.mark.campaign
 @pytest.mark.background
 def test_answers_at_the_moment_of_the_timeout(world):
     """Thirty approvals that are answered just then: each has one end, and everyone is told of the same one."""
@@ -284,6 +220,7 @@ def test_killed_between_the_approval_and_its_pushes():
         assert desk.status(request) == "timed_out"
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_killed_before_the_back_end_heard_the_answer():
     """It sends the event again by its name, to the next life: that asks nobody again, and tells it what was asked."""
@@ -301,6 +238,7 @@ def test_killed_before_the_back_end_heard_the_answer():
         once(desk.first, 1)
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_killed_across_the_timeout():
     """Nobody was there when the time was over: it is made up for at once, and once."""
@@ -322,6 +260,7 @@ def test_killed_across_the_timeout():
         once(desk.first, 2)
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_killed_between_the_answer_and_its_pushes():
     """An answered approval stays answered, and the other phone still hears of it."""
@@ -342,6 +281,7 @@ def test_killed_between_the_answer_and_its_pushes():
         once(desk.second, 2)
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_killed_between_the_approval_and_its_answers_pushes():
     """Asked and answered before Apple took either: after the next start no phone shows it."""
@@ -355,6 +295,7 @@ def test_killed_between_the_approval_and_its_answers_pushes():
             assert phone.screen() == [], f"an approval that was answered is on the screen: {[note.type for note in phone.received()]}"
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_killed_between_a_handoff_and_its_push():
     with killed_in_the_middle() as desk:
@@ -375,6 +316,7 @@ def test_killed_between_a_handoff_and_its_push():
         once(desk.first, 1)
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 @pytest.mark.parametrize("how", ["complete", "cleared"])
 def test_killed_between_the_end_of_a_session_and_its_pushes(how):
@@ -402,6 +344,7 @@ def test_killed_between_the_end_of_a_session_and_its_pushes(how):
         assert [entry["cause"] for entry in log.of(activity.ref, "token.purged")] == ["ended"]
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_killed_while_an_update_waits_for_its_window():
     """The newest state is sent by the next life, when the window opens."""

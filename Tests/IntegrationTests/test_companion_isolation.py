@@ -16,6 +16,8 @@ from companion_world import CompanionWorld
 from mayfly import new_token
 from processes import audit_verify, eventually
 
+pytestmark = pytest.mark.campaign
+
 USERS, OPERATIONS, THREADS, LISTENERS = 200, 14, 16, 24
 # All have sessions of the same names, and some tokens are several users': those of a phone that changed hands.
 SESSIONS = [f"session-{number}" for number in range(4)]

@@ -8,10 +8,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from http.client import HTTPException
 
+import pytest
+
 import ledger
 from companion_client import Notification
 from companion_world import CompanionWorld, new_session
 from processes import audit_verify, eventually
+
+pytestmark = pytest.mark.campaign
 
 KILLS = int(os.environ.get("MAYFLY_TEST_KILLS", 5))
 WORKERS = 4

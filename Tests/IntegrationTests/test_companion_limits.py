@@ -2,16 +2,13 @@
 
 import contextlib
 import json
-import random
 import threading
-import time
 from contextlib import ExitStack
 from secrets import token_hex
 
 import pytest
 
 from companion_client import SessionSocket
-from companion_pushes import check_end
 from companion_world import CompanionWorld, new_session
 from mayfly import Client, new_token
 from peers import Peer
@@ -48,6 +45,7 @@ def test_another_life():
         assert world.state.counts()["registration"] == 1
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 @pytest.mark.parametrize("kind", ["devices", "activities"])
 def test_ten_thousand_registrations_by_one_user(kind):
@@ -107,29 +105,6 @@ def register_very_often(world, kind):
     world.user().close()
 
 
-@pytest.mark.parametrize("kind", ["device", "activity"])
-def test_one_token_many_times_at_once(world, kind):
-    """An app that registers twice, or again because it heard nothing: one row, one name, one handle key, whoever came first."""
-    name, token, before, answers = "user-" + token_hex(6), new_token(), world.state.counts()["registration"], []
-    gate = threading.Barrier(8)
-
-    def register():
-        caller = world.phone(name)
-        caller.status()
-        gate.wait()
-        for _ in range(5):
-            answer = caller.register(token) if kind == "device" else caller.register_activity(token, "activity", "session")
-            answers.append(answer.expect(200).json)
-        caller.close()
-    threads = [threading.Thread(target=register) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == 40 and len({(answer["tokenId"], answer["handleKey"]) for answer in answers}) == 1
-    assert world.state.counts()["registration"] == before + 1
-
-
 def test_sixty_four_sockets_of_one_user(world):
     """One more is refused, and those that are open hear what there is to hear. A back end has as many as it likes."""
     user, back_end, other = world.user(), world.back_end(), world.user()
@@ -160,7 +135,6 @@ def comes_in(user):
     return True
 
 
-@pytest.mark.background
 def test_events_beyond_what_the_policy_lets():
     """So many for one user in a time, whoever sends them and however; no other user is in the way of it."""
     with CompanionWorld(eventsPerUser={"count": 20, "seconds": 60}) as world:
@@ -179,31 +153,3 @@ def test_events_beyond_what_the_policy_lets():
         other.wait(1)
         user.wait(0)
         user.clear_session("s").expect(429, "too_many_requests")
-
-
-@pytest.mark.background
-def test_pushes_to_one_token_beyond_what_the_policy_lets():
-    """Who registers another's token shares it with its owner: the answer says what was not pushed. An end still passes."""
-    with CompanionWorld(tokenPushes={"count": 5, "seconds": 60}, activityUpdateSeconds=1) as world:
-        back_end, user, thief = world.back_end(), world.user(), world.phone("thief-" + token_hex(4))
-        thief.register(user.device.token).expect(200)
-        told = [back_end.event(new_session(), "question_asked", {}, thief.name).expect(202).json for _ in range(8)]
-        assert sum(answer["pushes"] for answer in told) == 5 and sum(answer.get("throttled", 0) for answer in told) == 3
-        answer = back_end.event(new_session(), "approval_request", {}, user.name).expect(202).json
-        assert (answer["pushes"], answer["throttled"]) == (0, 1)
-        other = world.user(user.name)
-        assert back_end.event(new_session(), "question_asked", {}, user.name).expect(202).json["pushes"] == 1
-        other.wait(1)
-        user.wait(5)
-        # Live Activities: as many updates, and the end.
-        session = new_session()
-        activity = user.start_activity(session)
-        end = time.monotonic() + 8
-        while time.monotonic() < end:
-            back_end.event(session, "state_change", {"newState": random.choice(["idle", "processing"])}, user.name).expect(202)
-            time.sleep(0.1)
-        # One that met another at the window's end may be counted twice.
-        count = len(user.pushes(activity))
-        assert 4 <= count <= 5, f"{count} updates in eight windows, and the policy lets five"
-        back_end.event(session, "task_failed", {}, user.name).expect(202)
-        check_end(user.wait(count + 1, activity)[count], activity, session, success=False)

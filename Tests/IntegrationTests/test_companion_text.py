@@ -5,11 +5,15 @@ import time
 import urllib.request
 from secrets import token_bytes, token_hex
 
+import pytest
+
 import ledger
 from canary import Canaries
 from companion_client import Caller, Device
 from companion_world import CompanionWorld
 from processes import eventually
+
+pytestmark = pytest.mark.campaign
 
 
 class Planted:

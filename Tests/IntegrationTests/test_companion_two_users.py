@@ -74,6 +74,7 @@ def test_another_users_token_as_the_previous_one(world, pair, back_end):
     assert ledger.read(world.state).of(activity.ref, "token.purged") == []
 
 
+# Promise: users-are-apart
 def test_what_is_anothers_is_as_what_is_not_there(world, pair, back_end):
     """Status and body of the answers are the same, so that nobody learns what others have."""
     alice, bob = pair

@@ -13,6 +13,8 @@ from mayfly import new_token
 from peers import Closed, Peer
 from processes import Broker, eventually, http_status
 
+pytestmark = pytest.mark.campaign
+
 DESCRIPTORS = 400
 
 

@@ -8,9 +8,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from http.client import HTTPException
 
+import pytest
+
 import ledger
 from mayfly import Client, new_client, new_code, new_token
 from processes import audit_verify, eventually
+
+pytestmark = pytest.mark.campaign
 
 KILLS = int(os.environ.get("MAYFLY_TEST_KILLS", 20))
 WORKERS = 4
@@ -71,6 +75,7 @@ def check(client, story):
             assert status["accepted"] and status["joinerHasToken"]
 
 
+# Promise: durable-before-answered
 def test_twenty_kills(worlds):
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -22,6 +22,7 @@ def test_openapi_is_valid():
     validate(contract.document())
 
 
+# Promise: openapi-describes-every-route
 def test_openapi_routes_exist(world):
     """Each route and method of the document is the broker's: none answers 404 not_found or 405."""
     public, operator = Client(world.broker.port), Client(world.broker.operator_port)
@@ -64,6 +65,12 @@ def test_metrics_are_in_the_operators_guide(world):
     names = set(re.findall(r"^(mayfly_\w+)[ {]", served, re.M))
     guide = (REPOSITORY / "docs/operations.md").read_text()
     assert len(names) > 10 and set(re.findall(r"`(mayfly_\w+)[`{]", guide)) == names
+
+
+def test_every_promise_has_its_test():
+    """scripts/promises: the page names the test of each promise, and no test has lost its mark."""
+    done = subprocess.run([REPOSITORY / "scripts/promises", "--check"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_links_lead_somewhere():

@@ -13,6 +13,8 @@ from faults import Faults
 from mayfly import Client, new_client, new_code, new_token
 from processes import Broker, State, audit_verify, eventually, quiet_rooms
 
+pytestmark = pytest.mark.campaign
+
 PARTS = range(10)
 
 

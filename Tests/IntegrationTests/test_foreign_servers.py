@@ -135,6 +135,7 @@ def test_h2_takes_each_push(state):
         check_no_secret_was_told(broker, canaries)
 
 
+@pytest.mark.campaign
 def test_streams_wait_for_the_first_answer(state):
     """One stream until an answer has come, however many the server's settings allow; then as many as they do, and no more."""
     canaries = Canaries()
@@ -158,6 +159,7 @@ def test_streams_wait_for_the_first_answer(state):
         check_no_secret_was_told(broker, canaries)
 
 
+@pytest.mark.campaign
 def test_no_more_streams_while_the_provider_token_is_refused(state):
     """A refusal of the provider token is an answer, and not one that opens more streams."""
     canaries = Canaries()
@@ -176,6 +178,7 @@ def test_no_more_streams_while_the_provider_token_is_refused(state):
         check_no_secret_was_told(broker, canaries)
 
 
+@pytest.mark.campaign
 def test_nghttpd_takes_each_push(state, tmp_path):
     """What its own log of frames shows: the pseudo-header fields, what may never be indexed, and no frame that Apple does not take."""
     canaries = Canaries()
@@ -206,6 +209,7 @@ def test_nghttpd_takes_each_push(state, tmp_path):
         check_no_secret_was_told(broker, canaries)
 
 
+@pytest.mark.campaign
 def test_nghttpd_that_has_no_such_path(state, tmp_path):
     """Its 404 has a page of HTML: no reason of Apple's. The push is recorded as failed and the token kept."""
     canaries = Canaries()

@@ -12,7 +12,7 @@ import pytest
 from logs import POLICIES, POLICY_NAME, START, Key, checkpoint, head, leaf_hash, make, moment, node_hash, note, policy, spell
 from log_fixtures import go  # noqa: F401
 from processes import REPOSITORY, clean_environment, mayfly
-from verifiers import opinions
+from verifiers import ask_swift, by_python, opinions, swift_answer
 
 VERIFY = REPOSITORY / "audit/verify.py"
 EPOCH = START // 300
@@ -203,6 +203,17 @@ STORIES = {
 }
 
 
+def test_one_story_of_each_code(tmp_path):
+    """One story for each code, and one that is good, read by two of the verifiers."""
+    of_code = {code: name for name, (code, _) in STORIES.items()}
+    assert len(of_code) > 20
+    for code, name in of_code.items():
+        log = make(tmp_path / name, [STORIES[name][1]])
+        child = ask_swift(log.folder, log.vkey)
+        assert by_python(log.folder, log.vkey)[0] == swift_answer(child)[0] == code, name
+
+
+@pytest.mark.campaign
 @pytest.mark.parametrize("story", STORIES)
 def test_stories(go, tmp_path, story):
     code, entries = STORIES[story]
@@ -223,6 +234,7 @@ FILES = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", FILES)
 def test_files(tmp_path, name):
     expected, change = FILES[name]
@@ -244,6 +256,7 @@ BESIDE_A_FULL_TILE = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", BESIDE_A_FULL_TILE)
 def test_files_beside_a_full_tile(tmp_path, name):
     log = make(tmp_path / "log", [[start(0), *[tick(0)] * 256]])
@@ -276,6 +289,7 @@ NOTES = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", NOTES)
 def test_notes(tmp_path, name):
     expected, origin, change = NOTES[name]
@@ -318,6 +332,7 @@ def put_checkpoint(log, *lines):
     (log.folder / "checkpoint").write_bytes(note(text, log.key, A, B, time=int(time.time())) + b"".join(line(text) for line in lines))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", POLICIES)
 def test_policies(cosigned, tmp_path, name):
     expected, text = POLICIES[name]
@@ -333,6 +348,7 @@ def test_policies(cosigned, tmp_path, name):
 DATES = {"the last second that there is": 2**63 - 1, "a second later": 2**63, "the last that can be written": 2**64 - 1}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", DATES)
 def test_dates_of_cosignatures(tmp_path, name):
     """A date that no witness writes spoils the note for whoever asks for that witness, also beside a good line of its own."""
@@ -343,6 +359,7 @@ def test_dates_of_cosignatures(tmp_path, name):
     agreed(True, log.folder, "--key", log.vkey)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("count", [64, 65])
 def test_signatures_under_a_checkpoint(tmp_path, count):
     log = make(tmp_path / "log", [[start(0)]])
@@ -351,6 +368,7 @@ def test_signatures_under_a_checkpoint(tmp_path, count):
     agreed(count == 64, log.folder, "--key", log.vkey)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("size", [2**40, 2**63 - 1, 2**63, 2**64 - 1])
 def test_proofs_for_absurd_sizes(tmp_path, size):
     """The path is right; numbers from 2^63 on are refused, and crash nobody."""

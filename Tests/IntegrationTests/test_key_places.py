@@ -136,6 +136,7 @@ def test_wrapped_under_a_file(wrapping):
         assert place.keys("show", flags={"wrapping-key": other}).returncode == 0
 
 
+@pytest.mark.campaign
 def test_an_unwrapped_file_where_a_key_is_named(state, wrapping):
     shown = mayfly("keys", "show", "--state", state.folder, "--wrapping-key", wrapping)
     assert shown.returncode == 1 and "not wrapped" in shown.stderr, shown.stderr
@@ -146,6 +147,7 @@ def test_an_unwrapped_file_where_a_key_is_named(state, wrapping):
     fresh.remove()
 
 
+@pytest.mark.campaign
 def test_wrapped_behind_a_command(wrapping, tmp_path):
     """Its output is the key; what it says beside goes nowhere; no shell touches its words."""
     secret = wrapping.read_bytes()
@@ -200,6 +202,7 @@ def memory(tmp_path):
     subprocess.run(["umount", "-l", memory.path], check=True)
 
 
+@pytest.mark.campaign
 def test_key_file_in_memory(memory):
     """The machine is restarted: the start is refused until someone says that the keys are lost; then everything is purged, and told."""
     path = memory.path / "ratchet.key"
@@ -247,6 +250,7 @@ def test_key_file_in_memory(memory):
         place.ask(lambda client: client.status(room.roomid).expect(200))
 
 
+@pytest.mark.campaign
 def test_a_renewal_killed_at_each_call(tmp_path):
     """There is a key file, whole, or none, and the next renewal makes it."""
     library, source = tmp_path / "kill_at.so", REPOSITORY / "Tests/IntegrationTests/kill_at.c"
@@ -299,6 +303,7 @@ def disk(tmp_path):
         subprocess.run(["umount", "-l", disk.path], check=True)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("options, wraps, remain", [
     ("data=ordered", False, False), ("data=journal", False, True), ("data=journal", True, False)])
 def test_destroyed_keys_on_the_blocks_of_a_disk(disk, wrapping, options, wraps, remain):
@@ -325,6 +330,7 @@ def test_destroyed_keys_on_the_blocks_of_a_disk(disk, wrapping, options, wraps, 
     assert any(chain in blocks for _, chain in last.generations.values()) != wraps
 
 
+@pytest.mark.campaign
 def test_a_folder_that_is_not_mounted(memory):
     """Keys do not go to the disk below."""
     with Place() as place:
@@ -338,6 +344,7 @@ def test_a_folder_that_is_not_mounted(memory):
         place.start()
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("way", ["mounted", "linked"])
 def test_whole_folder_of_keys_in_memory(memory, way):
     """A file system mounted at keys/, or a link to it: steps as ever. A restart takes the log's key as well: another state folder, another log."""

@@ -8,7 +8,7 @@ from nacl.exceptions import BadSignatureError
 
 import ledger
 from mayfly import new_token
-from processes import ORIGIN, audit_verify, eventually, mayfly, quick_rooms
+from processes import audit_verify, eventually, mayfly, quick_rooms
 from world import World
 
 
@@ -42,17 +42,6 @@ def told(world):
         return counts["token.sealed"] == 210 and counts["push.delivered"] + counts["push.failed"] == counts["token.opened"]
     eventually(complete, 20, what="every seal and every outcome in the ledger")
     return world, room
-
-
-def test_signature_root_tiles_entries_and_lives(told):
-    world, _ = told
-    log = ledger.read(world.state)
-    log.check()
-    assert log.checkpoint.origin == ORIGIN
-    assert log.entries[0]["op"] in ("broker.started", "keys.generated", "policy.loaded")
-    counts = log.counts()
-    assert counts["token.sealed"] == 210 and counts["broker.started"] == 1, counts
-    assert {"rooms"} <= {entry["name"] for entry in log.entries if entry["op"] == "policy.loaded"}
 
 
 def test_the_checker_itself(told, tmp_path):
@@ -116,21 +105,15 @@ def test_verify_with_earlier_checkpoints(told, tmp_path):
     assert audit_verify(world.state, earlier).returncode == 0
 
 
-@pytest.mark.parametrize("damage", ["entry", "hash tile", "checkpoint", "missing bundle", "cut bundle"])
-def test_verify_notices_damage(told, tmp_path, damage):
+# Promise: exit-codes
+def test_verify_notices_damage(told, tmp_path):
+    """What else must be noticed: `VerifierTests`."""
     world, _ = told
     copy = tmp_path / "ledger"
     shutil.copytree(world.state / "ledger", copy)
-    paths = {"entry": "tile/entries/000", "hash tile": "tile/0/000", "checkpoint": "checkpoint",
-             "missing bundle": "tile/entries/000", "cut bundle": "tile/entries/000"}
-    path = copy / paths[damage]
+    path = copy / "tile/entries/000"
     content = path.read_bytes()
-    if damage == "missing bundle":
-        path.unlink()
-    elif damage == "cut bundle":
-        path.write_bytes(content[:-1])
-    else:
-        path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
     done = mayfly("audit", "verify", copy, "--key", world.state.vkey)
     assert done.returncode == 1, done.stdout + done.stderr
     assert (done.stdout + done.stderr).strip() and "Fatal error" not in done.stderr
@@ -154,7 +137,7 @@ def test_stop_and_start_go_on_with_the_same_log(worlds):
     world.client().room()
     assert world.broker.stop() == 0
     first = ledger.read(world.state)
-    assert first.entries[-1]["op"] == "broker.stopped"
+    assert first.counts()["broker.stopped"] == 1
     world.broker.start()
     # Within the same second: its window is published, so that what this run does belongs to a later one.
     assert world.broker.stop() == 0

@@ -10,6 +10,8 @@ import pytest
 
 from processes import REPOSITORY
 
+pytestmark = pytest.mark.campaign
+
 AUDIT = REPOSITORY / "audit"
 MIDNIGHT = 1_795_046_400  # 2026-11-19 00:00 UTC
 LIVES = "3600:0.5,86400:0.5"
@@ -35,6 +37,7 @@ def measured():
     return tables(linker("--rooms", 100, 1_000, "--runs", 1, "--phones", 400))
 
 
+# Promise: ledger-pairs-no-seals
 def test_the_log_alone_pairs_few_seals(measured):
     for row in measured[0].values():
         seals, at_night, limit = row[:3]
@@ -57,6 +60,7 @@ def test_the_attacker_is_strong_enough_with_slow_joiners():
     assert table["1,000"][0] >= 13
 
 
+# Promise: ledger-adds-little-to-apple
 def test_the_log_adds_little_to_apples_records(measured):
     for row in measured[1].values():
         sealed, with_log, better, _, purged, with_log_too, better_too = row[:7]

@@ -135,6 +135,7 @@ def test_a_running_broker_is_fresh(world, browser):
         assert "stands still" not in checked.reason
 
 
+@pytest.mark.campaign
 def test_the_page_of_an_old_log(site, browser):
     site.make("old", story_of_age(3 * DAY))
     page, checked = visit(browser, site.url("old"))
@@ -144,6 +145,7 @@ def test_the_page_of_an_old_log(site, browser):
         assert page.value("document.title").startswith("Verified, but 3 d")
 
 
+@pytest.mark.campaign
 def test_the_page_of_a_log_of_the_future(site, browser):
     site.make("future", story_of_age(-DAY))
     page, checked = visit(browser, site.url("future"))
@@ -151,6 +153,7 @@ def test_the_page_of_a_log_of_the_future(site, browser):
         assert re.search(r"UTC \(.* ahead of this machine's clock\)", checked.reason), checked
 
 
+@pytest.mark.campaign
 def test_the_page_of_a_closed_log(site, browser):
     """It has ended: its age says nothing of a broker."""
     site.make("closed", of_age(3 * DAY, closed_story))

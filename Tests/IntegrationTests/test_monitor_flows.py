@@ -128,30 +128,38 @@ def test_unregister(world, server, printer, phone):
 
 # Printers.
 
-@pytest.mark.parametrize("old, new, kind, setting", CHANGES)
-def test_changes_of_state(world, server, printer, phone, old, new, kind, setting):
-    silent, off = world.user().watch(printer), world.user().watch(printer)
-    silent.set(**{setting: False}).expect(200)
-    off.set(notificationsEnabled=False).expect(200)
-    answer = server.status(printer, old, new, filename="benchy.3mf").expect(202).json
-    assert answer == {"success": True, "notification": kind, "pushes": 1, "dropped": ["filename"]}
-    check_push(phone.wait(1)[0], phone, printer, kind)
-    assert silent.pushes() == off.pushes() == []
-    silent.close()
-    off.close()
+def test_changes_of_state(world, server):
+    for old, new, kind, setting in CHANGES:
+        printer = new_printer()
+        phone, silent, off = (world.user().watch(printer) for _ in range(3))
+        silent.set(**{setting: False}).expect(200)
+        off.set(notificationsEnabled=False).expect(200)
+        answer = server.status(printer, old, new, filename="benchy.3mf").expect(202).json
+        assert answer == {"success": True, "notification": kind, "pushes": 1, "dropped": ["filename"]}
+        check_push(phone.wait(1)[0], phone, printer, kind)
+        assert silent.pushes() == off.pushes() == []
+        for caller in (phone, silent, off):
+            caller.close()
 
 
-@pytest.mark.parametrize("old, new, kind", [
+WORDS = [
     ("running", "finish", "print_complete"), ("running", "pause", "print_paused"), ("pause", "running", "print_started"),
     ("paused", "running", "print_started"), ("unavailable", "running", "print_started"), ("running", "running", None),
-    ("running", "idle", None), ("running", "cancelled", None), ("idle", "complete", None), ("paused", "failed", None), ("idle", "prepare", None)])
-def test_words_of_printers(server, printer, phone, old, new, kind):
-    answer = server.status(printer, old, new).expect(202).json
-    assert answer == {"success": True, "pushes": int(kind is not None)} | ({"notification": kind} if kind else {})
-    if kind:
-        check_push(phone.wait(1)[0], phone, printer, kind)
+    ("running", "idle", None), ("running", "cancelled", None), ("idle", "complete", None), ("paused", "failed", None), ("idle", "prepare", None)]
 
 
+def test_words_of_printers(world, server):
+    for old, new, kind in WORDS:
+        printer = new_printer()
+        phone = world.user().watch(printer)
+        answer = server.status(printer, old, new).expect(202).json
+        assert answer == {"success": True, "pushes": int(kind is not None)} | ({"notification": kind} if kind else {})
+        if kind:
+            check_push(phone.wait(1)[0], phone, printer, kind)
+        phone.close()
+
+
+# Promise: seed-monitor
 def test_a_print_from_start_to_end(server, printer, phone):
     """Progress as a printer sends it, and what a phone shows of it."""
     server.status(printer, "prepare", "running").expect(202)

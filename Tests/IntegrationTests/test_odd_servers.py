@@ -60,6 +60,7 @@ def endless(answer):
         answer.wfile.write(bytes(65536))
 
 
+@pytest.mark.campaign
 def test_odd_servers(go, bases):
     base = bases[3]
     server = Server(base.folder)
@@ -127,6 +128,7 @@ def drip(answer, content):
         pass
 
 
+@pytest.mark.campaign
 def test_a_byte_now_and_then(bases, monkeypatch):
     """A server that is never silent for long holds nobody up all the same."""
     monkeypatch.setattr(verify, "PATIENCE", 0.5)
@@ -144,6 +146,7 @@ def test_a_byte_now_and_then(bases, monkeypatch):
         server.server_close()
 
 
+@pytest.mark.campaign
 def test_partial_tiles_that_are_gone(folder):
     """A log that has grown since its checkpoint was read: 410 for a partial tile says what 404 does."""
     publications = story(700, seed=1, resolution=60)

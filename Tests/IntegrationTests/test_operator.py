@@ -29,6 +29,7 @@ def ask(port, head):
         return int(answer.split()[1]), answer
 
 
+# Promise: operator-loopback-names
 @pytest.mark.parametrize("listener", ["operator", "control"])
 @pytest.mark.parametrize("form", ["path", "absolute"])
 def test_only_loopback_names_are_answered(ports, listener, form):

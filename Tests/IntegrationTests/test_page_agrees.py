@@ -22,6 +22,7 @@ from file_server import roomy_folder
 sys.path.insert(0, str(REPOSITORY / "audit"))
 import verify  # noqa: E402
 
+pytestmark = pytest.mark.campaign
 
 
 @pytest.fixture(scope="module")

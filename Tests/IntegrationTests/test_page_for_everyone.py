@@ -27,6 +27,7 @@ PALE = """(() => {
 })()"""
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_on_a_phone(site, browser, dark):
     simulation = logs.simulate(700, seed=1)
@@ -81,6 +82,7 @@ def test_by_keyboard_alone(site, browser):
         assert len(seen) >= usable, (seen, usable)
 
 
+@pytest.mark.campaign
 def test_for_a_screen_reader(site, browser):
     site.make("reader", 3000)
     page = browser.open("about:blank")
@@ -108,6 +110,7 @@ def test_for_a_screen_reader(site, browser):
         assert any("sealed" in name and "purged" in name for name in images), images
 
 
+@pytest.mark.campaign
 def test_a_visitor_may_stop(site, browser):
     site.make("stop", 700)
     held = []

@@ -58,6 +58,7 @@ def test_a_report_is_one_file(site, browser, tmp_path):
     assert checked.verdict == "unsure"
 
 
+@pytest.mark.campaign
 def test_reports_that_cannot_be(site, tmp_path):
     log = site.make("large", 300)
     place, file = site.folder / "large", tmp_path / "report.html"
@@ -121,6 +122,7 @@ def million():
         yield server, log
 
 
+@pytest.mark.campaign
 def test_a_million_entries(million, browser):
     server, log = million
     page = browser.open(f"{server.url}/audit/", listens=False)
@@ -140,6 +142,7 @@ def test_a_million_entries(million, browser):
         assert page.complaints == []
 
 
+@pytest.mark.campaign
 def test_one_bit_among_a_million_entries(million, browser):
     server, log = million
     index = random.randrange(250_000, 500_000)
@@ -156,6 +159,7 @@ def test_one_bit_among_a_million_entries(million, browser):
         path.write_bytes(old)
 
 
+@pytest.mark.campaign
 def test_the_picture_in_the_documents(site, browser):
     """AUDITOR_PAGE_PICTURE=docs/auditors-page.png renews it: a second visit, to a log that has grown."""
     now = int(time.time())

@@ -8,7 +8,11 @@ import threading
 import time
 import urllib.request
 
+import pytest
+
 from raw_socket import RawSocket
+
+pytestmark = pytest.mark.campaign
 
 
 def resident(world):

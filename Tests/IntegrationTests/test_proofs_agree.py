@@ -13,6 +13,8 @@ from log_fixtures import SEED, WITNESSES, bases, chances, folder, go, in_base64 
 from processes import mayfly
 from verifiers import by_python, run_python, swift_can, verify
 
+pytestmark = pytest.mark.campaign
+
 
 def swift_proof(path, vkey):
     done = mayfly("audit", "verify", "--proof", path, "--key", vkey, "--json")

@@ -27,6 +27,8 @@ from world import World
 
 pytestmark = pytest.mark.background
 KINDS, WAYS, SECURE = ["nginx", "haproxy"], ["tcp", "unix"], "tls"
+# One proxy and one way to the broker in `make test`, all of them in `make check`.
+PLACES = [("nginx", "tcp"), *(pytest.param(kind, way, marks=pytest.mark.campaign) for kind in KINDS for way in WAYS if (kind, way) != ("nginx", "tcp"))]
 
 
 @contextmanager
@@ -103,6 +105,7 @@ def play(proxy, row):
     return told
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("way", [*WAYS, SECURE])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_table(kind, way):
@@ -121,6 +124,7 @@ def test_the_whole_table(kind, way):
             assert database.execute("SELECT count(*) FROM room").fetchone()[0] == told
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_table_relies_on(kind):
     """The proxies refuse the hidden create where they see it, and send one client's requests after another's on one connection."""
@@ -164,9 +168,8 @@ class Relay:
         self.listener.close()
 
 
-@pytest.mark.parametrize("trusted", [True, False], ids=["trusted", "not trusted"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trusted", [True, pytest.param(False, marks=pytest.mark.campaign)], ids=["trusted", "not trusted"])
+@pytest.mark.parametrize("kind, way", PLACES)
 def test_whose_word_about_addresses_is_believed(kind, way, trusted):
     """Seen by the budget of wrong codes, which each address has for itself: with a trusted proxy each client, else all together."""
     one, other = other_address(), other_address()
@@ -192,8 +195,7 @@ def test_whose_word_about_addresses_is_believed(kind, way, trusted):
                 assert status == 429, "an address named by nobody's proxy was believed"
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind, way", PLACES)
 def test_websocket(kind, way):
     with behind(kind, way) as (world, proxy):
         code = fresh()

@@ -15,7 +15,7 @@ from listeners import fresh
 from smuggling_frames import HIDDEN_IN_FRAMES
 from test_proxies import KINDS, WAYS, behind, honest
 
-pytestmark = pytest.mark.background
+pytestmark = [pytest.mark.background, pytest.mark.campaign]
 SENT = {row.name: row.sent for row in FRAMES + FIELDS + BODIES} | HIDDEN_IN_FRAMES
 
 

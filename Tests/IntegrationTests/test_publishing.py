@@ -44,6 +44,7 @@ def head(url):
         return answer.read(), answer.headers
 
 
+# Promise: any-file-server-publishes
 def test_served_by_nginx(log):
     """As the manual has it: the same bytes, types and lifetimes as the broker's own."""
     world, server, room = log
@@ -60,6 +61,7 @@ def test_served_by_nginx(log):
     assert proved.returncode == 0 and "was purged" in proved.stderr
 
 
+@pytest.mark.campaign
 def test_read_while_it_grows(log):
     """Windows are published all the while, and each verification finds a whole log."""
     world, server, _ = log
@@ -95,6 +97,7 @@ def publish_script(folder):
     return path
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="NOT TESTED: copies of the log, for lack of rsync")
 def test_copied_while_it_grows(log, tmp_path):
     """The copy verifies between any two files that are copied, and continues what it showed before."""
@@ -145,6 +148,7 @@ def measured(*arguments):
     return status, printed, kilobytes / 1024
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("over", ["folder", "http"])
 @pytest.mark.parametrize("path", ["tile/0/000", "tile/entries/000", "tile/1/000.p", "checkpoint", "policy"])
 def test_a_gibibyte_in_a_files_place(log, tmp_path, path, over):
@@ -166,6 +170,7 @@ def test_a_gibibyte_in_a_files_place(log, tmp_path, path, over):
     assert memory < 160, f"{memory} MiB"
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("argument", ["--proof", "--since", "--key"])
 def test_a_gibibyte_as_an_argument(log, tmp_path, argument):
     world, _, _ = log
@@ -183,6 +188,7 @@ def test_a_gibibyte_as_an_argument(log, tmp_path, argument):
 
 # A folder from a backup, and one that can't be written.
 
+@pytest.mark.campaign
 def test_folder_from_a_backup(state, processes):
     """It lacks what the database no longer has: the start is refused, and nothing is made up."""
     broker = Broker(state)
@@ -247,6 +253,7 @@ def proved(state, ref):
     return done.stderr
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_entries_that_can_not_be_written_stop_creations():
     """Nothing is taken in, all is forgotten on time; the log has it later, and then all goes on by itself."""

@@ -2,11 +2,15 @@
 
 import time
 
+import pytest
+
 import ledger
 from clocks import Clocks
 from mayfly import new_client, new_code, new_token
 from processes import eventually
 from world import World
+
+pytestmark = pytest.mark.campaign
 
 
 def test_a_clock_that_is_set_back_gives_pushes_no_more_time():

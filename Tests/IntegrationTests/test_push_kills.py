@@ -3,7 +3,11 @@
 import os
 import random
 
+import pytest
+
 from push_kills import run
+
+pytestmark = pytest.mark.campaign
 
 KILLS = int(os.environ.get("MAYFLY_TEST_KILLS", 5))
 

@@ -2,7 +2,6 @@
 
 import json
 import time
-from contextlib import nullcontext
 from datetime import datetime
 
 import pytest
@@ -99,43 +98,13 @@ def test_no_push_when_the_peer_is_present(world, client):
         assert len(world.simulator.pushes(room.joiner.token)) == 1
 
 
-@pytest.mark.background
-def test_peer_gone_for_a_moment_counts_as_present(world):
-    room = world.client().room()
-    with Socket(world.broker) as creator:
-        creator.join(room.roomid, room.creator.client)
-    with Socket(world.broker) as joiner:
-        assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "peer_present"
-    time.sleep(6)
-    with Socket(world.broker) as joiner:
-        assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "queued"
-    eventually(lambda: world.simulator.pushes(room.creator.token), what="the push to the creator, gone for 6 s")
-    assert len(world.simulator.pushes(room.creator.token)) == 1, "nobody was waiting when the moment was over"
-
-
-@pytest.mark.background
-@pytest.mark.parametrize("over", ["socket", "http"])
-def test_who_waits_longer_than_that_moment_is_told_of(world, over):
-    client = world.client()
-    room = client.room()
-    with Socket(world.broker) as creator:
-        creator.join(room.roomid, room.creator.client)
-    left = time.monotonic()
-    with Socket(world.broker) if over == "socket" else nullcontext() as joiner:
-        if joiner:
-            assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "peer_present"
-        else:
-            assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "peer_present"}
-        eventually(lambda: world.simulator.pushes(room.creator.token), 8, what="the push to the creator, who stays away")
-        assert 4.5 < time.monotonic() - left
-
-
 def test_no_token_no_push(world, client):
     room = client.room(tokens=(False, True))
     with Socket(world.broker) as joiner:
         assert joiner.join(room.roomid, room.joiner.client)["delivery"] == "no_token"
 
 
+# Promise: apple-learns-little
 def test_token_given_in_capitals_and_handles(world, client):
     """A token is bytes, however it was written; a handle says nothing of the token or the other side."""
     room = client.room()
@@ -165,47 +134,6 @@ def test_unregistered_purges(world, client):
     status = client.status(room.roomid).expect(200).json
     assert status["creatorHasToken"] is False and status["joinerHasToken"] is True
     assert world.simulator.pushes(room.creator.token) == []
-
-
-def test_unregistered_long_before_the_token_was_given_keeps_it(world, client):
-    """The 410 speaks of an earlier life of this token: sealed later, it is live again."""
-    room = client.room()
-    world.simulator.fault(reason="Unregistered", timestamp=int(time.time() * 1000) - 3_600_000)
-    try:
-        client.presence(room.roomid, room.joiner.client).expect(202)
-        assert outcome(world, room.creator.ref)["status"] == 410
-    finally:
-        world.simulator.fault()
-    assert client.status(room.roomid).json["creatorHasToken"] is True
-
-
-@pytest.mark.parametrize("status, reason", [(400, "BadTopic"), (403, "InvalidProviderToken"), (413, "PayloadTooLarge")])
-def test_mistakes_of_ours_keep_the_token(world, client, status, reason):
-    room = client.room()
-    world.simulator.fault(reason=reason)
-    try:
-        client.presence(room.roomid, room.joiner.client).expect(202)
-        failed = outcome(world, room.creator.ref)
-    finally:
-        world.simulator.fault()
-    assert (failed["op"], failed["status"], failed["reason"]) == ("push.failed", status, reason)
-    assert client.status(room.roomid).json["creatorHasToken"] is True
-    assert ledger.read(world.state).of(room.creator.ref, "token.purged") == []
-
-
-def test_simulator_away_and_back(worlds):
-    world = worlds()
-    client = world.client()
-    room = client.room()
-    world.simulator.kill()
-    assert client.presence(room.roomid, room.joiner.client).expect(202).json == {"delivery": "queued"}
-    time.sleep(1)
-    assert ledger.read(world.state).outcomes(room.creator.ref) == []
-    world.simulator.start()
-    push = eventually(lambda: world.simulator.pushes(room.creator.token), 60, 0.1, "the push after the restart")
-    assert len(push) == 1
-    check_push(push[0], room, room.creator)
-    assert outcome(world, room.creator.ref)["op"] == "push.delivered"
 
 
 def test_retry_has_the_same_apns_id(state, processes):
@@ -239,6 +167,7 @@ def knock(state, broker):
     return client, room
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 @pytest.mark.parametrize("why", ["unreachable", "untrusted"])
 def test_apns_that_can_not_be_used(why):
@@ -272,6 +201,7 @@ def test_apns_that_can_not_be_used(why):
         other.remove()
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_apns_that_does_not_know_the_key():
     state, other = State(), State()

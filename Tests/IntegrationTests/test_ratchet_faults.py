@@ -18,6 +18,8 @@ from key_reader import destroyed, held, keys, opens, sealing, token_rows
 from mayfly import Client
 from processes import REPOSITORY, Broker, Simulator, State, audit_verify, eventually
 
+pytestmark = pytest.mark.campaign
+
 
 class Life:
     """A broker with its simulator whose clocks the test moves, and faults in its folder of keys."""
@@ -241,6 +243,7 @@ def test_whoever_held_the_old_file_holds_zeros():
                 assert kept.read() == bytes(size) if number == 0 else True, "an open descriptor"
 
 
+# Promise: step-waits-for-nobody
 @pytest.mark.background
 def test_a_start_that_is_refused_steps_all_the_same():
     """As long as the log's folder can't be written, or the disk is full, no start gets further: keys go in time, however often it is tried."""

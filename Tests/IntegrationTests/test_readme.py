@@ -128,6 +128,8 @@ def place():
     shutil.rmtree(parent, ignore_errors=True)
 
 
+# Promise: make-run
+@pytest.mark.campaign  # It builds a release.
 def test_readme(place):
     shell, moved = place
     assert README.exists(), "there is no README.md"

@@ -74,6 +74,7 @@ def h2load(port):
     return ["h2load", "-D", "3", "-c", "8", "-m", "8", f"https://localhost:{port}/audit/checkpoint"]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("load", [wrk, wrk_with_new_connections, h2load])
 def test_new_certificates_under_load(world, made, load):
     child = subprocess.Popen(load(world.broker.port), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -97,6 +98,7 @@ def test_new_certificates_under_load(world, made, load):
         assert int(re.search(r"(\d+) requests in", printed)[1]) > 50, printed
 
 
+@pytest.mark.campaign
 def test_connections_from_before_go_on(world, made):
     with Peer(world.broker.port, made[0].context("http/1.1")) as peer:
         peer.send(ASK)
@@ -127,6 +129,7 @@ def test_bad_files_change_nothing(world, made):
     renew(world, made[1], 1)
 
 
+@pytest.mark.campaign
 def test_an_expired_certificate_replaces_none(world, made, tmp_path):
     for file, installed in zip(Authority(tmp_path, "ours").issue("late", days=-1), world.files):
         installed.write_text(file.read_text())

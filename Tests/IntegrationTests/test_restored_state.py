@@ -10,7 +10,7 @@ import pytest
 
 import ledger
 from mayfly import Client
-from processes import ORIGIN, Broker, State, audit_verify, eventually, free_port, mayfly, quiet_rooms
+from processes import Broker, State, audit_verify, eventually, free_port, mayfly, quiet_rooms
 from test_startup_errors import start_fails, tree
 
 
@@ -127,7 +127,7 @@ def refused(broker, *words):
     return printed
 
 
-WAYS = ["folder", "file URL", "URL", "checkpoint"]
+WAYS = ["folder", *(pytest.param(way, marks=pytest.mark.campaign) for way in ("file URL", "URL", "checkpoint"))]
 
 
 def option(way, folder, mirrors):
@@ -143,35 +143,7 @@ def test_a_snapshot_is_refused(stage, mirrors, way):
     assert str(stage.newer) not in printed
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_snapshot_that_went_on_is_refused(stage, mirrors, way):
-    """The forked log has more entries than the copy, or as many. Only the hashes of its beginning differ."""
-    run(stage.broker_with(), 4)
-    assert ledger.read(stage.state).checkpoint.size > stage.sizes[1]
-    refused(stage.broker_with(**option(way, stage.newer, mirrors)), "restored_state", stage.sizes[1])
-
-
-def test_a_fork_of_the_same_size_is_refused(stage, mirrors):
-    run(stage.broker_with(), 2)
-    assert ledger.read(stage.state).checkpoint.size == stage.sizes[1]
-    refused(stage.broker_with(**option("URL", stage.newer, mirrors)), "restored_state", stage.sizes[1])
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("copy", ["older", "same"])
-def test_what_continues_the_copy_starts(stage, mirrors, way, copy):
-    folder = stage.older
-    if copy == "older":
-        run(stage.broker_with())
-    before = ledger.read(stage.state).checkpoint.size
-    assert (before > stage.sizes[0]) == (copy == "older")
-    broker = stage.broker_with(**option(way, folder, mirrors))
-    run(broker, 1)
-    assert "ledger:" not in broker.printed()
-    assert ledger.read(stage.state).check().checkpoint.size > before
-    assert audit_verify(stage.state, folder / "checkpoint").returncode == 0
-
-
+@pytest.mark.campaign
 def test_the_first_start_of_a_log(state, mirrors, tmp_path):
     """Nothing is published anywhere yet. The copy fills once the folder shows a checkpoint, and the log goes on."""
     mirror = mirrors(tmp_path)
@@ -189,21 +161,13 @@ def test_the_first_start_of_a_log(state, mirrors, tmp_path):
         broker.kill()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_copy_of_another_log(stage, mirrors, state, tmp_path, way):
-    run(Broker(state))
-    other = tmp_path / "other"
-    shutil.copytree(state / "ledger", other)
-    printed = refused(stage.broker_with(**option(way, other, mirrors)), ORIGIN, "another log")
-    assert "restored_state" not in printed
-
-
-@pytest.mark.parametrize("content", [b"", b"no note", bytes(70_000)])
-def test_what_is_no_checkpoint(stage, tmp_path, content):
-    (tmp_path / "checkpoint").write_bytes(content)
-    refused(stage.broker_with(not_before=tmp_path / "checkpoint"), "--not-before")
-    if len(content) < 65_536:
-        refused(stage.broker_with(ledger_mirror=tmp_path), "--ledger-mirror")
+@pytest.mark.campaign
+def test_what_is_no_checkpoint(stage, tmp_path):
+    for content in (b"", b"no note", bytes(70_000)):
+        (tmp_path / "checkpoint").write_bytes(content)
+        refused(stage.broker_with(not_before=tmp_path / "checkpoint"), "--not-before")
+        if len(content) < 65_536:
+            refused(stage.broker_with(ledger_mirror=tmp_path), "--ledger-mirror")
 
 
 def test_bad_use(stage, tmp_path):
@@ -218,6 +182,7 @@ def metric(broker, name):
         return next(float(line.split()[1]) for line in answer.read().decode().splitlines() if line.startswith(f"mayfly_{name} "))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("trouble", ["down", "broken", "empty"])
 def test_a_silent_copy_holds_the_log_and_not_the_broker(stage, mirrors, tmp_path, trouble):
     """Rooms are served and nothing is signed, until the copy can be read."""
@@ -253,6 +218,7 @@ def test_a_silent_copy_holds_the_log_and_not_the_broker(stage, mirrors, tmp_path
         broker.kill()
 
 
+@pytest.mark.campaign
 def test_a_copy_that_contradicts_later(stage, mirrors):
     """It was silent at the start, and then shows that this is a snapshot: nothing is signed, with a word and an alarm of its own."""
     mirror = mirrors(stage.newer, status=503)
@@ -272,6 +238,7 @@ def test_a_copy_that_contradicts_later(stage, mirrors):
         broker.kill()
 
 
+@pytest.mark.campaign
 def test_a_rotation_of_a_snapshot_is_refused(stage, tmp_path):
     for flags in (("--ledger-mirror", stage.newer), ("--not-before", stage.newer / "checkpoint")):
         before, head = tree(stage.state / "ledger"), committed(stage.state)
@@ -284,6 +251,7 @@ def test_a_rotation_of_a_snapshot_is_refused(stage, tmp_path):
     assert (tmp_path / "closed/checkpoint").exists()
 
 
+@pytest.mark.campaign
 def test_the_key_file_of_a_snapshot_is_not_stale(stage):
     """It is as old as the database beside it: `stale_keys` compares these two, and can't notice a snapshot."""
     broker = stage.broker_with()

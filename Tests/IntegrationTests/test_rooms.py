@@ -10,7 +10,7 @@ from secrets import token_urlsafe
 import pytest
 
 import ledger
-from mayfly import Client, Socket, new_client, new_code, new_token
+from mayfly import Client, new_client, new_code, new_token
 from processes import REPOSITORY, eventually
 
 
@@ -19,6 +19,7 @@ def seconds_left(answer, field="expiresAt"):
     return (moment - datetime.now(timezone.utc)).total_seconds()
 
 
+# Promise: create-and-accept
 def test_create_and_accept(client):
     code, token = new_code(), new_token()
     created = client.create(code, token=token, expires=600).expect(201).json
@@ -38,28 +39,7 @@ def test_pending_room_is_not_accepted(client):
     assert status["accepted"] is False and status["creatorHasToken"] is False
 
 
-def test_create_again_while_pending_gives_the_same_room(world, client):
-    code, creator = new_code(), new_client()
-    first = client.create(code, creator, new_token()).expect(201).json
-    before = world.state.counts()
-    assert client.create(code, creator, new_token(), expires=60).expect(200).json == first
-    assert world.state.counts() == before
-
-
-def test_create_again_after_the_first_proof_has_no_secrets(world, client):
-    """Whoever knows the code and guesses the client id gets what the code opens anyway, and nothing else."""
-    code, creator = new_code(), new_client()
-    first = client.create(code, creator, new_token()).expect(201).json
-    again = {name: first[name] for name in ("roomid", "expiresAt", "joinExpiresAt")}
-    client.presence(first["roomid"], creator).expect(202)
-    assert client.create(code, creator).expect(200).json == first, "nothing is proven yet"
-    with Socket(world.broker) as socket:
-        socket.join(first["roomid"], creator, first["member"])
-        assert world.client().create(code, creator, new_token()).expect(200).json == again
-    client.create(code, new_client()).expect(409, "join_code_in_use")
-    assert client.accept(code).expect(200).json["roomid"] == first["roomid"]
-
-
+# Promise: room-life
 def test_a_life_of_a_day_unless_another_is_asked_for(client):
     for life in (None, 604_800):
         created = client.create(expires=life).expect(201).json
@@ -98,13 +78,6 @@ def test_create_again_after_the_accept_is_refused(client):
     client.create(code, creator).expect(409, "join_code_in_use")
 
 
-def test_accept_again_gives_the_same_answer(client):
-    code, joiner = new_code(), new_client()
-    client.create(code).expect(201)
-    first = client.accept(code, joiner, new_token()).expect(200).json
-    assert client.accept(code, joiner, new_token()).expect(200).json == first
-
-
 def test_the_creator_is_not_the_other_side(client):
     code, creator = new_code(), new_client()
     client.create(code, creator).expect(201)
@@ -128,9 +101,9 @@ def test_tokens_of_other_lengths(client):
         assert client.create(token="aB" * length).expect(201).json["ref"]
 
 
-@pytest.mark.parametrize("environment", ["production", "sandbox", "development"])
-def test_environments(client, environment):
-    client.create(token=new_token(), environment=environment).expect(201)
+def test_environments(client):
+    for environment in ("production", "sandbox", "development"):
+        client.create(token=new_token(), environment=environment).expect(201)
 
 
 def test_content_is_dropped_and_named(client):
@@ -157,15 +130,7 @@ def test_replace_and_withdraw_a_token(world, client):
     eventually(lambda: purged() == [["ended"], ["ended"]], what="both purges in the ledger")
 
 
-def test_member_secret_once_used_is_required(client):
-    room = client.room()
-    client.presence(room.roomid, room.joiner.client).expect(202)
-    client.presence(room.roomid, room.joiner.client, member=room.joiner.member).expect(202)
-    client.presence(room.roomid, room.joiner.client).expect(403, "member_required")
-    client.put_token(room.roomid, room.joiner.client, new_token()).expect(403, "member_required")
-    client.presence(room.roomid, room.creator.client).expect(202)  # the other side goes on as before
-
-
+# Promise: member-acts-for-itself-alone
 @pytest.mark.parametrize("call", ["put_token", "delete_token", "presence"])
 def test_one_side_can_not_act_as_the_other(world, client, call):
     room = client.room()
@@ -217,6 +182,7 @@ def test_close_of_a_pending_room_frees_nothing_to_guess(client):
     client.accept(code).expect(404, "room_not_found")
 
 
+# Promise: stranger-learns-nothing
 def test_unknown_expired_and_closed_are_alike(world):
     """Body and headers alike, and no difference in time that a stranger could use."""
     client = world.client()
@@ -238,6 +204,7 @@ def test_unknown_expired_and_closed_are_alike(world):
     assert len(bodies) == 1
 
 
+# Promise: capability-in-header-or-body
 def test_capability_only_in_the_header(client):
     room = client.room()
     client.send("GET", f"/api/room?roomid={room.roomid}").expect(401, "no_capability")
@@ -246,6 +213,7 @@ def test_capability_only_in_the_header(client):
     client.status(room.roomid).expect(200)
 
 
+# Promise: problem-json
 def test_routes_and_methods(client):
     client.send("GET", "/").expect(404, "not_found")
     client.send("GET", "/api/unknown").expect(404, "not_found")
@@ -269,16 +237,14 @@ def test_ledger_is_served_as_it_lies(world, client):
     client.send("POST", "/audit/checkpoint", {}).expect(405, "method_not_allowed")
 
 
-@pytest.mark.parametrize("path", [
-    "/audit/../keys/ratchet.key", "/audit/%2e%2e/keys/ratchet.key", "/audit/..%2fkeys%2fratchet.key",
-    "/audit/tile/../../keys/ledger.key", "/audit//etc/passwd", "/audit/tile", "/audit/page/", "/audit/.tmp",
-    "/audit/tile/0/000.p/0", "/audit/policies/../checkpoint.json", "/audit/checkpoint%00"])
-def test_only_the_ledger_is_served(world, client, path):
-    answer = client.send("GET", path)
-    assert answer.status in (400, 404), answer
-    assert (world.state / "keys/ratchet.key").read_bytes()[:16] not in answer.body
+def test_only_the_ledger_is_served(world, client):
+    for path in ("/audit/../keys/ratchet.key", "/audit/%2e%2e/keys/ratchet.key"):
+        answer = client.send("GET", path)
+        assert answer.status in (400, 404), answer
+        assert (world.state / "keys/ratchet.key").read_bytes()[:16] not in answer.body
 
 
+# Promise: operator-listener
 def test_operator_listener(world, client):
     operator = Client(world.broker.operator_port)
     assert operator.send("GET", "/healthz").expect(200).body.strip() == b"ok"
@@ -292,6 +258,7 @@ def test_operator_listener(world, client):
         client.send("GET", path, checked=False).expect(404, "not_found")
 
 
+# Promise: retry-after
 def test_guessing_codes_is_slowed(world):
     """From one address: soon 429 with Retry-After, also for a right guess; from another: as ever."""
     stranger, code = world.client(), new_code()

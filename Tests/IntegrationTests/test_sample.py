@@ -102,6 +102,7 @@ def test_the_twin_differs_in_one_purge():
     assert late["op"] == "token.purged" and early["at"] < late["at"] and early | {"at": late["at"]} == late
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_the_script_makes_such_logs():
     """Anew, with windows of one second."""

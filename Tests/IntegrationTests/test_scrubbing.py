@@ -12,6 +12,8 @@ from clocks import Clocks
 from mayfly import Client, new_code, new_token
 from processes import Broker, Simulator, State, eventually
 
+pytestmark = pytest.mark.campaign
+
 
 class Database:
     """A broker whose clocks the test moves, and what lies in its database's files."""
@@ -62,6 +64,7 @@ class Database:
         eventually(lambda: not self.left(gone), 10, 0.1, f"{what}: none of {len(gone)} purged values in the files")
 
 
+# Promise: wal-emptied
 @pytest.mark.background
 def test_purged_rows_leave_the_files():
     """Rooms that expire, are closed, accepted, and tokens that are replaced and withdrawn, among many that stay."""

@@ -9,7 +9,7 @@ import ledger
 import logs
 from mayfly import new_token
 from page_fixtures import browser, site, visit  # noqa: F401
-from processes import REPOSITORY, Broker, audit_verify, eventually, mayfly
+from processes import BINARY, REPOSITORY, Broker, audit_verify, eventually, mayfly
 from test_apns_tools import apns
 from test_hostile_logs import agreed, entry, start, tick
 from test_startup_errors import start_fails
@@ -37,11 +37,13 @@ def both():
         yield world
 
 
+# Promise: started-names-the-program
 def test_the_log_is_told_of_each(both):
     eventually(lambda: "policy.loaded" in ledger.read(both.state).counts(), 10, what="the start in the log")
     log = ledger.read(both.state).check()
     [begun] = (entry for entry in log.entries if entry["op"] == "broker.started")
     assert begun["policy"] == DIGESTS[0], "not that for rooms"
+    assert begun["binary"] == hashlib.sha256(BINARY.read_bytes()).hexdigest()
     loaded = [(entry["name"], entry["policy"]) for entry in log.entries if entry["op"] == "policy.loaded"]
     assert loaded == list(zip(("rooms", "companion"), DIGESTS))
     for digest, content in zip(DIGESTS, (ROOMS, COMPANION)):

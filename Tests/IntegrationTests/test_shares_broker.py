@@ -48,11 +48,6 @@ def settled(world):
     return entries(world)
 
 
-def of_tokens(world):
-    """The log's entries about tokens. Others may come at any time: an epoch ends, requests were refused."""
-    return [entry for entry in log(world) if entry["op"].startswith("token.")]
-
-
 class Bystander:
     """Makes rooms and knocks from an address of its own, and keeps every answer."""
 
@@ -79,56 +74,12 @@ class Bystander:
             assert answer.expect(202).json["delivery"] == "queued", answer.body
 
 
-def test_the_same_token_again_changes_nothing(world):
-    client = world.client()
-    room = client.room()
-    before, end, sent = of_tokens(world), time.monotonic() + 3, 0
-    while time.monotonic() < end:
-        again = client.put_token(room.roomid, room.creator.client, room.creator.token).expect(200).json
-        assert again == {"ref": room.creator.ref, "expiresAt": room.creator.answer["expiresAt"]}
-        sent += 1
-    assert sent > 100
-    assert of_tokens(world) == before
-
-
-def test_bystanders_notice_nothing_of_a_repeated_token(world):
-    client = world.client()
-    room = client.room()
-    with Bystander(world):
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            client.put_token(room.roomid, room.creator.client, room.creator.token).expect(200)
-
-
-def test_a_side_replaces_its_token_six_times_in_ten_minutes(world):
-    client = world.client()
-    room = client.room()
-    before = settled(world)
-    answers = [client.put_token(room.roomid, room.creator.client, new_token()) for _ in range(40)]
-    assert [answer.status for answer in answers] == [200] * 6 + [429] * 34
-    for answer in answers[6:]:
-        answer.expect(429, "too_many_requests")
-        assert 1 <= int(answer.headers["retry-after"]) <= 600
-    # A purge and a seal each. The log counts refusals itself, with one entry a window at most.
-    refusals = [entry for entry in log(world) if entry["op"] == "request.refused"]
-    assert settled(world) <= before + 12 + len(refusals)
-    client.put_token(room.roomid, room.joiner.client, new_token()).expect(200)
-
-
 def log(world):
     settled(world)
     return ledger.Ledger(world.state / "ledger", world.state.vkey).entries
 
 
-def test_replacements_are_charged_like_creations(world):
-    client = world.client()
-    rooms = [client.room(tokens=(False, False)) for _ in range(LIMIT - 6)]
-    for number in range(6):
-        client.put_token(rooms[number].roomid, rooms[number].creator.client, new_token()).expect(200)
-    client.put_token(rooms[7].roomid, rooms[7].creator.client, new_token()).expect(429, "too_many_requests")
-    client.create().expect(429, "too_many_requests")
-
-
+# Promise: others-notice-nothing
 def test_a_network_that_floods_stops_no_other(world):
     flood = other_address()
     with Bystander(world):

@@ -18,6 +18,8 @@ from listeners import Listeners
 from peers import Closed, Peer
 from processes import Broker, eventually, http_status
 
+pytestmark = pytest.mark.campaign
+
 GREEDY, OTHER = "127.66.0.1", "127.77.0.1"
 HANDSHAKE = (
     b"GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"

@@ -5,8 +5,12 @@ import re
 import time
 import urllib.request
 
+import pytest
+
 from mayfly import Client, new_token
 from processes import Broker, audit_verify, eventually, mayfly
+
+pytestmark = pytest.mark.campaign
 
 TOKENS = 20_000
 OVER = 2.0

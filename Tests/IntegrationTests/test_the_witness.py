@@ -11,6 +11,8 @@ from processes import ORIGIN, State
 from witness import Witness, cosigners
 from watched import head
 
+pytestmark = pytest.mark.campaign
+
 
 @pytest.fixture
 def judge(state, tmp_path):

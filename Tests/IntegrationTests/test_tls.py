@@ -3,6 +3,7 @@
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from contextlib import suppress
@@ -16,7 +17,7 @@ from http2_frames import START, FramePeer, ask
 from listeners import Listeners, accept, fresh
 from mayfly import Socket
 from peers import Peer
-from processes import Broker, State
+from processes import Broker, State, eventually
 from test_startup_errors import start_fails
 
 
@@ -56,9 +57,7 @@ def test_sslscan_finds_nothing_weak(port):
     assert signatures == {"ecdsa_secp256r1_sha256"}
 
 
-@pytest.mark.parametrize("offered, agreed", [
-    (["h2", "http/1.1"], "h2"), (["http/1.1", "h2"], "h2"), (["http/1.1"], "http/1.1"), (["h2"], "h2"), (["h3", "http/1.1"],
-        "http/1.1"), ([], None)])
+@pytest.mark.parametrize("offered, agreed", [(["http/1.1", "h2"], "h2"), ([], None)])
 def test_what_protocol_is_agreed_on(world, port, offered, agreed):
     context = world.certificate.context(*offered)
     if agreed == "h2":
@@ -229,12 +228,23 @@ def test_certificates_that_are_no_more(state, processes, tmp_path):
     assert "expired" in broker.printed() and str(expired.path) in broker.printed()
 
 
-def test_cleartext_beyond_loopback(refuses, certificates, state, processes):
-    broker = Broker(state)
-    printed = refuses("--allow-cleartext", "--tls-certificate", status=2, listen=f"0.0.0.0:{broker.port}")
-    assert "loopback" in printed
-    refuses("--allow-cleartext", status=2, listen=f"[::]:{broker.port}")
-    refuses("--allow-cleartext", status=2, listen=f"0.0.0.0:{broker.port}", allow_cleartext="10.0.0.5")
+def test_cleartext_at_another_address_than_allowed(refuses, state):
+    refuses("--allow-cleartext", "--tls-certificate", status=2, listen=f"0.0.0.0:{Broker(state).port}", allow_cleartext="10.0.0.5")
+
+
+# Promise: cleartext-by-name
+def test_cleartext_on_an_address_that_is_allowed_by_name(state, processes):
+    """In a network namespace of its own, which nobody else can reach."""
+    broker = Broker(state, listen="10.0.0.5:8787", allow_cleartext="10.0.0.5")
+    setup = 'ip link set lo up && ip address add 10.0.0.5/32 dev lo && exec "$@"'
+    broker.prefix = ("unshare", "--map-root-user", "--net", "sh", "-c", setup, "sh")
+    processes.append(broker)
+    broker.start(wait=False)
+    eventually(lambda: "ready: apps at 10.0.0.5:8787" in broker.printed(), 15, what="the start")
+    enter = ("nsenter", "--target", str(broker.child.pid), "--user", "--net", "--preserve-credentials", "--")
+    ask = "from urllib.request import urlopen; print(urlopen('http://10.0.0.5:8787/audit/checkpoint').status)"
+    asked = subprocess.run([*enter, sys.executable, "-c", ask], capture_output=True, text=True, timeout=15, check=True)
+    assert asked.stdout == "200\n"
 
 
 def test_unix_domain_sockets(refuses, state, processes, tmp_path):

@@ -34,6 +34,7 @@ def agree_that_it_is_good(go, place, vkey, since=()):
 TIMINGS = ((600, 3600, 4), (600, 3600, 4), (60, 600, 2), (10, 10, 1), (3600, 86_400, 8))
 
 
+@pytest.mark.campaign
 def test_honest_stories(go, folder):
     gaps = 0
     for number, chance in chances("honest", 60):
@@ -55,6 +56,7 @@ def test_honest_stories(go, folder):
     assert gaps > 0, "no story had a gap"
 
 
+@pytest.mark.campaign
 def test_many_days(go, folder):
     """Real hours and days, tokens that live for a week, and stops in every night."""
     simulation = logs.simulate(9_000, SEED, policies=(logs.policy(3600, 86_400, 64),), seconds=9 * 86_400, longest=604_000, outages=5)
@@ -64,6 +66,7 @@ def test_many_days(go, folder):
     assert counted["buckets closed"] > 6 and counted["sealed"] > 1_500 and counted["live"] > 100
 
 
+@pytest.mark.campaign
 def test_policies_that_change(go, folder):
     """A start with other templates; what was opened before it is answered after it."""
     templates = set()
@@ -79,6 +82,7 @@ def test_policies_that_change(go, folder):
     assert {"peer_waiting", "other_text"} <= templates
 
 
+@pytest.mark.campaign
 def test_a_chain_of_logs(go, folder):
     """Four logs, each of which carries on the one before it."""
     for number, chance in chances("chain", 12):
@@ -96,10 +100,12 @@ def test_a_chain_of_logs(go, folder):
             agree_that_it_is_good(go, place, logs.make(place, publications, partials=False).vkey)
 
 
+@pytest.mark.campaign
 def test_an_empty_log(go, folder):
     agree_that_it_is_good(go, *signed(folder, []))
 
 
+@pytest.mark.campaign
 def test_a_tree_of_three_levels(go, folder):
     """66,000 entries: 257 full tiles, of which one is of the second level."""
     publications = logs.story(66_000, SEED)
@@ -114,6 +120,7 @@ def test_a_tree_of_three_levels(go, folder):
     shutil.rmtree(place)
 
 
+@pytest.mark.campaign
 def test_a_log_that_has_grown_beyond_its_checkpoint(go, folder):
     """A reader holds a checkpoint while the log goes on, and the partial tiles of that checkpoint have gone: full ones serve."""
     publications = logs.story(700, SEED, resolution=60)
@@ -179,6 +186,7 @@ def go_must_notice(damage):
     return True
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("part", range(4))
 def test_random_damage_to_files(go, bases, part):
     codes = {}
@@ -197,6 +205,7 @@ def test_random_damage_to_files(go, bases, part):
         assert opinions(go, base.folder, base.vkey).all_good, "the damage was not put right"
 
 
+@pytest.mark.campaign
 def test_endless_files(go, bases):
     """A gibibyte of garbage, a device without end, a pipe without a writer: none is read whole or waited for."""
     base = bases[2]
@@ -213,6 +222,7 @@ def test_endless_files(go, bases):
             assert child.returncode == 1 and '"code":"unreadable"' in child.stdout, child.stdout
 
 
+@pytest.mark.campaign
 def test_what_no_checkpoint_covers(go, folder):
     """Partial tiles of earlier sizes may go at any time, and other names are none of the log's: nobody vouches for them. An earlier
     partial that contradicts the log is told by those who can see that it is there; Go reads only what a checkpoint covers."""
@@ -248,6 +258,7 @@ def agree_that_it_breaks(go, folder, entries, code, about, since=()):
     assert said.go == ("tree" if code == "rewritten" else said.python), about
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("rule", stories.RULES, ids=lambda rule: rule.__name__)
 def test_each_rule(go, folder, rule):
     for number, chance in chances(rule.__name__, 9):
@@ -255,6 +266,7 @@ def test_each_rule(go, folder, rule):
         agree_that_it_breaks(go, folder, entries, code, f"{rule.__name__}, number {number}")
 
 
+@pytest.mark.campaign
 def test_what_is_no_entry(go, folder):
     for number, chance in chances("no entry", len(stories.NO_ENTRIES)):
         what, change = stories.NO_ENTRIES[number]
@@ -262,6 +274,7 @@ def test_what_is_no_entry(go, folder):
         agree_that_it_breaks(go, folder, entries, "entry", f"number {number}, {what} at {place}: {entries[place][:200]}")
 
 
+@pytest.mark.campaign
 def test_a_rewritten_history(go, folder):
     """Consistent in itself and well signed: an older checkpoint shows it, and nothing else does."""
     kept = folder / "kept"
@@ -295,6 +308,7 @@ def test_a_rewritten_history(go, folder):
         agree_that_it_breaks(go, folder, entries, "rewritten", f"number {number}, kind {kind}", [kept])
 
 
+@pytest.mark.campaign
 def test_older_checkpoints_that_are_none(go, bases, tmp_path):
     base = bases[1]
     good = base.log.checkpoints[0]
@@ -307,6 +321,7 @@ def test_older_checkpoints_that_are_none(go, bases, tmp_path):
     agree_that_it_is_good(go, base.folder, base.vkey, [kept])
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("part", range(2))
 def test_random_stories(go, folder, part):
     """Honest or not: what one verifier says, the other says too."""
@@ -321,6 +336,7 @@ def test_random_stories(go, folder, part):
     assert codes[None] > 30 and len(codes) > 8, codes
 
 
+@pytest.mark.campaign
 def test_gaps_that_the_auditor_allows(go, folder):
     """Only the length of gaps is forgiven, not what is overdue in spite of them."""
     for number, chance in chances("allowed gaps", 12):
@@ -333,6 +349,7 @@ def test_gaps_that_the_auditor_allows(go, folder):
         assert code == (None if number % 2 else "ratchet_late") and (code or figures["seconds of gaps"] > 3600), words
 
 
+@pytest.mark.campaign
 def test_an_id_twice(folder):
     """Nothing in the story shows it; whoever compares all ids sees it."""
     for number, chance in chances("twice", 12):
@@ -350,6 +367,7 @@ def test_an_id_twice(folder):
         assert (by_python(place, vkey, unique=True)[0], swift_answer(child)[0]) == (("id_twice" if number else None),) * 2, f"{SEED}, {number}"
 
 
+@pytest.mark.campaign
 def test_a_tokens_story(folder, tmp_path):
     """Its owner finds it, with the outcomes of its pushes; nobody finds one of another ref."""
     simulation = logs.simulate(600, SEED, outages=0)

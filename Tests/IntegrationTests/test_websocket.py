@@ -9,7 +9,6 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from mayfly import Socket
-from processes import eventually
 
 
 def refused(world, message, code, *fields):
@@ -25,6 +24,7 @@ def refused(world, message, code, *fields):
         assert close == 1008, close
 
 
+# Promise: socket-tells-of-the-peer
 def test_two_sides_meet(world, client):
     room = client.room()
     with Socket(world.broker) as creator:
@@ -42,6 +42,7 @@ def test_two_sides_meet(world, client):
         assert creator.receive(timeout=8) == {"type": "peer_left"}
 
 
+# Promise: socket-tells-of-the-accept
 def test_creator_hears_of_the_accept(world, client):
     created = client.create("code-of-the-accept", "creator").expect(201).json
     with Socket(world.broker) as creator:
@@ -50,6 +51,7 @@ def test_creator_hears_of_the_accept(world, client):
         assert creator.receive() == {"type": "peer_accepted"}
 
 
+# Promise: socket-tells-of-the-end
 def test_close_reaches_open_sockets(world, client):
     room = client.room()
     with Socket(world.broker) as creator, Socket(world.broker) as joiner:
@@ -61,6 +63,7 @@ def test_close_reaches_open_sockets(world, client):
             assert close == 1000 and messages[-1] == {"type": "room_closed"}
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_expiry_reaches_open_sockets(world):
     room = world.client().room(expires=10)
@@ -134,6 +137,7 @@ def test_side_that_used_its_member_secret_needs_it(world, client):
     refused(world, {"type": "join_room", "roomid": room.roomid, "client": room.creator.client}, "member_required")
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_never_speaks(world):
     with Socket(world.broker) as socket:
@@ -211,16 +215,6 @@ def test_stop_says_goodbye(worlds):
         socket.join(room.roomid, room.creator.client)
         assert world.broker.stop() == 0
         assert socket.closed()[0] == 1001
-
-
-@pytest.mark.background
-def test_vanished_socket_is_no_presence_for_long(world):
-    client = world.client()
-    room = client.room()
-    with Socket(world.broker) as socket:
-        socket.join(room.roomid, room.creator.client)
-        socket.connection.socket.close()
-        eventually(lambda: not client.status(room.roomid).json["creatorPresent"], 8, what="absence")
 
 
 def test_joined_comes_before_what_the_peer_does(world, client):

@@ -65,6 +65,7 @@ def test_cosigned_checkpoints_verify():
         assert audit_verify(watched.state).returncode == 0
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_liars_beside_an_honest_witness():
     """Each lie there is, all at once: none of them reaches the checkpoint, holds up the log, or fills memory."""
@@ -95,6 +96,7 @@ def test_liars_beside_an_honest_witness():
         assert not watched.lines("Fatal error")
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_closed_waits_for_the_quorum():
     """Nothing uncosigned is published; the service goes on, and so does the log once the witness is back."""
@@ -144,6 +146,7 @@ def test_closed_waits_for_the_quorum():
         assert watched.broker.stop() == 0
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_open_publishes_what_came():
     """Without the quorum the log goes on and says so once; a late witness cosigns the same head."""
@@ -170,6 +173,7 @@ def test_open_publishes_what_came():
             assert len(watched.lines(word)) == 1, watched.broker.printed()
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_witness_behind_tls():
     """Over https the certificate is verified: one that the system does not trust is not shown the checkpoint."""
@@ -190,6 +194,7 @@ def test_witness_behind_tls():
         assert len(watched.lines("witness w1: did not cosign")) == 1 and not watched.lines("witness w0")
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_one_that_stalls_does_not_hold_up_each_window():
     with Watched(2, "w0") as watched:
@@ -207,6 +212,7 @@ def test_one_that_stalls_does_not_hold_up_each_window():
         assert watched.witnesses[1].asked <= 4
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_witness_that_forgot_and_one_that_knows_more():
     with Watched(1) as watched:
@@ -254,6 +260,7 @@ def test_witness_that_forgot_and_one_that_knows_more():
         assert watched.verify().returncode == 0
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_kill_between_commit_and_publication():
     """kill -9 while a witness has the head: the next start publishes that same head, never another of its size."""
@@ -308,6 +315,7 @@ def put_back(state, backup):
         shutil.copytree(path, state / "ledger") if path.is_dir() else shutil.copy2(path, state.folder)
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 @pytest.mark.parametrize("mode", ["open", "closed"])
 def test_restored_backup_is_refused(mode):
@@ -359,6 +367,7 @@ def rewrite(state):
         database.commit()
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_rewritten_history_is_refused():
     """Entries, tiles, head and signature changed alike: every check of the folder passes, and the witness does not."""
@@ -389,6 +398,7 @@ def test_rewritten_history_is_refused():
         assert watched.size() == size and witness.latest(ORIGIN)[0] == ledger.Checkpoint(cosigned, watched.state.vkey).size
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_the_end_of_a_log_is_cosigned():
     """A change of logs asks the old log's witnesses, and waits for them where a broker would."""
@@ -422,6 +432,7 @@ def test_the_end_of_a_log_is_cosigned():
         assert watched.cosigners() == [witness] and watched.verify().returncode == 0
 
 
+@pytest.mark.campaign
 @pytest.mark.background
 def test_no_witness_ever_cosigns_two_heads_of_one_size():
     """Over restarts, kills and lost answers: of each size one root, in what was committed and in what was published."""

@@ -74,6 +74,7 @@ import Vocabulary
         ),
     ]
 
+    // Promise: entry-canonical
     @Test(arguments: each.indices) func encodesAndReadsBack(index: Int) throws {
         let entry = Entry(atMs: Self.at, Self.each[index].0)
         #expect(text(entry.encoded) == Self.each[index].1)
@@ -130,6 +131,7 @@ import Vocabulary
         "{\"op\":\"broker.stopped\",\"node\":\"a1\",\"at\":\"\(atText)\"}",
     ]
 
+    // Promise: entry-canonical
     @Test(arguments: notCanonical) func refusesWhatIsNotCanonical(json: String) {
         #expect(throws: EntryError.self) { try entry(bytes(json)) }
     }
@@ -152,24 +154,6 @@ import Vocabulary
             }
         }
         #expect(accepted > 1000)
-    }
-
-    static let times: [(UInt64, String)] = [
-        (0, "1970-01-01T00:00:00Z"), (951_782_400_000, "2000-02-29T00:00:00Z"), (4_107_542_399_000, "2100-02-28T23:59:59Z"),
-        (4_107_542_400_000, "2100-03-01T00:00:00Z"), (1_735_689_599_999, "2024-12-31T23:59:59Z"),
-        (253_402_300_799_000, "9999-12-31T23:59:59Z"),
-    ]
-
-    @Test(arguments: times) func writesTimes(ms: UInt64, expected: String) {
-        #expect(Timestamp.text(ms) == expected)
-        #expect(time(expected) == ms / 1000 * 1000)
-    }
-
-    @Test func everyDayOfFourCenturiesReadsBack() {
-        for day in stride(from: UInt64(0), to: 146_097, by: 7) {
-            let ms = day * 86_400_000 + 3_723_000
-            #expect(time(Timestamp.text(ms)) == ms)
-        }
     }
 
     @Test func keysOrderEntriesOfOneRank() {

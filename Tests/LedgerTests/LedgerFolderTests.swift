@@ -7,7 +7,8 @@ import Vocabulary
 
 @Suite final class LedgerFolderTests {
     let key = try! signingKey("log.example/a")
-    let path = try! File.makeTemporaryFolder()
+    /// In memory where there is such a place: each file is waited for.
+    let path = try! File.makeTemporaryFolder(prefix: File.exists("/dev/shm") ? "../dev/shm/mayfly" : "mayfly")
     var folder: LedgerFolder { LedgerFolder(path + "/ledger") }
 
     deinit { try? File.removeTree(path) }
@@ -42,6 +43,7 @@ import Vocabulary
         return files
     }
 
+    // Promise: tile-folder
     @Test func publishesAndReadsBack() throws {
         #expect(try isCurrent(nil))
         var log = TileLog()
@@ -72,6 +74,7 @@ import Vocabulary
     }
 
     /// A crash after each file of a publication: the old head stands, and the batch can be published again.
+    // Promise: folder-behind-is-repaired
     @Test func everyCrashIsRepaired() throws {
         let first = TileLog().append((0..<200).map(leaf))
         let second = first.log.append((200..<1300).map(leaf))
@@ -120,6 +123,7 @@ import Vocabulary
         #expect(log == TileLog())
     }
 
+    // Promise: folder-ahead-or-different-is-refused
     @Test func anAheadFolderStopsTheStart() throws {
         let first = TileLog().append((0..<3).map(leaf))
         let second = first.log.append([leaf(3)])
@@ -131,6 +135,7 @@ import Vocabulary
         #expect(try isCurrent(second))
     }
 
+    // Promise: folder-ahead-or-different-is-refused
     @Test func anotherHistoryStopsTheStart() throws {
         try publish(TileLog().append((0..<3).map(leaf)))
         let other = TileLog().append([leaf(0), leaf(1), leaf(9)])

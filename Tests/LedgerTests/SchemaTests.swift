@@ -76,6 +76,7 @@ import Vocabulary
         }.count
     }
 
+    // Promise: entry-schema
     @Test func everyEntryIsOneEvent() throws {
         for (op, _) in EntryTests.each { #expect(try Self.matches(Entry(atMs: EntryTests.at, op).encoded) == 1) }
         for entry in HonestBroker.story(seed: 1) { #expect(try Self.matches(entry.encoded) == 1) }

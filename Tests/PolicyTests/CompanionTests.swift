@@ -94,6 +94,7 @@ import Vocabulary
                 + #""todoProgress":null},"dismissal-date":1767313023,"event":"end","timestamp":1767312123}}"#),
     ]
 
+    // Promise: seed-companion-texts
     @Test(arguments: cases) func payloads(_ given: Case) throws {
         let policy = try builtIn("companion")
         let push = try policy.render(

@@ -18,7 +18,7 @@ import Vocabulary
         var random = SplitMix(state: 11)
         let bases = try Policy.builtInNames.map { Array(try text($0).utf8) }
         var passed = 0
-        for round in 0..<4000 {
+        for round in 0..<1000 {
             var bytes = bases[round % bases.count]
             for _ in 0..<Int.random(in: 1...3, using: &random) {
                 let start = Int.random(in: 0..<bytes.count, using: &random)
@@ -42,7 +42,7 @@ import Vocabulary
             }
         }
         // Changes inside spaces and texts leave a good policy; nearly all others must not.
-        #expect(passed > 20 && passed < 2000)
+        #expect(passed > 5 && passed < 500)
     }
 
     @Test func shortAndLongFiles() {

@@ -87,6 +87,7 @@ import Vocabulary
         Edit("\"pushType\": \"alert\"", "\"pushType\": \"location\"", "$.templates.peer_waiting.pushType"),
     ]
 
+    // Promise: lint-explains
     @Test(arguments: edits) func refusesEdited(_ edit: Edit) throws {
         let findings = try Policy.lint(rooms(edit.old, edit.new))
         #expect(findings.map(\.path) == edit.paths)
@@ -235,6 +236,7 @@ import Vocabulary
             ""),
     ]
 
+    // Promise: four-kinds-of-fields
     @Test(arguments: bad) func refusesTemplate(_ bad: Bad) throws {
         #expect(try Policy.lint(rooms(template: bad.template)).map(\.path) == bad.paths)
     }

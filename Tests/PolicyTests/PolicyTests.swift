@@ -5,6 +5,7 @@ import Vocabulary
 @testable import Policy
 
 @Suite struct PolicyTests {
+    // Promise: built-in-policies-pass
     @Test func builtInPoliciesPass() throws {
         for name in Policy.builtInNames {
             let bytes = try #require(Policy.builtInBytes(name))
@@ -15,6 +16,7 @@ import Vocabulary
     }
 
     /// Any operator may push them, for any app.
+    // Promise: built-in-texts-name-no-product
     @Test(arguments: Policy.builtInNames) func builtInTextsNameNoProduct(_ name: String) throws {
         let policy = try builtIn(name)
         for template in policy.templates.values {
@@ -26,6 +28,7 @@ import Vocabulary
         }
     }
 
+    // Promise: until-ends-the-day, batch-timing-in-the-policy
     @Test func timingOfTheLog() throws {
         let day: UInt64 = 86_400_000
         let standard = try builtIn("rooms").ledger

@@ -18,6 +18,7 @@ import Vocabulary
         #expect(push.payload.count == policy.templates["peer_waiting"]?.worstCasePayload)
     }
 
+    // Promise: template-renders-as-written
     @Test func everyKindOfField() throws {
         let template =
             Self.alert + """
@@ -92,6 +93,7 @@ import Vocabulary
         #expect(try Policy(rooms(template: end)).templates["t"]?.worstCasePayload == payload.utf8.count)
     }
 
+    // Promise: expiry-within-the-tokens
     @Test func expiryIsNeverLaterThanTheTokens() throws {
         let template = try #require(try Policy.builtIn("rooms")?.templates["peer_waiting"])
         #expect(template.expiration(nowMs: 1_000_000, tokenExpiryMs: 9_000_000) == 1120)
@@ -146,6 +148,7 @@ import Vocabulary
 
     /// No text that a caller gives reaches a payload unless the policy lists it: whatever is rendered is made of the policy's own words,
     /// numbers on the policy's steps, flags and handles.
+    // Promise: no-free-text
     @Test func noFreeText() throws {
         let template =
             Self.alert + """

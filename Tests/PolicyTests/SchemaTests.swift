@@ -1,4 +1,5 @@
 import FoundationEssentials
+import JSON
 import Testing
 import Vocabulary
 
@@ -10,8 +11,10 @@ import Vocabulary
 
     init() throws {
         let file = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../policies/policy.schema.json")
-        schema = try JSONReader.read(Array(Data(contentsOf: file)))
+        schema = try Self.read(Array(Data(contentsOf: file)))
     }
+
+    private static func read(_ bytes: [UInt8]) throws -> JSONValue { try JSONValue(bytes.span, deepest: Policy.deepest) }
 
     /// A built-in policy of each kind of limits, what the schema calls them, and how many numbers it bounds.
     private static let limits = [
@@ -20,7 +23,7 @@ import Vocabulary
     ]
 
     @Test(arguments: limits) func limitsHaveTheBoundsOfTheSchema(_ name: String, _ definition: String, _ count: Int) throws {
-        let base = try JSONReader.read(try #require(Policy.builtInBytes(name)))
+        let base = try Self.read(try #require(Policy.builtInBytes(name)))
         let bounds = integers(in: try #require(schema["$defs"]?[definition]), at: ["limits"])
         #expect(bounds.count == count)
         try agree(bounds, base)
@@ -29,7 +32,7 @@ import Vocabulary
     @Test func timingHasTheBoundsOfTheSchema() throws {
         let bounds = integers(in: try #require(schema["properties"]?["ledger"]), at: ["ledger"])
         #expect(bounds.count == 3)
-        try agree(bounds, JSONReader.read(try #require(Policy.builtInBytes("rooms"))))
+        try agree(bounds, Self.read(try #require(Policy.builtInBytes("rooms"))))
     }
 
     private func agree(_ bounds: [([String], ClosedRange<Int>)], _ base: JSONValue) throws {
@@ -38,7 +41,7 @@ import Vocabulary
                 (range.lowerBound, true), (range.upperBound, true), (range.lowerBound - 1, false), (range.upperBound + 1, false),
             ] {
                 var bytes: [UInt8] = []
-                JSONWriter.append(base.setting(.number(String(value)), at: path[...]), to: &bytes)
+                base.setting(.number(String(value)), at: path[...]).append(to: &bytes)
                 let refused = Policy.lint(bytes).contains {
                     $0.path == "$." + path.joined(separator: ".")
                         && $0.problem.contains("outside \(range.lowerBound) to \(range.upperBound)")
@@ -59,6 +62,7 @@ import Vocabulary
         }
     }
 
+    // Promise: schema-is-the-readers
     @Test func keysAreThoseOfTheSchema() throws {
         let template = try #require(schema["$defs"]?["template"]?["properties"])
         #expect(

@@ -34,6 +34,7 @@ import Testing
         Case(slot: 1, jitter: 6, span: 6), Case(slot: 3, jitter: 5, span: 3), Case(slot: 1, jitter: 1, span: 1),
     ]
 
+    // Promise: slot-and-jitter
     @Test(arguments: cases) private func theSpanIsAsLongAsThePolicySays(_ given: Case) {
         let timing = SendTiming(slotSeconds: given.slot, jitterSeconds: given.jitter)
         #expect(timing.spanMs == given.span * 1_000)

@@ -40,6 +40,7 @@ import Testing
         #expect(last.ratchetMs == start + 60_600_000)
     }
 
+    // Promise: clock-step-alarm
     @Test func aStepForwardIsBelievedAfterAMinute() {
         var clock = clock()
         let hour: UInt64 = 3_600_000
@@ -119,6 +120,7 @@ import Testing
         #expect(far.read(wallMs: start + 60_001, bootMs: 1000).alarm == 60_001)
     }
 
+    // Promise: broker-time-never-goes-back
     @Test func nothingGoesBackWhateverTheClocksSay() {
         var clock = clock()
         var generator = SplitMix(state: 7)

@@ -13,6 +13,7 @@ import Testing
         }
     }
 
+    // Promise: key-file-private
     @Test func isMadePrivateAndNeverTwice() throws {
         let folder = try KeyFolder()
         let status = try #require(try File.status(folder.path))
@@ -33,6 +34,7 @@ import Testing
         #expect(failure(folder) == .missing)
     }
 
+    // Promise: key-file-private
     @Test(arguments: [0o640, 0o604, 0o660, 0o610, 0o602, 0o644] as [UInt32]) func looseModesAreRefused(mode: UInt32) throws {
         let folder = try KeyFolder()
         try folder.write(folder.bytes(), mode: mode)
@@ -106,6 +108,7 @@ import Testing
         #expect(failure(folder) == nil)
     }
 
+    // Promise: step-zeroes-the-old-file
     @Test func stepZeroesTheOldFile() throws {
         let folder = try KeyFolder()
         let before = try folder.bytes()
@@ -119,6 +122,7 @@ import Testing
         #expect(try File.list(folder.folder) == ["copy", "ratchet.key", "ratchet.key.new"])
     }
 
+    // Promise: step-survives-a-crash
     @Test func aCrashBeforeTheExchangeLeavesTheOldFile() throws {
         let folder = try KeyFolder()
         let old = try folder.bytes()

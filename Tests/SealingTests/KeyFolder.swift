@@ -13,7 +13,8 @@ final class KeyFolder {
     var path: String { folder + "/ratchet.key" }
 
     init(creating nowMs: UInt64? = startMs) throws {
-        folder = try File.makeTemporaryFolder()
+        // In memory where there is such a place: each write of a key file is waited for.
+        folder = try File.makeTemporaryFolder(prefix: File.exists("/dev/shm") ? "../dev/shm/mayfly" : "mayfly")
         if let nowMs { try KeyRing.create(path: path, nowMs: nowMs) }
     }
 

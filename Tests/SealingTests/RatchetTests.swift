@@ -11,6 +11,7 @@ import Vocabulary
         try ring.client(room, slot: 1, "c", expiryMs: timeMs, generation: generation)
     }
 
+    // Promise: indexes-die-with-their-key
     @Test func stepsDestroyThePastAndKeepTheFuture() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
@@ -79,6 +80,7 @@ import Vocabulary
         #expect(throws: KeyFileError.implausibleTime) { try KeyRing.create(path: "/nonexistent/x", nowMs: 0) }
     }
 
+    // Promise: daily-generation
     @Test func generationsComeDailyAndGoAfterTheLongestLife() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
@@ -129,6 +131,7 @@ import Vocabulary
         #expect(throws: SealingError.outOfReach) { try index(ring, start + life + KeyFolder.dayMs + 2 * KeyFolder.epochMs) }
     }
 
+    // Promise: no-older-chain-in-the-file
     @Test func theFileHoldsNoOlderChain() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()

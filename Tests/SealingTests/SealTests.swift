@@ -35,6 +35,7 @@ import Vocabulary
         try ring.sealToken(.copy(token), ref: ref, sealedAtMs: start, context: context, room: room)
     }
 
+    // Promise: tokens-padded, ref-sealed-with-the-token
     @Test(arguments: [1, 32, 99, 100]) func tokensComeBack(count: Int) throws {
         let token = Sodium.randomBytes(count)
         let sealed = try seal(token)
@@ -47,6 +48,7 @@ import Vocabulary
     }
 
     /// A repeated call is answered with the ref, and the token stays sealed.
+    // Promise: ref-in-its-own-box
     @Test func refsOpenInTheirRowOnly() throws {
         let sealed = try ring.sealRef(ref, context: context, room: room)
         #expect(try sealed.count == 56 && sealed != ring.sealRef(ref, context: context, room: room))
@@ -104,6 +106,7 @@ import Vocabulary
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed + [0], context, room) }
     }
 
+    // Promise: row-bound-to-its-place
     @Test func aMovedOrEditedRowDoesNotOpen() throws {
         let sealed = try seal([1, 2, 3])
         let edits: [(inout TokenContext) -> Void] = [
@@ -143,6 +146,7 @@ import Vocabulary
         }
     }
 
+    // Promise: nothing-after-the-expiry
     @Test func nothingOpensTenMinutesAfterItsExpiry() throws {
         let sealed = try seal([1, 2, 3])
         _ = try ring.step(nowMs: expiry)
@@ -153,6 +157,7 @@ import Vocabulary
         #expect(throws: SealingError.outOfReach) { try seal([1]) }
     }
 
+    // Promise: audience-key
     @Test func audiencesNeedNoRoom() throws {
         var context = context
         context.slot = 0
@@ -163,6 +168,7 @@ import Vocabulary
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, room) }
     }
 
+    // Promise: room-id-sealed-under-the-code
     @Test func pendingRoomsOpenWithTheirCodeOnly() throws {
         let code = try ring.codes("123456", nowMs: start)[0]
         let other = try ring.codes("123457", nowMs: start)[0]
@@ -188,6 +194,7 @@ import Vocabulary
         }
     }
 
+    // Promise: lost-answer-sealed
     @Test func creatorsAndJoinersGetTheirOwnAnswerOnly() throws {
         let code = try ring.codes("123456", nowMs: start)[0]
         let (joinID, member) = ("123456".bytes, try MemberSecret.random())
@@ -219,6 +226,7 @@ import Vocabulary
         #expect(throws: SealingError.doesNotOpen) { try openRetry("bob", until: until) }
     }
 
+    // Promise: job-key
     @Test func jobsOpenAsTheyWereQueuedOnly() throws {
         let content = JobContent(token: try .random(100), sealedAtMs: start, handle: Handle(1))
         let sealed = try ring.sealJob(content, context: jobContext)
@@ -249,6 +257,7 @@ import Vocabulary
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, jobContext) }
     }
 
+    // Promise: same-apns-id
     @Test func apnsIDsAreUUIDsThatFadeAway() throws {
         let job = JobID.random()
         let id = try ring.apnsID(job, deadlineMs: start + 120_000, generation: 1)

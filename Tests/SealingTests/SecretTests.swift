@@ -8,6 +8,7 @@ import Vocabulary
     private func token(_ text: String) throws -> [UInt8]? { try Secret(hexToken: text.bytes.span)?.plain }
     private func room(_ text: String) throws -> [UInt8]? { try RoomID(base64url: text.bytes.span)?.secret.plain }
 
+    // Promise: secrets-redacted
     @Test func showsNothing() throws {
         let secret = try Secret.copy("topsecret".bytes)
         let room = RoomID(try .random(32))
@@ -54,6 +55,7 @@ import Vocabulary
         }
     }
 
+    // Promise: secrets-wiped
     @Test func slotsAreWipedAndGivenBack() throws {
         let arena = Arena(capacity: 1)
         var slots: [Held] = []

@@ -59,6 +59,7 @@ import Vocabulary
         try folder.write(bytes(vectors.file))
     }
 
+    // Promise: key-derivation
     @Test func derivationsAgree() throws {
         for vector in vectors.derivations {
             let digest = derive(try bytes(vector.key), vector.label, try vector.fields.map(bytes))
@@ -83,6 +84,7 @@ import Vocabulary
         #expect(hex(inside) == vectors.file)
     }
 
+    // Promise: sealed-formats
     @Test func sealsAndNamesAgree() throws {
         for (number, vector) in vectors.cases.enumerated() {
             #expect(try output(vector) == vector.output, "case \(number): \(vector.op)")

@@ -29,6 +29,7 @@ import Testing
         fatalError("never refused")
     }
 
+    // Promise: share-table
     @Test func theTableIsTheSpecification() {
         let table = ShareTable.standard
         #expect(table[.connections] == Quota(30_000, network: Share(4_000, freeDividedBy: 4), backEnd: Share(freeDividedBy: 2)))

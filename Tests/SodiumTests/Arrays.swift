@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 // `#expect` can't take a span, so the tests speak in arrays.
 func hex(_ bytes: [UInt8]) -> String { Hex.encode(bytes.span) }
@@ -15,12 +16,6 @@ func isPublicKey(_ key: [UInt8]) -> Bool { Ed25519.isPublicKey(key.span) }
 
 func isValid(_ code: [UInt8], _ message: [UInt8], _ key: [UInt8]) -> Bool {
     HMACSHA256.isValid(code.span, for: message.span, key: key.span)
-}
-
-func decodeHex(_ text: [UInt8]) -> [UInt8]? {
-    var bytes = [UInt8](repeating: 0, count: text.count / 2)
-    var span = bytes.mutableSpan
-    return Hex.decode(text.span, into: &span) ? bytes : nil
 }
 
 func encode(_ bytes: [UInt8], _ alphabet: Base64) -> String { alphabet.encode(bytes.span) }

@@ -1,5 +1,6 @@
 import Sodium
 import Testing
+import Vocabulary
 
 @Suite struct CipherTests {
     private func open(_ sealed: [UInt8], _ data: [UInt8], _ nonce: [UInt8], _ key: [UInt8]) -> [UInt8]? {

@@ -2,24 +2,6 @@ import Sodium
 import Testing
 
 @Suite struct CodecTests {
-    @Test func hexVectors() {
-        #expect(hex([]) == "")
-        #expect(hex([0x00, 0x9f, 0xa0, 0xff]) == "009fa0ff")
-        #expect(Hex.decode("009fA0fF") == [0x00, 0x9f, 0xa0, 0xff])
-        #expect(Hex.decode("") == [])
-        for wrong in ["0", "0g", "0 ", " 00", "00\n", "0x00", "00:00", "é0", "/0", ":0", "@0", "`0"] {
-            #expect(Hex.decode(wrong) == nil, "\(wrong)")
-        }
-    }
-
-    @Test func everyByteIsADigitOrNot() {
-        let digits = Set("0123456789abcdefABCDEF".utf8)
-        for character in UInt8.min...UInt8.max {
-            #expect((decodeHex([character, 0x30]) != nil) == digits.contains(character))
-            #expect((decodeHex([0x30, character]) != nil) == digits.contains(character))
-        }
-    }
-
     @Test func base64() {
         // RFC 4648, section 10
         let vectors = [

@@ -28,7 +28,8 @@ struct Fixture {
         resolution: UInt64 = 1, timing: LedgerTiming = .standard, waitingLimit: Int = 1_000_000, resumption: Entry.Op? = nil,
         now: UInt64? = nil
     ) throws {
-        folder = try File.makeTemporaryFolder()
+        // In memory where there is such a place: thousands of commits are waited for.
+        folder = try File.makeTemporaryFolder(prefix: File.exists("/dev/shm") ? "../dev/shm/mayfly" : "mayfly")
         clock = now.map { TestClock($0 * 1_000) } ?? TestClock()
         let clock = clock
         store = try SQLiteStore(

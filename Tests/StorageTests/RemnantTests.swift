@@ -4,6 +4,7 @@ import Testing
 
 /// What is deleted leaves no piece in the file: also not where SQLite had put it before it rebuilt a page, which `secure_delete` forgets.
 @Suite struct RemnantTests {
+    // Promise: deleted-bytes-overwritten
     @Test func rowsThatAreGoneLeaveNoPiece() throws {
         var chance = Chance(state: 1)
         for _ in 0..<8 {

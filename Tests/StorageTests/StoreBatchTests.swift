@@ -43,6 +43,7 @@ import Vocabulary
 
     // MARK: Boundaries
 
+    // Promise: batch-of-64
     @Test(arguments: [63, 64]) func anHoursBatchTakes64Seals(count: Int) async throws {
         let fixture = try await fixture()
         try await register(0..<count, fixture, life: 10_800_000)
@@ -64,6 +65,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: long-tokens-at-midnight
     @Test func longTokensComeOutAtMidnightOnly() async throws {
         let fixture = try await fixture()
         try await register(0..<70, fixture, life: 40 * 3_600_000, isLong: true)
@@ -85,6 +87,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: batch-at-midnight
     @Test func aMidnightComesWithoutAnyEntry() async throws {
         let fixture = try await fixture()
         advance(fixture, to: Self.evening + 5_400)
@@ -101,6 +104,7 @@ import Vocabulary
     // MARK: Routing
 
     /// What expired before the moment belongs to the batch, however late it is purged; later entries wait for the next.
+    // Promise: batch-waits-for-its-purges
     @Test func aFrozenBatchWaitsForItsPurges() async throws {
         let fixture = try await fixture()
         try await register(0..<64, fixture, life: 1_000_000)
@@ -143,6 +147,7 @@ import Vocabulary
 
     // MARK: Stops, crashes, failures
 
+    // Promise: stops-split-no-batch
     @Test func aStopNeitherPublishesNorSplitsABatch() async throws {
         let fixture = try await fixture()
         try await register(0..<70, fixture, life: 3_600_000)
@@ -255,6 +260,7 @@ import Vocabulary
     }
 
     /// Neither the database nor the copy in memory keeps anything of it.
+    // Promise: entries-with-their-operation
     @Test func anOperationThatFailsLeavesNoEntry() async throws {
         let fixture = try await fixture()
         let store = fixture.store
@@ -307,6 +313,7 @@ import Vocabulary
     // MARK: What is kept
 
     /// What waits has no time, and the same rows lie there whatever the order in which they came.
+    // Promise: waiting-entries-tell-no-order
     @Test func waitingEntriesTellNoOrder() async throws {
         var images: [[String]] = []
         for numbers in [Array(0..<40), (0..<40).reversed()] {
@@ -354,6 +361,7 @@ import Vocabulary
     }
 
     /// `swept` is the epoch of the earliest row, or the present one.
+    // Promise: swept-is-true
     @Test func theRatchetTellsWhatIsSwept() async throws {
         let fixture = try await fixture(at: 1_700_000_100)
         let epoch = fixture.clock.now / 300_000

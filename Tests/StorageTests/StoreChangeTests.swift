@@ -61,6 +61,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: no-entry-no-operation
     @Test func nothingIsKeptWhileTheLedgerIsBehind() async throws {
         let fixture = try Fixture(waitingLimit: 1)
         let record = try await fixture.registered(fixture.registration(1))
@@ -75,6 +76,7 @@ import Vocabulary
     }
 
     /// The second of two timers with one id can't be written: what came before it in the change is taken back.
+    // Promise: operations-whole
     @Test func aChangeThatFailsHalfwayLeavesNothing() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1))

@@ -92,6 +92,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: room-id-sealed-under-the-code
     @Test func anAcceptedRoomForgetsItsCode() async throws {
         let fixture = try Fixture()
         let (room, code, _) = try await fixture.create(1, life: 3_600_000)
@@ -128,6 +129,7 @@ import Vocabulary
         #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1, proven: false) == nil)
         #expect(try await fixture.store.token(first.purgeID, expires: old.expires) != nil)
         #expect(try await fixture.store.withdrawToken(room: room.room, slot: 1, proven: true) == 1)
+        try await fixture.close()
     }
 
     /// The copy of the creator's secret goes with the creator's first use of it; code and room stay as they are.
@@ -283,6 +285,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: sweep-on-time
     @Test func theSweepTakesWhatIsDueAndNothingElse() async throws {
         let fixture = try Fixture()
         let (_, code, _) = try await fixture.create(1, life: 10_000, codeLife: 10_000)
@@ -341,6 +344,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: sweeps-bounded
     @Test func sweepsAreBounded() async throws {
         let fixture = try Fixture()
         for id: UInt8 in [1, 10, 20, 30, 40] { try await fixture.create(id, life: 10_000, codeLife: 10_000) }
@@ -367,6 +371,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: answers-outlive-a-restart
     @Test func whatWasAnsweredIsThereAfterReopening() async throws {
         let fixture = try Fixture()
         let (room, _, _) = try await fixture.create(1)
@@ -377,6 +382,7 @@ import Vocabulary
         #expect(try await again.mark("ratchet") == [1, 2, 3])
         #expect(try await again.mark("other") == nil)
         await again.shutDown()
+        try File.removeTree(fixture.folder)
     }
 
     @Test func aClosedStoreRefuses() async throws {
@@ -384,5 +390,6 @@ import Vocabulary
         await fixture.store.shutDown()
         await #expect(throws: StoreError.closed) { try await fixture.store.setMark("a", []) }
         await #expect(throws: StoreError.closed) { try await fixture.store.mark("a") }
+        try File.removeTree(fixture.folder)
     }
 }

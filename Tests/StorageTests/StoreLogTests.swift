@@ -9,6 +9,7 @@ import Vocabulary
 
 /// The ledger's side of the store: windows, order, the head's compare-and-swap, the backlog.
 @Suite struct StoreLogTests {
+    // Promise: entries-sorted
     @Test func entriesComeInTheLogsOrder() async throws {
         let fixture = try Fixture()
         let (_, _, first) = try await fixture.create(9)
@@ -31,6 +32,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: window-published-once
     @Test func anOpenWindowIsNotGivenOut() async throws {
         let fixture = try Fixture(resolution: 60)
         try await fixture.store.record([Self.sign])
@@ -42,6 +44,7 @@ import Vocabulary
 
     static let sign = StoreBatchTests.sign
 
+    // Promise: time-never-decreases
     @Test func noEntryGetsAWindowBeforeWhatTheLogHas() async throws {
         let fixture = try Fixture()
         let window = fixture.clock.now / 1_000
@@ -153,6 +156,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: head-by-compare-and-swap
     @Test func theHeadIsReplacedByCompareAndSwap() async throws {
         let fixture = try Fixture()
         try await fixture.store.record([Self.sign, Self.sign])
@@ -209,6 +213,7 @@ import Vocabulary
     }
 
     /// Seals count an hour after their batch was frozen. Purges never do: they are bounded by the tokens there are.
+    // Promise: sweep-not-held-up
     @Test func aFullBacklogRefusesAllButPurges() async throws {
         let fixture = try Fixture(timing: LedgerTiming(hourSeconds: 10, daySeconds: 20, batchSeals: 3), waitingLimit: 3)
         try await fixture.store.start([], marks: [])
@@ -288,6 +293,7 @@ import Vocabulary
         try await fixture.close()
     }
 
+    // Promise: deleted-bytes-overwritten, commits-reach-the-disk
     @Test(arguments: [Database.Access.readWrite, .readOnly])
     func deletedBytesAreOverwrittenAndNothingGoesToTemporaryFiles(access: Database.Access) throws {
         let folder = try File.makeTemporaryFolder()
@@ -301,7 +307,11 @@ import Vocabulary
         let tables = access == .readWrite ? writer : try Tables(path: folder + "/mayfly.sqlite", access: access, journal: journal)
         // 2 is MEMORY.
         #expect(try setting(tables, "temp_store") == 2)
-        if access == .readWrite { #expect(try setting(tables, "secure_delete") == 1) }
+        if access == .readWrite {
+            #expect(try setting(tables, "secure_delete") == 1)
+            // 2 is FULL: each commit is synced to the disk.
+            #expect(try setting(tables, "synchronous") == 2)
+        }
         try File.removeTree(folder)
     }
 

@@ -54,6 +54,7 @@ import Vocabulary
     }
 
     /// Tokens published, tokens that wait, a job, a bucket of each kind.
+    // Promise: rotation-carries-balances
     @Test func balancesAreCarriedAndWhatWaitsStays() async throws {
         let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])

@@ -47,9 +47,15 @@ import Testing
         return (answers.withLock { $0 }, marks)
     }
 
+    /// The batch is repeated with savepoints, and its operations run twice.
+    // Promise: group-commit
     @Test func oneThatFailsAfterAWriteTakesNoOtherWithIt() async throws {
+        let runs = Mutex(0)
         let (answers, marks) = try await batch([
-            { try $0.setMark("a", [1]) },
+            { tables in
+                runs.withLock { $0 += 1 }
+                try tables.setMark("a", [1])
+            },
             { tables in
                 try tables.setMark("b", [2])
                 throw StoreError.damaged("half done")
@@ -58,6 +64,21 @@ import Testing
         ])
         #expect(answers == [nil, .damaged("half done"), nil])
         #expect(marks == ["a", "c"])
+        #expect(runs.withLock { $0 } == 2)
+    }
+
+    /// Books that an operation changed without writing a row are restored as well.
+    @Test func oneThatFailsBeforeItsFirstWriteChangesNoBooks() async throws {
+        let recorded = Mutex<[Int]>([])
+        let (answers, _) = try await batch([
+            { tables in
+                tables.journal.books.inWindows += 7
+                throw StoreError.ledgerBehind
+            },
+            { tables in recorded.withLock { $0.append(tables.journal.books.inWindows) } },
+        ])
+        #expect(answers == [.ledgerBehind, nil])
+        #expect(recorded.withLock { $0 } == [0])
     }
 
     @Test func oneThatIsRefusedLeavesTheOthersAsTheyAre() async throws {

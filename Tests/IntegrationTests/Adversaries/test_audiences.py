@@ -24,6 +24,8 @@ from processes import eventually
 from search import search
 from stage import DAY, Stage
 
+pytestmark = pytest.mark.campaign
+
 GUESSED = ("alice", "bob", "nobody")
 LIMITS = {
     "deviceLifeSeconds": 2 * DAY, "activityLifeSeconds": 7_200, "sessionLifeSeconds": DAY, "activityUpdateSeconds": 3_600, "approvalSeconds": 1_800,
@@ -224,6 +226,7 @@ def test_one_user_on_two_days_is_two_users(audiences):
     table.record(table.DATABASE, "two devices that one user registered on two days", "no column in common", ABSENT)
 
 
+# Promise: audiences-open-by-name
 def test_with_keys(audiences):
     """Users whom it guesses, and those whom an update or an approval that waits names; of the others only what their details say."""
     got = audiences.thief(audiences.at_once, audiences.at_once).work()

@@ -1,8 +1,12 @@
 """What `mayfly drill` says that the operator could hand over, held against what the thief gets from the same image."""
 
+import pytest
+
 import table
 from mayfly import new_token
 from thief import Thief
+
+pytestmark = pytest.mark.campaign
 
 
 def test_everything(story, drill):

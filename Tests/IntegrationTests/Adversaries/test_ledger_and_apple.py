@@ -18,6 +18,8 @@ from processes import REPOSITORY, mayfly
 from rank import correlation
 from search import search
 
+pytestmark = pytest.mark.campaign
+
 KEYS = {"at", "op"}.union(*ledger.KEYS.values())
 
 
@@ -55,6 +57,7 @@ def sealed_id(log, ref):
 # The log alone.
 
 
+# Promise: no-secret-in-the-ledger
 def test_the_log_holds_no_secret(story, log):
     found = search([content for content in story.after_three_days.ledger.values()], story.truth.canaries())
     assert set().union(*log.entries) <= KEYS, "an entry says something new: does it say too much?"

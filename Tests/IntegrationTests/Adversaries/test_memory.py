@@ -21,6 +21,8 @@ from memory_scan import Mapping, Search, Secret, forms, memory_of, size_of, told
 from processes import BINARY, REPOSITORY, eventually
 from world import World
 
+pytestmark = pytest.mark.campaign
+
 SECONDS = float(os.environ.get("MEMORY_SECONDS", 3))
 RATE = 1000
 # So many of the secrets are looked for, the first and the last among them.
@@ -156,6 +158,7 @@ def test_neighbours_are_told_without_what_could_be_a_secret():
     assert '"client1_token":"[64]","other":"<' in str(find)
 
 
+# Promise: no-copy-after-a-second
 def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
     found = outside_the_arena(loaded.search(loaded.settled).in_image(loaded.middle))
     assert len(loaded.settled) > 100
@@ -165,6 +168,7 @@ def test_under_load_nothing_is_left_of_what_was_answered_a_second_ago(loaded):
         "tokens of pushes in flight, room and user ids of open sockets")
 
 
+# Promise: memory-holds-what-sockets-need
 def test_a_second_after_the_last_answer_only_what_open_sockets_need_is_left(loaded):
     """The search must find exactly what is still needed: so it would have found more."""
     search = loaded.search()

@@ -21,6 +21,8 @@ from processes import eventually
 from test_memory import POLICY, RELEASE, Loaded, outside_the_arena
 from world import World
 
+pytestmark = pytest.mark.campaign
+
 HERE = Path(__file__).resolve().parent
 # The same user without any capability: what a broker's neighbour is, wherever the tests' files lie.
 POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all")
@@ -114,6 +116,7 @@ def cores_allowed():
     resource.setrlimit(resource.RLIMIT_CORE, before)
 
 
+# Promise: no-secret-in-a-core
 @pytest.mark.parametrize("off", [(), ("setrlimit",), ("prctl",), ("prctl", "setrlimit")], ids=lambda off: "and".join(off) or "none")
 def test_a_crash_leaves_no_core(off, switch, tmp_path, cores_allowed):
     """Each of the two is enough by itself; with both off the kernel takes one, which shows that it would."""
@@ -165,6 +168,7 @@ def test_a_process_of_the_same_user_reads_nothing(off, switch):
                 "a process of the same user", ", ".join(achieved), "nothing: " + ", ".join(sorted(set(achieved.values()))), "nothing")
 
 
+# Promise: secrets-locked
 def test_secrets_are_in_locked_memory(switch):
     """Locked, kept out of cores, between pages that nobody can touch. Where memory can't be locked, no start."""
     with Rooms() as broker:

@@ -10,7 +10,10 @@ import pytest
 import table
 from search import search
 
+pytestmark = pytest.mark.campaign
 
+
+# Promise: no-secret-in-output
 def test_what_it_says(story):
     """Logs have one level, and this is all of it. Errors are those of calls that name secrets, wrong in every place."""
     client, room, waiting = story.stage.client(), story.truth.pair(story.client), story.truth.create(story.client)

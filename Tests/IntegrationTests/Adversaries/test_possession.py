@@ -1,9 +1,6 @@
 """Whose token it is: the other side of a room, a phone's other rooms, a room made again, and who knows a token that is another's."""
 
 import json
-import os
-import signal
-import socket
 import threading
 import time
 from itertools import combinations
@@ -12,24 +9,20 @@ from secrets import token_urlsafe
 import pytest
 
 import table
-from canary import Canaries
-from mayfly import Client, Socket, new_client, new_code, new_token, other_address
+from mayfly import Socket, new_client, new_code, new_token
 from processes import REPOSITORY, eventually
 from traces import idle, knock, log, parts, purges, pushed, room_row, rows, same, token_row
 from world import World
 
-MEMBER, STRANGER, KNOWS_TOKEN = "one member", "a stranger", "who knows another's token"
-# The policy that the tests of this file run under: the built-in one with short lives, and few of what is limited.
-SHARE, SHORT_CODES = 12, 40
+MEMBER, KNOWS_TOKEN = "one member", "who knows another's token"
 
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
+    """The built-in policy with short lives."""
     policy = json.loads((REPOSITORY / "policies/rooms.json").read_text())
     limits = policy["limits"]
     limits["roomLifeSeconds"]["min"] = limits["joinCode"]["lifeSeconds"]["min"] = 1
-    limits["joinCode"]["pendingShort"] = SHORT_CODES
-    limits["tokenKnocks"]["count"] = SHARE
     policy["ledger"] = {"hourSeconds": 1, "daySeconds": 1, "batchSeals": 1}
     path = tmp_path_factory.mktemp("policy") / "policy.json"
     path.write_text(json.dumps(policy))
@@ -68,6 +61,7 @@ def as_the_other_over_a_socket(world, room, victim, **secret):
         return close, [message.get("code", message["type"]) for message in messages]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("victim", ["creator", "joiner"])
 @pytest.mark.parametrize("proof", ["put", "presence", "socket"])
 def test_the_other_side(world, client, victim, proof):
@@ -394,104 +388,3 @@ def test_who_knows_a_token_can_not_evict_its_owner(world, client):
         KNOWS_TOKEN, "pushes of its own that Apple refuses: 410, wrong environment, wrong topic", "its own rows purged, never the owner's",
         "can't evict the owner")
 
-
-def test_who_knows_a_token_is_throttled(world, client):
-    room, elsewhere = client.room(), client.room()
-    token = room.creator.token
-    mallory = Mallory(world, token)
-    rooms = [mallory.room() for _ in range(SHARE + 6)]
-    said = [knock(mallory.client, roomid, name) for roomid, _, name in rooms]
-    assert said == ["queued"] * SHARE + ["throttled"] * 6
-    # Nothing of what was refused is in store or log, and of the token nowhere anything.
-    refused = [ref for _, ref, _ in rooms[SHARE:]]
-    assert all(room_row(world, ref)[f"{side}_knocked"] in (0, None) for ref in refused for side in ("creator", "joiner"))
-    pushed(world, token, SHARE)
-    idle(world)
-    found = log(world)
-    assert [entry["op"] for ref in refused for entry in found.of(ref)] == ["token.sealed"] * 6
-    metrics = Client(world.broker.operator_port).send("GET", "/metrics").expect(200).body
-    canaries = Canaries()
-    canaries.add("token", bytes.fromhex(token))
-    assert not canaries.in_files(world.state.folder) and not canaries.in_bytes(metrics + world.broker.printed().encode())
-    # The owner's rooms share it, which docs/threat-model.md says; other tokens don't.
-    assert knock(client, room.roomid, room.joiner.client) == "throttled"
-    assert knock(client, elsewhere.roomid, elsewhere.joiner.client) == "queued"
-    table.record(
-        KNOWS_TOKEN, f"{SHARE + 6} knocks through as many rooms, {SHARE} allowed", f"{SHARE} pushes, then throttled, the owner's rooms too",
-        "is throttled; learns by it how often others knock, at the price of ringing")
-
-
-def test_the_wrong_environment_silences_nobody(world, client):
-    """A push to the sandbox rings nowhere, and takes nothing of what the phone has."""
-    room = client.room()
-    mallory = Mallory(world, room.creator.token)
-    said = [mallory.knock(environment="sandbox")[0] for _ in range(SHARE + 1)]
-    assert said == ["queued"] * SHARE + ["throttled"]
-    assert knock(client, room.roomid, room.joiner.client) == "queued"
-
-
-def test_pushes_that_never_left_silence_nobody(policy):
-    """Rooms that are closed before their push is sent: this broker's APNs is not there, so that none is."""
-    with World(apns=False, policy=policy) as world:
-        client = world.client()
-        room = client.room()
-        mallory = Mallory(world, room.creator.token)
-        for _ in range(SHARE):
-            roomid, _, name = mallory.room()
-            assert knock(mallory.client, roomid, name) == "queued"
-            mallory.client.delete(roomid).expect(200)
-        eventually(lambda: world.state.jobs() == 0, what="the end of the closed rooms' pushes")
-        assert knock(client, room.roomid, room.joiner.client) == "queued"
-
-
-# A stranger who guesses join codes. What it comes to over 100,000 guesses: Tests/BrokerTests/GuessingCodesTests.swift.
-
-def test_guesses_at_one_moment(world):
-    """The broker stands still while they come in, and finds them all at once."""
-    owner, address, count = world.client(), other_address(), 250
-    codes = [new_code() for _ in range(20)]
-    for code in codes:
-        owner.create(code).expect(201)
-    guesses = [new_code() for _ in range(count)] + codes
-    sockets = [socket.create_connection(("127.0.0.1", world.broker.port), 5, (address, 0)) for _ in guesses]
-    process = world.broker.child.pid
-    os.kill(process, signal.SIGSTOP)
-    try:
-        for connection, code in zip(sockets, guesses):
-            body = json.dumps({"joinid": code, "client2": new_client()})
-            connection.sendall(f"POST /api/rooms/accept HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-    finally:
-        os.kill(process, signal.SIGCONT)
-    answers = [connection.recv(4096)[9:12] for connection in sockets]
-    for connection in sockets:
-        connection.close()
-    answered = sum(answer in (b"200", b"404") for answer in answers)
-    table.record(
-        STRANGER, f"{len(guesses)} codes from one address at one moment", f"{answered} were answered, the others 429",
-        "guessing has a printed probability")
-    assert answers.count(b"404") == 100 and set(answers) <= {b"200", b"404", b"429"}
-    # Right ones cost nothing, so that they may be told as long as the budget stands; it does not when they come last.
-    assert answered <= 100 + len(codes) and answers.count(b"429") >= count - 100
-
-
-def test_making_rooms_to_learn_of_codes(world):
-    """A create tells if its code is taken. With short codes so often and no more, whoever asks, and of the budget's end only the owner."""
-    owner, name = world.client(), new_client()
-    first = owner.create("s3cret", name).expect(201).json
-    told = 1
-    for number in range(SHORT_CODES + 5):
-        stranger = world.client()
-        answer = stranger.create(f"n{number:04}")
-        if answer.status == 429:
-            continue
-        told += 1
-        stranger.delete(answer.expect(201).json["roomid"]).expect(200)
-        stranger.close()
-    refusals = [world.client().create(code).expect(429, "too_many_requests").body for code in ("s3cret", "n9999")]
-    table.record(
-        STRANGER, "making rooms with short codes, to learn which are taken",
-        f"{told} codes in ten minutes from all addresses, then one answer for all",
-        "guessing has a printed probability")
-    assert told == SHORT_CODES and refusals[0] == refusals[1]
-    assert owner.create("s3cret", name).expect(200).json == first
-    world.client().create().expect(201)

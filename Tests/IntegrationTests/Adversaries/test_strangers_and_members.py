@@ -12,6 +12,8 @@ from processes import mayfly
 from search import search
 from truth import six_digits
 
+pytestmark = pytest.mark.campaign
+
 
 @pytest.fixture
 def client(story):

@@ -3,10 +3,14 @@
 import json
 import sqlite3
 
+import pytest
+
 import carving
 import opening
 import table
 from processes import REPOSITORY
+
+pytestmark = pytest.mark.campaign
 
 KINDS = {"alert": 1, "voip": 2, "liveactivity": 3}
 ENVIRONMENTS = {"production": 1, "sandbox": 2}

@@ -1,5 +1,7 @@
 """Whoever takes the disk: the database, its log and backups, with and without the key file, of one moment or of several."""
 
+import pytest
+
 import carving
 import ledger
 import table
@@ -10,6 +12,8 @@ from remnants import remnants
 from search import search
 from thief import Recovered, Thief
 from verdict import hold
+
+pytestmark = pytest.mark.campaign
 
 
 def tokens(rooms):
@@ -32,6 +36,7 @@ def images(story):
 # Without keys.
 
 
+# Promise: database-alone
 def test_database_alone(story):
     got = Recovered()
     for image in images(story):
@@ -66,6 +71,7 @@ def test_database_tells_counts_times_and_purges(story):
         "counts, times, the ids of later purges")
 
 
+# Promise: rows-tell-no-order
 def test_database_does_not_tell_the_order(story):
     """Rooms of many lengths: the order in which the table holds them is not that in which they were made, nor is there a hidden count."""
     queries = {"scan": "SELECT room FROM room NOT INDEXED", "tokens": "SELECT room FROM token"}
@@ -104,12 +110,14 @@ def test_what_left_the_tables_left_the_disk(story):
 # With the key file.
 
 
+# Promise: keys-need-the-room-id
 def test_with_keys_rooms_that_were_accepted(story):
     image = story.after_codes
     got = Thief({**image.database, "backup": image.backup()["mayfly.sqlite"]}, image.keys, words=WORDS).work()
     hold(got, story.truth, table.ACCEPTED, "all of the above with its keys", "as without it: a token needs the room id")
 
 
+# Promise: queued-push-opens-for-minutes
 def test_with_keys_while_a_knock_is_queued(story):
     who = table.ACCEPTED
     for image, what in ((story.at_once, "a knock that is queued"), (story.after_a_minute, "the same knock a minute later")):
@@ -121,6 +129,7 @@ def test_with_keys_while_a_knock_is_queued(story):
     hold(got, story.truth, who, "the image with the knock, the keys of ten minutes later", "nothing: its key is gone")
 
 
+# Promise: codes-fall-while-valid
 def test_with_keys_while_codes_are_valid(story):
     """Codes of six digits fall, and with them the room id and the creator's token; for two minutes what a guessed client id opens. Longer ones
     do not."""
@@ -200,6 +209,7 @@ def test_ten_minutes_after_expiry(story):
     assert story.short.tokens <= lived.tokens and lived.clients == {"erin"}, "not even while it lived: this proves nothing"
 
 
+# Promise: earlier-keys-end-with-the-day
 def test_old_keys_and_a_new_database(story):
     rooms = [*story.named, story.later, *story.next_day]
     got = Thief(story.after_a_day.database, story.at_once.keys, ids(rooms), WORDS).work()
@@ -223,6 +233,7 @@ def test_an_image_of_both(story):
 # A member.
 
 
+# Promise: member-with-the-disk
 def test_one_member(story):
     cases = ((story.member_room, "an accepted room", {"carol"}), (story.replaced, "the peer's token was replaced", set()),
              (story.withdrawn, "the peer's token was withdrawn", set()), (story.closed, "the room was closed", set()))

@@ -12,6 +12,8 @@ from thief import Thief
 from truth import Truth, six_digits
 from verdict import hold
 
+pytestmark = pytest.mark.campaign
+
 
 class ShortStory:
     """A token replaced, one withdrawn, a room closed, one that expired, an answer kept, a knock delivered; and images of what is left.

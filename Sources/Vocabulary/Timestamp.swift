@@ -1,15 +1,14 @@
 import Linux
 
-/// RFC 3339 in UTC to the second, `2026-01-02T03:04:05Z`: the one spelling that the ledger knows.
-enum Timestamp {
-    static let count = 20
+/// Unix milliseconds as RFC 3339 writes them, in UTC to the second: `2026-01-02T03:04:05Z`.
+public enum Timestamp {
+    public static let count = 20
     /// The end of year 9999, exclusive: four digits hold no more.
-    static let endMs: UInt64 = 253_402_300_800_000
+    public static let endMs: UInt64 = 253_402_300_800_000
 
-    /// Appends unix `ms`, less the part of a second. Times from year 10000 on are a programmer's error.
-    static func append(_ ms: UInt64, to text: inout [UInt8]) {
-        precondition(ms < endMs, "a time beyond year 9999")
-        let seconds = ms / 1000
+    /// Appends `ms` without the part of a second. A time after year 9999 is written as that year's last second.
+    public static func append(_ ms: UInt64, to text: inout [UInt8]) {
+        let seconds = min(ms, endMs - 1) / 1000
         let date = CalendarDate(daysSince1970: seconds / 86400)
         let time = seconds % 86400
         append(date.year / 100, UInt8(ascii: "0"), to: &text, then: nil)
@@ -21,14 +20,21 @@ enum Timestamp {
         append(time % 60, UInt8(ascii: "0"), to: &text, then: UInt8(ascii: "Z"))
     }
 
-    static func text(_ ms: UInt64) -> String {
+    public static func text(_ ms: UInt64) -> String {
         var text: [UInt8] = []
+        text.reserveCapacity(count)
         append(ms, to: &text)
         return String(decoding: text, as: UTF8.self)
     }
 
+    /// With milliseconds: `2026-01-02T03:04:05.678Z`.
+    public static func preciseText(_ ms: UInt64) -> String {
+        let part = String(1_000 + ms % 1_000).dropFirst()
+        return text(ms).dropLast() + "." + part + "Z"
+    }
+
     /// Unix ms of the 20 characters at `start`; nil for another spelling, a date that does not exist, or a time before 1970.
-    static func parse(_ text: Span<UInt8>, at start: Int) -> UInt64? {
+    public static func parse(_ text: Span<UInt8>, at start: Int) -> UInt64? {
         guard start + count <= text.count,
             text[start + 4] == UInt8(ascii: "-"), text[start + 7] == UInt8(ascii: "-"), text[start + 10] == UInt8(ascii: "T"),
             text[start + 13] == UInt8(ascii: ":"), text[start + 16] == UInt8(ascii: ":"), text[start + 19] == UInt8(ascii: "Z"),

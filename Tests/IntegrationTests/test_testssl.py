@@ -1,9 +1,13 @@
-"""testssl.sh against the TLS listener: takes a minute, so that `scripts/check` runs it rather than every `make test`."""
+"""testssl.sh against the TLS listener."""
 
 import json
 import subprocess
 
+import pytest
+
 from listeners import Listeners
+
+pytestmark = pytest.mark.campaign
 
 # What is true of a certificate that was made for the test: nobody signed it, nobody can revoke it, it lives for a month.
 OF_THE_TEST = ("cert_", "OCSP", "DNS_CAA", "certificate_transparency", "overall_grade", "scanTime", "engine_problem")

@@ -1,0 +1,108 @@
+import Vocabulary
+
+/// How text stands between the quotes of a JSON string (RFC 8259 section 7).
+public enum JSONString {
+    /// Appends the text between quotes. Escaped is what must be: quotes, backslashes and control characters below U+0020.
+    public static func append(_ text: String, to json: inout [UInt8]) {
+        json.append(UInt8(ascii: "\""))
+        appendContents(text, to: &json)
+        json.append(UInt8(ascii: "\""))
+    }
+
+    /// The text as a JSON string.
+    public static func quoted(_ text: String) -> String {
+        var json: [UInt8] = []
+        append(text, to: &json)
+        return String(decoding: json, as: UTF8.self)
+    }
+
+    /// Appends the text without the quotes.
+    public static func appendContents(_ text: String, to json: inout [UInt8]) {
+        for byte in text.utf8 {
+            switch byte {
+            case UInt8(ascii: "\""), UInt8(ascii: "\\"):
+                json.append(UInt8(ascii: "\\"))
+                json.append(byte)
+            case 0x08: json += "\\b".utf8
+            case 0x09: json += "\\t".utf8
+            case 0x0a: json += "\\n".utf8
+            case 0x0c: json += "\\f".utf8
+            case 0x0d: json += "\\r".utf8
+            case ..<0x20:
+                json += "\\u00".utf8
+                json.append(Hex.digit(byte >> 4))
+                json.append(Hex.digit(byte & 15))
+            default: json.append(byte)
+            }
+        }
+    }
+
+    /// The bytes that `append` needs at most.
+    static func longest(_ text: String) -> Int { 6 * text.utf8.count + 2 }
+
+    /// Decodes what stands between the quotes in a checked document, into one array that never grows: a growing one leaves its old bytes behind.
+    static func decode(_ raw: Span<UInt8>) -> [UInt8] {
+        var decoded: [UInt8] = []
+        // No escape is shorter than what it stands for.
+        decoded.reserveCapacity(raw.count)
+        var index = 0
+        while index < raw.count {
+            let byte = raw[index]
+            index += 1
+            guard byte == UInt8(ascii: "\\") else {
+                decoded.append(byte)
+                continue
+            }
+            do throws(JSONError) {
+                decoded.append(contentsOf: try scalar(escapedIn: raw, at: &index).utf8)
+            } catch { preconditionFailure("the document was checked") }
+        }
+        return decoded
+    }
+
+    /// What an escape stands for.
+    /// - Parameter index: where the character after the backslash is; moved past the escape.
+    static func scalar(escapedIn text: Span<UInt8>, at index: inout Int) throws(JSONError) -> Unicode.Scalar {
+        guard index < text.count else { throw JSONError(problem: .openText, position: index) }
+        let escape = text[index]
+        index += 1
+        switch escape {
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): return Unicode.Scalar(escape)
+        case UInt8(ascii: "b"): return "\u{8}"
+        case UInt8(ascii: "f"): return "\u{c}"
+        case UInt8(ascii: "n"): return "\n"
+        case UInt8(ascii: "r"): return "\r"
+        case UInt8(ascii: "t"): return "\t"
+        case UInt8(ascii: "u"): break
+        default: throw JSONError(problem: .unknownEscape, position: index)
+        }
+        let high = try unit(text, &index)
+        guard (0xd800..<0xdc00).contains(high) else {
+            // Half a pair of surrogates is no text (RFC 8259 section 8.2); only escapes can write one.
+            guard let scalar = Unicode.Scalar(high) else { throw JSONError(problem: .halfASurrogatePair, position: index) }
+            return scalar
+        }
+        for byte in "\\u".utf8 {
+            guard index < text.count, text[index] == byte else { throw JSONError(problem: .halfASurrogatePair, position: index) }
+            index += 1
+        }
+        let low = try unit(text, &index)
+        guard (0xdc00..<0xe000).contains(low), let scalar = Unicode.Scalar(0x10000 + (high - 0xd800) << 10 + (low - 0xdc00))
+        else {
+            throw JSONError(problem: .halfASurrogatePair, position: index)
+        }
+        return scalar
+    }
+
+    /// A unit of UTF-16 in four digits.
+    private static func unit(_ text: Span<UInt8>, _ index: inout Int) throws(JSONError) -> UInt32 {
+        guard index + 4 <= text.count else { throw JSONError(problem: .notFourDigits, position: index) }
+        var unit: UInt32 = 0
+        for place in index..<index + 4 {
+            guard let digit = Hex.value(text[place]) else { throw JSONError(problem: .notFourDigits, position: index) }
+            unit = unit << 4 | UInt32(digit)
+        }
+        index += 4
+        return unit
+    }
+}

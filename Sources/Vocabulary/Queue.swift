@@ -1,0 +1,56 @@
+/// First in, first out, in amortised constant time.
+public struct Queue<Element> {
+    private var elements: [Element?] = []
+    private var head = 0
+
+    public init() {}
+
+    public var count: Int { elements.count - head }
+    public var isEmpty: Bool { count == 0 }
+    public var first: Element? { isEmpty ? nil : elements[head] }
+
+    public mutating func append(_ element: Element) { elements.append(element) }
+    public mutating func append(contentsOf more: some Sequence<Element>) { for element in more { append(element) } }
+
+    public mutating func prepend(_ element: Element) {
+        if head > 0 {
+            head -= 1
+            elements[head] = element
+        } else {
+            elements.insert(element, at: 0)
+        }
+    }
+
+    public mutating func popFirst() -> Element? {
+        guard head < elements.count else { return nil }
+        let element = elements[head]
+        elements[head] = nil
+        head += 1
+        if head == elements.count || head > 1_024 && head * 2 > elements.count {
+            // After a burst the memory is given back.
+            if isEmpty, head > 1_024 { elements = [] } else { elements.removeFirst(head) }
+            head = 0
+        }
+        return element
+    }
+
+    public func contains(where predicate: (Element) -> Bool) -> Bool {
+        elements[head...].contains { $0.map(predicate) ?? false }
+    }
+
+    /// Takes out what `predicate` holds of, in order.
+    public mutating func extract(where predicate: (Element) -> Bool) -> [Element] {
+        // Nearly always none: the queue is looked through again and again, and need not be built anew each time.
+        guard contains(where: predicate) else { return [] }
+        var taken: [Element] = []
+        var kept: [Element?] = []
+        for element in elements[head...].lazy.compactMap({ $0 }) {
+            if predicate(element) { taken.append(element) } else { kept.append(element) }
+        }
+        elements = kept
+        head = 0
+        return taken
+    }
+}
+
+extension Queue: Sendable where Element: Sendable {}
