@@ -44,27 +44,43 @@ def test_openapi_error_codes_are_explained():
         assert text.count(code) >= 2, f"{code} is listed but explained nowhere"
 
 
-def test_every_key_is_in_the_operators_guide():
+def page(name):
+    return (REPOSITORY / f"docs/{name}.md").read_text()
+
+
+OPERATORS_PAGES = ["production", "reference", "troubleshooting"]
+
+
+def test_every_setting_is_in_the_reference():
+    """And no operator's page names a setting that the program does not have."""
     helped = [mayfly(command, "--help") for command in ("serve", "apns-simulator")]
     assert all(done.returncode == 0 for done in helped)
     told = "".join(done.stdout for done in helped)
-    guide = (REPOSITORY / "docs/operations.md").read_text()
+    reference = page("reference")
     flags = set(re.findall(r"--[a-z][a-z-]+", told)) - {"--help"}
     names = set(re.findall(r"\b(?:MAYFLY|APNS|COMETCHAT)_[A-Z0-9_]+\b", told))
     assert {"--state", "--listen"} <= flags and {"MAYFLY_STATE", "APNS_KEY_ID"} <= names
-    missing = sorted(name for name in flags | names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", guide))
-    assert not missing, f"docs/operations.md does not name {missing}"
-    known = flags | names
-    for name in set(re.findall(r"\bMAYFLY_[A-Z0-9_]+\b", guide)):
-        assert name in known, f"docs/operations.md names {name}, which no command's --help does"
+    missing = sorted(name for name in flags | names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", reference))
+    assert not missing, f"docs/reference.md does not name {missing}"
+    for name in OPERATORS_PAGES:
+        unknown = set(re.findall(r"\b(?:MAYFLY|APNS|COMETCHAT)_[A-Z0-9_]*[A-Z0-9]\b", page(name))) - names
+        assert not unknown, f"docs/{name}.md names {unknown}, which no command's --help does"
 
 
-def test_metrics_are_in_the_operators_guide(world):
-    """Every metric that is served is explained, and none that is not."""
+def test_every_metric_is_in_the_reference(world):
+    """And no operator's page names a metric that is not served."""
     served = Client(world.broker.operator_port).send("GET", "/metrics").body.decode()
     names = set(re.findall(r"^(mayfly_\w+)[ {]", served, re.M))
-    guide = (REPOSITORY / "docs/operations.md").read_text()
-    assert len(names) > 10 and set(re.findall(r"`(mayfly_\w+)[`{]", guide)) == names
+    assert len(names) > 10 and set(re.findall(r"`(mayfly_\w+)[`{]", page("reference"))) == names
+    for name in OPERATORS_PAGES:
+        assert set(re.findall(r"\bmayfly_\w+", page(name))) <= names, f"docs/{name}.md"
+
+
+def test_every_error_code_is_in_the_reference():
+    codes = set(contract.document()["components"]["schemas"]["Problem"]["properties"]["code"]["enum"])
+    errors = page("reference").split("\n## Errors\n")[1]
+    rows = re.findall(r"^\| \d{3}[^|]*\| ([^|]*)\|", errors, re.M)
+    assert {code for row in rows for code in re.findall(r"`(\w+)`", row)} == codes
 
 
 def test_every_promise_has_its_test():
