@@ -83,6 +83,19 @@ def test_every_error_code_is_in_the_reference():
     assert {code for row in rows for code in re.findall(r"`(\w+)`", row)} == codes
 
 
+def test_every_reason_is_listed_under_its_fault():
+    """docs/why-no-push.md names the faults of all reasons as `mayfly apns explain` does."""
+    done = mayfly("apns", "explain", "--json")
+    assert done.returncode == 0
+    headings = {"app": "The app, or its phone", "settings": "This broker's settings", "apple": "Apple, or the network",
+                "mayfly": "Mayfly; please report it", "nobody": "Nobody"}
+    explained = {heading: set() for heading in headings.values()}
+    for reason in json.loads(done.stdout):
+        explained[headings[reason["fault"]]].add(reason["reason"])
+    bullets = re.findall(r"^- \*\*([^*]+)\*\*: ((?:.+\n)+?)(?=- |\n)", page("why-no-push"), re.M)
+    assert {heading: set(re.findall(r"`(\w+)`", names)) for heading, names in bullets} == explained
+
+
 def test_every_promise_has_its_test():
     """scripts/promises: the page names the test of each promise, and no test has lost its mark."""
     done = subprocess.run([REPOSITORY / "scripts/promises", "--check"], capture_output=True, text=True, timeout=60)
