@@ -1,6 +1,6 @@
 public import Vocabulary
 
-/// A reason in words: for `mayfly apns explain`, and for `docs/why-no-push.md`, which has the same table.
+/// A reason in words, for `mayfly apns explain`. `docs/why-no-push.md` lists the reasons by fault.
 public struct Explanation: Sendable, Equatable {
     /// Who can do something about it.
     public enum Fault: String, Sendable, CaseIterable {

@@ -1,7 +1,7 @@
 import Linux
 
 /// Every key that Mayfly can be told, as a flag (`--listen`) or in the environment (`MAYFLY_LISTEN`). A flag wins. The text of
-/// each key is the manual: `mayfly COMMAND --help` prints it, and `docs/operations.md` names every key.
+/// each key is the manual: `mayfly COMMAND --help` prints it, and `docs/reference.md` names every key.
 enum Key: String, CaseIterable {
     case state
     case ratchetKey = "ratchet-key"

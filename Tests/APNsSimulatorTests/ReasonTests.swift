@@ -16,7 +16,7 @@ import Testing
         var body = payload
     }
 
-    /// docs/simulator.md, "How each reason is reached", says the same.
+    /// docs/simulator.md lists the reasons that no request earns.
     static let earned: [Reason: Earned] = [
         .badCollapseID: Earned(changes: ["apns-collapse-id": String(repeating: "é", count: 33)]),
         .badDeviceToken: Earned(path: "/3/device/abc"),

@@ -13,21 +13,7 @@ import Vocabulary
             "docs/delivery.md must hold exactly this table:\n\(table)")
     }
 
-    /// And `docs/why-no-push.md` says of each reason what `mayfly apns explain` says.
-    @Test func theTableOfReasonsIsTheCodes() throws {
-        let rows = APNsReason.allCases.map { reason in
-            let said = reason.explanation
-            let status = reason.status.map { "\($0)" } ?? "-"
-            return "| \(status) | `\(reason.rawValue)` | \(said.means) | \(said.fault.words) | \(reason.does) | \(said.remedy) |"
-        }
-        let table = (["| status | reason | means | whose fault | Mayfly | what to do |", "|---|---|---|---|---|---|"] + rows)
-            .joined(separator: "\n")
-        #expect(
-            try Self.text("why-no-push.md").contains("\n\n" + table + "\n"),
-            "docs/why-no-push.md must hold exactly this table:\n\(table)")
-    }
-
-    /// Each is one clause that goes into a row, and none says the same as another.
+    /// Each is one clause, and none says the same as another.
     @Test func explanationsAreClausesOfTheirOwn() {
         var seen: Set<String> = []
         for reason in APNsReason.allCases where reason != .badEnvironmentKeyInToken {

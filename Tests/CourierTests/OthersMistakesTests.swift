@@ -7,7 +7,7 @@ import Vocabulary
 
 @testable import Courier
 
-/// "What other clients got wrong": each line is a test here, or named in docs/simulator.md where one of the rows shows it.
+/// What other clients of APNs got wrong, as far as no other suite of this module shows it.
 @Suite(.timeLimit(.minutes(1))) struct OthersMistakesTests {
     /// For a server whose clock is 20 minutes ahead, a token of 45 minutes is too old and a new one is not.
     @Test func anExpiredProviderTokenWedgesNothing() async throws {

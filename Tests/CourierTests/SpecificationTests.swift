@@ -6,8 +6,7 @@ import Vocabulary
 
 @testable import Courier
 
-// Each row of Apple's rules (docs/delivery.md says what the courier makes of them), over real sockets against the simulator. The rows
-// and their tests are listed in docs/simulator.md.
+// Each row of Apple's rules (docs/delivery.md says what the courier makes of them), over real sockets against the simulator.
 
 /// Section "Request headers": what is sent, as the simulator saw it, and that one fault in it is refused.
 @Suite(.timeLimit(.minutes(1))) struct RequestHeaderRows {

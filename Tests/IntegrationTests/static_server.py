@@ -1,4 +1,4 @@
-"""The real nginx as a server of files and nothing else, with the configuration that docs/operations.md shows."""
+"""The real nginx as a server of files and nothing else, with the configuration that docs/production.md shows."""
 
 import re
 import shutil
@@ -24,7 +24,7 @@ http {{
 
 def documented():
     """The locations that the manual tells an operator to write, for the folder /srv/mayfly/audit."""
-    manual = (REPOSITORY / "docs/operations.md").read_text()
+    manual = (REPOSITORY / "docs/production.md").read_text()
     return re.search(r"```nginx\n# The log as files\n(.*?)```", manual, re.S).group(1)
 
 

@@ -90,7 +90,7 @@ def test_read_while_it_grows(log):
 
 def publish_script(folder):
     """The script that the manual shows."""
-    text = re.search(r"```sh\n(#!/bin/sh\n# publish-ledger.*?)```", (REPOSITORY / "docs/operations.md").read_text(), re.S).group(1)
+    text = re.search(r"```sh\n(#!/bin/sh\n# publish-ledger.*?)```", (REPOSITORY / "docs/production.md").read_text(), re.S).group(1)
     path = folder / "publish-ledger"
     path.write_text(text)
     path.chmod(0o755)
