@@ -37,7 +37,7 @@ check:
 fuzz:
 	scripts/fuzz $(TARGET) $(SECONDS)
 
-# The figures of docs/benchmarks.md, which this prints: some seventeen minutes on two quiet cores (its parts, added up). ONLY=engine|pairs|ledger|courier|companion|monitor|calls|sweep|shares|idle takes one part.
+# The figures of docs/benchmarks.md, which this prints and replaces: 17 minutes on two quiet cores. ONLY=pairs prints one part of it.
 bench:
 	@scripts/setup bench
 	swift build -c release --product mayfly

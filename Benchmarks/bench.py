@@ -43,7 +43,7 @@ def main():
         print(f"{time.monotonic() - start:6.0f} s  {text}", file=sys.stderr, flush=True)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended"))
-    facts = machine.facts(processes.node())
+    facts, taken = machine.facts(processes.node()), machine.taken()
     descriptors = processes.prepare()
     sections = []
     try:
@@ -73,7 +73,7 @@ def main():
     finally:
         processes.stop_all()
 
-    text = page.page(sections, facts, asked.rounds, asked.seconds, load.thrown_out)
+    text = page.page(sections, facts, taken, asked.rounds, asked.seconds, load.thrown_out)
     shutil.rmtree(processes.WORK)
     # A quick look is printed and not kept.
     if not asked.only and asked.rounds >= 3:

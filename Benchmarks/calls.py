@@ -43,9 +43,7 @@ def run(rounds, seconds, note):
                 cpu[kind].add(spent / len(seen) * 1e6)
                 others.append(other)
     section.text(f"""
-        {USERS:,} users with a phone each; {RATE} webhooks a second for {seconds} seconds, each signed, of a call of its own, to a user chosen at random, by `Benchmarks/users.py` over 64 kept connections. The broker is as in operation (ledger window 60 s,
-        built-in policy `calls`), on one core, the load and the simulator on the other. A webhook's time runs from when it was due to its answer, before which the call is on the disk; CPU is the broker's, user and kernel, until the simulator has the last
-        push. Beside it a knock at one of {KNOCKED:,} rooms whose other side is away, at the same rate on the same broker.
+        {RATE} signed webhooks a second, each a call to one of {USERS:,} users with a phone. The answer comes when the call is on the disk.
         """)
     section.table(["", "p50, ms", "p99, ms", "slowest, ms", "CPU µs each"], [[TOLD[kind], *answers[kind].values(), cpu[kind]] for kind in TOLD])
     section.disturbance(others)

@@ -22,8 +22,6 @@ STREAMS = 1_000
 # httpx opens no more on one connection, whatever the peer allows; the others from Python do less with more.
 PYTHON_STREAMS = 100
 RATE, ROOMS, QUEUED = 1_000, 20_000, 100_000
-# Departures.mostUnderWay
-UNDER_WAY = 16_384
 PYTHON = REPOSITORY / ".build/bench/venv/bin/python"
 KIB, MIB = 1024, 1024 * 1024
 
@@ -138,7 +136,7 @@ def _clients(section, rounds, seconds, note):
     throwaway_keys(state)
     simulator = Simulator("courier-simulator", state, {LOAD_CPU})
     measures = [_Mayfly(simulator.port, state), _H2load(simulator.port, state), *(_Python(name, simulator.port, state) for name in CLIENTS)]
-    figures = {measure: {key: Series() for key in ("rate", "cpu", "core", "simulator")} for measure in measures}
+    figures = {measure: {key: Series() for key in ("rate", "cpu", "simulator")} for measure in measures}
     others = []
     try:
         for measure in measures:
@@ -150,7 +148,7 @@ def _clients(section, rounds, seconds, note):
                 rate, cpu = load.valid(measure.run)
                 spent, disturbed = watch.end()
                 others.append(disturbed)
-                taken = {"rate": rate, "cpu": cpu * 1e6, "core": rate * cpu, "simulator": spent / (time.monotonic() - start)}
+                taken = {"rate": rate, "cpu": cpu * 1e6, "simulator": spent / (time.monotonic() - start)}
                 for key, value in taken.items():
                     figures[measure][key].add(value)
     finally:
@@ -161,25 +159,13 @@ def _clients(section, rounds, seconds, note):
 def _tell_clients(section, measures, figures, others):
     mine, h2load, *rest = measures
     section.text(f"""
-        `mayfly bench courier` sends pushes by the courier alone, on one thread: {STREAMS:,} under way over one connection, to `mayfly apns-simulator --production`. The client has one core,
-        the simulator the other; all clients take turns in each round. CPU is the client's own, user and kernel, without its start and its first pushes. Where the simulator's core is nearly full (its share
-        is of the client's whole run), the simulator is the limit of the rate. So what counts is pushes a CPU second.
-
-        - **h2load** `-c1 -m{STREAMS}` sends the same headers with a provider token by `mayfly apns jwt`, one body, and the paths of the same 4,096 devices; the CPU time of a run of one push is taken off. It does less: `apns-id`,
-        `apns-expiration` and `apns-collapse-id` never change, so HPACK makes a byte of each; it wipes nothing, makes nothing of an answer, and knows its requests beforehand.
-        - **aioapns**: the APNs client of PyPI and of Debian, {PYTHON_STREAMS} pushes under way (more make it slower), one connection.
-        - **httpx** and **pycurl** (libcurl with nghttp2, in C): no APNs clients, but what a service in Python may send HTTP/2 with; one provider token, {PYTHON_STREAMS} under way, one connection.
-        """)
-    section.text("""
-        Not measured: apns2 0.7.2 and apns2-client 0.5.4 stand on hyper, which does not load on Python 3.10 or later; PyAPNs2 2.0.0 is written for Python 2; kalyke-apns 1.5.0 opens a connection
-        and signs a token for each push; @parse/node-apn is not in Debian or PyPI.
+        Clients on one core send pushes to `mayfly apns-simulator` on the other: the courier and h2load {STREAMS:,} at a time over one connection, the Python clients {PYTHON_STREAMS}. The simulator limits the
+        fastest, so pushes a CPU second count. h2load does less: its headers never change, and it makes nothing of an answer.
         """)
     section.table(
-        ["", "pushes a second", "CPU µs a push", "of its core", "of the simulator's core"],
-        [[measure.told, *(figures[measure][key] for key in ("rate", "cpu", "core", "simulator"))] for measure in measures])
-    section.table(
-        ["Mayfly's courier, of", "pushes a second", "pushes a CPU second"],
-        [[other.told, figures[mine]["rate"].over(figures[other]["rate"]), figures[other]["cpu"].over(figures[mine]["cpu"])] for other in (h2load, *rest)])
+        ["", "pushes a second", "CPU µs a push", "of the simulator's core", "the courier's pushes a CPU second, of this"],
+        [[measure.told, *(figures[measure][key] for key in ("rate", "cpu", "simulator")),
+          "" if measure is mine else figures[measure]["cpu"].over(figures[mine]["cpu"])] for measure in measures])
     section.disturbance(others)
     section.aims.append(Aim("courier's pushes a CPU second, of h2load's", 0.9, figures[h2load]["cpu"].over(figures[mine]["cpu"])))
     fastest = min(rest, key=lambda other: figures[other]["cpu"].median)
@@ -199,10 +185,7 @@ def _latency(section, broker, simulator, knocks, rounds, seconds, note):
         others.append(watch.end()[1])
     section.parts.append("### From a knock to APNs")
     section.text(f"""
-        The broker as in operation, on one core, with a policy whose throttles are out of the way (`Benchmarks/policy.json`, no send slots). Simulator and `Benchmarks/knocks.py` share the other: {RATE:,}
-        presence calls a second for {seconds} seconds, over 64 kept connections, each for a room whose other side is away; {ROOMS:,} rooms. The time of a push runs from the moment before its knock is
-        written to the socket to the moment at which the simulator takes it (`at` of `GET /pushes`, counted as the end of its millisecond: the figure is up to 1 ms too long). In between the job is made
-        durable. The time of a call runs to its whole answer.
+        {RATE:,} knocks a second, each for a room whose other side is away. A push is taken when the simulator has it; before, its job is made durable.
         """)
     section.table(["ms", "p50", "p99", "p99.9"], [
         ["knock sent to push taken", *(push[share] for share in push)],
@@ -271,13 +254,12 @@ def _queue(section, broker, simulator, knocks, seconds, note):
         at_rest = (broker.cpu() - cpu) / (time.time() - since)
         steady, since = Steady(broker.port, RATE), time.time()
         time.sleep(seconds)
-        simulator, back, most = Simulator("courier-apns", broker.state, {LOAD_CPU}, simulator.port), time.time(), 0
+        simulator, back = Simulator("courier-apns", broker.state, {LOAD_CPU}, simulator.port), time.time()
         watch.running += (simulator,)
         leaving = None
         while left := jobs():
             if left < queued:
                 leaving = leaving or time.time()
-            most = max(most, broker.memory()[0])
             if time.time() > start + 200:
                 raise Invalid(f"{left} pushes have no end")
             time.sleep(0.05)
@@ -299,22 +281,16 @@ def _queue(section, broker, simulator, knocks, seconds, note):
 
     section.parts.append("### While APNs is away")
     section.text(f"""
-        The same broker, after that. The simulator is stopped, so that connecting to it is refused; then the {ROOMS:,} rooms are knocked at in turn, as fast as the broker answers, until {QUEUED:,} pushes
-        are queued, each one durable. {UNDER_WAY:,} of them are open and wait in the courier, the others, sealed, before it. Memory is the growth of the broker's own from just before the first knock to a second after the last. After {seconds} seconds without any request,
-        `Benchmarks/steady.py` creates and accepts rooms, {RATE:,} requests a second, for {seconds} seconds, as it did before the knocks; then the simulator is started again, and the requests go on until the
-        last push has ended, as its job is deleted. Afterwards `mayfly audit verify` finds an end for each in the log: {ends['opened']:,} opened in all parts, {ends['delivered']:,} delivered, {ends['failed']:,} failed.
+        {QUEUED:,} knocks while APNs refuses connections, then APNs returns; {RATE:,} other requests a second besides. `mayfly audit verify` finds an end for each push.
         """)
-    section.table(["", "once"], [
+    section.table(["", "measured"], [
         ["knocks taken a second", number(queued / knocking)],
         ["p99 of those knocks, ms", number(_share([ms for _, _, ms, _ in seen], 0.99))],
         ["memory a queued push (RSS)", f"{number(grown / queued / KIB)} KiB"],
         ["memory of the broker with all of them (RSS)", f"{number((resident + grown) / MIB)} MiB"],
-        ["at most until the last has ended", f"{number(most / MIB)} MiB"],
         ["of a core, while they wait and nothing else happens", number(at_rest)],
-        ["from APNs' return to the first end: the courier waits up to 15 s between attempts", f"{number(leaving - back)} s"],
+        ["from APNs' return to the first end", f"{number(leaving - back)} s"],
         ["from there to the last", f"{number(end - leaving)} s"],
+        *([f"p99 of other requests {when}, ms", number(_share([ms for _, ms, _ in answers], 0.99))] for when, answers in requests.items()),
     ])
-    section.table(["requests", *requests], [
-        [f"{told}, ms", *(number(_share([ms for _, ms, _ in answers], share)) for answers in requests.values())]
-        for told, share in (("p50", 0.5), ("p99", 0.99), ("slowest", 1))])
     section.disturbance([others])

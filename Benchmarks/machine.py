@@ -50,10 +50,11 @@ def _number(text):
     return found[0] if found else "not found"
 
 
-def _commit():
+def taken():
+    """When, and at which commit."""
     commit = said("git", "rev-parse", "--short=12", "HEAD") or "unknown"
     changed = said("git", "status", "--porcelain", "--untracked-files=no", "--", ":!docs/benchmarks.md")
-    return f"`{commit}`" + (" with changes" if changed else "")
+    return f"{time.strftime('%Y-%m-%d', time.gmtime())} at `{commit}`" + (" with changes" if changed else "")
 
 
 def facts(node):
@@ -73,12 +74,9 @@ def facts(node):
         "Swift": _number(said("swift", "--version")),
     }
     return [
-        ("date", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())),
-        ("commit", _commit()),
         ("CPU", f"{cpu[1] if cpu else platform.machine()}, {os.cpu_count()} cores seen"),
         ("pinned", f"servers to core {SERVER_CPU}, load to core {LOAD_CPU}, unless a row says otherwise"),
         ("memory", f"{memory / 1024 / 1024:.0f} GiB"),
         ("system", f"{system[1] if system else 'unknown'}, Linux {platform.release()}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-        ("load average before the run", Path("/proc/loadavg").read_text().split()[0]),
     ]

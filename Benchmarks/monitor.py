@@ -48,9 +48,7 @@ def run(rounds, note):
         process.stop()
 
     section.text(f"""
-        {DEVICES:,} users with one device each, all on one printer; each {SILENT}th of them wants to hear of no milestones. A back end says that a print has begun, and then that it has come to 25 percent; meanwhile rooms are created and
-        accepted, {RATE} requests a second by `Benchmarks/steady.py`, whose time runs from when each was due. The broker is on one core, in operation's settings (ledger window 60 s, built-in policy `monitor`), the load and the simulator on the other. Read from
-        the simulator: that each device that wanted the push has it, once, and no other. CPU is the broker's, user and kernel, from the event until the last outcome is recorded, others' requests taken off at what they cost without it.
+        A back end tells {DEVICES:,} devices of one printer that a print began, and those that want it a milestone. Rooms are made beside it, {RATE} requests a second; each device gets the push once.
         """)
     section.table(["", *TOLD.values()], [[told, *(figures[kind][part] for kind in KINDS)] for part, told in PARTS.items()])
     section.text(f"The broker's memory was {number(before / 2**20)} MiB (RSS) before the first registration, and {number(most / 2**20)} MiB after the last event.")

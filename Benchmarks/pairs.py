@@ -15,16 +15,8 @@ SIZES = (1, 16, 64)
 def run(rounds, seconds, note):
     section = Section("Create + accept pairs")
     section.text(f"""
-        A pair is a room created with a token (`POST /api/rooms`) and accepted with a token (`POST /api/rooms/accept`), both durable before they are answered. `wrk -t1 -c{load.CONNECTIONS}` sends creates
-        and accepts in turn, each accept for a room created {BEHIND} creates earlier; a run in which more than {load.HANDFUL} requests are refused or fail is thrown out
-        and made again. Every run starts with an
-        empty database, and a second of load before the measured time.
-
-        - **Mayfly**: `mayfly serve` as in operation (ledger window 60 s), with budgets that refuse nobody (`Benchmarks/policy.json`). Tokens sealed, each step in the ledger.
-        - **Express**: `Benchmarks/express/server.js`, the same two calls by Express and sqlite3 from Debian's packages: one table, raw tokens, no ledger; WAL and `synchronous=FULL` as with Mayfly.
-        - **Bare loop**: `mayfly bench rows`: the rows that Mayfly's creates and accepts leave, written on one thread by the store's own prepared statements and Swift binding, with the same
-        pragmas (WAL, `synchronous=FULL`, `secure_delete`). No HTTP, no sealing, no reads; keys are made outside the measured time. A transaction creates N rooms and accepts the N
-        of the one before. Mayfly commits whatever waits at once, so N is also set to what it reached under this load.
+        A pair is a room created and accepted with tokens on both sides, each durable before its answer, under `wrk -t1 -c{load.CONNECTIONS}`. **Express** does the same with raw tokens and without a ledger
+        (`Benchmarks/express/server.js`). The **bare loop** only writes the same rows by the store's statements, so many pairs a transaction.
         """)
     rate, cpu, reach, others = {}, {}, Series(), []
     note("pairs: first round finds what Mayfly's commits hold")
@@ -53,10 +45,7 @@ def run(rounds, seconds, note):
         ratios = ["", ""] if name == against else [rate[against].over(rate[name]), cpu[name].over(cpu[against])]
         rows.append([told, rate[name], cpu[name], *ratios])
     section.table(["", "pairs a second", "CPU µs a pair", "Mayfly's rate, of this", "Mayfly's pairs a CPU second, of this"], rows)
-    section.text(f"""
-        One of Mayfly's transactions held {reach} pairs on average (two operations each; counted in the WAL index). In the first rows the server and all its
-        threads have one core and wrk has the other; in the last two, server and wrk share both cores.
-        """)
+    section.text(f"One of Mayfly's transactions held {reach} pairs. Two cores are shared by server and load; otherwise each has one.")
     section.disturbance(others)
     section.aims.append(Aim("pairs a second, of Express on one core", 10, rate["Mayfly"].over(rate["Express"])))
     section.aims.append(Aim(

@@ -30,21 +30,20 @@ TOLD = {
 def run(rounds, seconds, note):
     section = Section("Fair shares")
     section.text(f"""
-        A bystander creates rooms, accepts and knocks, {RATE} requests a second in all from an address of its own; a request's time runs from when it was due. Meanwhile one hostile client does one thing as fast as one core lets it, with `wrk` where
-        it sends requests. The broker runs on the other core with default settings and the built-in policy `rooms`. Each row: first {seconds} seconds without the attack, then {seconds} with it, on the same broker; the ratio is taken within a round. Attack and bystander share the load's core. Refused: the bystander's
-        requests that were not answered 2xx, and its knocks that were not `queued`. Lost: its pushes that never reached APNs. Growth: of the broker's resident memory and of its published log, over the attack.
+        One hostile client does its worst for {seconds} seconds, as fast as a core lets it, against a broker with default settings. A bystander from another address makes {RATE} requests a second and
+        should notice nothing: *refused* and *pushes lost* are the bystander's. Memory and log are what the broker and its published log grew by.
         """)
-    rows, aims = [], []
+    rows, ratios = [], []
     for kind in TOLD:
         found = [_round(kind, seconds, note, turn) for turn in range(rounds)]
         without, during = (Series(each[key] for each in found) for key in ("without", "during"))
         refused, lost, memory, log = (Series(each[key] for each in found) for key in ("refused", "lost", "memory", "log"))
         rows.append([TOLD[kind], without, during, during.over(without), int(max(refused.values)), int(max(lost.values)), memory, log])
-        aims.append(Aim(f"bystander's p99, of that without: {TOLD[kind]}", MOST, during.over(without), at_most=True))
+        ratios.append(during.over(without))
         if max(refused.values) or max(lost.values):
             note(f"shares: {kind}: REFUSED {max(refused.values)}, LOST {max(lost.values)}")
     section.table(["attack", "p99 without, ms", "p99 with, ms", "ratio", "refused", "pushes lost", "memory, MiB", "log, MiB"], rows)
-    section.aims += aims
+    section.aims.append(Aim("bystander's p99, of that without, under the worst attack", MOST, max(ratios, key=lambda ratio: ratio.median), at_most=True))
     return section
 
 

@@ -10,7 +10,7 @@ import time
 
 import load
 from page import Aim, Section, Series, number
-from processes import MAYFLY, ONE_CORE, Broker, Invalid, Process, folder
+from processes import HERE, MAYFLY, ONE_CORE, Broker, Invalid, Process, folder
 from steady import Steady
 
 TOKENS = 1_000_000
@@ -23,65 +23,46 @@ POLL = 0.005
 MIB = 1024 * 1024
 # What a fill takes at most, for each million tokens; doubled where it took longer.
 _patience = [60.0]
+ROWS = {
+    "purge lag, p50, s": "p50", "purge lag, p99, s": "p99", "purge lag, the latest token, s": "latest",
+    "all purged after the first end, s": "took", "all in the log after the last purge, s": "published",
+    "CPU a purge, with its entry and its publication, µs": "cpu", "resident memory at most (RSS), MiB": "memory",
+    "write-ahead log at most, MiB": "wal", "p99 of requests before, ms": "p99 before", "p99 of requests during, ms": "p99 during",
+    "p99 of requests after, ms": "p99 after", "slowest request during, ms": "worst during",
+    "p99 lag by `mayfly_purge_lag_seconds`, at most, s": "own", "write-ahead log emptied at least every, s": "emptied"}
 
 
 def run(rounds, note):
     section = Section("The sweep")
     section.text(f"""
-        `mayfly bench fill` writes {TOKENS // 2:,} accepted rooms with {TOKENS:,} tokens into a stopped broker's database: sealed under its keys, by the store's own statements,
-        each seal recorded and published in its log. They look as rooms do ten minutes after their accept. What it leaves out is how they came: no request, no rule of the
-        broker's, and 20,000 rooms a transaction. Then the broker runs as in operation (ledger window 60 s) on one core, while `Benchmarks/steady.py` creates and accepts rooms
-        from the other, {RATE:,} requests a second through 64 connections; a request's time runs from the moment at which it is due, answered or not what came before. **One
-        minute**: the tokens' ends are spread evenly over 60 seconds, from the middle of a ledger window to that of the next, so that half the purges are published while the
-        others are made. **At once**: all end in the same millisecond, 20 seconds before a window closes. The lag is measured from outside, on the database: every
-        {POLL * 1000:.0f} ms for the earliest token that is still there; a token counts as purged when it is first seen to be gone. Before: the {BEFORE - WARM_UP} seconds before the
-        first end. During: from there to the last purge. After: until the purges are in the log and 2 seconds more. Afterwards `mayfly audit verify` finds the log good, with all
-        purges in it. One round takes three minutes, so this part runs one where the others run three; `make bench ONLY=sweep ROUNDS=9` runs three.
+        A million tokens expire, evenly over a minute or in one millisecond, while rooms are made, {RATE:,} requests a second. The lag of a purge is measured from outside, on the database.
         """)
-    for name, over in (("One minute", MINUTE), ("At once", 0.0)):
+    kinds = {"one minute": MINUTE, "at once": 0.0}
+    measured = {}
+    for name, over in kinds.items():
         results = []
         for turn in range(rounds):
-            note(f"sweep: round {turn + 1}, {name.lower()}: {TOKENS:,} tokens")
+            note(f"sweep: round {turn + 1}, {name}: {TOKENS:,} tokens")
             results.append(load.valid(_round, over, note))
-        _tell(section, name, over, results)
+        measured[name] = {key: Series(result[key] for result in results) for key in results[0]}
+        section.disturbance(measured[name]["others"].values)
+    section.table(["", *kinds], [[told, *(measured[name][key] for name in kinds)] for told, key in ROWS.items()])
+    calm = {name: measured[name]["p99 during"].over(measured[name]["p99 before"]) for name in kinds}
+    section.aims += [
+        Aim(f"p99 purge lag, {TOKENS:,} tokens in one minute", 1, measured["one minute"]["p99"], at_most=True, unit="s"),
+        Aim("p99 of requests during the sweep, of that before, one minute", 2, calm["one minute"], at_most=True),
+        Aim(f"sweep of {TOKENS:,} tokens that expired at once", 10, measured["at once"]["took"], at_most=True, unit="s"),
+        Aim("p99 of requests during the sweep, of that before, at once", 2, calm["at once"], at_most=True),
+    ]
     return section
 
 
-def _tell(section, name, over, results):
-    def series(key):
-        return Series(result[key] for result in results)
-
-    section.parts.append(f"### {name}")
-    section.table(["", f"median of {len(results)}" if len(results) > 1 else "once"], [
-        ["purge lag, p50", f"{series('p50')} s"],
-        ["purge lag, p99", f"{series('p99')} s"],
-        ["purge lag, the latest token", f"{series('latest')} s"],
-        ["p99 by the broker's own histogram (`mayfly_purge_lag_seconds`), at most", f"{series('own')} s"],
-        ["all purged after the first end", f"{series('took')} s"],
-        ["CPU a purge, with its entry and its publication", f"{series('cpu')} µs"],
-        ["resident memory at most (RSS)", f"{series('memory')} MiB"],
-        ["write-ahead log at most", f"{series('wal')} MiB"],
-        ["it was emptied every", f"{series('emptied')} s at most"],
-        ["all in the log, after the last purge", f"{series('published')} s"],
-    ])
-    phases = ("before", "during", "after")
-    section.table(["requests", *phases, "during, of before", "after, of before"], [
-        [word, *(series(f"{key} {phase}") for phase in phases), *(series(f"{key} {phase}").over(series(f"{key} before")) for phase in phases[1:])]
-        for key, word in (("p50", "p50, ms"), ("p99", "p99, ms"), ("worst", "slowest, ms"))])
-    section.disturbance([result["others"] for result in results])
-    if over:
-        section.aims.append(Aim(f"p99 purge lag, {TOKENS:,} tokens in one minute", 1, series("p99"), at_most=True, unit="s"))
-    else:
-        section.aims.append(Aim(f"sweep of {TOKENS:,} tokens that expired at once", 10, series("took"), at_most=True, unit="s"))
-    section.aims.append(Aim(
-        f"p99 of requests during the sweep, of that before, {name.lower()}", 2, series("p99 during").over(series("p99 before")), at_most=True))
-
-
 def _round(over, note):
-    broker = Broker("sweep")  # makes the database
+    policy = _policy()
+    broker = Broker("sweep", policy=policy)  # makes the database
     broker.stop()
     first = _fill(broker.state, over, note)
-    broker = Broker("sweep", state=broker.state)
+    broker = Broker("sweep", state=broker.state, policy=policy)
     try:
         time.sleep(max(0, first - BEFORE - time.time()))
         result = _measure(broker, first, over)
@@ -162,13 +143,13 @@ def _measure(broker, first, over):
             if time.time() > first + over + 300:
                 raise Invalid(f"{watch.gone * 2:,} of {TOKENS:,} tokens purged after five minutes")
         last = time.time()
-        # The window that holds the last purge is published at its end.
+        # The batch of the last purge is published at the end of a window.
         end = last // 60 * 60 + 60
         published = None
         while published is None:
             watch.look_at_log(time.time())
             memory = max(memory, broker.memory()[0])
-            if time.time() > end and _published(broker.state, end - 60):
+            if time.time() > end and _published(broker.state):
                 published = time.time()
             if time.time() > end + 300:
                 raise Invalid("the purges were not published within five minutes")
@@ -195,12 +176,21 @@ def _measure(broker, first, over):
     return result
 
 
-def _published(state, window):
-    """Whether everything up to this window is in the log and its folder."""
+def _policy():
+    """Batches each minute: by the built-in policy purges would wait for the hour."""
+    policy = json.loads((HERE / "policy.json").read_text())
+    policy["ledger"] = {"hourSeconds": 60, "daySeconds": 86_400, "batchSeals": 1}
+    file = folder("sweep-policy") / "policy.json"
+    file.write_text(json.dumps(policy))
+    return file
+
+
+def _published(state):
+    """Whether every purge (rank 4) is in the log and its folder."""
     with sqlite3.connect(f"file:{state}/mayfly.sqlite?mode=ro", uri=True, timeout=10) as database:
-        (latest,) = database.execute("SELECT window FROM folder").fetchone()
-        (left,) = database.execute("SELECT EXISTS (SELECT 1 FROM entry WHERE window <= ?)", (window,)).fetchone()
-    return latest >= window and not left
+        (left,) = database.execute("""SELECT EXISTS (SELECT 1 FROM waiting WHERE rank = 4) OR EXISTS (SELECT 1 FROM entry WHERE rank = 4)
+            OR EXISTS (SELECT 1 FROM unpublished)""").fetchone()
+    return not left
 
 
 def _histogram(broker, share):

@@ -30,17 +30,23 @@ import Vocabulary
         return String(decoding: try File.read(folder + name, limit: 131_072), as: UTF8.self)
     }
 
+    /// By status, first the reasons that differ from any other of the same status.
     private static func table() -> String {
         var rows = ["| status | reason | what follows |", "|---|---|---|"]
-        for reason in APNsReason.allCases where reason != .other {
-            // The courier's own reasons can't come from Apple.
-            guard let status = reason.status else { continue }
-            let answer = Answer(status: status, body: Array(#"{"reason":"\#(reason.rawValue)"}"#.utf8))
-            guard answer.reason == reason else { continue }
-            rows.append("| \(status) | `\(reason.rawValue)` | \(answer.reaction.words) |")
-        }
         for status in [400, 403, 404, 405, 410, 413, 429, 500, 503] {
-            rows.append("| \(status) | any other, or none | \(Answer(status: status, body: []).reaction.words) |")
+            let other = Answer(status: status, body: []).reaction.words
+            var reasons: [(names: [String], words: String)] = []
+            for reason in APNsReason.allCases where reason.status == status {
+                let words = Answer(status: status, body: Array(#"{"reason":"\#(reason.rawValue)"}"#.utf8)).reaction.words
+                if words == other { continue }
+                if let known = reasons.firstIndex(where: { $0.words == words }) {
+                    reasons[known].names.append("`\(reason.rawValue)`")
+                } else {
+                    reasons.append((["`\(reason.rawValue)`"], words))
+                }
+            }
+            rows += reasons.map { "| \(status) | \($0.names.joined(separator: ", ")) | \($0.words) |" }
+            rows.append("| \(status) | any other, or none | \(other) |")
         }
         return rows.joined(separator: "\n") + "\n"
     }
