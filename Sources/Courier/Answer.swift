@@ -60,7 +60,8 @@ struct Answer: Sendable, Equatable {
 struct AnswerBody: Equatable {
     enum Timestamp: Sendable, Equatable {
         case absent
-        /// No whole number that fits, or the body is not whole and may have had one. See docs/decisions/0043-answers-that-are-not-whole.md.
+        /// The number is invalid, or the body is truncated and may have had one. A 410 without its time must not purge a token
+        /// that may have been registered again since.
         case unreadable
         /// Unix ms.
         case at(UInt64)

@@ -21,8 +21,8 @@ final class Delivery {
     var standing: (status: Int, reason: APNsReason)?
     /// While it is under way.
     var flight: Flight?
-    /// True if the sender asked for Apple's name of the delivery. The broker's own pushes never do. See
-    /// docs/decisions/0056-unique-ids-are-not-kept.md.
+    /// True if the sender asked for Apple's name of the delivery. The broker's own pushes never ask: a stored id would
+    /// lead from a ledger entry to a phone for as long as Apple keeps its records.
     let isTraced: Bool
     var uniqueID: String?
     private var continuation: CheckedContinuation<Receipt, Never>?

@@ -6,7 +6,8 @@ final class Signer {
     private var token: ProviderToken
     private let name: String
     private let shared: Shared
-    /// The last birth that is stored, and the last that was given to be stored.
+    /// The last birth that is stored, and the last that was given to be stored. Only the birth is stored: the token is a password
+    /// for an hour, and Apple counts two signatures over one birth as one token.
     private var storedIssuedAtS: UInt64?
     private var givenIssuedAtS: UInt64?
 

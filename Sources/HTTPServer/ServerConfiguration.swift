@@ -31,7 +31,8 @@ public struct ServerConfiguration: Sendable {
     public var lingerMs: UInt64 = 2_000
     /// How often the age of an HTTP/2 connection's requests is looked at.
     public var streamCheckMs: UInt64 = 1_000
-    /// How long a drain leaves idle connections to requests that are on their way.
+    /// How long a drain leaves idle connections open. HTTP/1.1 can't announce a close, so closing at once would lose requests that are already
+    /// on their way.
     public var drainIdleMs: UInt64 = 1_000
 
     /// From the opening of a WebSocket to its first message; then it is closed with 1008.

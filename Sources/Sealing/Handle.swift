@@ -3,7 +3,8 @@ public import Vocabulary
 
 // What a push carries so that the phone knows which chat it is for: only who holds the key can tell.
 extension KeyRing {
-    /// The first 16 bytes of `HMAC-SHA256(roomid, "mayfly/v1 handle" || kind || slot)`. `kind`: ASCII, as in "room".
+    /// The first 16 bytes of `HMAC-SHA256(roomid, "mayfly/v1 handle" || kind || slot)`. `kind`: ASCII, as in "room". `slot` is the receiver's:
+    /// with one handle for both sides, Apple would see which two phones share a room.
     public func handle(_ room: RoomID, kind: String, slot: UInt8) -> Handle {
         handle(key: room.secret, kind: kind, slot: slot, id: Span())
     }

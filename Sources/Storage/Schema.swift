@@ -1,14 +1,16 @@
 /// The database's schema, drawn once, with what each table gives to a thief who has it without any key.
 ///
 /// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
-/// expiry, so that rows which expire together lie together and go in one sweep.
+/// expiry, so that rows which expire together lie together and go in one sweep. Expiries are unix ms, the number that the seal binds: rows go
+/// on time, and a thief who sees a round life can tell when the room was made.
 enum Schema {
     static let version: Int64 = 8
 
     static let statements = rooms + audiences
 
     private static let rooms = """
-        -- One row a room, with its join code while that is pending (`pending` set) or used (kept to refuse a second use, ten
+        -- One row a room, since each page that a commit touches is written whole.
+        -- It has its join code while that is pending (`pending` set) or used (kept to refuse a second use, ten
         -- minutes at most). `creator` and `retry` are the sealed answers to a create and an accept; each is deleted at
         -- `retry_until`, two minutes later at most, and `creator` already when the creator first uses its member secret. `due`
         -- is when something of the row ends before the room does. Thief: how many rooms live, when each ends, whether it was
