@@ -14,7 +14,7 @@ IDLE = 5_000
 def run(rounds, seconds, note):
     section = Section("The engine against nginx")
     section.text(f"""
-        `mayfly bench engine` is the HTTP server that the broker stands on, with a handler that gives a constant. nginx gives the same {len(BODY)} bytes by `return 200`: one
+        `mayfly-bench engine` is the HTTP server that the broker stands on, with a handler that gives a constant. nginx gives the same {len(BODY)} bytes by `return 200`: one
         worker, no access log. Both run on one core, the load (`wrk -t1 -c{load.CONNECTIONS}`, keep-alive) on the other; for HTTP/2, `h2load -t1 -c{load.CONNECTIONS} -m32`. TLS uses the same ECDSA P-256
         certificate for both. Each server runs twice: once with no other connection and once with {IDLE:,} that have sent one request and stay open and silent;
         all four are measured in turn in each round. CPU is the server's own, user and kernel, by `/proc`; requests a CPU second hardly depend on what else the machine does. Where a server uses

@@ -102,7 +102,7 @@ figures say as much about the machine as about the program.
 PROFILE = """
 ## Where the time goes
 `perf record -g --pid PID -- sleep 5`, then `perf report --no-children`, on whichever process the load is on; a release build keeps its function names. The
-servers of a run can be started by hand: `mayfly bench engine --help`, `Benchmarks/processes.py`.
+servers of a run can be started by hand: `mayfly-bench engine --help`, `Benchmarks/processes.py`.
 """
 
 

@@ -5,7 +5,7 @@ import json
 import load
 from machine import LOAD_CPU
 from page import Aim, Section, Series
-from processes import BOTH_CORES, MAYFLY, ONE_CORE, Broker, Express, Invalid, Process, folder
+from processes import BOTH_CORES, MAYFLY_BENCH, ONE_CORE, Broker, Express, Invalid, Process, folder
 
 # So many creates lie between a create and its accept: more than can be under way at once.
 BEHIND = 150
@@ -22,7 +22,7 @@ def run(rounds, seconds, note):
 
         - **Mayfly**: `mayfly serve` as in operation (ledger window 60 s), with budgets that refuse nobody (`Benchmarks/policy.json`). Tokens sealed, each step in the ledger.
         - **Express**: `Benchmarks/express/server.js`, the same two calls by Express and sqlite3 from Debian's packages: one table, raw tokens, no ledger; WAL and `synchronous=FULL` as with Mayfly.
-        - **Bare loop**: `mayfly bench rows`: the rows that Mayfly's creates and accepts leave, written on one thread by the store's own prepared statements and Swift binding, with the same
+        - **Bare loop**: `mayfly-bench rows`: the rows that Mayfly's creates and accepts leave, written on one thread by the store's own prepared statements and Swift binding, with the same
         pragmas (WAL, `synchronous=FULL`, `secure_delete`). No HTTP, no sealing, no reads; keys are made outside the measured time. A transaction creates N rooms and accepts the N
         of the one before. Mayfly commits whatever waits at once, so N is also set to what it reached under this load.
         """)
@@ -88,12 +88,12 @@ def _serve(kind, cpus, seconds, others):
 
 def _rows(size, seconds):
     process = Process(
-        f"rows-{size}", [MAYFLY, "bench", "rows", "--database", folder("rows") / "rows.sqlite", "--pairs-per-transaction", size,
+        f"rows-{size}", [MAYFLY_BENCH, "rows", "--database", folder("rows") / "rows.sqlite", "--pairs-per-transaction", size,
                          "--seconds", seconds], ONE_CORE, pipes=True)
     try:
         told = process.child.stdout.read()
         if process.child.wait(60) != 0:
-            raise Invalid(f"mayfly bench rows: {process.log()}")
+            raise Invalid(f"mayfly-bench rows: {process.log()}")
         result = json.loads(told)
         return result["pairs"] / result["seconds"], result["cpuSeconds"] / result["pairs"] * 1e6
     finally:

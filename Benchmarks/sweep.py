@@ -10,7 +10,7 @@ import time
 
 import load
 from page import Aim, Section, Series, number
-from processes import MAYFLY, ONE_CORE, Broker, Invalid, Process, folder
+from processes import MAYFLY, MAYFLY_BENCH, ONE_CORE, Broker, Invalid, Process, folder
 from steady import Steady
 
 TOKENS = 1_000_000
@@ -28,7 +28,7 @@ _patience = [60.0]
 def run(rounds, note):
     section = Section("The sweep")
     section.text(f"""
-        `mayfly bench fill` writes {TOKENS // 2:,} accepted rooms with {TOKENS:,} tokens into a stopped broker's database: sealed under its keys, by the store's own statements,
+        `mayfly-bench fill` writes {TOKENS // 2:,} accepted rooms with {TOKENS:,} tokens into a stopped broker's database: sealed under its keys, by the store's own statements,
         each seal recorded and published in its log. They look as rooms do ten minutes after their accept. What it leaves out is how they came: no request, no rule of the
         broker's, and 20,000 rooms a transaction. Then the broker runs as in operation (ledger window 60 s) on one core, while `Benchmarks/steady.py` creates and accepts rooms
         from the other, {RATE:,} requests a second through 64 connections; a request's time runs from the moment at which it is due, answered or not what came before. **One
@@ -99,12 +99,12 @@ def _fill(state, over, note):
     begin = time.time()
     earliest = begin + _patience[0] * TOKENS / 1e6 + BEFORE + 3
     first = (earliest - place) // 60 * 60 + 60 + place
-    process = Process("fill", [MAYFLY, "bench", "fill", "--state", state, "--rooms", TOKENS // 2, "--first", int(first * 1000),
+    process = Process("fill", [MAYFLY_BENCH, "fill", "--state", state, "--rooms", TOKENS // 2, "--first", int(first * 1000),
                                "--over", int(over * 1000)], ONE_CORE, pipes=True)
     try:
         told = process.child.stdout.read()
         if process.child.wait(60) != 0:
-            raise Invalid(f"mayfly bench fill: {process.log()}")
+            raise Invalid(f"mayfly-bench fill: {process.log()}")
     finally:
         process.stop()
     seconds = json.loads(told)["seconds"]

@@ -301,8 +301,7 @@ def test_bad_use(world):
 
 FAMILIES = {
     "apns": ["check", "send", "explain", "find", "token", "jwt"], "keys": ["init", "throwaway", "renew", "rotate", "show"],
-    "audit": ["verify", "prove", "show", "report", "page"], "policy": ["lint", "show"],
-    "bench": ["engine", "courier", "rows", "ledger", "fill"]}
+    "audit": ["verify", "prove", "show", "report", "page"], "policy": ["lint", "show"]}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -19,41 +19,36 @@ struct FillBench {
     private let over: UInt64
     private let rooms: Int
 
-    static func run(_ options: [String: String]) async throws {
-        let state = StateFolder(path: try BenchCommand.required(options, "state"))
+    static func run(_ flags: Flags) async throws {
+        let state = try flags.required("state")
+        guard let first = try flags.milliseconds("first") else { throw BenchError("--first is missing: see --help") }
         let bench = try FillBench(
-            keys: KeyRing.load(path: state.ratchetKey),
-            first: time(options, "first"), over: options["over"] == nil ? 0 : time(options, "over"),
-            rooms: BenchCommand.count(options, "rooms", default: 500_000, most: 100_000_000))
-        guard File.exists(state.database) else {
-            throw CheckFailed(
-                "mayfly: \(state.shown(state.database)) is missing: let a broker start on this folder once, and stop")
+            keys: KeyRing.load(path: state + "/keys/ratchet.key"), first: first, over: flags.milliseconds("over") ?? 0,
+            rooms: flags.count("rooms", default: 500_000, most: 100_000_000))
+        guard File.exists(state + "/mayfly.sqlite") else {
+            throw BenchError("there is no database in \(ShownPath(state)): let a broker start on this folder once, and stop")
         }
-        let lock = try FolderLock(state.path)
+        let lock = try OpenFile(state, .read)
+        guard try lock.tryLock() else { throw BenchError("a broker runs on \(ShownPath(state)): stop it first") }
         try Arena.shared.prepare()
         let start = Clock.monotonicNs
         try await bench.fill(state)
         withExtendedLifetime(lock) {}
-        Terminal.out("{\"tokens\":\(2 * bench.rooms),\"seconds\":\(Double(Clock.monotonicNs - start) / 1e9)}")
+        Standard.output("{\"tokens\":\(2 * bench.rooms),\"seconds\":\(Double(Clock.monotonicNs - start) / 1e9)}\n")
     }
 
-    private static func time(_ options: [String: String], _ name: String) throws -> UInt64 {
-        guard let value = UInt64(try BenchCommand.required(options, name)) else {
-            throw UsageError("--\(name) takes whole milliseconds")
-        }
-        return value
-    }
-
-    private func fill(_ state: StateFolder) async throws {
+    private func fill(_ state: String) async throws {
         let loop = try EventLoop(name: "ledger")
         try loop.start()
         defer { loop.stop() }
-        let store = try SQLiteStore(path: state.database, resolution: 60, timing: nil, now: { Clock.wallMs })
+        let database = state + "/mayfly.sqlite"
+        let store = try SQLiteStore(path: database, resolution: 60, timing: nil, now: { Clock.wallMs })
         let sequencer = Sequencer(
-            loop: loop, store: store, folder: LedgerFolder(state.ledger), key: try SigningKey.load(state.ledgerKey),
-            resolution: 60, time: BrokerTime(persisted: 0), metrics: Metrics(), log: { Terminal.log($0) }, refusals: { [] })
+            loop: loop, store: store, folder: LedgerFolder(state + "/ledger"),
+            key: try SigningKey.load(state + "/keys/ledger.key"), resolution: 60, time: BrokerTime(persisted: 0),
+            metrics: Metrics(), log: { Standard.error($0 + "\n") }, refusals: { [] })
         try await sequencer.flush()
-        let rows = try RowLoop(path: state.database, cacheKiB: Self.cacheKiB)
+        let rows = try RowLoop(path: database, cacheKiB: Self.cacheKiB)
         var made = 0
         while made < rooms {
             let next = min(made + Self.roomsPerTransaction, rooms)

@@ -6,10 +6,10 @@ import TLS
 
 /// The HTTP server with nothing behind it: what nginx's `return 200` is held against.
 enum EngineBench {
-    static func run(_ options: [String: String]) async throws {
-        let listen = try BenchCommand.required(options, "listen")
+    static func run(_ flags: Flags) async throws {
+        let listen = try flags.required("listen")
         guard let address = SocketAddress(parsing: listen), address.isLoopback else {
-            throw UsageError("--listen takes an ADDRESS:PORT on loopback")
+            throw BenchError("--listen takes an ADDRESS:PORT on loopback")
         }
         var configuration = ServerConfiguration(address: address)
         // Idle connections are there to be counted, not to be closed before the load begins.
@@ -20,23 +20,21 @@ enum EngineBench {
         table[.requestsInTurn].network = nil
         table[.requestsInTurn].connection = nil
         configuration.shares = Shares(table)
-        switch (options["tls-certificate"], options["tls-key"]) {
+        switch (flags["tls-certificate"], flags["tls-key"]) {
         case (nil, nil): break
         case (let certificate?, let key?):
             let chain = try File.read(certificate, limit: 1_048_576)
             let privateKey = try File.read(key, limit: 1_048_576)
             configuration.tls = try TLSContext.server(
                 certificateChain: chain, privateKey: privateKey.span, alpn: ["h2", "http/1.1"])
-        default: throw UsageError("--tls-certificate and --tls-key belong together")
+        default: throw BenchError("--tls-certificate and --tls-key belong together")
         }
         _ = try? ProcessControl.raiseDescriptorLimit()
         let loop = try EventLoop(name: "main")
         try loop.start()
         let server = HTTPServer(loop: loop, configuration: configuration, handler: ConstantAnswer())
-        Terminal.log("ready: \(try await server.start())")
-        await StopSignal.wait(on: loop)
-        await server.drain(deadlineMs: 0)
-        loop.stop()
+        Standard.error("ready: \(try await server.start())\n")
+        while true { try await loop.sleep(3_600_000) }
     }
 }
 

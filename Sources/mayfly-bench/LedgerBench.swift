@@ -3,6 +3,7 @@ import Ledger
 import Linux
 import Policy
 import Storage
+import Synchronization
 
 /// The log alone: entries appended, and what a small publication costs in a log that has grown; then the way through the store.
 struct LedgerBench {
@@ -19,10 +20,10 @@ struct LedgerBench {
     private var log = TileLog()
     private var lives = Lives()
 
-    static func run(_ options: [String: String]) async throws {
-        let path = try BenchCommand.required(options, "folder")
-        let entries = try BenchCommand.count(options, "entries", default: 1_000_000, most: 100_000_000)
-        guard !File.exists(path) else { throw UsageError("\(ShownPath(path)) exists: the log starts in a folder of its own") }
+    static func run(_ flags: Flags) async throws {
+        let path = try flags.required("folder")
+        let entries = try flags.count("entries", default: 1_000_000, most: 100_000_000)
+        guard !File.exists(path) else { throw BenchError("\(ShownPath(path)) exists: the log starts in a folder of its own") }
 
         var bench = try LedgerBench(path + "/alone", seed: 1)
         _ = try bench.grow(to: min(Self.firstSize, entries))
@@ -31,15 +32,14 @@ struct LedgerBench {
         let late = try bench.publishSmall()
         var second = try LedgerBench(path + "/stored", seed: 2)
         let stored = try await second.passStore(path + "/mayfly.sqlite")
-        Terminal.out(
-            Terminal.json { json in
-                json.add("size", bench.log.size)
-                json.add("key", "\(bench.key.verifierKey)")
-                json.add("appended", appended.write)
-                json.add("stored", stored.write)
-                json.add("early", early.write)
-                json.add("late", late.write)
-            })
+        var json = JSONWriter()
+        json.add("size", bench.log.size)
+        json.add("key", "\(bench.key.verifierKey)")
+        json.add("appended", appended.write)
+        json.add("stored", stored.write)
+        json.add("early", early.write)
+        json.add("late", late.write)
+        Standard.output(String(decoding: json.finish(), as: UTF8.self) + "\n")
     }
 
     private init(_ path: String, seed: UInt8) throws {
@@ -91,7 +91,7 @@ struct LedgerBench {
             let head = LogHead(
                 size: plan.newSize, checkpoint: String(decoding: note.encoded, as: UTF8.self), window: entries.last?.window ?? 0)
             guard try await store.commit(head, after: plan.oldSize, entries: entries) else {
-                throw CheckFailed("the head was moved by another")
+                throw BenchError("the head was moved by another")
             }
             try folder.publish(plan, checkpoint: note)
             log = plan.log
@@ -176,4 +176,13 @@ private struct Spent {
         json.add("seconds", Double(wallNs) / 1e9)
         json.add("cpuSeconds", Double(cpuNs) / 1e9)
     }
+}
+
+/// A clock that goes on when it is told to.
+private final class BenchClock: Sendable {
+    private let time = Mutex<UInt64>(1_767_225_600_000)
+
+    var now: UInt64 { time.withLock { $0 } }
+
+    func advance(_ ms: UInt64) { time.withLock { $0 += ms } }
 }

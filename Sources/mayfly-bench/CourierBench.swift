@@ -21,25 +21,25 @@ actor CourierBench: LoopActor {
         waits.reserveCapacity(pushes)
     }
 
-    static func run(_ options: [String: String]) async throws {
-        guard let address = SocketAddress(parsing: try BenchCommand.required(options, "endpoint")), let port = address.port else {
-            throw UsageError("--endpoint takes an ADDRESS:PORT")
+    static func run(_ flags: Flags) async throws {
+        guard let address = SocketAddress(parsing: try flags.required("endpoint")), let port = address.port else {
+            throw BenchError("--endpoint takes an ADDRESS:PORT")
         }
-        let pushes = try BenchCommand.count(options, "pushes", default: 200_000, most: 10_000_000)
-        let inFlight = try BenchCommand.count(options, "in-flight", default: 1000, most: 100_000)
-        let rate = try options["rate"].map { _ in try BenchCommand.count(options, "rate", default: 0) }
-        let pem = try File.read(try BenchCommand.required(options, "key"), limit: 65_536)
+        let pushes = try flags.count("pushes", default: 200_000, most: 10_000_000)
+        let inFlight = try flags.count("in-flight", default: 1000, most: 100_000)
+        let rate = try flags["rate"].map { _ in try flags.count("rate", default: 0) }
+        let pem = try File.read(try flags.required("key"), limit: 65_536)
         let key = try ES256.PrivateKey(pem: pem.span)
         let token = try ProviderToken(
-            keyID: options["key-id"] ?? "ABCDE12345", teamID: options["team-id"] ?? "TEAM123456", key: key)
-        var configuration = Courier.Configuration(providerToken: token) { Terminal.log("courier: \($0)") }
+            keyID: flags["key-id"] ?? "ABCDE12345", teamID: flags["team-id"] ?? "TEAM123456", key: key)
+        var configuration = Courier.Configuration(providerToken: token) { Standard.error("courier: \($0)\n") }
         configuration.production = Endpoint(host: address.host, port: port)
-        configuration.trust = .authorities(try File.read(try BenchCommand.required(options, "ca"), limit: 1_048_576))
+        configuration.trust = .authorities(try File.read(try flags.required("ca"), limit: 1_048_576))
 
         let loop = try EventLoop(name: "courier")
         try loop.start()
         let courier = try Courier(loop: loop, configuration)
-        let topic = options["topic"] ?? "com.example.app"
+        let topic = flags["topic"] ?? "com.example.app"
         let bench = CourierBench(loop, courier, try (0..<4096).map { try sample($0, topic) }, pushes)
         // The handshake, and the growth of the stream limit, are not what is measured.
         await bench.flood(min(pushes, 2000), inFlight)
@@ -115,11 +115,12 @@ actor CourierBench: LoopActor {
         waits.sort()
         let wait = { (share: Double) in self.waits[min(self.waits.count - 1, Int(Double(self.waits.count) * share))] }
         let perSecond = { (ns: UInt64) in Int(Double(pushes) / (Double(max(1, ns)) / 1e9)) }
-        Terminal.out(
+        Standard.output(
             """
             {"pushes": \(pushes), "failed": \(failures), "seconds": \(Double(elapsedNs) / 1e9), "cpuSeconds": \(Double(busyNs) / 1e9), \
             "pushesPerSecond": \(perSecond(elapsedNs)), "pushesPerCPUSecond": \(perSecond(busyNs)), \
             "answerP50us": \(wait(0.5)), "answerP99us": \(wait(0.99)), "answerP999us": \(wait(0.999))}
+
             """)
     }
 }

@@ -4,11 +4,11 @@ import Storage
 
 /// A bare SQLite loop over the rows that a create and an accept leave: as long, as many and as durable as the broker's, sealed by nobody.
 enum RowsBench {
-    static func run(_ options: [String: String]) throws {
-        let path = try BenchCommand.required(options, "database")
-        let pairs = try BenchCommand.count(options, "pairs-per-transaction", default: 1)
-        let seconds = try BenchCommand.count(options, "seconds", default: 5)
-        guard !File.exists(path) else { throw UsageError("\(ShownPath(path)) exists: the loop starts with a file of its own") }
+    static func run(_ flags: Flags) throws {
+        let path = try flags.required("database")
+        let pairs = try flags.count("pairs-per-transaction", default: 1)
+        let seconds = try flags.count("seconds", default: 5)
+        guard !File.exists(path) else { throw BenchError("\(ShownPath(path)) exists: the loop starts with a file of its own") }
 
         let loop = try RowLoop(path: path)
         var random = FastRandom(state: UInt64(truncatingIfNeeded: Clock.monotonicNs))
@@ -27,9 +27,10 @@ enum RowsBench {
             transactions += 1
             made = new
         }
-        Terminal.out(
+        Standard.output(
             """
             {"pairs":\(accepted),"transactions":\(transactions),"seconds":\(Double(elapsed) / 1e9),"cpuSeconds":\(Double(spent) / 1e9)}
+
             """)
     }
 
