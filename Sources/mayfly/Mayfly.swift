@@ -88,15 +88,3 @@ struct Mayfly {
         Each command has --help.
         """
 }
-
-/// A check that came out wrong: exit 1, and only this text.
-struct CheckFailed: Error, CustomStringConvertible {
-    let description: String
-    init(_ description: String) { self.description = description }
-
-    /// What an error says, for a line that begins otherwise than with the program's name.
-    static func text(_ error: any Error) -> String {
-        let text = "\(error)"
-        return text.hasPrefix("mayfly: ") ? String(text.dropFirst(8)) : text
-    }
-}

@@ -12,21 +12,21 @@ enum APNsCommand {
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "apns", subcommands)) }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: keys, switches: ["json", "verify"], options: ["field"])
+            words, keys: keys, switches: ["json", "verify"], options: ["field"])
         let operands = configuration.operands.dropFirst()
         if configuration.repeated["field"] != nil, configuration.operands.first != "send" {
             throw UsageError("--field is for apns send")
         }
-        if configuration.switches.contains("verify"), configuration.operands.first != "jwt" {
+        if configuration.has("verify"), configuration.operands.first != "jwt" {
             throw UsageError("--verify is for apns jwt")
         }
         switch (configuration.operands.first, operands.count) {
-        case ("check", 0): try await TrialPush(configuration).check(json: configuration.switches.contains("json"))
+        case ("check", 0): try await TrialPush(configuration).check(json: configuration.has("json"))
         case ("send", 0...1): try await TrialPush(configuration).send(operands.first, configuration)
-        case ("explain", 0...): try ReasonText.explain(Array(operands), json: configuration.switches.contains("json"))
+        case ("explain", 0...): try ReasonText.explain(Array(operands), json: configuration.has("json"))
         case ("find", 1): try await DeliveryCommand.find(operands.first ?? "", configuration)
         case ("token", 0): try token()
-        case ("jwt", 0): try configuration.switches.contains("verify") ? verify(configuration) : jwt(configuration)
+        case ("jwt", 0): try configuration.has("verify") ? verify(configuration) : jwt(configuration)
         default:
             throw UsageError(
                 "apns takes check, explain [REASON...], find APNS-ID, jwt [--verify], send [TEMPLATE] or token: see --help")

@@ -13,27 +13,27 @@ enum AuditCommand {
         if ["report", "page"].contains(first) { return try await ReportCommand.run(words) }
         if first == "watch" { return try await WatchCommand.run(words) }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: [], switches: ["json", "allow-gaps", "unique"],
+            words, keys: [], switches: ["json", "allow-gaps", "unique"],
             options: ["key", "since", "policy", "max-age", "out", "proof", "ref"])
-        let (words, proof) = (configuration.operands, configuration.repeated["proof"]?.last)
+        let (words, proof) = (configuration.operands, configuration.option("proof"))
         try checkOptions(of: words.first, isProof: proof != nil, configuration)
-        guard let text = configuration.repeated["key"]?.last else {
+        guard let text = configuration.option("key") else {
             throw UsageError("--key is missing: the line in ledger.vkey")
         }
         let key = try verifierKey(text)
-        let maxAge = try configuration.repeated["max-age"]?.last.map(seconds)
+        let maxAge = try configuration.option("max-age").map(seconds)
         switch (words.first, words.count) {
         case ("verify", 1) where proof != nil:
             try ProofCommand.verify(
-                proof!, key, ref: try configuration.repeated["ref"]?.last.map(ref), demand: try demand(configuration),
-                json: configuration.switches.contains("json"))
+                proof!, key, ref: try configuration.option("ref").map(ref), demand: try demand(configuration),
+                json: configuration.has("json"))
         case ("verify", 2) where proof == nil: try await verify(try source(words[1]), key, maxAge, configuration)
         case ("prove", 3):
             let subject = try ProofCommand.Subject(words[2])
-            try await ProofCommand.prove(try source(words[1]), key, subject, out: configuration.repeated["out"]?.last)
+            try await ProofCommand.prove(try source(words[1]), key, subject, out: configuration.option("out"))
         case ("show", 2):
             let source = try source(words[1])
-            if let text = configuration.repeated["ref"]?.last {
+            if let text = configuration.option("ref") {
                 try await show(try ref(text), in: source, key)
             } else {
                 try await show(source, key)
@@ -105,22 +105,21 @@ enum AuditCommand {
         }
         let demand = try demand(configuration)
         do throws(VerificationFailure) {
-            let switches = configuration.switches
             let report = try await Verifier(
-                source, key: key, demand: demand, allowsGaps: switches.contains("allow-gaps"), unique: switches.contains("unique")
+                source, key: key, demand: demand, allowsGaps: configuration.has("allow-gaps"), unique: configuration.has("unique")
             ).verify(since: older)
             let now = Clock.wallMs / 1_000
             if let maxAge { try report.checkAge(limit: maxAge, now: now) }
             Terminal.out(
-                configuration.switches.contains("json") ? json(report, now: now) : "good: \(report); \(report.ageText(now: now))")
+                configuration.has("json") ? json(report, now: now) : "good: \(report); \(report.ageText(now: now))")
         } catch {
-            if configuration.switches.contains("json") { Terminal.out(json(error)) }
+            if configuration.has("json") { Terminal.out(json(error)) }
             throw CheckFailed("bad: \(error)")
         }
     }
 
     static func demand(_ configuration: Configuration) throws -> WitnessDemand? {
-        try configuration.repeated["policy"]?.last.map { path in
+        try configuration.option("policy").map { path in
             WitnessDemand(try WitnessSettings.policy(GivenFile(path, "--policy")), now: Clock.wallMs / 1_000)
         }
     }

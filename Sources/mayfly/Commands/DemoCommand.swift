@@ -19,11 +19,11 @@ enum DemoCommand {
                     Starts broker and APNs simulator with throw-away keys. Plays the story of one room and ends; with --stay, stays.
                     """, keys))
         }
-        var configuration = try Configuration(words, environment: Environment.all, keys: keys, switches: ["stay"])
+        var configuration = try Configuration(words, keys: keys, switches: ["stay"])
         guard configuration.operands.isEmpty else { throw UsageError("demo takes flags only") }
         for key in [Key.tlsCertificate, .tlsKey, .tlsClientCA] where configuration[key] != nil {
             throw UsageError(
-                "demo speaks cleartext on loopback only: leave out --\(key.rawValue) (\(key.environment)), or use `mayfly serve`")
+                "demo speaks cleartext on loopback only: leave out \(key.named), or use `mayfly serve`")
         }
         if case .unix = try configuration.address(.listen, default: "127.0.0.1:8787") {
             throw UsageError("demo listens on an ADDRESS:PORT only: for a Unix-domain socket use `mayfly serve`")
@@ -64,7 +64,7 @@ enum DemoCommand {
             try await simulator.waitUntilReady(client, "http://\(control)/pushes")
             let service = try await Service.start(settings)
             do {
-                if configuration.switches.contains("stay") {
+                if configuration.has("stay") {
                     try await stay(service, state, control, signer, showsWebhooks: !hasOwnWebhooks)
                 } else {
                     try await Story(
@@ -141,7 +141,7 @@ private actor SimulatorProcess: LoopActor {
             if answer?.status == 200 { return }
             try await loop.sleep(20)
         }
-        throw CheckFailed("mayfly: the APNs simulator did not start; what it said stands above")
+        throw CommandFailed("the APNs simulator did not start; what it said stands above")
     }
 
     func stop() {

@@ -16,16 +16,16 @@ enum DrillCommand {
             return Terminal.out(Terminal.help(usage, [.state, .ratchetKey, .wrappingKey, .policy, .operatorListen]))
         }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: [.state, .ratchetKey, .wrappingKey, .policy, .operatorListen],
+            words, keys: [.state, .ratchetKey, .wrappingKey, .policy, .operatorListen],
             switches: ["all", "json"],
             options: ["token", "room", "code", "address", "user", "printer", "report"])
         guard configuration.operands.isEmpty else { throw UsageError("drill takes flags only: see --help") }
         let asked = questions.filter {
-            configuration.switches.contains($0) || configuration.repeated[$0] != nil
+            configuration.has($0) || configuration.repeated[$0] != nil
         }
         guard asked.count <= 1 else { throw UsageError("one question at a time, not --\(asked.joined(separator: " --"))") }
         let question = asked.first ?? "all"
-        let file = configuration.repeated["report"]?.last
+        let file = configuration.option("report")
         guard file == nil || question == "all" else {
             throw UsageError("--report is for everything: a report on one token or room would name it")
         }
@@ -45,7 +45,7 @@ enum DrillCommand {
             let bytes = note.encoded
             try File.replaceDurably(file, bytes.span, mode: 0o644)
         } else {
-            Terminal.out(configuration.switches.contains("json") ? drill.json : drill.text)
+            Terminal.out(configuration.has("json") ? drill.json : drill.text)
         }
     }
 
@@ -59,13 +59,13 @@ enum DrillCommand {
             // Whatever policies are in force: what opens, opens.
             longestLifeSeconds: KeyRing.largestLifeSeconds)
         guard File.exists(state.database) else {
-            throw CheckFailed(
-                "mayfly: \(state.shown(state.database)) is missing: no broker has run on this state folder, and nothing is kept")
+            throw CommandFailed(
+                "\(state.shown(state.database)) is missing: no broker has run on this state folder, and nothing is kept")
         }
         let look = Drill(keys: keys, store: try snapshot(state), limits: policies.rooms, now: drill.now)
         var value: [UInt8] = []
         defer { wipe(&value) }
-        if let given = configuration.repeated[question]?.last { value = try secret(given, question) }
+        if let given = configuration.option(question) { value = try secret(given, question) }
         switch question {
         case "token":
             guard let token = try Secret(hexToken: value.span) else { throw UsageError("a token is 2 to 200 hexadecimal digits") }
@@ -88,7 +88,7 @@ enum DrillCommand {
             drill.triesPerSecond = look.codesTriedPerSecond()
         }
         if let shortage = look.shortage {
-            throw CheckFailed("mayfly: not everything could be tried, so this says nothing of what opens: \(shortage)")
+            throw CommandFailed("not everything could be tried, so this says nothing of what opens: \(shortage)")
         }
     }
 
@@ -97,8 +97,8 @@ enum DrillCommand {
             return try StoreSnapshot(path: state.database)
         } catch {
             guard error == .readOnly else { throw error }
-            throw CheckFailed(
-                "mayfly: the state folder \(state.shown) is on a read-only file system, and the database can't be read there: "
+            throw CommandFailed(
+                "the state folder \(state.shown) is on a read-only file system, and the database can't be read there: "
                     + "SQLite makes files beside it. Mount it read-write, or copy the folder to a tmpfs (no disk: it holds keys) and name the copy in --state"
             )
         }

@@ -18,7 +18,7 @@ enum DeliveryCommand {
         }
         let isBrokers = isOfBroker(apnsID)
         let entries = isBrokers ? try await found(search, state) : []
-        let json = configuration.switches.contains("json")
+        let json = configuration.has("json")
         guard !entries.isEmpty else {
             if json { Terminal.out("[]") }
             throw CheckFailed(isBrokers ? notFound : foreign)
@@ -48,7 +48,7 @@ enum DeliveryCommand {
         let key = try SigningKey.load(state.ledgerKey).verifierKey
         let source = FolderSource(state.ledger)
         guard let bytes = try await source.read("checkpoint"), let head = SignedNote(bytes)?.checkpoint(signedBy: key) else {
-            throw CheckFailed("mayfly: \(state.shown(state.ledger)) has no checkpoint signed by this state folder's key")
+            throw CommandFailed("\(state.shown(state.ledger)) has no checkpoint signed by this state folder's key")
         }
         let now = Clock.wallMs
         var outcomes: [OpaqueID: Entry] = [:]

@@ -10,9 +10,9 @@ enum JWTCommand {
     static func run(_ words: [String]) throws {
         if words.asksForHelp { return Terminal.out(Terminal.help(usage, JWTSettings.keys, shortFlags: true)) }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: JWTSettings.keys, switches: ["verify"], options: options, shortFlags: true)
+            words, keys: JWTSettings.keys, switches: ["verify"], options: options, shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("jwt takes flags only") }
-        if configuration.switches.contains("verify") { return try verify(configuration) }
+        if configuration.has("verify") { return try verify(configuration) }
         guard configuration[.jwtJWKS] == nil || configuration[.jwtKey] != nil else {
             throw UsageError("jwt signs with one key: --key, and --kid to name it")
         }
@@ -21,13 +21,13 @@ enum JWTCommand {
         let signer: JSONWebSigner
         do throws(JSONWebKeyError) {
             signer = try JSONWebSigner(algorithm: algorithm, path: path)
-        } catch { throw CheckFailed("mayfly: \(configuration.name(.jwtKey)): \(error)") }
+        } catch { throw CommandFailed("\(configuration.name(.jwtKey)): \(error)") }
         let now = Clock.wallMs / 1_000
         let claims = JSONWebSigner.Claims(
             user: try user(configuration), userClaim: try JWTSettings.userClaim(configuration),
             scope: configuration.repeated["scope"]?.joined(separator: " "), issuer: configuration[.jwtIssuer],
             audience: configuration[.jwtAudience], issuedAtS: now, expiresAtS: now + (try life(configuration)))
-        Terminal.out(try signer.token(claims, keyID: configuration.repeated["kid"]?.last))
+        Terminal.out(try signer.token(claims, keyID: configuration.option("kid")))
     }
 
     /// Says what a broker with these settings would.
@@ -52,14 +52,14 @@ enum JWTCommand {
     }
 
     private static func user(_ configuration: Configuration) throws -> String {
-        guard let user = configuration.repeated["sub"]?.last, Principal.userRange.contains(user.utf8.count) else {
+        guard let user = configuration.option("sub"), Principal.userRange.contains(user.utf8.count) else {
             throw UsageError("jwt needs --sub, a user's id of 1 to 128 bytes")
         }
         return user
     }
 
     private static func life(_ configuration: Configuration) throws -> UInt64 {
-        guard let text = configuration.repeated["expires-in"]?.last else { return 3_600 }
+        guard let text = configuration.option("expires-in") else { return 3_600 }
         guard let seconds = Int(text), (1...longestLifeS).contains(seconds) else {
             throw UsageError("--expires-in takes seconds, 1 to \(longestLifeS)")
         }

@@ -15,7 +15,7 @@ enum KeysCommand {
 
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "keys", subcommands)) }
-        let configuration = try Configuration(words, environment: Environment.all, keys: keys, options: ["archive"])
+        let configuration = try Configuration(words, keys: keys, options: ["archive"])
         let state = configuration.state
         let wrapping = try WrappingKeySource(configuration)
         switch configuration.operands {
@@ -25,7 +25,7 @@ enum KeysCommand {
         case ["renew"]: try await renew(state, wrapping: wrapping)
         case ["show"]: try show(state, wrapping: wrapping)
         case ["rotate"]:
-            guard let archive = configuration.repeated["archive"]?.last else {
+            guard let archive = configuration.option("archive") else {
                 throw UsageError("--archive is missing: a folder that does not exist yet, for the log that is closed")
             }
             try await LogRotation(
@@ -76,15 +76,15 @@ enum KeysCommand {
     private static func checkPlace(_ state: StateFolder) throws {
         let folder = File.folder(of: state.ratchetKey)
         guard state.hasRatchetKeyElsewhere, try File.status(folder)?.kind != .folder else { return }
-        throw CheckFailed("mayfly: the folder \(ShownPath(folder)) of --ratchet-key is missing: mount or make it first")
+        throw CommandFailed("the folder \(ShownPath(folder)) of --ratchet-key is missing: mount or make it first")
     }
 
     /// Makes a key file in the place of one that is lost. That there is nothing left to open is told to the store first: once the new file is
     /// there, a broker may start.
     private static func renew(_ state: StateFolder, wrapping: WrappingKeySource?) async throws {
         guard File.exists(state.ledgerKey) else {
-            throw CheckFailed(
-                "mayfly: \(state.shown(state.ledgerKey)) is missing, too: make the keys of an empty state folder with `mayfly keys init`"
+            throw CommandFailed(
+                "\(state.shown(state.ledgerKey)) is missing, too: make the keys of an empty state folder with `mayfly keys init`"
             )
         }
         try state.checkWritable()
@@ -137,7 +137,7 @@ enum KeysCommand {
         let ring: KeyRing
         do {
             ring = try KeyRing.load(path: state.ratchetKey, wrapping: wrapping)
-        } catch { throw CheckFailed("mayfly: \(state.shown(state.ratchetKey)): \(error)") }
+        } catch { throw CommandFailed("\(state.shown(state.ratchetKey)): \(error)") }
         let key = try SigningKey.load(state.ledgerKey)
         Terminal.out("ratchet: generation \(ring.currentGeneration), step \(ring.steps), no key before epoch \(ring.baseEpoch)")
         if let wrapping { Terminal.out("         wrapped under the key \(Hex.encode(wrapping.id.span))") }

@@ -5,7 +5,7 @@ import Policy
 enum PolicyCommand {
     static func run(_ words: [String]) throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "policy", subcommands)) }
-        let configuration = try Configuration(words, environment: Environment.all, keys: [.policy])
+        let configuration = try Configuration(words, keys: [.policy])
         switch (configuration.operands.first, Array(configuration.operands.dropFirst())) {
         case ("lint", let files) where !files.isEmpty: try lint(files)
         case ("show", let names) where names.count <= 1:
@@ -23,7 +23,7 @@ enum PolicyCommand {
         do {
             return try Policies(policies)
         } catch {
-            throw CheckFailed("mayfly: \(error)")
+            throw CommandFailed("\(error)")
         }
     }
 
@@ -53,7 +53,7 @@ enum PolicyCommand {
         do {
             return try Policy(bytes)
         } catch {
-            throw CheckFailed("mayfly: \(file.source): \(file): \(error)")
+            throw CommandFailed("\(file.source): \(file): \(error)")
         }
     }
 

@@ -9,9 +9,9 @@ enum ReportCommand {
     static let limit = 64 << 20
 
     static func run(_ words: [String]) async throws {
-        let configuration = try Configuration(words, environment: Environment.all, keys: [], options: ["key", "html"])
-        let (operands, key) = (configuration.operands, configuration.repeated["key"]?.last)
-        switch (operands.first, operands.count, configuration.repeated["html"]?.last) {
+        let configuration = try Configuration(words, keys: [], options: ["key", "html"])
+        let (operands, key) = (configuration.operands, configuration.option("key"))
+        switch (operands.first, operands.count, configuration.option("html")) {
         case ("report", 2, let html?): try await report(operands[1], html, key: key)
         case ("report", 2, nil): throw UsageError("--html is missing: the file to write")
         case ("page", 2, nil): try writePage(operands[1], key: key)

@@ -16,7 +16,7 @@ enum ServeCommand {
                 Terminal.help(
                     "usage: mayfly serve [FLAGS]\nEach flag may stand in the environment under the name in brackets.", keys))
         }
-        let configuration = try Configuration(words, environment: Environment.all, keys: keys)
+        let configuration = try Configuration(words, keys: keys)
         guard configuration.operands.isEmpty else { throw UsageError("serve takes flags only") }
         let settings = try ServiceSettings(configuration)
         let service = try await Service.start(settings)

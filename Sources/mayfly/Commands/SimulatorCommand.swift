@@ -24,20 +24,20 @@ enum SimulatorCommand {
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Terminal.help(usage, keys, shortFlags: true)) }
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: keys, switches: ["with-parent", "production"],
+            words, keys: keys, switches: ["with-parent", "production"],
             options: ["app", "client-ca", "record", "streams"], shortFlags: true)
         guard configuration.operands.isEmpty else { throw UsageError("apns-simulator takes flags only") }
-        if configuration.switches.contains("with-parent") { try ProcessControl.dieWithParent(.kill) }
+        if configuration.has("with-parent") { try ProcessControl.dieWithParent(.kill) }
 
         let control = try configuration.address(.apnsSimulatorControl, default: "127.0.0.1:8790")
         guard control.isLoopback else {
-            throw UsageError("--control must be on loopback: it has no authentication and shows tokens")
+            throw configuration.invalid(.apnsSimulatorControl, "must be on loopback: it has no authentication and shows tokens")
         }
         let certificate = try pem(try configuration.requiredFile(.apnsSimulatorCertificate))
         var settings = APNsSimulator.Configuration(
             listen: try configuration.address(.apnsSimulatorListen, default: "127.0.0.1:8789"), control: control,
             certificateChain: certificate, privateKey: certificate, keys: try providerKeys(configuration),
-            isSandbox: !configuration.switches.contains("production"))
+            isSandbox: !configuration.has("production"))
         if let streams = try single("streams", configuration) {
             guard let count = UInt32(streams), (1...65_536).contains(count) else {
                 throw UsageError("--streams takes a number from 1 to 65536")
@@ -53,13 +53,13 @@ enum SimulatorCommand {
         do {
             simulator = try APNsSimulator(settings, loop: loop)
         } catch {
-            throw CheckFailed("mayfly: the simulator can't start: \(error)")
+            throw CommandFailed("the simulator can't start: \(error)")
         }
         let addresses: APNsSimulator.Addresses
         do {
             addresses = try await simulator.start()
         } catch let error as Errno where error.isAddressInUse {
-            throw CheckFailed("mayfly: \(settings.listen.shown) or \(control.shown) is taken: another program listens there")
+            throw CommandFailed("\(settings.listen.shown) or \(control.shown) is taken: another program listens there")
         }
         Terminal.log("APNs simulator: pushes at \(addresses.apns), control at \(control)")
         await StopSignal.wait(on: loop)
@@ -91,11 +91,11 @@ enum SimulatorCommand {
                 try GivenFile(name, "the app \(file)", in: File.folder(of: file.path)).read(limit: 65_536)
             }
         } catch let error as ProviderKey.Malformed {
-            throw CheckFailed("mayfly: the app \(file) is malformed: \(error.explanation); see docs/simulator.md")
-        } catch let error as CheckFailed {
+            throw CommandFailed("the app \(file) is malformed: \(error.explanation); see docs/simulator.md")
+        } catch let error as CommandFailed {
             throw error
         } catch {
-            throw CheckFailed("mayfly: the app \(file) can't be used: \(error)")
+            throw CommandFailed("the app \(file) can't be used: \(error)")
         }
     }
 

@@ -90,7 +90,7 @@ struct TrialPush {
             priority: UInt8(clamping: rendered.priority), expirationS: template.expiration(nowMs: now, tokenExpiryMs: .max),
             payload: rendered.payload, sealedAtMs: now, deadlineMs: now + Self.waitMs)
         let (outcome, uniqueID) = try await deliver(push)
-        let json = configuration.switches.contains("json")
+        let json = configuration.has("json")
         if json {
             Terminal.out(
                 Terminal.json { json in

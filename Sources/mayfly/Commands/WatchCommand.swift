@@ -5,25 +5,25 @@ import Linux
 enum WatchCommand {
     static func run(_ words: [String]) async throws {
         let configuration = try Configuration(
-            words, environment: Environment.all, keys: [], switches: ["allow-gaps"],
+            words, keys: [], switches: ["allow-gaps"],
             options: ["key", "state", "mirror", "policy", "max-age"])
-        let (operands, options) = (configuration.operands, configuration.repeated)
+        let operands = configuration.operands
         guard operands.count == 2 else { throw UsageError("audit watch takes one DIR or URL") }
-        guard let text = options["key"]?.last else { throw UsageError("--key is missing: the line in ledger.vkey") }
-        guard let folder = options["state"]?.last else {
+        guard let text = configuration.option("key") else { throw UsageError("--key is missing: the line in ledger.vkey") }
+        guard let folder = configuration.option("state") else {
             throw UsageError("--state is missing: a folder of this auditor's own, to keep checkpoints in")
         }
         let key = try AuditCommand.verifierKey(text)
         let demand = try AuditCommand.demand(configuration)
-        let maxAge = try options["max-age"]?.last.map(AuditCommand.seconds) ?? 900
+        let maxAge = try configuration.option("max-age").map(AuditCommand.seconds) ?? 900
         let source = try AuditCommand.source(operands[1])
-        let mirrors = try (options["mirror"] ?? []).map {
+        let mirrors = try (configuration.repeated["mirror"] ?? []).map {
             let isURL = $0.hasPrefix("http") && PlainURL.isPlain($0)
             return LogWatch.Mirror(name: isURL ? $0 : ShownPath($0).description, source: try AuditCommand.source($0))
         }
         let watch = LogWatch(
             source, key: key, folder: folder, mirrors: mirrors, demand: demand,
-            allowsGaps: configuration.switches.contains("allow-gaps"), maxAge: maxAge)
+            allowsGaps: configuration.has("allow-gaps"), maxAge: maxAge)
         do throws(VerificationFailure) {
             Terminal.out("good: \(try await watch.run(now: Clock.wallMs / 1_000))")
         } catch { throw CheckFailed("bad: \(error)") }

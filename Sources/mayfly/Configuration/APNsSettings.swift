@@ -68,8 +68,8 @@ struct APNsSettings {
             let apps = try Self.apps(configuration)
             let topic = configuration[.apnsBundleID] ?? apps[0].topic
             guard apps.contains(where: { $0.topic == topic }) else {
-                throw CheckFailed(
-                    "mayfly: the list of apps has no line for the app that is meant where nobody names one: \(Key.apnsBundleID.named), or its first at the start"
+                throw CommandFailed(
+                    "the list of apps has no line for the app that is meant where nobody names one: \(Key.apnsBundleID.named), or its first at the start"
                 )
             }
             (self.apps, self.topic) = (apps, topic)
@@ -100,7 +100,7 @@ struct APNsSettings {
         let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
         if let list = configuration.file(.apnsApps) {
             if let other = alone.first(where: { $0 != .apnsBundleID && configuration[$0] != nil }) {
-                throw UsageError("--apns-apps names keys and apps: leave out --\(other.rawValue) (\(other.environment))")
+                throw configuration.invalid(.apnsApps, "names keys and apps: leave out \(other.named)")
             }
             return try AppList.read(list)
         }
@@ -110,14 +110,14 @@ struct APNsSettings {
             return [App(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
         }
         if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
-            throw UsageError("--apns-certificate takes the place of a key: leave out --\(other.rawValue) (\(other.environment))")
+            throw configuration.invalid(.apnsCertificate, "takes the place of a key: leave out \(other.named)")
         }
         let certificate = try certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
         // A registration that names the other environment is refused; what it is when none is named must be one of the certificate's.
         let meant: Push.Environment = try environment(configuration) == .sandbox ? .sandbox : .production
         do throws(CertificateEnvironments.Lacking) {
             try CertificateEnvironments.check(certificate, [meant])
-        } catch { throw CheckFailed("mayfly: \(file.source): \(file): \(error), or set \(Key.apnsEnvironment.named)") }
+        } catch { throw CommandFailed("\(file.source): \(file): \(error), or set \(Key.apnsEnvironment.named)") }
         return [App(topic: topic, environments: CertificateEnvironments.of(certificate), identity: .certificate(certificate))]
     }
 
@@ -127,7 +127,7 @@ struct APNsSettings {
         let (keyID, teamID) = (try configuration.required(.apnsKeyID), try configuration.required(.apnsTeamID))
         do throws(CourierError) {
             return try TeamKey(key: key, keyID: keyID, teamID: teamID)
-        } catch { throw CheckFailed("mayfly: \(named(error))") }
+        } catch { throw CommandFailed("\(named(error))") }
     }
 
     /// Goes to Apple in a header, and beside its pushes into the log. What looks like a token or a key is none.
@@ -182,12 +182,12 @@ struct APNsSettings {
             try certificate.check(nowS: Clock.wallMs / 1_000)
             return certificate
         } catch ClientCertificateError.needsPassphrase {
-            throw CheckFailed(
-                "mayfly: \(file.source): \(file): \(ClientCertificateError.needsPassphrase). Write it into a file of mode 0600, and name that with "
+            throw CommandFailed(
+                "\(file.source): \(file): \(ClientCertificateError.needsPassphrase). Write it into a file of mode 0600, and name that with "
                     + "\(Key.apnsCertificatePassphrase.named) or, in a list of apps, after it in its line"
             )
         } catch {
-            throw CheckFailed("mayfly: \(file.source): \(file): \(error)")
+            throw CommandFailed("\(file.source): \(file): \(error)")
         }
     }
 
@@ -273,7 +273,7 @@ struct APNsSettings {
                     case .certificate(let certificate): .certificate(certificate)
                     }
                 accounts.append(try Account(credential, topics: group.topics, environments: group.environments))
-            } catch { throw CheckFailed("mayfly: \(Self.named(error))") }
+            } catch { throw CommandFailed("\(Self.named(error))") }
         }
         return accounts
     }
@@ -305,18 +305,18 @@ struct APNsSettings {
         switch (configuration[.apnsEnvironment], configuration[.apnsProduction]) {
         case ("production", _), (nil, nil), (nil, "true"), (nil, "1"): return .production
         case ("sandbox", _), ("development", _), (nil, "false"), (nil, "0"): return .sandbox
-        case (nil, _): throw UsageError("--apns-production takes true or false")
-        default: throw UsageError("--apns-environment takes production, sandbox or development")
+        case (nil, _): throw configuration.invalid(.apnsProduction, "takes true or false")
+        default: throw configuration.invalid(.apnsEnvironment, "takes production, sandbox or development")
         }
     }
 
     private static func port(_ configuration: Configuration) throws -> UInt16 {
         guard let text = configuration[.apnsPort] else { return Endpoint.production.port }
         if configuration[.apnsEndpoint] != nil {
-            throw UsageError("--apns-endpoint names its port: leave out --apns-port (\(Key.apnsPort.environment))")
+            throw configuration.invalid(.apnsEndpoint, "names its port: leave out \(Key.apnsPort.named)")
         }
         guard let port = Endpoint.ports.first(where: { String($0) == text }) else {
-            throw UsageError("--apns-port takes 443 or 2197, the ports at which Apple listens")
+            throw configuration.invalid(.apnsPort, "takes 443 or 2197, the ports at which Apple listens")
         }
         return port
     }

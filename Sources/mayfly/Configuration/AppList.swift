@@ -31,7 +31,7 @@ enum AppList {
                 listed[app.topic, default: []].formUnion(app.environments)
                 apps.append(app)
             } catch let error as UsageError {
-                throw CheckFailed("mayfly: \(list), line \(number + 1): \(error)")
+                throw CommandFailed("\(list), line \(number + 1): \(error)")
             }
         }
         guard !apps.isEmpty else {

@@ -13,7 +13,7 @@ struct CertificateFiles: Sendable {
         switch (configuration.file(.tlsCertificate), configuration.file(.tlsKey)) {
         case (nil, nil):
             guard configuration[.tlsClientCA] == nil else {
-                throw UsageError("--tls-client-ca needs --tls-certificate and --tls-key: only TLS has client certificates")
+                throw configuration.invalid(.tlsClientCA, "needs --tls-certificate and --tls-key: only TLS has client certificates")
             }
             return nil
         case (let certificate?, let key?):
@@ -25,7 +25,7 @@ struct CertificateFiles: Sendable {
     }
 
     /// - Parameter isRenewal: there is a certificate in use, which an expired one may not replace.
-    /// - Throws: `CheckFailed`, which names the file and what is wrong with it.
+    /// - Throws: `CommandFailed`, which names the file and what is wrong with it.
     func load(isRenewal: Bool = false) throws -> TLSContext {
         let chain = try certificate.read(limit: Self.limit)
         let authorities = try clientCA?.read(limit: Self.limit)
@@ -45,7 +45,7 @@ struct CertificateFiles: Sendable {
                 return try TLSContext.server(
                     certificateChain: chain, privateKey: secret.span, alpn: Self.protocols, clientAuthorities: authorities)
             } catch {
-                throw CheckFailed("mayfly: \(clientCA.source): \(clientCA): \(error)")
+                throw CommandFailed("\(clientCA.source): \(clientCA): \(error)")
             }
         }
         return context
@@ -64,7 +64,7 @@ struct CertificateFiles: Sendable {
                 case .keyMismatch: "\(key.source): \(key) and \(certificate)"
                 default: "\(certificate.source): \(certificate)"
                 }
-            throw CheckFailed("mayfly: \(file): \(error)")
+            throw CommandFailed("\(file): \(error)")
         }
     }
 }

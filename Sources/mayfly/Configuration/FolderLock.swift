@@ -9,10 +9,10 @@ final class FolderLock: Sendable {
         do {
             folder = try OpenFile(path, .read)
         } catch {
-            throw CheckFailed("mayfly: the state folder \(ShownPath(path)) can't be opened: \(error)")
+            throw CommandFailed("the state folder \(ShownPath(path)) can't be opened: \(error)")
         }
         guard try folder.tryLock() else {
-            throw CheckFailed("mayfly: another broker runs on the state folder \(ShownPath(path)): one folder takes one broker")
+            throw CommandFailed("another broker runs on the state folder \(ShownPath(path)): one folder takes one broker")
         }
     }
 }

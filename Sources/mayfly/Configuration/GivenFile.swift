@@ -21,7 +21,7 @@ struct GivenFile: Sendable, CustomStringConvertible {
         description = isSecret ? "the file named there" : ShownPath(given, in: folder).description
     }
 
-    /// - Throws: `CheckFailed` that names the setting.
+    /// - Throws: `CommandFailed` that names the setting.
     func read(limit: Int) throws -> [UInt8] {
         do {
             return try File.read(path, limit: limit)
@@ -29,7 +29,7 @@ struct GivenFile: Sendable, CustomStringConvertible {
     }
 
     /// - Parameter what: what is wrong with it.
-    func failure(_ what: String) -> CheckFailed { CheckFailed("mayfly: \(source): \(self) \(what)") }
+    func failure(_ what: String) -> CommandFailed { CommandFailed("\(source): \(self) \(what)") }
 }
 
 /// A word of the command line, as errors repeat it: a name that was mistyped, and no secret that stands in its place.
@@ -41,19 +41,5 @@ struct ShownWord: CustomStringConvertible {
         let isHex = letters.allSatisfy { $0 | 0x20 <= UInt8(ascii: "f") }
         let isName = letters.count > 0 && word.utf8.allSatisfy { (0x61...0x7a).contains($0 | 0x20) || $0 == 0x2d || $0 == 0x5f }
         description = isName && word.utf8.count <= 32 && !(isHex && letters.count >= 16) ? word : "<\(word.utf8.count) bytes>"
-    }
-}
-
-extension Key {
-    /// As errors name it: `--apns-key-path (APNS_KEY_PATH)`.
-    var named: String { "--\(rawValue) (\(environment))" }
-}
-
-extension Configuration {
-    /// The file that a setting names, if it does.
-    func file(_ key: Key) -> GivenFile? { self[key].map { GivenFile($0, name(key), isSecret: key.isSecret) } }
-
-    func requiredFile(_ key: Key) throws -> GivenFile {
-        GivenFile(try required(key), name(key), isSecret: key.isSecret)
     }
 }

@@ -16,15 +16,14 @@ struct JWTSettings {
     init?(_ configuration: Configuration) throws {
         guard let given = Self.keys.first(where: { configuration[$0] != nil }) else { return nil }
         guard configuration[.jwtAlgorithm] != nil else {
-            throw UsageError(
-                "--\(given.rawValue) (\(given.environment)) needs --jwt-algorithm: the one that JWTs are signed with is never taken from them"
-            )
+            throw configuration.invalid(
+                given, "needs --jwt-algorithm: the one that JWTs are signed with is never taken from them")
         }
         algorithm = try Self.algorithm(configuration)
         switch (configuration[.jwtKey], configuration[.jwtJWKS]) {
         case (let path?, nil): (source, named) = (.key(path: path), configuration.name(.jwtKey))
         case (nil, let path?): (source, named) = (.keySet(path: path), configuration.name(.jwtJWKS))
-        case (nil, nil): throw UsageError("--jwt-algorithm needs --jwt-key or --jwt-jwks: what JWTs are verified by")
+        case (nil, nil): throw configuration.invalid(.jwtAlgorithm, "needs --jwt-key or --jwt-jwks: what JWTs are verified by")
         default: throw UsageError("--jwt-key and --jwt-jwks are two ways to name keys: give one of them")
         }
         issuer = configuration[.jwtIssuer]
@@ -37,18 +36,19 @@ struct JWTSettings {
         // Errors name the claim, in a header too.
         let isPlain = claim.utf8.allSatisfy { 0x21...0x7e ~= $0 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
         guard claim.utf8.count <= 128, isPlain else {
-            throw UsageError(
-                "--jwt-user-claim takes a claim's name: 1 to 128 visible ASCII characters without quote or backslash")
+            throw configuration.invalid(
+                .jwtUserClaim, "takes a claim's name: 1 to 128 visible ASCII characters without quote or backslash")
         }
         guard !["aud", "exp", "iat", "iss", "nbf", "scope", "scp"].contains(claim) else {
-            throw UsageError("--jwt-user-claim can't be \(claim): that claim has a meaning of its own")
+            throw configuration.invalid(.jwtUserClaim, "can't be \(claim): that claim has a meaning of its own")
         }
         return claim
     }
 
     static func algorithm(_ configuration: Configuration) throws -> JSONWebAlgorithm {
         guard let algorithm = JSONWebAlgorithm(rawValue: try configuration.required(.jwtAlgorithm)) else {
-            throw UsageError("--jwt-algorithm takes \(JSONWebAlgorithm.allCases.map(\.rawValue).joined(separator: ", "))")
+            throw configuration.invalid(
+                .jwtAlgorithm, "takes \(JSONWebAlgorithm.allCases.map(\.rawValue).joined(separator: ", "))")
         }
         return algorithm
     }
@@ -58,6 +58,6 @@ struct JWTSettings {
         do throws(JSONWebKeyError) {
             return try Authenticator(
                 algorithm: algorithm, source: source, issuer: issuer, audience: audience, userClaim: userClaim)
-        } catch { throw CheckFailed("mayfly: \(named): \(error)") }
+        } catch { throw CommandFailed("\(named): \(error)") }
     }
 }

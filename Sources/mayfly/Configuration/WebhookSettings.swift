@@ -20,7 +20,7 @@ struct WebhookSettings {
         let own: Secret?
         do throws(WebhookSecretsError) {
             own = try Environment.take(Self.variable) { bytes throws(WebhookSecretsError) in try WebhookSecrets.secret(bytes) }
-        } catch { throw CheckFailed("mayfly: \(Self.variable): \(error)") }
+        } catch { throw CommandFailed("\(Self.variable): \(error)") }
         file = configuration.file(.webhookSecrets)
         guard own != nil || file != nil else { return nil }
         do throws(WebhookSecretsError) {
@@ -42,7 +42,7 @@ struct WebhookSettings {
             + "\(secrets.guessable == 1 ? "has" : "have") fewer than \(WebhookSecrets.safe) bytes: who has seen one webhook can find it by trying, and let phones ring. Make one with `openssl rand -hex 32`"
     }
 
-    private static func failure(_ file: GivenFile?, _ error: WebhookSecretsError) -> CheckFailed {
-        file?.failure("\(error)") ?? CheckFailed("mayfly: \(variable): \(error)")
+    private static func failure(_ file: GivenFile?, _ error: WebhookSecretsError) -> CommandFailed {
+        file?.failure("\(error)") ?? CommandFailed("\(variable): \(error)")
     }
 }

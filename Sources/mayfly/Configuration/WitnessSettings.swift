@@ -16,12 +16,12 @@ struct WitnessSettings {
     init?(_ configuration: Configuration) throws {
         guard let file = configuration.file(.witnessPolicy) else {
             guard configuration[.witnessFailure] == nil else {
-                throw UsageError("--witness-failure means nothing without --witness-policy")
+                throw configuration.invalid(.witnessFailure, "means nothing without --witness-policy")
             }
             return nil
         }
         guard let mode = Sequencer.WitnessFailureMode(rawValue: configuration[.witnessFailure] ?? "closed") else {
-            throw UsageError("--witness-failure takes open or closed")
+            throw configuration.invalid(.witnessFailure, "takes open or closed")
         }
         self.file = file
         failureMode = mode
@@ -35,7 +35,7 @@ struct WitnessSettings {
         do {
             return try WitnessPolicy(bytes)
         } catch {
-            throw CheckFailed("mayfly: \(file): \(error)")
+            throw CommandFailed("\(file): \(error)")
         }
     }
 
@@ -48,14 +48,14 @@ struct WitnessSettings {
 
     private static func check(_ witness: WitnessPolicy.Witness, _ file: GivenFile) throws {
         guard let url = witness.url else {
-            throw CheckFailed("mayfly: \(file): the witness \(witness.name) has no URL to be asked at")
+            throw CommandFailed("\(file): the witness \(witness.name) has no URL to be asked at")
         }
         guard PlainURL.isPlain(url) else {
-            throw CheckFailed("mayfly: \(file): the URL of the witness \(witness.name) must be ASCII, without ?, # and @")
+            throw CommandFailed("\(file): the URL of the witness \(witness.name) must be ASCII, without ?, # and @")
         }
         guard PlainURL.isProtected(url) else {
-            throw CheckFailed(
-                "mayfly: \(file): the URL of the witness \(witness.name) must begin with https://, or http:// and a loopback address"
+            throw CommandFailed(
+                "\(file): the URL of the witness \(witness.name) must begin with https://, or http:// and a loopback address"
             )
         }
     }

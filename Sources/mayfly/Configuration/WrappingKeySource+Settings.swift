@@ -11,8 +11,9 @@ extension WrappingKeySource {
         // No shell: what stands there is what is run.
         let words = text.dropFirst("command:".count).split(separator: " ").map(String.init)
         guard let path = words.first, path.hasPrefix("/") else {
-            throw UsageError(
-                "\(Key.wrappingKey.named): a command is a program's absolute path and words between spaces; no shell reads it. For more write a script"
+            throw configuration.invalid(
+                .wrappingKey,
+                "takes a command as a program's absolute path and words between spaces; no shell reads it. For more write a script"
             )
         }
         self = .command(path: path, arguments: Array(words.dropFirst()))
@@ -22,6 +23,6 @@ extension WrappingKeySource {
     func get() throws -> WrappingKey {
         do {
             return try read()
-        } catch { throw CheckFailed("mayfly: \(Key.wrappingKey.named): \(error)") }
+        } catch { throw CommandFailed("\(Key.wrappingKey.named): \(error)") }
     }
 }

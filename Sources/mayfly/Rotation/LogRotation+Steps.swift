@@ -24,7 +24,7 @@ extension LogRotation {
         try await sequencer.recover()
 
         guard let version = EntryText(Mayfly.version) else {
-            throw CheckFailed("mayfly: this version's name can't stand in the log")
+            throw CommandFailed("this version's name can't stand in the log")
         }
         let metrics = Metrics()
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
@@ -43,7 +43,7 @@ extension LogRotation {
             if try await store.closeLog([.brokerStopped(node: start.node)], next: next, mark: mark.mark) { return mark }
             try await loop.sleep(200)
         }
-        throw CheckFailed("mayfly: entries still wait to be published: nothing was closed; run this again")
+        throw CommandFailed("entries still wait to be published: nothing was closed; run this again")
     }
 
     private static let closingTries = 25
@@ -52,7 +52,7 @@ extension LogRotation {
     func publishEnd(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ mark: RotationMark) async throws {
         let key = try SigningKey.load(state.ledgerKey)
         guard key.verifierKey == mark.old else {
-            throw CheckFailed("mayfly: \(state.shown(state.ledgerKey)) is not the key of \(mark.old.name)")
+            throw CommandFailed("\(state.shown(state.ledgerKey)) is not the key of \(mark.old.name)")
         }
         try await sequencer(store, start, time, key, witnesses, kept.checkpoints(on: loop)).flush()
         LedgerFolder(state.ledger).tidy()
@@ -70,7 +70,7 @@ extension LogRotation {
         guard let head = try await store.logHead(),
             let end = SignedNote(Array(head.checkpoint.utf8))?.checkpoint(signedBy: mark.old),
             try await store.beginLog(after: end, marks: marks)
-        else { throw CheckFailed("mayfly: the closed log is not wholly published: run this again") }
+        else { throw CommandFailed("the closed log is not wholly published: run this again") }
     }
 
     /// Puts the closed log where the operator wants it, its public key with it.
@@ -89,8 +89,8 @@ extension LogRotation {
                 try moveContents(mark.old)
             }
         } else if try !isClosedLog(archive) {
-            throw CheckFailed(
-                "mayfly: the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(archive)): put it back, and run this again"
+            throw CommandFailed(
+                "the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(archive)): put it back, and run this again"
             )
         }
         // Also after a crash that came just behind the move. The folder around the archive changed only if the whole folder moved.
@@ -105,8 +105,8 @@ extension LogRotation {
         func move(_ names: [String]) throws {
             for name in names {
                 guard !File.exists("\(archive)/\(name)") else {
-                    throw CheckFailed(
-                        "mayfly: \(ShownPath(archive))/\(name) is in the way: move it elsewhere, and run this again")
+                    throw CommandFailed(
+                        "\(ShownPath(archive))/\(name) is in the way: move it elsewhere, and run this again")
                 }
                 try File.rename("\(state.ledger)/\(name)", to: "\(archive)/\(name)")
             }
@@ -181,14 +181,14 @@ extension LogRotation {
         let wrapping = try wrapping?.get()
         do {
             return try KeyRing.load(path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(longest))
-        } catch { throw CheckFailed("mayfly: \(state.shown(state.ratchetKey)): \(error)") }
+        } catch { throw CommandFailed("\(state.shown(state.ratchetKey)): \(error)") }
     }
 
     /// A policy that was in force, from the log's folder.
     private func policy(_ digest: Ledger.Digest) throws -> Policy {
         guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(digest)), Digest.sha256(bytes.span) == digest else {
-            throw CheckFailed(
-                "mayfly: \(state.shown(state.ledger))/\(TilePath.policy(digest)) is missing or damaged: restore the ledger's folder"
+            throw CommandFailed(
+                "\(state.shown(state.ledger))/\(TilePath.policy(digest)) is missing or damaged: restore the ledger's folder"
             )
         }
         return try Policy(bytes)
@@ -201,15 +201,15 @@ extension LogRotation {
 
     private func checkOrigin(_ current: String, _ earlier: [String]) throws {
         let name = next.description
-        guard name != current else { throw CheckFailed("mayfly: the log is \(name) already: another log takes another origin") }
+        guard name != current else { throw CommandFailed("the log is \(name) already: another log takes another origin") }
         guard !earlier.contains(name) else {
-            throw CheckFailed("mayfly: a log that is closed had the origin \(name): an origin stands for one log, for good")
+            throw CommandFailed("a log that is closed had the origin \(name): an origin stands for one log, for good")
         }
     }
 
     private func checkNext(_ key: SigningKey, at path: String) throws {
         guard key.verifierKey.name == next.description else {
-            throw CheckFailed("mayfly: \(ShownPath(path)) is the key of \(key.verifierKey.name), not of \(next)")
+            throw CommandFailed("\(ShownPath(path)) is the key of \(key.verifierKey.name), not of \(next)")
         }
     }
 
@@ -217,8 +217,8 @@ extension LogRotation {
     private func checkIsFree() throws {
         guard let status = try File.status(archive, followLinks: false) else { return }
         guard status.kind == .folder, try File.list(archive).isEmpty else {
-            throw CheckFailed(
-                "mayfly: \(ShownPath(archive)) exists and is no empty folder: name an empty one, or one that does not exist yet")
+            throw CommandFailed(
+                "\(ShownPath(archive)) exists and is no empty folder: name an empty one, or one that does not exist yet")
         }
     }
 
@@ -230,21 +230,21 @@ extension LogRotation {
         try checkIsFree()
         let own = try File.resolve(state.path)
         for folder in ["ledger", "keys"] where archive == "\(own)/\(folder)" || archive.hasPrefix("\(own)/\(folder)/") {
-            throw CheckFailed("mayfly: the archive can't lie in \(ShownPath(own))/\(folder)")
+            throw CommandFailed("the archive can't lie in \(ShownPath(own))/\(folder)")
         }
         guard try File.status(state.ledger, followLinks: false)?.kind == .folder else {
-            throw CheckFailed(
-                "mayfly: \(state.shown(state.ledger)) is no folder, or a link to one, which can't be moved: put the folder in its place"
+            throw CommandFailed(
+                "\(state.shown(state.ledger)) is no folder, or a link to one, which can't be moved: put the folder in its place"
             )
         }
         let probe = "\(state.ledger).new"
         guard try !File.exists(probe) || File.list(probe).isEmpty else {
-            throw CheckFailed("mayfly: \(ShownPath(probe)) is in the way: move it elsewhere")
+            throw CommandFailed("\(ShownPath(probe)) is in the way: move it elsewhere")
         }
         do {
             guard try !File.isMountPoint(state.ledger) else {
-                throw CheckFailed(
-                    "mayfly: something is mounted on \(state.shown(state.ledger)), which can't be moved: unmount it first")
+                throw CommandFailed(
+                    "something is mounted on \(state.shown(state.ledger)), which can't be moved: unmount it first")
             }
             try File.makeFolder(probe, mode: 0o755)
             let place = File.exists(archive) ? trial : archive
@@ -252,10 +252,10 @@ extension LogRotation {
             try File.removeFolder(place)
         } catch let error as Errno {
             try? File.removeFolder(probe)
-            throw CheckFailed(
+            throw CommandFailed(
                 error.isOtherFileSystem
-                    ? "mayfly: \(ShownPath(archive)) is on another file system than \(state.shown): name a folder on the same one, and copy it from there"
-                    : "mayfly: the log can't be moved to \(ShownPath(archive)): \(error)")
+                    ? "\(ShownPath(archive)) is on another file system than \(state.shown): name a folder on the same one, and copy it from there"
+                    : "the log can't be moved to \(ShownPath(archive)): \(error)")
         }
     }
 }

@@ -44,7 +44,7 @@ struct LogRotation {
     ) throws {
         let next = try KeysCommand.checked(origin: origin)
         guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
-            throw CheckFailed("mayfly: no broker has run on \(state.shown) yet, so there is no log to close")
+            throw CommandFailed("no broker has run on \(state.shown) yet, so there is no log to close")
         }
         self.state = state
         self.next = next
@@ -70,7 +70,7 @@ struct LogRotation {
         do {
             let found = try File.resolve(parent)
             return found == "/" ? "/\(name)" : "\(found)/\(name)"
-        } catch { throw CheckFailed("mayfly: the archive's parent folder \(ShownPath(parent)) can't be used: \(error)") }
+        } catch { throw CommandFailed("the archive's parent folder \(ShownPath(parent)) can't be used: \(error)") }
     }
 
     func run() async throws {
@@ -80,8 +80,8 @@ struct LogRotation {
         do {
             try await withStore(UInt64(start.resolution), time) { store in try await change(store, start, time) }
         } catch Sequencer.Failure.quorumMissed {
-            throw CheckFailed(
-                "mayfly: the witnesses' quorum was not reached: run this again when they answer, or with --witness-failure open")
+            throw CommandFailed(
+                "the witnesses' quorum was not reached: run this again when they answer, or with --witness-failure open")
         }
     }
 
@@ -91,8 +91,8 @@ struct LogRotation {
             guard let told = try await store.mark(RotationMark.startMark),
                 case .brokerStarted(let node, _, let policy, let resolution, _) = try? Entry(canonical: told.span).op
             else {
-                throw CheckFailed(
-                    "mayfly: no broker of this version has run on \(state.shown): start it once and stop it, then rotate")
+                throw CommandFailed(
+                    "no broker of this version has run on \(state.shown): start it once and stop it, then rotate")
             }
             // Versions that knew one policy only did not write them down.
             let list = try await store.mark(RotationMark.policiesMark) ?? Array("\(policy)".utf8)
@@ -110,7 +110,7 @@ struct LogRotation {
         let store: SQLiteStore
         do {
             store = try SQLiteStore(path: state.database, resolution: resolution, timing: nil, now: { time.now })
-        } catch { throw CheckFailed("mayfly: \(state.shown(state.database)): \(error)") }
+        } catch { throw CommandFailed("\(state.shown(state.database)): \(error)") }
         do {
             let value = try await body(store)
             await store.shutDown()
@@ -125,8 +125,8 @@ struct LogRotation {
         var mark: RotationMark
         if let begun = try await RotationMark.read(store) {
             guard begun.next == next.description, begun.archive == archive else {
-                throw CheckFailed(
-                    "mayfly: another change is under way: finish it with --origin \(begun.next) --archive \(begun.archive)")
+                throw CommandFailed(
+                    "another change is under way: finish it with --origin \(begun.next) --archive \(begun.archive)")
             }
             mark = begun
         } else if let old = try await isDone(store) {

@@ -55,8 +55,8 @@ struct RotationMark: Equatable {
         let named = starts.compactMap { if case .policyLoaded(_, let policy) = $0 { policy } else { nil } }
         return try policies(try await store.mark(carriedMark) ?? []).filter { !named.contains($0) }.map { digest in
             guard let bytes = try folder.read(TilePath.policy(digest)), let name = EntryText(try Policy(bytes).name) else {
-                throw CheckFailed(
-                    "mayfly: ledger/\(TilePath.policy(digest)) is missing: restore it from the archive of the log before")
+                throw CommandFailed(
+                    "ledger/\(TilePath.policy(digest)) is missing: restore it from the archive of the log before")
             }
             return .policyLoaded(name: name, policy: digest)
         }
@@ -85,7 +85,7 @@ struct RotationMark: Equatable {
     }
 
     /// For a broker that is to start.
-    /// - Throws: `CheckFailed` while a change is under way.
+    /// - Throws: `CommandFailed` while a change is under way.
     static func refuse(_ state: StateFolder, _ store: any Store) async throws {
         if let mark = try await read(store) {
             throw unfinished(state, words: "--origin \(mark.next) --archive \(mark.archive)")
@@ -99,9 +99,9 @@ struct RotationMark: Equatable {
         }
     }
 
-    private static func unfinished(_ state: StateFolder, words: String) -> CheckFailed {
-        CheckFailed(
-            "mayfly: a change to another log was begun and is not finished: run `mayfly keys rotate --state \(state.shown) \(words)` again"
+    private static func unfinished(_ state: StateFolder, words: String) -> CommandFailed {
+        CommandFailed(
+            "a change to another log was begun and is not finished: run `mayfly keys rotate --state \(state.shown) \(words)` again"
         )
     }
 }

@@ -38,7 +38,7 @@ actor APNsRenewal {
             // Nothing to ask Apple about.
             if try settings.isSame(as: inUse) { return isInUse() }
             candidate = try make(settings)
-        } catch { return .refused(stays(CheckFailed.text(error))) }
+        } catch { return .refused(stays("\(error)")) }
         switch await courier.replace(by: candidate, after: settings.probes) {
         case .inUse:
             inUse = settings

@@ -61,8 +61,8 @@ final class Service: Sendable {
     private static func prepare(_ settings: ServiceSettings) async throws -> Parts {
         let state = settings.state
         guard try File.status(state.path)?.kind == .folder else {
-            throw CheckFailed(
-                "mayfly: there is no state folder \(state.shown): make one with `mayfly keys init --state \(state.shown) --origin NAME`"
+            throw CommandFailed(
+                "there is no state folder \(state.shown): make one with `mayfly keys init --state \(state.shown) --origin NAME`"
             )
         }
         try state.checkWritable()
@@ -74,8 +74,8 @@ final class Service: Sendable {
         }
         let ledgerKey = try SigningKey.load(state.ledgerKey)
         if let origin = settings.origin, origin != ledgerKey.verifierKey.name {
-            throw CheckFailed(
-                "mayfly: the ledger key is for \(ledgerKey.verifierKey.name), not for what \(Key.origin.named) says")
+            throw CommandFailed(
+                "the ledger key is for \(ledgerKey.verifierKey.name), not for what \(Key.origin.named) says")
         }
         try settings.witnesses?.check(ledgerKey.verifierKey)
         guard let node = EntryText(settings.node) else {
@@ -96,7 +96,7 @@ final class Service: Sendable {
             do {
                 try await Startup(store: store, keys: keys, time: time).resumeTime()
             } catch let error as StaleKeys {
-                throw CheckFailed("mayfly: \(state.shown(state.ratchetKey)): \(error)")
+                throw CommandFailed("\(state.shown(state.ratchetKey)): \(error)")
             }
             let earlier = try await RotationMark.carriedPolicies(store, LedgerFolder(state.ledger), besides: starts)
             return try await assemble(settings, lock, keys, ledgerKey, node, starts + earlier, time, store)
@@ -110,12 +110,12 @@ final class Service: Sendable {
     private static func startEntries(_ settings: ServiceSettings, _ node: EntryText) throws -> [Entry.Op] {
         let loaded = try settings.policies.all.map { policy in
             guard let name = EntryText(policy.name) else {
-                throw CheckFailed("mayfly: the policy's name can't stand in the log")
+                throw CommandFailed("the policy's name can't stand in the log")
             }
             return (name: name, digest: Digest.sha256(policy.bytes.span))
         }
         guard let version = EntryText(Mayfly.version), let rooms = loaded.first?.digest else {
-            throw CheckFailed("mayfly: this version's name can't stand in the log")
+            throw CommandFailed("this version's name can't stand in the log")
         }
         return [
             .brokerStarted(
@@ -285,11 +285,11 @@ final class Service: Sendable {
         do {
             return try await server.start()
         } catch  where error.isAddressInUse {
-            throw CheckFailed("mayfly: \(address.shown) is taken: another program listens there")
+            throw CommandFailed("\(address.shown) is taken: another program listens there")
         } catch  where error.isNoSocket {
-            throw CheckFailed("mayfly: \(address.shown): something that is no socket stands there; nothing was replaced")
+            throw CommandFailed("\(address.shown): something that is no socket stands there; nothing was replaced")
         } catch {
-            throw CheckFailed("mayfly: can't listen on \(address.shown): \(error)")
+            throw CommandFailed("can't listen on \(address.shown): \(error)")
         }
     }
 
@@ -316,7 +316,7 @@ final class Service: Sendable {
             Terminal.log("certificate: new connections use \(files.certificate) as it is now")
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("certificate: the one in use stays. \(CheckFailed.text(error))")
+            Terminal.log("certificate: the one in use stays. \(error)")
         }
     }
 
@@ -346,7 +346,7 @@ final class Service: Sendable {
             if let warning = webhooks.warning { Terminal.log(warning) }
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("webhooks: the secrets in use stay. \(CheckFailed.text(error))")
+            Terminal.log("webhooks: the secrets in use stay. \(error)")
         }
     }
 
@@ -384,7 +384,7 @@ final class Service: Sendable {
         do {
             return try body()
         } catch {
-            throw CheckFailed("mayfly: \(ShownPath(path)): \(error)")
+            throw CommandFailed("\(ShownPath(path)): \(error)")
         }
     }
 }
