@@ -117,7 +117,7 @@ enum DemoCommand {
                 """)
         }
         Terminal.out("Ctrl-C ends it.")
-        await StopSignal.wait(on: service.loop)
+        await ServiceSignals(loop: service.loop).waitForStop()
     }
 }
 

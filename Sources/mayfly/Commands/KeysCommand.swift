@@ -87,8 +87,7 @@ enum KeysCommand {
                 "\(state.shown(state.ledgerKey)) is missing, too: make the keys of an empty state folder with `mayfly keys init`"
             )
         }
-        try state.checkWritable()
-        let lock = try FolderLock(state.path)
+        let lock = try state.lock()
         defer { extendLifetime(lock) }
         try RotationMark.refuse(state)
         guard !File.exists(state.ratchetKey) else {

@@ -62,7 +62,7 @@ enum SimulatorCommand {
             throw CommandFailed("\(settings.listen.shown) or \(control.shown) is taken: another program listens there")
         }
         Terminal.log("APNs simulator: pushes at \(addresses.apns), control at \(control)")
-        await StopSignal.wait(on: loop)
+        await ServiceSignals(loop: loop).waitForStop()
         await simulator.stop()
         loop.stop()
     }

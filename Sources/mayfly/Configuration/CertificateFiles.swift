@@ -13,7 +13,8 @@ struct CertificateFiles: Sendable {
         switch (configuration.file(.tlsCertificate), configuration.file(.tlsKey)) {
         case (nil, nil):
             guard configuration[.tlsClientCA] == nil else {
-                throw configuration.invalid(.tlsClientCA, "needs --tls-certificate and --tls-key: only TLS has client certificates")
+                throw configuration.invalid(
+                    .tlsClientCA, "needs --tls-certificate and --tls-key: only TLS has client certificates")
             }
             return nil
         case (let certificate?, let key?):

@@ -92,7 +92,8 @@ struct ServiceSettings {
     private static func proxies(_ configuration: Configuration, _ listen: SocketAddress) throws -> TrustedProxies {
         let hosts = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
         for (number, host) in hosts.enumerated() where host != "unix" && SocketAddress(numeric: host, port: 0) == nil {
-            throw configuration.invalid(.trustedProxies, "takes numeric addresses: number \(number + 1) of \(hosts.count) is none")
+            throw configuration.invalid(
+                .trustedProxies, "takes numeric addresses: number \(number + 1) of \(hosts.count) is none")
         }
         if case .unix = listen {
             if !hosts.contains("unix") {

@@ -26,8 +26,8 @@ struct StateFolder {
         return isDefault ? path : ShownPath(self.path).description + path.dropFirst(self.path.count)
     }
 
-    /// - Throws: `CheckFailed` if nothing can be stored in the folder. SQLite would notice later, and in words of its own.
-    func checkWritable() throws {
+    /// SQLite would notice later, and in words of its own.
+    private func checkWritable() throws {
         do {
             try File.checkWritable(path)
         } catch {
@@ -38,6 +38,22 @@ struct StateFolder {
                     : "this user can't write the state folder \(shown): \(error.reason). Correct the folder's owner and mode, or run this "
                         + "as its owner")
         }
+    }
+
+    /// Holds the folder for one broker: two would sign different heads of one log.
+    /// - Throws: `CommandFailed` if nothing can be stored in the folder, or another broker holds it.
+    func lock() throws -> FolderLock {
+        try checkWritable()
+        let folder: OpenFile
+        do {
+            folder = try OpenFile(path, .read)
+        } catch {
+            throw CommandFailed("the state folder \(ShownPath(path)) can't be opened: \(error)")
+        }
+        guard try folder.tryLock() else {
+            throw CommandFailed("another broker runs on the state folder \(ShownPath(path)): one folder takes one broker")
+        }
+        return FolderLock(folder: folder)
     }
 
     var keys: String { path + "/keys" }
@@ -54,4 +70,11 @@ struct StateFolder {
     var webhookSecret: String { keys + "/webhook.secret" }
     var simulatorCertificate: String { keys + "/simulator.pem" }
     var simulatorCA: String { keys + "/simulator-ca.pem" }
+}
+
+/// Holds a state folder as long as it lives.
+final class FolderLock: Sendable {
+    private let folder: OpenFile
+
+    fileprivate init(folder: consuming OpenFile) { self.folder = folder }
 }

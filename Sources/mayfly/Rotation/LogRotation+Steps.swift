@@ -23,16 +23,12 @@ extension LogRotation {
         let sequencer = try sequencer(store, start, time, key, witnesses, kept.checkpoints(on: loop))
         try await sequencer.recover()
 
-        guard let version = EntryText(Mayfly.version) else {
-            throw CommandFailed("this version's name can't stand in the log")
-        }
         let metrics = Metrics()
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
         let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
         let mark = RotationMark(stage: .closing, next: next.description, archive: archive, old: key.verifierKey)
-        let started = Entry.Op.brokerStarted(
-            node: start.node, version: version, policy: start.policy, resolutionSeconds: start.resolution,
-            binary: try ProgramDigest.get())
+        let started = try Entry.Op.programStarted(
+            node: start.node, policy: start.policy, resolutionSeconds: start.resolution)
         try await store.start([started], marks: [])
         await keeper.step()
         await keeper.recordAll()

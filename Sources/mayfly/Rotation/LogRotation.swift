@@ -52,8 +52,7 @@ struct LogRotation {
         self.witnesses = witnesses
         self.kept = kept
         self.wrapping = wrapping
-        try state.checkWritable()
-        lock = try FolderLock(state.path)
+        lock = try state.lock()
         loop = try EventLoop(name: "rotation")
         try loop.start()
     }

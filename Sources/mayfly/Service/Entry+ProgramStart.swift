@@ -2,10 +2,19 @@ import Ledger
 import Linux
 import TLS
 
-/// The SHA-256 of this program's file, for the log.
-enum ProgramDigest {
+extension Entry.Op {
+    /// The start of this program: its version, and the SHA-256 of its file.
+    /// - Parameter policy: the one for rooms.
+    static func programStarted(node: EntryText, policy: Ledger.Digest, resolutionSeconds: UInt32) throws -> Entry.Op {
+        guard let version = EntryText(Mayfly.version) else {
+            throw CommandFailed("this version's name can't stand in the log")
+        }
+        return .brokerStarted(
+            node: node, version: version, policy: policy, resolutionSeconds: resolutionSeconds, binary: try programDigest())
+    }
+
     /// Reads the file that this process was started from, even if another has taken its name since.
-    static func get() throws -> Ledger.Digest {
+    private static func programDigest() throws -> Ledger.Digest {
         let file = try OpenFile("/proc/self/exe", .read)
         var hash = StreamedSHA256()
         var chunk = [UInt8](repeating: 0, count: 65_536)
