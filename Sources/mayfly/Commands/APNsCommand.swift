@@ -48,7 +48,7 @@ enum APNsCommand {
         guard !text.isEmpty else { throw UsageError(usage) }
         var key: ES256.PublicKey?
         if configuration[.apnsKeyPath] != nil {
-            let pem = try APNsSettings.signingKey(try configuration.requiredFile(.apnsKeyPath)).publicKeyPEM()
+            let pem = try APNsApp.signingKey(try configuration.requiredFile(.apnsKeyPath)).publicKeyPEM()
             key = try ES256.PublicKey(pem: pem.span)
         }
         let report = ProviderTokenReport(

@@ -73,7 +73,7 @@ enum SimulatorCommand {
         var keys = try files.map { try app(GivenFile($0, "--app")) }
         let single: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID]
         if files.isEmpty || single.contains(where: { configuration[$0] != nil }) {
-            let publicKey = try APNsSettings.signingKey(try configuration.requiredFile(.apnsKeyPath)).publicKeyPEM()
+            let publicKey = try APNsApp.signingKey(try configuration.requiredFile(.apnsKeyPath)).publicKeyPEM()
             keys.append(
                 ProviderKey(
                     keyID: try configuration.required(.apnsKeyID), teamID: try configuration.required(.apnsTeamID),

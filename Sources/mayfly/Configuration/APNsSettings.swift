@@ -13,39 +13,8 @@ struct APNsSettings {
 
     static let whatToSet = "APNS_TEAM_ID, APNS_KEY_ID and APNS_KEY_PATH, or a certificate or list of apps"
 
-    /// A team's signing key, good for all its apps.
-    struct TeamKey {
-        let key: ES256.PrivateKey
-        let keyID: String
-        let teamID: String
-
-        /// - Throws: `CourierError` for ids that are not Apple's ten letters and digits.
-        init(key: ES256.PrivateKey, keyID: String, teamID: String) throws(CourierError) {
-            guard Self.isIdentifier(keyID) else { throw .badKeyID }
-            guard Self.isIdentifier(teamID) else { throw .badTeamID }
-            (self.key, self.keyID, self.teamID) = (key, keyID, teamID)
-        }
-
-        private static func isIdentifier(_ text: String) -> Bool {
-            text.utf8.count == 10
-                && text.utf8.allSatisfy { (0x30...0x39).contains($0) || (0x61...0x7a).contains($0 | 0x20) }
-        }
-    }
-
-    enum Identity {
-        case key(TeamKey)
-        case certificate(ClientCertificate)
-    }
-
-    /// One of the apps that are pushed to.
-    struct App {
-        let topic: String
-        let environments: Set<Push.Environment>
-        let identity: Identity
-    }
-
     /// None where there are no credentials.
-    let apps: [App]
+    let apps: [APNsApp]
     /// The bundle id of the app that is meant where nobody names another: of a list the first, unless the settings name one of it.
     let topic: String
     /// Each of them says in which environments it is to be pushed to.
@@ -93,10 +62,10 @@ struct APNsSettings {
                 "\(Key.apnsBundleID.named) is missing: the app's bundle id. Without a key for APNs it is needed too: registrations are taken for it"
             )
         }
-        return try bundleID(topic, Key.apnsBundleID.named)
+        return try APNsApp.bundleID(topic, Key.apnsBundleID.named)
     }
 
-    private static func apps(_ configuration: Configuration) throws -> [App] {
+    private static func apps(_ configuration: Configuration) throws -> [APNsApp] {
         let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
         if let list = configuration.file(.apnsApps) {
             if let other = alone.first(where: { $0 != .apnsBundleID && configuration[$0] != nil }) {
@@ -104,127 +73,40 @@ struct APNsSettings {
             }
             return try AppList.read(list)
         }
-        let topic = try bundleID(try configuration.required(.apnsBundleID), Key.apnsBundleID.named)
+        let topic = try APNsApp.bundleID(try configuration.required(.apnsBundleID), Key.apnsBundleID.named)
         let environments = Set(Push.Environment.allCases)
         guard let file = configuration.file(.apnsCertificate) else {
-            return [App(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
+            return [APNsApp(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
         }
         if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
             throw configuration.invalid(.apnsCertificate, "takes the place of a key: leave out \(other.named)")
         }
-        let certificate = try certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
+        let certificate = try APNsApp.certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
         // A registration that names the other environment is refused; what it is when none is named must be one of the certificate's.
         let meant: Push.Environment = try environment(configuration) == .sandbox ? .sandbox : .production
-        do throws(CertificateEnvironments.Lacking) {
-            try CertificateEnvironments.check(certificate, [meant])
+        do throws(ClientCertificate.LacksEnvironment) {
+            try certificate.check(isFor: [meant])
         } catch { throw CommandFailed("\(file.source): \(file): \(error), or set \(Key.apnsEnvironment.named)") }
-        return [App(topic: topic, environments: CertificateEnvironments.of(certificate), identity: .certificate(certificate))]
+        return [APNsApp(topic: topic, environments: certificate.environments, identity: .certificate(certificate))]
     }
 
     /// The key of the flags for one.
-    static func teamKey(_ configuration: Configuration) throws -> TeamKey {
-        let key = try signingKey(try configuration.requiredFile(.apnsKeyPath))
+    static func teamKey(_ configuration: Configuration) throws -> APNsApp.TeamKey {
+        let key = try APNsApp.signingKey(try configuration.requiredFile(.apnsKeyPath))
         let (keyID, teamID) = (try configuration.required(.apnsKeyID), try configuration.required(.apnsTeamID))
         do throws(CourierError) {
-            return try TeamKey(key: key, keyID: keyID, teamID: teamID)
+            return try APNsApp.TeamKey(key: key, keyID: keyID, teamID: teamID)
         } catch { throw CommandFailed("\(named(error))") }
-    }
-
-    /// Goes to Apple in a header, and beside its pushes into the log. What looks like a token or a key is none.
-    /// - Parameter source: what names it, for the error.
-    static func bundleID(_ text: String, _ source: String) throws -> String {
-        let isPlain = text.utf8.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"),
-                UInt8(ascii: "-"), UInt8(ascii: "."):
-                true
-            default: false
-            }
-        }
-        let parts = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-        let mayBeSecret = parts.contains { $0.count > 63 } || parts.count == 1 && text.utf8.count > 31
-        guard isPlain, !mayBeSecret, (1...255).contains(text.utf8.count) else {
-            throw UsageError(
-                "\(source): what stands there, \(text.utf8.count) bytes, is no bundle id: letters, digits, hyphens and dots, at most 255, "
-                    + "and 63 between two dots")
-        }
-        return text
-    }
-
-    /// Apple's .p8 key.
-    static func signingKey(_ file: GivenFile) throws -> ES256.PrivateKey {
-        warn(file, "by which pushes are signed")
-        let text = try file.read(limit: 65_536)
-        do throws(TLSError) {
-            return try ES256.PrivateKey(pem: text.span)
-        } catch {
-            throw file.failure(
-                "is no APNs key: \(KeyFault(text.span)). It takes an unencrypted private key of EC P-256: Apple's .p8 as downloaded"
-            )
-        }
-    }
-
-    /// A `.p12` file, or PEM with certificates and key.
-    static func certificate(_ file: GivenFile, passphrase: GivenFile?) throws -> ClientCertificate {
-        warn(file, "by which pushes are sent")
-        var bytes = try file.read(limit: 1_048_576)
-        defer { wipe(&bytes) }
-        var secret = try passphrase?.read(limit: 1_024) ?? []
-        defer { wipe(&secret) }
-        keepFirstLine(&secret)
-        do {
-            let isPEM = bytes.starts(with: Array("-----BEGIN".utf8)) || file.path.hasSuffix(".pem")
-            let certificate =
-                try isPEM
-                ? ClientCertificate(pem: bytes.span, key: bytes.span, passphrase: secret.span)
-                : ClientCertificate(pkcs12: bytes.span, passphrase: secret.span)
-            try certificate.check(nowS: Clock.wallMs / 1_000)
-            return certificate
-        } catch ClientCertificateError.needsPassphrase {
-            throw CommandFailed(
-                "\(file.source): \(file): \(ClientCertificateError.needsPassphrase). Write it into a file of mode 0600, and name that with "
-                    + "\(Key.apnsCertificatePassphrase.named) or, in a list of apps, after it in its line"
-            )
-        } catch {
-            throw CommandFailed("\(file.source): \(file): \(error)")
-        }
-    }
-
-    /// The rest is wiped in its place.
-    private static func keepFirstLine(_ text: inout [UInt8]) {
-        guard let end = text.firstIndex(of: UInt8(ascii: "\n")) else { return }
-        let count = end > 0 && text[end - 1] == UInt8(ascii: "\r") ? end - 1 : end
-        for index in text.indices.dropFirst(count) { text[index] = 0 }
-        text.removeLast(text.count - count)
-    }
-
-    private static func warn(_ file: GivenFile, _ what: String) {
-        guard let status = try? File.status(file.path), status.kind == .file, status.mode & 0o077 != 0 else { return }
-        Terminal.log("warning: others than this user can read \(file), \(what): make its mode 0600")
     }
 
     // MARK: The courier's
 
     /// Whether pushes by `other` would go to the same places in the same way.
     func isSame(as other: APNsSettings) throws -> Bool {
-        guard topic == other.topic, apps.count == other.apps.count, try apps.elementsEqual(other.apps, by: Self.isSame) else {
-            return false
-        }
+        guard topic == other.topic, try apps.elementsEqual(other.apps, by: { try $0.isSame(as: $1) }) else { return false }
         return switch (trust, other.trust) {
         case (.system, .system): true
         case (.authorities(let one), .authorities(let other)): one == other
-        default: false
-        }
-    }
-
-    private static func isSame(_ one: App, _ other: App) throws -> Bool {
-        guard one.topic == other.topic, one.environments == other.environments else { return false }
-        return switch (one.identity, other.identity) {
-        case (.key(let one), .key(let other)):
-            one.keyID == other.keyID && one.teamID == other.teamID
-                ? try one.key.publicKeyPEM() == other.key.publicKeyPEM() : false
-        case (.certificate(let one), .certificate(let other)): one.isSame(as: other)
         default: false
         }
     }
@@ -251,7 +133,7 @@ struct APNsSettings {
 
     /// The courier's accounts. Apps that one key is for, in the same environments, share one, and so its connections.
     func accounts(_ marks: ProviderTokenMark) throws -> [Account] {
-        var groups: [(identity: Identity, environments: Set<Push.Environment>, topics: Set<String>)] = []
+        var groups: [(identity: APNsApp.Identity, environments: Set<Push.Environment>, topics: Set<String>)] = []
         var known: [Group: Int] = [:]
         for app in apps {
             let name =

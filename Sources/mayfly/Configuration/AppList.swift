@@ -11,11 +11,11 @@ import TLS
 /// ```
 /// Files are named from the list's folder. A certificate's passphrase file may be left out.
 enum AppList {
-    static func read(_ list: GivenFile) throws -> [APNsSettings.App] {
+    static func read(_ list: GivenFile) throws -> [APNsApp] {
         let text = try list.read(limit: 1_048_576)
         guard let text = String(validating: text, as: UTF8.self) else { throw list.failure("is no UTF-8 text") }
-        var apps: [APNsSettings.App] = []
-        var keys: [String: (path: String, key: APNsSettings.TeamKey)] = [:]
+        var apps: [APNsApp] = []
+        var keys: [String: (path: String, key: APNsApp.TeamKey)] = [:]
         var listed: [String: Set<Push.Environment>] = [:]
         for (number, line) in text.split(omittingEmptySubsequences: false, whereSeparator: { $0 == "\n" || $0 == "\r\n" })
             .enumerated()
@@ -41,14 +41,14 @@ enum AppList {
     }
 
     private static func app(
-        _ words: [String], _ place: String, folder: String, _ keys: inout [String: (path: String, key: APNsSettings.TeamKey)]
-    ) throws -> APNsSettings.App {
+        _ words: [String], _ place: String, folder: String, _ keys: inout [String: (path: String, key: APNsApp.TeamKey)]
+    ) throws -> APNsApp {
         guard words.count >= 4 else {
             throw UsageError("a line is BUNDLE-ID ENVIRONMENTS key FILE KEY-ID TEAM-ID, or … certificate FILE [PASSPHRASE-FILE]")
         }
         let file = GivenFile(words[3], place, in: folder)
         let environments = try environments(words[1])
-        let identity: APNsSettings.Identity
+        let identity: APNsApp.Identity
         switch (words[2], words.count) {
         case ("key", 6):
             // One key for several apps is one provider to Apple, and signs one token.
@@ -57,10 +57,10 @@ enum AppList {
                 identity = .key(known.key)
                 break
             }
-            let key: APNsSettings.TeamKey
-            let signing = try APNsSettings.signingKey(file)
+            let key: APNsApp.TeamKey
+            let signing = try APNsApp.signingKey(file)
             do throws(CourierError) {
-                key = try APNsSettings.TeamKey(key: signing, keyID: words[4], teamID: words[5])
+                key = try APNsApp.TeamKey(key: signing, keyID: words[4], teamID: words[5])
             } catch { throw UsageError("\(error)") }
             if let known = keys[name], try known.key.key.publicKeyPEM() != key.key.publicKeyPEM() {
                 throw UsageError("the key of this id and team is another one here than in a line above")
@@ -71,15 +71,15 @@ enum AppList {
             let passphrase = words.dropFirst(4).first.map {
                 GivenFile($0, "\(place), the passphrase's file", in: folder, isSecret: true)
             }
-            let certificate = try APNsSettings.certificate(file, passphrase: passphrase)
-            do throws(CertificateEnvironments.Lacking) {
-                try CertificateEnvironments.check(certificate, environments)
+            let certificate = try APNsApp.certificate(file, passphrase: passphrase)
+            do throws(ClientCertificate.LacksEnvironment) {
+                try certificate.check(isFor: environments)
             } catch { throw UsageError("\(file): \(error)") }
             identity = .certificate(certificate)
         default: throw UsageError("after the environments comes key FILE KEY-ID TEAM-ID, or certificate FILE [PASSPHRASE-FILE]")
         }
-        return APNsSettings.App(
-            topic: try APNsSettings.bundleID(words[0], "the first word"), environments: environments, identity: identity)
+        return APNsApp(
+            topic: try APNsApp.bundleID(words[0], "the first word"), environments: environments, identity: identity)
     }
 
     private static func environments(_ text: String) throws -> Set<Push.Environment> {

@@ -30,7 +30,7 @@ actor ProviderTokenMark {
     }
 
     /// The token of a key, with what is known of its last one, and whose next ones are noted.
-    nonisolated func token(_ key: APNsSettings.TeamKey) throws(CourierError) -> ProviderToken {
+    nonisolated func token(_ key: APNsApp.TeamKey) throws(CourierError) -> ProviderToken {
         let name = key.teamID + "." + key.keyID
         let birth = births.withLock { $0[name] }
         return try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key, issuedAtS: birth) { [self] issuedAt in
