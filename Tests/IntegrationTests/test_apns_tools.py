@@ -331,7 +331,7 @@ def test_the_simulator_names_the_flag_that_its_help_names():
     assert ran.returncode == 2 and "--certificate (MAYFLY_APNS_SIMULATOR_CERTIFICATE) is missing" in ran.stderr, ran
     assert "\n  --certificate (" in mayfly("apns-simulator", "--help").stdout
     ran = mayfly("apns-simulator", "--listen", "nowhere", "--certificate", REPOSITORY / "policies/rooms.json")
-    assert ran.returncode == 2 and "--listen is no ADDRESS:PORT" in ran.stderr, ran
+    assert ran.returncode == 2 and "--listen (MAYFLY_APNS_SIMULATOR_LISTEN) is no ADDRESS:PORT" in ran.stderr, ran
 
 
 # check, of what is not there: begun with the first test, and done by now
