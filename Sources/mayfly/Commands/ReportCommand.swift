@@ -24,7 +24,7 @@ enum ReportCommand {
         let source = try AuditCommand.source(place)
         var key = try text.map { try AuditCommand.verifierKey($0).description }
         if key == nil { key = foundKey(try await source.read("ledger.vkey")) }
-        let files = try await LogCopy(source, limit: limit).files()
+        let files = try await copy(source)
         let about = "This file holds the log as it was read at \(timestamp()): what came after is not in it."
         let beside = file + ".new"
         do {
@@ -41,6 +41,16 @@ enum ReportCommand {
         }
         Terminal.out(
             "\(ShownPath(file)): open it in a browser, which then checks the log\(key == nil ? "; it will ask for the key" : "")")
+    }
+
+    private static func copy(_ source: any LogSource) async throws -> [(path: String, bytes: [UInt8])] {
+        do {
+            return try await LogCopy(source, limit: limit).files()
+        } catch LogCopyError.tooLarge(let size) {
+            throw CheckFailed(
+                "the log has \(size): a report holds \(limit >> 20) MiB at most. Publish the page beside the log instead "
+                    + "(mayfly audit page DIR), or use mayfly audit verify, which checks any size")
+        } catch let error as LogCopyError { throw CheckFailed("\(error)") }
     }
 
     /// A key that lies with the log. It is only a beginning: whoever wrote the log could have written it.

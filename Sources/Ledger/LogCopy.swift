@@ -1,21 +1,20 @@
-import Ledger
-
 /// All files of a log that its checkpoint needs, as they lie there: good or bad is for the reader to find out.
-struct LogCopy {
+public struct LogCopy {
     private let source: any LogSource
     private let limit: Int
     private var copied: [(path: String, bytes: [UInt8])] = []
     private var count = 0
 
-    /// `limit`: how many bytes the files may have in all.
-    init(_ source: any LogSource, limit: Int) { (self.source, self.limit) = (source, limit) }
+    /// - Parameter limit: how many bytes the files may have in all.
+    public init(_ source: any LogSource, limit: Int) { (self.source, self.limit) = (source, limit) }
 
-    /// - Throws: `CheckFailed` when there is no checkpoint, or the log is larger than the limit.
-    consuming func files() async throws -> [(path: String, bytes: [UInt8])] {
+    /// Reads the files.
+    /// - Throws: `LogCopyError`, or what the source throws.
+    public consuming func files() async throws -> [(path: String, bytes: [UInt8])] {
         guard let note = try await add(TilePath.checkpoint), let text = SignedNote(note)?.text, let head = Checkpoint(text: text)
-        else { throw CheckFailed("there is no checkpoint that can be read") }
+        else { throw LogCopyError.noCheckpoint }
         // Each entry takes 32 bytes for its hash alone.
-        guard head.size <= UInt64(limit) / 32 else { throw tooLarge("\(head.size) entries") }
+        guard head.size <= UInt64(limit) / 32 else { throw LogCopyError.tooLarge("\(head.size) entries") }
         var policies: Set<Digest> = []
         var (level, hashes) = (0, head.size)
         while hashes > 0 {
@@ -43,27 +42,32 @@ struct LogCopy {
         guard let bytes = try await source.read(path) else { return nil }
         copied.append((path, bytes))
         count += bytes.count
-        guard count <= limit else { throw tooLarge("more than \(limit >> 20) MiB of files") }
+        guard count <= limit else { throw LogCopyError.tooLarge("more than \(limit >> 20) MiB of files") }
         return bytes
     }
 
-    private func tooLarge(_ size: String) -> CheckFailed {
-        CheckFailed(
-            "the log has \(size): a report holds \(limit >> 20) MiB at most. Publish the page beside the log instead "
-                + "(mayfly audit page DIR), or use mayfly audit verify, which checks any size")
-    }
-
-    private static func policies(named bundle: [UInt8]) -> [Digest] {
-        var (found, position): ([Digest], Int) = ([], 0)
-        for _ in 0..<TilePath.fullWidth where position + 2 <= bundle.count {
-            let end = position + 2 + (Int(bundle[position]) << 8 | Int(bundle[position + 1]))
-            guard end <= bundle.count else { break }
-            switch try? Entry(canonical: bundle.span.extracting(position + 2..<end)).op {
+    private static func policies(named bytes: [UInt8]) -> [Digest] {
+        var (found, bundle): ([Digest], EntryBundle) = ([], EntryBundle(bytes))
+        while let range = bundle.next() {
+            switch try? Entry(canonical: bytes.span.extracting(range)).op {
             case .policyLoaded(_, let policy), .brokerStarted(_, _, let policy, _, _): found.append(policy)
             default: break
             }
-            position = end
         }
         return found
+    }
+}
+
+/// Why a log can't be copied.
+public enum LogCopyError: Error, Equatable, CustomStringConvertible {
+    case noCheckpoint
+    /// How large it is, in words.
+    case tooLarge(String)
+
+    public var description: String {
+        switch self {
+        case .noCheckpoint: "there is no checkpoint that can be read"
+        case .tooLarge(let size): "the log has \(size)"
+        }
     }
 }
