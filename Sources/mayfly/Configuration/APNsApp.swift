@@ -1,11 +1,12 @@
 import Courier
 import Linux
 import TLS
+import Vocabulary
 
 /// One of the apps that are pushed to.
 struct APNsApp {
     let topic: String
-    let environments: Set<Push.Environment>
+    let environments: Set<PushEnvironment>
     let identity: Identity
 
     enum Identity {
@@ -122,14 +123,14 @@ struct APNsApp {
 
 extension ClientCertificate {
     /// Apple's marks of what a certificate is for, seen in its certificates.
-    private static let marks: [(extension: String, environment: Push.Environment)] = [
+    private static let marks: [(extension: String, environment: PushEnvironment)] = [
         ("1.2.840.113635.100.6.3.1", .sandbox), ("1.2.840.113635.100.6.3.2", .production),
     ]
 
     /// Where Apple takes pushes by this certificate; elsewhere it answers each with `BadCertificateEnvironment`. Without a mark it is for both.
-    var environments: Set<Push.Environment> {
+    var environments: Set<PushEnvironment> {
         let marked = Self.marks.filter { extensions.contains($0.extension) }.map(\.environment)
-        return Set(marked.isEmpty ? Push.Environment.allCases : marked)
+        return Set(marked.isEmpty ? PushEnvironment.allCases : marked)
     }
 
     struct LacksEnvironment: Error, CustomStringConvertible {
@@ -137,7 +138,7 @@ extension ClientCertificate {
     }
 
     /// - Throws: what it is for instead, if it is not for all of `wanted`.
-    func check(isFor wanted: Set<Push.Environment>) throws(LacksEnvironment) {
+    func check(isFor wanted: Set<PushEnvironment>) throws(LacksEnvironment) {
         guard !wanted.isSubset(of: environments) else { return }
         let only = environments == [.sandbox] ? "the sandbox" : "production"
         throw LacksEnvironment(

@@ -1,11 +1,12 @@
 import Ledger
 import Linux
 import TLS
+import Vocabulary
 
 extension Entry.Op {
     /// The start of this program: its version, and the SHA-256 of its file.
     /// - Parameter policy: the one for rooms.
-    static func programStarted(node: EntryText, policy: Ledger.Digest, resolutionSeconds: UInt32) throws -> Entry.Op {
+    static func programStarted(node: EntryText, policy: Digest, resolutionSeconds: UInt32) throws -> Entry.Op {
         guard let version = EntryText(Mayfly.version) else {
             throw CommandFailed("this version's name can't stand in the log")
         }
@@ -14,7 +15,7 @@ extension Entry.Op {
     }
 
     /// Reads the file that this process was started from, even if another has taken its name since.
-    private static func programDigest() throws -> Ledger.Digest {
+    private static func programDigest() throws -> Digest {
         let file = try OpenFile("/proc/self/exe", .read)
         var hash = StreamedSHA256()
         var chunk = [UInt8](repeating: 0, count: 65_536)
@@ -27,7 +28,7 @@ extension Entry.Op {
             if count < chunk.count { break }
         }
         let bytes = hash.finish()
-        guard let digest = Ledger.Digest(bytes.span) else { preconditionFailure("SHA-256 has 32 bytes") }
+        guard let digest = Digest(bytes: bytes.span) else { preconditionFailure("SHA-256 has 32 bytes") }
         return digest
     }
 }

@@ -3,8 +3,8 @@ import Broker
 import HTTPServer
 import Ledger
 import Linux
-import Sealing
 import Shares
+import Vocabulary
 
 /// The two HTTP servers: for apps, and for the operator.
 struct Listeners: Sendable {

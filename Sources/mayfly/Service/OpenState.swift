@@ -4,6 +4,7 @@ import Linux
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 /// The state folder of a broker that starts: locked, its keys read, its database open.
 struct OpenState: Sendable {
@@ -67,7 +68,7 @@ struct OpenState: Sendable {
     private static func starts(_ settings: ServiceSettings, _ node: EntryText) throws -> [Entry.Op] {
         let loaded = try settings.policies.all.map { policy in
             guard let name = EntryText(policy.name) else { throw CommandFailed("the policy's name can't stand in the log") }
-            return (name: name, digest: Digest.sha256(policy.bytes.span))
+            return (name: name, digest: policy.digest)
         }
         let start = try Entry.Op.programStarted(
             node: node, policy: loaded[0].digest, resolutionSeconds: UInt32(settings.resolution))

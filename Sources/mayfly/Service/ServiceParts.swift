@@ -9,6 +9,7 @@ import Policy
 import Sealing
 import Shares
 import Storage
+import Vocabulary
 
 /// What a service is made of before anyone can connect.
 ///
@@ -100,7 +101,7 @@ struct ServiceParts: Sendable {
             if accounts.all.isEmpty { return topic == meant }
             // A bundle id that ends as the kind's topics do is another app's, and no push to it could leave.
             let whole = topic + kind.push.topicSuffix
-            return accounts.account(for: whole, environment == .sandbox ? .sandbox : .production, kind.push) != nil
+            return accounts.account(for: whole, environment, kind.push) != nil
         }
     }
 
@@ -130,7 +131,7 @@ struct ServiceParts: Sendable {
 
 extension TokenKind {
     /// What is pushed to such a token, where Apple's accounts differ by it.
-    fileprivate var push: Push.Kind {
+    fileprivate var push: PushType {
         switch self {
         case .alert: .alert
         case .voip: .voip
