@@ -41,6 +41,7 @@ fuzz:
 bench:
 	@scripts/setup bench
 	swift build -c release --product mayfly
+	swift build -c release --product mayfly-bench
 	@python3 Benchmarks/bench.py --only '$(ONLY)' --rounds $(or $(ROUNDS),3) --seconds $(or $(SECONDS),5)
 
 clean:

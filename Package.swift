@@ -19,6 +19,19 @@ func room(
 ) -> Target {
     .target(name: name, dependencies: dependencies, path: path, resources: resources, swiftSettings: strict)
 }
+/// The same allocator and the same code for what is shipped and what is measured.
+func program(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .executableTarget(
+        name: name, dependencies: dependencies, swiftSettings: strict,
+        linkerSettings: [
+            // Freed memory is overwritten, in every library too (Sources/Malloc). Swift keeps these names for itself, the linker does not.
+            .unsafeFlags(["-Xlinker", "--defsym=free=mayfly_free", "-Xlinker", "--defsym=realloc=mayfly_realloc"]),
+            // Bound at the start: a call bound at its first use saves all registers, and what is in them, on the stack.
+            .unsafeFlags(["-Xlinker", "-z", "-Xlinker", "now"]),
+            // The program's digest is in the log at each start. Without debug sections it takes 5 ms, with them 13 ms.
+            .unsafeFlags(["-Xlinker", "--strip-debug"], .when(configuration: .release)),
+        ])
+}
 func tests(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
     .testTarget(
         name: "\(name)Tests", dependencies: [.byName(name: name)] + dependencies, path: "Tests/\(name)Tests",
@@ -91,20 +104,19 @@ let package = Package(
                 "Shares", "JSON", "Vocabulary", "Sodium", "TLS",
             ]),
         room("APNsSimulator", ["EventLoop", "Vocabulary", "Linux", "TLS", "HTTP1", "HTTP2", "HTTPServer"]),
-        .executableTarget(
-            name: "mayfly",
-            dependencies: [
+
+        // The programs.
+        program(
+            "mayfly",
+            [
                 "API", "APNsSimulator", "AuditPage", "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer",
                 "Shares", "EventLoop", "JSON", "Vocabulary", "TLS", "HTTP1", "Linux", "Malloc", "Sodium",
-            ],
-            swiftSettings: strict,
-            linkerSettings: [
-                // Freed memory is overwritten, in every library too (Sources/Malloc). Swift keeps these names for itself, the linker does not.
-                .unsafeFlags(["-Xlinker", "--defsym=free=mayfly_free", "-Xlinker", "--defsym=realloc=mayfly_realloc"]),
-                // Bound at the start: a call bound at its first use saves all registers, and what is in them, on the stack.
-                .unsafeFlags(["-Xlinker", "-z", "-Xlinker", "now"]),
-                // The program's digest is in the log at each start. Without debug sections it takes 5 ms, with them 13 ms.
-                .unsafeFlags(["-Xlinker", "--strip-debug"], .when(configuration: .release)),
+            ]),
+        program(
+            "mayfly-bench",
+            [
+                "Broker", "Courier", "Storage", "Ledger", "Policy", "Sealing", "HTTPServer", "Shares", "EventLoop", "JSON",
+                "Vocabulary", "TLS", "Linux", "Malloc",
             ]),
 
         // What several modules' tests make with Debian's openssl.

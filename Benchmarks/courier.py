@@ -15,7 +15,7 @@ from clients import CLIENTS, COLLAPSE_ID, LIFE, device, payload
 from knocks import Knocks, token
 from machine import LOAD_CPU, REPOSITORY
 from page import Aim, Section, Series, number
-from processes import HERE, KEY_ID, MAYFLY, ONE_CORE, TEAM_ID, TOPIC, Broker, Invalid, Simulator, folder, throwaway_keys
+from processes import HERE, KEY_ID, MAYFLY, MAYFLY_BENCH, ONE_CORE, TEAM_ID, TOPIC, Broker, Invalid, Simulator, folder, throwaway_keys
 from steady import Steady
 
 STREAMS = 1_000
@@ -60,13 +60,13 @@ def _child(command, cpus=ONE_CORE, timeout=120):
 
 
 class _Mayfly:
-    """`mayfly bench courier`, which keeps the account of itself after 2,000 pushes."""
+    """`mayfly-bench courier`, which keeps the account of itself after 2,000 pushes."""
 
     told = "Mayfly's courier"
 
     def __init__(self, port, state):
         self.command = [
-            MAYFLY, "bench", "courier", "--endpoint", f"127.0.0.1:{port}", "--ca", state / "keys/simulator-ca.pem", "--key", state / "keys/apns.p8",
+            MAYFLY_BENCH, "courier", "--endpoint", f"127.0.0.1:{port}", "--ca", state / "keys/simulator-ca.pem", "--key", state / "keys/apns.p8",
             "--key-id", KEY_ID, "--team-id", TEAM_ID, "--topic", TOPIC, "--in-flight", STREAMS, "--pushes"]
         self.pushes = 20_000
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from page import Aim, Section, Series, number
-from processes import MAYFLY, ONE_CORE, Invalid, Process, folder
+from processes import MAYFLY, MAYFLY_BENCH, ONE_CORE, Invalid, Process, folder
 
 MILLION = 1_000_000
 LARGE = 10 * MILLION
@@ -18,7 +18,7 @@ SMALL = 10_000
 def run(rounds, note):
     section = Section("The ledger")
     section.text(f"""
-        `mayfly bench ledger` grows a log of whole lives of tokens on one core, in durable publications of 16,384 entries: alone, and through the store's transactions. `mayfly audit verify` then
+        `mayfly-bench ledger` grows a log of whole lives of tokens on one core, in durable publications of 16,384 entries: alone, and through the store's transactions. `mayfly audit verify` then
         verifies it.
         """)
     shown = {"appended": "appended, log alone", "stored": "appended, through the store", "verified": "verified"}
@@ -58,11 +58,11 @@ def _each(spent):
 
 def _grow(entries):
     place = folder("ledger")
-    process = Process("ledger", [MAYFLY, "bench", "ledger", "--folder", place / "log", "--entries", entries], ONE_CORE, pipes=True)
+    process = Process("ledger", [MAYFLY_BENCH, "ledger", "--folder", place / "log", "--entries", entries], ONE_CORE, pipes=True)
     try:
         told = process.child.stdout.read()
         if process.child.wait(60) != 0:
-            raise Invalid(f"mayfly bench ledger: {process.log()}")
+            raise Invalid(f"mayfly-bench ledger: {process.log()}")
         result = json.loads(told)
         result["verified"] = _verify(place / "log/alone", result)
         return result

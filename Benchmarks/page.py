@@ -115,7 +115,7 @@ Of a pair's CPU `main` takes about half and `store-writer` two fifths.
 perf record -g --pid PID -- sleep 5 && perf report --no-children
 ```
 
-`mayfly bench --help` and `Benchmarks/processes.py` start a run's servers by hand. The [decisions](decisions/) have the reasons for one loop, one row a room
+`mayfly-bench --help` and `Benchmarks/processes.py` start a run's servers by hand. The [decisions](decisions/) have the reasons for one loop, one row a room
 and the writer's thread.
 """
 

@@ -5,7 +5,7 @@ import json
 import load
 from machine import LOAD_CPU
 from page import Aim, Section, Series
-from processes import BOTH_CORES, MAYFLY, ONE_CORE, Broker, Express, Invalid, Process, folder
+from processes import BOTH_CORES, MAYFLY_BENCH, ONE_CORE, Broker, Express, Invalid, Process, folder
 
 # So many creates lie between a create and its accept: more than can be under way at once.
 BEHIND = 150
@@ -77,12 +77,12 @@ def _serve(kind, cpus, seconds, others):
 
 def _rows(size, seconds):
     process = Process(
-        f"rows-{size}", [MAYFLY, "bench", "rows", "--database", folder("rows") / "rows.sqlite", "--pairs-per-transaction", size,
+        f"rows-{size}", [MAYFLY_BENCH, "rows", "--database", folder("rows") / "rows.sqlite", "--pairs-per-transaction", size,
                          "--seconds", seconds], ONE_CORE, pipes=True)
     try:
         told = process.child.stdout.read()
         if process.child.wait(60) != 0:
-            raise Invalid(f"mayfly bench rows: {process.log()}")
+            raise Invalid(f"mayfly-bench rows: {process.log()}")
         result = json.loads(told)
         return result["pairs"] / result["seconds"], result["cpuSeconds"] / result["pairs"] * 1e6
     finally:

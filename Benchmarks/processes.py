@@ -17,6 +17,7 @@ from machine import LOAD_CPU, REPOSITORY, SERVER_CPU
 
 HERE = Path(__file__).resolve().parent
 MAYFLY = REPOSITORY / ".build/release/mayfly"
+MAYFLY_BENCH = REPOSITORY / ".build/release/mayfly-bench"
 WORK = REPOSITORY / ".build/bench/work"
 BODY = '{"delivery":"queued"}'
 KEY_ID, TEAM_ID, TOPIC = "ABC123DEFG", "DEF123GHIJ", "com.example.app"
@@ -148,7 +149,7 @@ class Engine(Process):
     def __init__(self, name, certificate=None):
         self.port = free_port()
         tls = ["--tls-certificate", certificate, "--tls-key", certificate] if certificate else []
-        super().__init__(name, [MAYFLY, "bench", "engine", "--listen", f"127.0.0.1:{self.port}", *tls], ONE_CORE)
+        super().__init__(name, [MAYFLY_BENCH, "engine", "--listen", f"127.0.0.1:{self.port}", *tls], ONE_CORE)
         self.wait_for(self.port)
 
 

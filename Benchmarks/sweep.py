@@ -10,7 +10,7 @@ import time
 
 import load
 from page import Aim, Section, Series, number
-from processes import HERE, MAYFLY, ONE_CORE, Broker, Invalid, Process, folder
+from processes import HERE, MAYFLY, MAYFLY_BENCH, ONE_CORE, Broker, Invalid, Process, folder
 from steady import Steady
 
 TOKENS = 1_000_000
@@ -80,12 +80,12 @@ def _fill(state, over, note):
     begin = time.time()
     earliest = begin + _patience[0] * TOKENS / 1e6 + BEFORE + 3
     first = (earliest - place) // 60 * 60 + 60 + place
-    process = Process("fill", [MAYFLY, "bench", "fill", "--state", state, "--rooms", TOKENS // 2, "--first", int(first * 1000),
+    process = Process("fill", [MAYFLY_BENCH, "fill", "--state", state, "--rooms", TOKENS // 2, "--first", int(first * 1000),
                                "--over", int(over * 1000)], ONE_CORE, pipes=True)
     try:
         told = process.child.stdout.read()
         if process.child.wait(60) != 0:
-            raise Invalid(f"mayfly bench fill: {process.log()}")
+            raise Invalid(f"mayfly-bench fill: {process.log()}")
     finally:
         process.stop()
     seconds = json.loads(told)["seconds"]

@@ -25,8 +25,8 @@ public struct RoomRows: Sendable {
 }
 
 /// What SQLite itself needs for creates and accepts: the store's own schema, pragmas and statements on the caller's thread, without
-/// queue, savepoints or any look at what stands there. The measure that `mayfly bench rows` takes of the broker, and what fills a
-/// database for `mayfly bench fill`.
+/// queue, savepoints or any look at what stands there. The measure that `mayfly-bench rows` takes of the broker, and what fills a
+/// database for `mayfly-bench fill`.
 public final class RowLoop {
     private let tables: Tables
 

@@ -16,7 +16,7 @@ struct Mayfly {
         }
         let words = Array(CommandLine.arguments.dropFirst())
         // On the main thread and before any other exists, so that all of them leave these signals to the loop that waits for them.
-        if ["serve", "demo", "apns-simulator"].contains(words.first) || words.starts(with: ["bench", "engine"]) {
+        if ["serve", "demo", "apns-simulator"].contains(words.first) {
             Signal.block([.terminate, .interrupt])
             if words.first == "serve" { Signal.block([.hangup]) }
             Signal.ignore(.pipe)
@@ -53,7 +53,6 @@ struct Mayfly {
         case "jwt": try JWTCommand.run(rest)
         case "apns-simulator": try await SimulatorCommand.run(rest)
         case "drill": try await DrillCommand.run(rest)
-        case "bench": try await BenchCommand.run(rest)
         case "--version", "version": Terminal.out("mayfly \(version)")
         case "--help", "-h", "help": Terminal.out(usage)
         case nil: throw UsageError("no command.\n\(usage)")
@@ -86,19 +85,6 @@ struct Mayfly {
           jwt [--verify]            print a user's JWT for development, or say why one is not taken
           apns-simulator            an APNs for tests and development
           drill                     what you could hand over now, and why no more
-          bench engine|rows|…       what `make bench` holds the broker against
         Each command has --help.
         """
-}
-
-/// A check that came out wrong: exit 1, and only this text.
-struct CheckFailed: Error, CustomStringConvertible {
-    let description: String
-    init(_ description: String) { self.description = description }
-
-    /// What an error says, for a line that begins otherwise than with the program's name.
-    static func text(_ error: any Error) -> String {
-        let text = "\(error)"
-        return text.hasPrefix("mayfly: ") ? String(text.dropFirst(8)) : text
-    }
 }

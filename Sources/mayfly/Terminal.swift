@@ -55,6 +55,24 @@ enum Terminal {
     }
 }
 
+/// A bad call. Exit 2: the program's name, then this text.
+struct UsageError: Error, CustomStringConvertible {
+    let description: String
+    init(_ description: String) { self.description = description }
+}
+
+/// What kept a command from its work. Exit 1: the program's name, then this text.
+struct CommandFailed: Error, CustomStringConvertible {
+    let description: String
+    init(_ description: String) { self.description = description }
+}
+
+/// A check that came out wrong. Exit 1: only this text.
+struct CheckFailed: Error, CustomStringConvertible {
+    let description: String
+    init(_ description: String) { self.description = description }
+}
+
 extension [String] {
     var asksForHelp: Bool { contains("--help") || contains("-h") }
 }

@@ -18,6 +18,7 @@ from clocks import Clocks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("MAYFLY_BINARY", REPOSITORY / ".build/debug/mayfly")).absolute()
+BENCH_BINARY = Path(os.environ.get("MAYFLY_BENCH_BINARY", BINARY.with_name("mayfly-bench"))).absolute()
 ORIGIN = "mayfly.test/log"
 KEY_ID, TEAM_ID, BUNDLE_ID = "ABC123DEFG", "DEF123GHIJ", "com.example.app"
 

@@ -204,7 +204,7 @@ def test_another_claim_names_the_user(user):
         for name in ("exp", 'a"b', "a b", "x" * 129):
             refused = mayfly(
                 "jwt", "--sub", user, "--user-claim", name, "--algorithm", "HS256", "--key", world.state / "keys/jwt.secret")
-            assert refused.returncode == 2 and "--jwt-user-claim" in refused.stderr, refused
+            assert refused.returncode == 2 and "user-claim (MAYFLY_JWT_USER_CLAIM)" in refused.stderr, refused
         for caller in (phone, back_end):
             caller.close()
 

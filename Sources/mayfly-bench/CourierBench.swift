@@ -1,0 +1,127 @@
+import Courier
+import EventLoop
+import Linux
+import Sealing
+import TLS
+import Vocabulary
+
+/// The courier alone, on one thread: pushes as fast as a server answers them, or at a steady rate.
+actor CourierBench: LoopActor {
+    nonisolated let loop: EventLoop
+    private let courier: Courier
+    private let samples: [Push]
+    private var left: Int
+    private var failures = 0
+    private var waits: [UInt64] = []
+
+    private init(_ loop: EventLoop, _ courier: Courier, _ samples: [Push], _ pushes: Int) {
+        self.loop = loop
+        self.courier = courier
+        self.samples = samples
+        left = pushes
+        waits.reserveCapacity(pushes)
+    }
+
+    static func run(_ flags: Flags) async throws {
+        guard let address = SocketAddress(parsing: try flags.required("endpoint")), let port = address.port else {
+            throw BenchError("--endpoint takes an ADDRESS:PORT")
+        }
+        let pushes = try flags.count("pushes", default: 200_000, most: 10_000_000)
+        let inFlight = try flags.count("in-flight", default: 1000, most: 100_000)
+        let rate = try flags["rate"].map { _ in try flags.count("rate", default: 0) }
+        let pem = try File.read(try flags.required("key"), limit: 65_536)
+        let key = try ES256.PrivateKey(pem: pem.span)
+        let token = try ProviderToken(
+            keyID: flags["key-id"] ?? "ABCDE12345", teamID: flags["team-id"] ?? "TEAM123456", key: key)
+        var configuration = Courier.Configuration(providerToken: token) { Standard.error("courier: \($0)\n") }
+        configuration.production = Endpoint(host: address.host, port: port)
+        configuration.trust = .authorities(try File.read(try flags.required("ca"), limit: 1_048_576))
+
+        let loop = try EventLoop(name: "courier")
+        try loop.start()
+        let courier = try Courier(loop: loop, configuration)
+        let topic = flags["topic"] ?? "com.example.app"
+        let bench = CourierBench(loop, courier, try (0..<4096).map { try sample($0, topic) }, pushes)
+        // The handshake, and the growth of the stream limit, are not what is measured.
+        await bench.flood(min(pushes, 2000), inFlight)
+        await bench.begin(pushes)
+        let start = (Clock.monotonicNs, Clock.processNs)
+        if let rate { await bench.pace(rate) } else { await bench.flood(pushes, inFlight) }
+        let (elapsed, busy) = (Clock.monotonicNs - start.0, Clock.processNs - start.1)
+        await bench.report(pushes, elapsedNs: elapsed, busyNs: busy)
+        await courier.stop(withinMs: 1000)
+        loop.stop()
+    }
+
+    private static func sample(_ number: Int, _ topic: String) throws -> Push {
+        let digits = String(number, radix: 16)
+        let id = "00000000-0000-4000-8000-" + String(repeating: "0", count: 12 - digits.count) + digits
+        let payload =
+            #"{"aps":{"alert":{"title":"Waiting","body":"Your chat partner is waiting"},"sound":"default"},"roomId":"\#(id)"}"#
+        let token = (0..<32).map { UInt8(truncatingIfNeeded: number &* 31 &+ $0 &* 7) }
+        return Push(
+            apnsID: id, token: try Secret(copying: token.span),
+            environment: .production, topic: topic, expirationS: Clock.wallMs / 1000 + 120, collapseID: "q1w2e3r4t5y6u7i8o9p0aa",
+            payload: Array(payload.utf8), sealedAtMs: 0, deadlineMs: Clock.wallMs + 3_600_000)
+    }
+
+    private func begin(_ pushes: Int) {
+        failures = 0
+        waits.removeAll(keepingCapacity: true)
+        left = pushes
+    }
+
+    /// Keeps `inFlight` pushes under way until all are answered.
+    private func flood(_ pushes: Int, _ inFlight: Int) async {
+        left = pushes
+        await withDiscardingTaskGroup { group in
+            for lane in 0..<inFlight { group.addTask(executorPreference: loop) { await self.sendOn(lane) } }
+        }
+    }
+
+    private func sendOn(_ lane: Int) async {
+        var number = lane
+        while left > 0 {
+            left -= 1
+            await send(number)
+            number += 1
+        }
+    }
+
+    /// `rate` a second, however long the answers take.
+    private func pace(_ rate: Int) async {
+        let pushes = left
+        await withDiscardingTaskGroup { group in
+            let start = Clock.monotonicMs
+            var sent = 0
+            while sent < pushes {
+                let due = min(pushes, Int(Clock.monotonicMs - start) * rate / 1000)
+                while sent < due {
+                    let number = sent
+                    group.addTask(executorPreference: loop) { await self.send(number) }
+                    sent += 1
+                }
+                try? await loop.sleep(1)
+            }
+        }
+    }
+
+    private func send(_ number: Int) async {
+        let start = Clock.monotonicNs / 1000
+        if case .failed = await courier.send(samples[number % samples.count]) { failures += 1 }
+        waits.append(Clock.monotonicNs / 1000 - start)
+    }
+
+    private func report(_ pushes: Int, elapsedNs: UInt64, busyNs: UInt64) {
+        waits.sort()
+        let wait = { (share: Double) in self.waits[min(self.waits.count - 1, Int(Double(self.waits.count) * share))] }
+        let perSecond = { (ns: UInt64) in Int(Double(pushes) / (Double(max(1, ns)) / 1e9)) }
+        Standard.output(
+            """
+            {"pushes": \(pushes), "failed": \(failures), "seconds": \(Double(elapsedNs) / 1e9), "cpuSeconds": \(Double(busyNs) / 1e9), \
+            "pushesPerSecond": \(perSecond(elapsedNs)), "pushesPerCPUSecond": \(perSecond(busyNs)), \
+            "answerP50us": \(wait(0.5)), "answerP99us": \(wait(0.99)), "answerP999us": \(wait(0.999))}
+
+            """)
+    }
+}

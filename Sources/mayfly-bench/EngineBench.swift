@@ -1,0 +1,45 @@
+import EventLoop
+import HTTPServer
+import Linux
+import Shares
+import TLS
+
+/// The HTTP server with nothing behind it: what nginx's `return 200` is held against.
+enum EngineBench {
+    static func run(_ flags: Flags) async throws {
+        let listen = try flags.required("listen")
+        guard let address = SocketAddress(parsing: listen), address.isLoopback else {
+            throw BenchError("--listen takes an ADDRESS:PORT on loopback")
+        }
+        var configuration = ServerConfiguration(address: address)
+        // Idle connections are there to be counted, not to be closed before the load begins.
+        configuration.idleMs = 3_600_000
+        // One load generator stands for many callers, and each of its connections for a proxy's.
+        var table = ShareTable.standard
+        table[.streams].network = nil
+        table[.requestsInTurn].network = nil
+        table[.requestsInTurn].connection = nil
+        configuration.shares = Shares(table)
+        switch (flags["tls-certificate"], flags["tls-key"]) {
+        case (nil, nil): break
+        case (let certificate?, let key?):
+            let chain = try File.read(certificate, limit: 1_048_576)
+            let privateKey = try File.read(key, limit: 1_048_576)
+            configuration.tls = try TLSContext.server(
+                certificateChain: chain, privateKey: privateKey.span, alpn: ["h2", "http/1.1"])
+        default: throw BenchError("--tls-certificate and --tls-key belong together")
+        }
+        _ = try? ProcessControl.raiseDescriptorLimit()
+        let loop = try EventLoop(name: "main")
+        try loop.start()
+        let server = HTTPServer(loop: loop, configuration: configuration, handler: ConstantAnswer())
+        Standard.error("ready: \(try await server.start())\n")
+        while true { try await loop.sleep(3_600_000) }
+    }
+}
+
+private struct ConstantAnswer: HTTPHandler {
+    private let answer = HTTPResponse(status: 200, contentType: .json, body: Array(#"{"delivery":"queued"}"#.utf8))
+
+    func respond(to request: HTTPRequest) async -> HTTPResponse { answer }
+}

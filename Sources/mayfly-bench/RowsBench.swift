@@ -1,0 +1,66 @@
+import Linux
+import Sealing
+import Storage
+import Vocabulary
+
+/// A bare SQLite loop over the rows that a create and an accept leave: as long, as many and as durable as the broker's, sealed by nobody.
+enum RowsBench {
+    static func run(_ flags: Flags) throws {
+        let path = try flags.required("database")
+        let pairs = try flags.count("pairs-per-transaction", default: 1)
+        let seconds = try flags.count("seconds", default: 5)
+        guard !File.exists(path) else { throw BenchError("\(ShownPath(path)) exists: the loop starts with a file of its own") }
+
+        let loop = try RowLoop(path: path)
+        var random = FastRandom(state: UInt64(truncatingIfNeeded: Clock.monotonicNs))
+        var made: [RoomRows] = []
+        var accepted = 0
+        var transactions = 0
+        var (elapsed, spent): (UInt64, UInt64) = (0, 0)
+        while elapsed < UInt64(seconds) * 1_000_000_000 {
+            // Made outside the measured time; accepted are the rooms of the transaction before.
+            let new = (0..<pairs).map { _ in rows(&random) }
+            let (start, startCPU) = (Clock.monotonicNs, Clock.processNs)
+            try loop.commit(creating: new, accepting: made)
+            elapsed += Clock.monotonicNs - start
+            spent += Clock.processNs - startCPU
+            accepted += made.count
+            transactions += 1
+            made = new
+        }
+        Standard.output(
+            """
+            {"pairs":\(accepted),"transactions":\(transactions),"seconds":\(Double(elapsed) / 1e9),"cpuSeconds":\(Double(spent) / 1e9)}
+
+            """)
+    }
+
+    private static func rows(_ random: inout FastRandom) -> RoomRows {
+        let now = Clock.wallMs
+        let expires = now + 600_000
+        let (room, code) = (random.digest(), random.digest())
+        func token(_ slot: UInt8) -> NewToken {
+            let row = TokenRecord(
+                purgeID: random.id(), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: .alert,
+                environment: .production, generation: 1, expires: expires,
+                topic: "com.example.app", sealed: random.bytes(168))
+            return NewToken(row, sealedID: random.id())
+        }
+        let (creatorToken, joinerToken) = (token(1), token(2))
+        let creator = SideRecord(
+            generation: 1, client: random.digest(), member: random.digest(), token: creatorToken.record.purgeID)
+        return RoomRows(
+            room: RoomRecord(room: room, expires: expires, creator: creator),
+            code: PendingCode(
+                code: code, expires: expires, room: room, roomExpires: expires, generation: 1,
+                pending: random.bytes(KeyRing.sealedSecretCount), creator: random.bytes(KeyRing.sealedSecretCount),
+                creatorUntil: now + 120_000, short: false),
+            creatorToken: creatorToken,
+            joiner: SideRecord(
+                generation: 1, client: random.digest(), member: random.digest(), token: joinerToken.record.purgeID),
+            joinerToken: joinerToken,
+            used: UsedCode(
+                code: code, expires: expires, retry: random.bytes(KeyRing.sealedPairCount), retryGeneration: 1,
+                retryUntil: now + 120_000))
+    }
+}

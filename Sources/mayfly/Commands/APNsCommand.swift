@@ -1,0 +1,101 @@
+import APNsSimulator
+import Courier
+import Linux
+import Sealing
+import Sodium
+import TLS
+
+/// `mayfly apns`: what a provider's tools should tell. Tokens and JWTs come from standard input, out of sight of other processes.
+enum APNsCommand {
+    static let keys: [Key] = [.state, .ratchetKey, .wrappingKey, .policy] + APNsSettings.keys
+
+    static func run(_ words: [String]) async throws {
+        if words.asksForHelp { return Terminal.out(Subcommand.help(words, "apns", subcommands)) }
+        let configuration = try Configuration(
+            words, keys: keys, switches: ["json", "verify"], options: ["field"])
+        let operands = configuration.operands.dropFirst()
+        if configuration.repeated["field"] != nil, configuration.operands.first != "send" {
+            throw UsageError("--field is for apns send")
+        }
+        if configuration.has("verify"), configuration.operands.first != "jwt" {
+            throw UsageError("--verify is for apns jwt")
+        }
+        switch (configuration.operands.first, operands.count) {
+        case ("check", 0): try await TrialPush(configuration).check(json: configuration.has("json"))
+        case ("send", 0...1): try await TrialPush(configuration).send(operands.first, configuration)
+        case ("explain", 0...): try ReasonText.explain(Array(operands), json: configuration.has("json"))
+        case ("find", 1): try await DeliveryCommand.find(operands.first ?? "", configuration)
+        case ("token", 0): try token()
+        case ("jwt", 0): try configuration.has("verify") ? verify(configuration) : jwt(configuration)
+        default:
+            throw UsageError(
+                "apns takes check, explain [REASON...], find APNS-ID, jwt [--verify], send [TEMPLATE] or token: see --help")
+        }
+    }
+
+    private static func jwt(_ configuration: Configuration) throws {
+        let key = try APNsSettings.teamKey(configuration)
+        var token = try ProviderToken(keyID: key.keyID, teamID: key.teamID, key: key.key)
+        Terminal.out(try token.current(nowMs: Clock.wallMs).jwt)
+    }
+
+    private static func verify(_ configuration: Configuration) throws {
+        let usage = "apns jwt --verify reads a JWT from the first line of standard input"
+        guard var line = try Terminal.inputLine(limit: 4_096, usage) else { throw UsageError(usage) }
+        defer { wipe(&line) }
+        var text = Array(providerToken(in: line))
+        defer { wipe(&text) }
+        guard !text.isEmpty else { throw UsageError(usage) }
+        var key: ES256.PublicKey?
+        if configuration[.apnsKeyPath] != nil {
+            let pem = try APNsApp.signingKey(try configuration.requiredFile(.apnsKeyPath)).publicKeyPEM()
+            key = try ES256.PublicKey(pem: pem.span)
+        }
+        let report = ProviderTokenReport(
+            text, key: key, keyID: configuration[.apnsKeyID], teamID: configuration[.apnsTeamID], nowS: Clock.wallMs / 1_000)
+        for finding in report.findings { Terminal.out("\(finding.isGood ? "good" : "bad ")  \(finding.text)") }
+        guard report.isGood else { throw CheckFailed("Apple would refuse this provider token") }
+    }
+
+    /// As people copy one: behind `bearer`, in capitals or not, and with blanks around it.
+    private static func providerToken(in line: [UInt8]) -> ArraySlice<UInt8> {
+        let isBlank = { (byte: UInt8) in byte == 0x20 || byte == 0x09 || byte == 0x0d }
+        let end = line.lastIndex { !isBlank($0) } ?? -1
+        let rest = line[...end].drop(while: isBlank)
+        let scheme = rest.prefix { !isBlank($0) }
+        guard scheme.count < rest.count, scheme.elementsEqual("bearer".utf8, by: { $0 | 0x20 == $1 }) else { return rest }
+        return rest[scheme.endIndex...].drop(while: isBlank)
+    }
+
+    private static func token() throws {
+        let usage = "apns token reads a token from the first line of standard input"
+        guard var text = try Terminal.inputLine(limit: 8_192, usage) else { throw UsageError(usage) }
+        defer { wipe(&text) }
+        let shape = TokenShape(text)
+        guard shape.isToken else { throw CheckFailed("no device token: \(shape.text)") }
+        Terminal.out(shape.text)
+    }
+
+    private static let subcommands = [
+        Subcommand(
+            "check", ["[FLAGS] [--json]"],
+            "whether Apple takes each app's key and topic, in each of its environments: with a background push to nobody's token",
+            keys: [.state] + APNsSettings.keys),
+        Subcommand(
+            "send", ["[TEMPLATE] [--field NAME=VALUE]... [--json]"],
+            "a policy's template, to the one token on standard input; nothing of it is recorded. TEMPLATE: one that\n`mayfly policy show` lists for the policies of --policy; default: peer_waiting",
+            flags: [("--field", "a value for one of the template's fields; handles are made up")],
+            keys: [.state, .policy] + APNsSettings.keys),
+        Subcommand(
+            "explain", ["[REASON...] [--json]"], "what a reason means, whose fault it is, what Mayfly does and what you can do"),
+        Subcommand(
+            "find", ["APNS-ID [--json]"],
+            "what became of a push, by its apns-id: for seven minutes at least and twelve at most, until the key is gone by which it is found.\nAn apns-unique-id is recognised, and not found: Mayfly keeps none",
+            keys: [.state, .ratchetKey, .wrappingKey, .policy]),
+        Subcommand("token", [""], "the shape of the token on standard input"),
+        Subcommand(
+            "jwt", ["[--verify]"],
+            "print a provider token, good for an hour: a secret. --verify: look at the one on standard input",
+            keys: [.apnsKeyPath, .apnsKeyID, .apnsTeamID]),
+    ]
+}

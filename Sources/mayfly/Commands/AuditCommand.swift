@@ -1,0 +1,227 @@
+import JSON
+import Ledger
+import Linux
+import Policy
+import Vocabulary
+
+/// `mayfly audit verify|prove|show|watch DIR|URL`.
+enum AuditCommand {
+    static func run(_ words: [String]) async throws {
+        if words.asksForHelp { return Terminal.out(Subcommand.help(words, "audit", subcommands)) }
+        guard let first = words.first, !first.hasPrefix("--") else {
+            throw UsageError("audit takes verify, watch, prove, show, report or page: see --help")
+        }
+        if ["report", "page"].contains(first) { return try await ReportCommand.run(words) }
+        if first == "watch" { return try await WatchCommand.run(words) }
+        let configuration = try Configuration(
+            words, keys: [], switches: ["json", "allow-gaps", "unique"],
+            options: ["key", "since", "policy", "max-age", "out", "proof", "ref"])
+        let (words, proof) = (configuration.operands, configuration.option("proof"))
+        try checkOptions(of: words.first, isProof: proof != nil, configuration)
+        guard let text = configuration.option("key") else {
+            throw UsageError("--key is missing: the line in ledger.vkey")
+        }
+        let key = try verifierKey(text)
+        let maxAge = try configuration.option("max-age").map(seconds)
+        switch (words.first, words.count) {
+        case ("verify", 1) where proof != nil:
+            try ProofCommand.verify(
+                proof!, key, ref: try configuration.option("ref").map(ref), demand: try demand(configuration),
+                json: configuration.has("json"))
+        case ("verify", 2) where proof == nil: try await verify(try source(words[1]), key, maxAge, configuration)
+        case ("prove", 3):
+            let subject = try ProofCommand.Subject(words[2])
+            try await ProofCommand.prove(try source(words[1]), key, subject, out: configuration.option("out"))
+        case ("show", 2):
+            let source = try source(words[1])
+            if let text = configuration.option("ref") {
+                try await show(try ref(text), in: source, key)
+            } else {
+                try await show(source, key)
+            }
+        default:
+            throw UsageError(
+                "audit takes a subcommand and one DIR or URL; prove takes a REF or INDEX after it, and verify --proof no log: see --help"
+            )
+        }
+    }
+
+    /// - Throws: `UsageError` for an option that the subcommand would not look at. A check that was not made must not look like one.
+    private static func checkOptions(of word: String?, isProof: Bool, _ configuration: Configuration) throws {
+        let (name, known): (String, Set<String>) =
+            switch word {
+            case "verify" where isProof: ("verify --proof", ["key", "proof", "ref", "policy", "json"])
+            case "verify": ("verify", ["key", "since", "policy", "max-age", "allow-gaps", "unique", "json"])
+            case "prove": ("prove", ["key", "out"])
+            case "show": ("show", ["key", "ref"])
+            default: throw UsageError("audit takes verify, watch, prove, show, report or page: see --help")
+            }
+        let given = Set(configuration.repeated.keys).union(configuration.switches)
+        guard let other = given.subtracting(known).min() else { return }
+        throw UsageError(
+            "--\(other) is no option of `audit \(name)`"
+                + (other == "ref"
+                    ? ": `audit show --ref` prints a token's story, `audit prove` takes the ref right after the log" : ""))
+    }
+
+    /// - Throws: `UsageError` if the text is no ref.
+    static func ref(_ text: String) throws -> Ref {
+        let digits = text.lowercased().utf8.filter { $0 > 0x20 }
+        guard let ref = Ref(hex: digits.span) else { throw UsageError("--ref takes 32 digits 0-9 a-f") }
+        return ref
+    }
+
+    static func seconds(_ text: String) throws -> UInt64 {
+        guard let seconds = UInt64(text), seconds > 0, seconds <= UInt64(Int64.max) else {
+            throw UsageError("--max-age takes a whole number of seconds from 1 on")
+        }
+        return seconds
+    }
+
+    static func verifierKey(_ text: String) throws -> VerifierKey {
+        if let key = VerifierKey(text) { return key }
+        let lines = (try? File.read(text, limit: 4_096)).map { String(decoding: $0, as: UTF8.self).split(separator: "\n") }
+        guard let line = lines?.first, let key = VerifierKey(String(line)) else {
+            throw UsageError("--key is no verifier key NAME+ID+KEY, nor a file that begins with one")
+        }
+        return key
+    }
+
+    static func source(_ place: String) throws -> any LogSource {
+        guard place.hasPrefix("http://") || place.hasPrefix("https://") else {
+            guard try File.status(place)?.kind == .folder else {
+                throw CheckFailed("bad: \(ShownPath(place)) is no folder; a URL begins with http:// or https://")
+            }
+            return FolderSource(place)
+        }
+        return try WebSource(place)
+    }
+
+    private static func verify(
+        _ source: any LogSource, _ key: VerifierKey, _ maxAge: UInt64?, _ configuration: Configuration
+    ) async throws {
+        let older = try (configuration.repeated["since"] ?? []).map { path in
+            let file = GivenFile(path, "--since")
+            return Verifier.OlderCheckpoint(name: "\(file)", bytes: try file.read(limit: 65_536))
+        }
+        let demand = try demand(configuration)
+        do throws(VerificationFailure) {
+            let report = try await Verifier(
+                source, key: key, demand: demand, allowsGaps: configuration.has("allow-gaps"), unique: configuration.has("unique")
+            ).verify(since: older)
+            let now = Clock.wallMs / 1_000
+            if let maxAge { try report.checkAge(limit: maxAge, now: now) }
+            Terminal.out(
+                configuration.has("json") ? json(report, now: now) : "good: \(report); \(report.ageText(now: now))")
+        } catch {
+            if configuration.has("json") { Terminal.out(json(error)) }
+            throw CheckFailed("bad: \(error)")
+        }
+    }
+
+    static func demand(_ configuration: Configuration) throws -> WitnessDemand? {
+        try configuration.option("policy").map { path in
+            WitnessDemand(try WitnessSettings.policy(GivenFile(path, "--policy")), now: Clock.wallMs / 1_000)
+        }
+    }
+
+    private static func show(_ source: any LogSource, _ key: VerifierKey) async throws {
+        guard let bytes = try await source.read("checkpoint"), let head = SignedNote(bytes)?.checkpoint(signedBy: key) else {
+            throw CheckFailed("bad: there is no checkpoint signed by this key")
+        }
+        do throws(VerificationFailure) {
+            var tree = try await SignedTree(source, head: head)
+            for bundle in 0..<tree.bundles {
+                // Canonical, so that no entry can pass for several lines.
+                for entry in try await tree.canonicalEntries(bundle: bundle) { Terminal.out(entry) }
+            }
+        } catch { throw CheckFailed("bad: \(error)") }
+    }
+
+    /// Prints one token's story to its owner.
+    private static func show(_ ref: Ref, in source: any LogSource, _ key: VerifierKey) async throws {
+        do throws(VerificationFailure) {
+            let story = try await TokenStory.find(in: source, key: key, ref: ref)
+            Terminal.out(
+                "\(story)\n\(openings(story.pushes.count)) in the log, which ends at \(story.end). "
+                    + "A push that the phone got two minutes or more before that, and that is missing here, was hidden"
+            )
+        } catch { throw CheckFailed("bad: \(error)") }
+    }
+
+    private static func openings(_ count: Int) -> String { count == 1 ? "1 opening is" : "\(count) openings are" }
+
+    private static func json(_ report: Report, now: UInt64) -> String {
+        Terminal.json { json in
+            json.add("good", true)
+            json.add("origin", report.origin)
+            json.add("size", report.size)
+            json.add("sealed", report.sealed)
+            json.add("carried", report.carried)
+            json.add("live", report.live)
+            json.add("purged", report.purged)
+            json.add("opened", report.opened)
+            json.add("delivered", report.delivered)
+            json.add("failed", report.failed)
+            json.add("pending", report.pending)
+            json.add("bucketsClosed", report.bucketsClosed)
+            json.add("gapSeconds", report.gapSeconds)
+            json.add("hourSeconds", orNull: report.timing?.hourSeconds)
+            json.add("daySeconds", orNull: report.timing?.daySeconds)
+            json.add("batchSeals", orNull: report.timing?.batchSeals)
+            json.add("unique", report.isUnique)
+            json.add("next", orNull: report.next)
+            json.add("compared", report.compared)
+            json.add("cosignatures", orNull: report.cosignatures)
+            json.add("age", orNull: report.age(now: now))
+        }
+    }
+
+    static func json(_ failure: VerificationFailure) -> String {
+        Terminal.json { json in
+            json.add("good", false)
+            json.add("code", failure.code.rawValue)
+            json.add("detail", failure.description)
+        }
+    }
+
+    static let keyFlag = ("--key", "the log's public key: the line in ledger.vkey, or a file that holds it")
+    static let policyFlag = (
+        "--policy", "a C2SP tlog-policy file: its quorum of witnesses must have cosigned the checkpoint"
+    )
+
+    static let gapsFlag = ("--allow-gaps", "allow more than an hour a day in which no broker ran")
+
+    private static let subcommands = [
+        Subcommand(
+            "verify",
+            [
+                "DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--max-age SECONDS] [--allow-gaps] [--unique] [--json]",
+                "--proof FILE --key VKEY [--ref REF] [--policy FILE] [--json]",
+            ], "exit 0 and one line of figures, or exit 1 and what is wrong, and where",
+            flags: [
+                keyFlag, ("--since", "a checkpoint kept from earlier, which the log must continue"), policyFlag,
+                ("--max-age", "how old the last entry may be, e.g. 900: a running broker adds one every five minutes"),
+                gapsFlag, ("--unique", "also compare each id with all others, sorting in a temporary file"),
+                ("--proof", "a proof's file, checked by itself: exit 0 and what it proves, or exit 1 and what is wrong"),
+                ("--ref", "the ref of the token that the proved entry must be about"),
+            ]),
+        WatchCommand.subcommand,
+        Subcommand(
+            "prove", ["DIR|URL REF|INDEX --key VKEY [--out FILE]"],
+            "write a proof that an entry is in the log; of a ref: the token's purge or, while there is none,\nits latest seal or opening",
+            flags: [keyFlag, ("--out", "the proof's file, - for standard output. Default: INDEX.tlog-proof in this folder")]),
+        Subcommand(
+            "show", ["DIR|URL --key VKEY [--ref REF]"],
+            "the entries under the checkpoint, one a line, as they lie in the log; of a ref: the token's whole story, in words",
+            flags: [keyFlag, ("--ref", "the ref of one token: only its owner knows it")]),
+        Subcommand(
+            "report", ["DIR|URL --html FILE [--key VKEY]"],
+            "write one HTML file with the log in it (64 MiB at most), which checks it in any browser that opens it",
+            flags: [keyFlag]),
+        Subcommand(
+            "page", ["DIR [--key VKEY]"],
+            "write the auditor's page into a folder, for any static server that publishes the log's files there",
+            flags: [keyFlag]),
+    ]
+}

@@ -1,0 +1,83 @@
+import Linux
+import Policy
+
+/// `mayfly policy lint|show`.
+enum PolicyCommand {
+    static func run(_ words: [String]) throws {
+        if words.asksForHelp { return Terminal.out(Subcommand.help(words, "policy", subcommands)) }
+        let configuration = try Configuration(words, keys: [.policy])
+        switch (configuration.operands.first, Array(configuration.operands.dropFirst())) {
+        case ("lint", let files) where !files.isEmpty: try lint(files)
+        case ("show", let names) where names.count <= 1:
+            let shown = try names.first.map { try load(list: $0, "policy show") } ?? inForce(configuration).all
+            Terminal.out(shown.map { $0.summary() }.joined(separator: "\n"))
+        default: throw UsageError("policy takes lint FILE... or show [FILE|NAME,...]")
+        }
+    }
+
+    /// Those that `--policy` lists, and the built-in one for rooms if it lists none for them. Where it lists nothing, apps with accounts are
+    /// served as soon as their users can be known.
+    static func inForce(_ configuration: Configuration) throws -> Policies {
+        var policies = try load(list: configuration[.policy] ?? byDefault(configuration), Key.policy.named)
+        if !policies.contains(where: { $0.kind == .rooms }) { policies.append(try load(GivenFile("rooms", Key.policy.named))) }
+        do {
+            return try Policies(policies)
+        } catch {
+            throw CommandFailed("\(error)")
+        }
+    }
+
+    private static func load(list: String, _ source: String) throws -> [Policy] {
+        try list.split(separator: ",", omittingEmptySubsequences: false).map { name in
+            guard !name.isEmpty else { throw UsageError("\(source) takes policy files and names with one comma between them") }
+            return try load(GivenFile(String(name), source))
+        }
+    }
+
+    private static func byDefault(_ configuration: Configuration) -> String {
+        if configuration[.jwtAlgorithm] == nil { return "rooms" }
+        return "rooms,companion,monitor" + (WebhookSettings.areGiven(configuration) ? ",calls" : "")
+    }
+
+    /// A file if there is one of that name, else a built-in policy.
+    private static func load(_ file: GivenFile) throws -> Policy {
+        if !File.exists(file.path) {
+            guard let policy = try Policy.builtIn(file.path) else {
+                let word = "\(ShownWord(file.path))"
+                throw UsageError(
+                    "\(file.source): \(word == file.path ? word : "\(file)") is neither a policy file nor a built-in policy")
+            }
+            return policy
+        }
+        let bytes = try file.read(limit: Policy.maximumCount + 1)
+        do {
+            return try Policy(bytes)
+        } catch {
+            throw CommandFailed("\(file.source): \(file): \(error)")
+        }
+    }
+
+    private static func lint(_ files: [String]) throws {
+        var refused = 0
+        for file in files.map({ GivenFile($0, "policy lint") }) {
+            let bytes = try file.read(limit: Policy.maximumCount + 1)
+            var findings = Policy.lint(bytes).map { "\($0)" }
+            if findings.isEmpty {
+                // Good by itself, but not for a broker.
+                if let misfit = try Policy(bytes).misfit() { findings = ["\(misfit)"] }
+            }
+            for finding in findings { Terminal.out("\(file): \(finding)") }
+            if findings.isEmpty { Terminal.out("\(file): good") }
+            refused += findings.count
+        }
+        if refused > 0 { throw CheckFailed("\(refused) finding\(refused == 1 ? "" : "s")") }
+    }
+
+    private static let subcommands = [
+        Subcommand("lint", ["FILE..."], "every reason why a policy would be refused; exit 1 if there is one"),
+        Subcommand(
+            "show", ["[FILE|NAME,...]"],
+            "limits, pushes, what their time tells, and the probability of guessing a join code; default: those that --policy puts in force",
+            keys: [.policy]),
+    ]
+}

@@ -1,0 +1,109 @@
+import APNsSimulator
+import EventLoop
+import Linux
+import TLS
+
+/// `mayfly apns-simulator`.
+enum SimulatorCommand {
+    static let keys: [Key] = [
+        .apnsSimulatorListen, .apnsSimulatorControl, .apnsSimulatorCertificate, .apnsKeyPath, .apnsKeyID, .apnsTeamID,
+        .apnsBundleID,
+        .apnsEnvironment,
+    ]
+
+    private static let usage = """
+        usage: mayfly apns-simulator [FLAGS]
+        An APNs for tests and development: checks what Apple checks, keeps what it accepted last in memory. docs/simulator.md
+          --app FILE          one more key, with its team and apps, as JSON; may come more than once
+          --client-ca FILE    PEM: clients may authenticate with certificates from these authorities
+          --production        play the production service. Default: the sandbox
+          --streams N         how many streams a client may have open once it is known. Default: 1000
+          --record FILE       append the apns-id of each accepted push. For tests that kill the simulator
+        """
+
+    static func run(_ words: [String]) async throws {
+        if words.asksForHelp { return Terminal.out(Terminal.help(usage, keys, shortFlags: true)) }
+        let configuration = try Configuration(
+            words, keys: keys, switches: ["with-parent", "production"],
+            options: ["app", "client-ca", "record", "streams"], shortFlags: true)
+        guard configuration.operands.isEmpty else { throw UsageError("apns-simulator takes flags only") }
+        if configuration.has("with-parent") { try ProcessControl.dieWithParent(.kill) }
+
+        let control = try configuration.address(.apnsSimulatorControl, default: "127.0.0.1:8790")
+        guard control.isLoopback else {
+            throw configuration.invalid(.apnsSimulatorControl, "must be on loopback: it has no authentication and shows tokens")
+        }
+        let certificate = try pem(try configuration.requiredFile(.apnsSimulatorCertificate))
+        var settings = APNsSimulator.Configuration(
+            listen: try configuration.address(.apnsSimulatorListen, default: "127.0.0.1:8789"), control: control,
+            certificateChain: certificate, privateKey: certificate, keys: try providerKeys(configuration),
+            isSandbox: !configuration.has("production"))
+        if let streams = try single("streams", configuration) {
+            guard let count = UInt32(streams), (1...65_536).contains(count) else {
+                throw UsageError("--streams takes a number from 1 to 65536")
+            }
+            settings.streams = count
+        }
+        settings.clientAuthorities = try single("client-ca", configuration).map { try pem(GivenFile($0, "--client-ca")) }
+        settings.record = try single("record", configuration)
+
+        let loop = try EventLoop(name: "simulator")
+        try loop.start()
+        let simulator: APNsSimulator
+        do {
+            simulator = try APNsSimulator(settings, loop: loop)
+        } catch {
+            throw CommandFailed("the simulator can't start: \(error)")
+        }
+        let addresses: APNsSimulator.Addresses
+        do {
+            addresses = try await simulator.start()
+        } catch let error as Errno where error.isAddressInUse {
+            throw CommandFailed("\(settings.listen.shown) or \(control.shown) is taken: another program listens there")
+        }
+        Terminal.log("APNs simulator: pushes at \(addresses.apns), control at \(control)")
+        await ServiceSignals(loop: loop).waitForStop()
+        await simulator.stop()
+        loop.stop()
+    }
+
+    /// One from the APNS_ settings, and one from each `--app`.
+    private static func providerKeys(_ configuration: Configuration) throws -> [ProviderKey] {
+        let files = configuration.repeated["app"] ?? []
+        var keys = try files.map { try app(GivenFile($0, "--app")) }
+        let single: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID]
+        if files.isEmpty || single.contains(where: { configuration[$0] != nil }) {
+            let publicKey = try APNsApp.signingKey(try configuration.requiredFile(.apnsKeyPath)).publicKeyPEM()
+            keys.append(
+                ProviderKey(
+                    keyID: try configuration.required(.apnsKeyID), teamID: try configuration.required(.apnsTeamID),
+                    publicKey: try ES256.PublicKey(pem: publicKey.span),
+                    bundleIDs: [try configuration.required(.apnsBundleID)]))
+        }
+        return keys
+    }
+
+    /// The key file's name counts from the folder of the app's file.
+    private static func app(_ file: GivenFile) throws -> ProviderKey {
+        let json = try file.read(limit: 65_536)
+        do {
+            return try ProviderKey(json: json) { name in
+                try GivenFile(name, "the app \(file)", in: File.folder(of: file.path)).read(limit: 65_536)
+            }
+        } catch let error as ProviderKey.Malformed {
+            throw CommandFailed("the app \(file) is malformed: \(error.explanation); see docs/simulator.md")
+        } catch let error as CommandFailed {
+            throw error
+        } catch {
+            throw CommandFailed("the app \(file) can't be used: \(error)")
+        }
+    }
+
+    private static func single(_ option: String, _ configuration: Configuration) throws -> String? {
+        let values = configuration.repeated[option] ?? []
+        guard values.count <= 1 else { throw UsageError("--\(option) may come once") }
+        return values.first
+    }
+
+    private static func pem(_ file: GivenFile) throws -> [UInt8] { try file.read(limit: 1_048_576) }
+}

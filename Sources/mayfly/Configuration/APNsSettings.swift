@@ -1,0 +1,217 @@
+import Courier
+import Linux
+import Sealing
+import TLS
+import Vocabulary
+
+/// Who pushes to which apps, and where: what `serve` and the `apns` commands have in common.
+struct APNsSettings {
+    static let keys: [Key] = [
+        .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps,
+        .apnsEnvironment,
+        .apnsProduction, .apnsEndpoint, .apnsPort, .apnsCA,
+    ]
+
+    static let whatToSet = "APNS_TEAM_ID, APNS_KEY_ID and APNS_KEY_PATH, or a certificate or list of apps"
+
+    /// None where there are no credentials.
+    let apps: [APNsApp]
+    /// The bundle id of the app that is meant where nobody names another: of a list the first, unless the settings name one of it.
+    let topic: String
+    /// Each of them says in which environments it is to be pushed to.
+    let isList: Bool
+    /// Where a request that names no environment goes.
+    let environment: PushEnvironment
+    let endpoint: Endpoint?
+    /// Of Apple's own hosts.
+    let port: UInt16
+    let trust: TLSContext.Trust
+    /// Reads the same files as they are then. The app that is meant stays that of the start. Holds no key.
+    let readAgain: @Sendable () throws -> APNsSettings
+
+    /// - Parameter mayLackCredentials: none at all are taken, too; half of them never.
+    init(_ configuration: Configuration, mayLackCredentials: Bool = false) throws {
+        environment = try Self.environment(configuration)
+        if mayLackCredentials, Self.credentials.allSatisfy({ configuration[$0] == nil }) {
+            apps = []
+            topic = try Self.topicAlone(configuration)
+        } else {
+            let apps = try Self.apps(configuration)
+            let topic = configuration[.apnsBundleID] ?? apps[0].topic
+            guard apps.contains(where: { $0.topic == topic }) else {
+                throw CommandFailed(
+                    "the list of apps has no line for the app that is meant where nobody names one: \(Key.apnsBundleID.named), or its first at the start"
+                )
+            }
+            (self.apps, self.topic) = (apps, topic)
+        }
+        isList = configuration[.apnsApps] != nil
+        endpoint = try configuration[.apnsEndpoint].map { try Self.endpoint($0) }
+        port = try Self.port(configuration)
+        trust = try configuration.file(.apnsCA).map { .authorities(try $0.read(limit: 1_048_576)) } ?? .system
+        var same = configuration
+        same.setDefault(.apnsBundleID, topic)
+        readAgain = { [same] in try APNsSettings(same) }
+    }
+
+    private static let credentials: [Key] = [
+        .apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsCertificate, .apnsCertificatePassphrase, .apnsApps,
+    ]
+
+    private static func topicAlone(_ configuration: Configuration) throws -> String {
+        guard let topic = configuration[.apnsBundleID] else {
+            throw UsageError(
+                "\(Key.apnsBundleID.named) is missing: the app's bundle id. Without a key for APNs it is needed too: registrations are taken for it"
+            )
+        }
+        return try APNsApp.bundleID(topic, Key.apnsBundleID.named)
+    }
+
+    private static func apps(_ configuration: Configuration) throws -> [APNsApp] {
+        let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
+        if let list = configuration.file(.apnsApps) {
+            if let other = alone.first(where: { $0 != .apnsBundleID && configuration[$0] != nil }) {
+                throw configuration.invalid(.apnsApps, "names keys and apps: leave out \(other.named)")
+            }
+            return try AppList.read(list)
+        }
+        let topic = try APNsApp.bundleID(try configuration.required(.apnsBundleID), Key.apnsBundleID.named)
+        let environments = Set(PushEnvironment.allCases)
+        guard let file = configuration.file(.apnsCertificate) else {
+            return [APNsApp(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
+        }
+        if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
+            throw configuration.invalid(.apnsCertificate, "takes the place of a key: leave out \(other.named)")
+        }
+        let certificate = try APNsApp.certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
+        // A registration that names the other environment is refused; what it is when none is named must be one of the certificate's.
+        let meant = try environment(configuration)
+        do throws(ClientCertificate.LacksEnvironment) {
+            try certificate.check(isFor: [meant])
+        } catch { throw CommandFailed("\(file.source): \(file): \(error), or set \(Key.apnsEnvironment.named)") }
+        return [APNsApp(topic: topic, environments: certificate.environments, identity: .certificate(certificate))]
+    }
+
+    /// The key of the flags for one.
+    static func teamKey(_ configuration: Configuration) throws -> APNsApp.TeamKey {
+        let key = try APNsApp.signingKey(try configuration.requiredFile(.apnsKeyPath))
+        let (keyID, teamID) = (try configuration.required(.apnsKeyID), try configuration.required(.apnsTeamID))
+        do throws(CourierError) {
+            return try APNsApp.TeamKey(key: key, keyID: keyID, teamID: teamID)
+        } catch { throw CommandFailed("\(named(error))") }
+    }
+
+    // MARK: The courier's
+
+    /// Whether pushes by `other` would go to the same places in the same way.
+    func isSame(as other: APNsSettings) throws -> Bool {
+        guard topic == other.topic, try apps.elementsEqual(other.apps, by: { try $0.isSame(as: $1) }) else { return false }
+        return switch (trust, other.trust) {
+        case (.system, .system): true
+        case (.authorities(let one), .authorities(let other)): one == other
+        default: false
+        }
+    }
+
+    /// What Apple is asked about these settings: each app in each of its environments.
+    var probes: [Probe] {
+        apps.flatMap { app in
+            PushEnvironment.allCases.compactMap { environment -> Probe? in
+                guard app.environments.contains(environment) else { return nil }
+                // Somewhere else than Apple there is one environment only.
+                if endpoint != nil, environment != self.environment, app.environments.contains(self.environment) { return nil }
+                return Probe(topic: app.topic, environment: environment, isRequired: isList || environment == self.environment)
+            }
+        }
+    }
+
+    private struct Group: Hashable {
+        let name: String
+        let environments: Set<PushEnvironment>
+    }
+
+    /// The courier's accounts. Apps that one key is for, in the same environments, share one, and so its connections.
+    func accounts(_ marks: ProviderTokenMark) throws -> [Account] {
+        var groups: [(identity: APNsApp.Identity, environments: Set<PushEnvironment>, topics: Set<String>)] = []
+        var known: [Group: Int] = [:]
+        for app in apps {
+            let name =
+                if case .key(let key) = app.identity { key.teamID + "." + key.keyID } else { "certificate of " + app.topic }
+            let group = Group(name: name, environments: app.environments)
+            if let index = known[group] {
+                groups[index].topics.insert(app.topic)
+            } else {
+                known[group] = groups.count
+                groups.append((app.identity, app.environments, [app.topic]))
+            }
+        }
+        var accounts: [Account] = []
+        for group in groups {
+            do throws(CourierError) {
+                let credential: Credential =
+                    switch group.identity {
+                    case .key(let key): .token(try marks.token(key))
+                    case .certificate(let certificate): .certificate(certificate)
+                    }
+                accounts.append(try Account(credential, topics: group.topics, environments: group.environments))
+            } catch { throw CommandFailed("\(Self.named(error))") }
+        }
+        return accounts
+    }
+
+    /// The error with the setting that it is about, and without what stands there: of one word it could be a secret.
+    private static func named(_ error: CourierError) -> String {
+        switch error {
+        case .badKeyID: "\(Key.apnsKeyID.named): \(error)"
+        case .badTeamID: "\(Key.apnsTeamID.named): \(error)"
+        case .notInCertificate(let topic, let listed) where !topic.contains("."):
+            "\(Key.apnsBundleID.named): the certificate is not for the topic given, but for \(listed.joined(separator: ", "))"
+        case .notInCertificate, .noTopics: "\(error)"
+        }
+    }
+
+    func courier(_ accounts: [Account], onAlarm: @escaping @Sendable (Alarm) -> Void) -> Courier.Configuration {
+        var configuration = Courier.Configuration(accounts: accounts, onAlarm: onAlarm)
+        configuration.trust = trust
+        configuration.production.port = port
+        configuration.sandbox.port = port
+        if let endpoint {
+            configuration.production = endpoint
+            configuration.sandbox = endpoint
+        }
+        return configuration
+    }
+
+    private static func environment(_ configuration: Configuration) throws -> PushEnvironment {
+        switch (configuration[.apnsEnvironment], configuration[.apnsProduction]) {
+        case ("production", _), (nil, nil), (nil, "true"), (nil, "1"): return .production
+        case ("sandbox", _), ("development", _), (nil, "false"), (nil, "0"): return .sandbox
+        case (nil, _): throw configuration.invalid(.apnsProduction, "takes true or false")
+        default: throw configuration.invalid(.apnsEnvironment, "takes production, sandbox or development")
+        }
+    }
+
+    private static func port(_ configuration: Configuration) throws -> UInt16 {
+        guard let text = configuration[.apnsPort] else { return Endpoint.production.port }
+        if configuration[.apnsEndpoint] != nil {
+            throw configuration.invalid(.apnsEndpoint, "names its port: leave out \(Key.apnsPort.named)")
+        }
+        guard let port = Endpoint.ports.first(where: { String($0) == text }) else {
+            throw configuration.invalid(.apnsPort, "takes 443 or 2197, the ports at which Apple listens")
+        }
+        return port
+    }
+
+    private static func endpoint(_ text: String) throws -> Endpoint {
+        if let address = SocketAddress(parsing: text), let port = address.port { return Endpoint(host: address.host, port: port) }
+        let parts = text.split(separator: ":")
+        // A name goes to the system's resolver, and into the log where it has none.
+        let isName = text.utf8.allSatisfy {
+            (0x30...0x3a).contains($0) || (0x61...0x7a).contains($0 | 0x20) || $0 == 0x2d || $0 == 0x2e
+        }
+        guard parts.count == 2, isName, parts[0].split(separator: ".").allSatisfy({ $0.utf8.count <= 63 }),
+            let port = UInt16(parts[1]), port > 0
+        else { throw UsageError("\(Key.apnsEndpoint.named) is no HOST:PORT") }
+        return Endpoint(host: String(parts[0]), port: port)
+    }
+}

@@ -1,0 +1,63 @@
+import API
+
+/// How users are known, read and checked before anything is opened.
+struct JWTSettings {
+    static let keys: [Key] = [.jwtAlgorithm, .jwtKey, .jwtJWKS, .jwtIssuer, .jwtAudience, .jwtUserClaim]
+
+    let algorithm: JSONWebAlgorithm
+    let source: JSONWebKeySource
+    let issuer: String?
+    let audience: String?
+    let userClaim: String
+    /// What names the keys, for errors.
+    private let named: String
+
+    /// Nil where nothing of it is set: then only rooms are served.
+    init?(_ configuration: Configuration) throws {
+        guard let given = Self.keys.first(where: { configuration[$0] != nil }) else { return nil }
+        guard configuration[.jwtAlgorithm] != nil else {
+            throw configuration.invalid(
+                given, "needs --jwt-algorithm: the one that JWTs are signed with is never taken from them")
+        }
+        algorithm = try Self.algorithm(configuration)
+        switch (configuration[.jwtKey], configuration[.jwtJWKS]) {
+        case (let path?, nil): (source, named) = (.key(path: path), configuration.name(.jwtKey))
+        case (nil, let path?): (source, named) = (.keySet(path: path), configuration.name(.jwtJWKS))
+        case (nil, nil): throw configuration.invalid(.jwtAlgorithm, "needs --jwt-key or --jwt-jwks: what JWTs are verified by")
+        default: throw UsageError("--jwt-key and --jwt-jwks are two ways to name keys: give one of them")
+        }
+        issuer = configuration[.jwtIssuer]
+        audience = configuration[.jwtAudience]
+        userClaim = try Self.userClaim(configuration)
+    }
+
+    static func userClaim(_ configuration: Configuration) throws -> String {
+        guard let claim = configuration[.jwtUserClaim] else { return "sub" }
+        // Errors name the claim, in a header too.
+        let isPlain = claim.utf8.allSatisfy { 0x21...0x7e ~= $0 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
+        guard claim.utf8.count <= 128, isPlain else {
+            throw configuration.invalid(
+                .jwtUserClaim, "takes a claim's name: 1 to 128 visible ASCII characters without quote or backslash")
+        }
+        guard !["aud", "exp", "iat", "iss", "nbf", "scope", "scp"].contains(claim) else {
+            throw configuration.invalid(.jwtUserClaim, "can't be \(claim): that claim has a meaning of its own")
+        }
+        return claim
+    }
+
+    static func algorithm(_ configuration: Configuration) throws -> JSONWebAlgorithm {
+        guard let algorithm = JSONWebAlgorithm(rawValue: try configuration.required(.jwtAlgorithm)) else {
+            throw configuration.invalid(
+                .jwtAlgorithm, "takes \(JSONWebAlgorithm.allCases.map(\.rawValue).joined(separator: ", "))")
+        }
+        return algorithm
+    }
+
+    /// Reads the keys.
+    func authenticator() throws -> Authenticator {
+        do throws(JSONWebKeyError) {
+            return try Authenticator(
+                algorithm: algorithm, source: source, issuer: issuer, audience: audience, userClaim: userClaim)
+        } catch { throw CommandFailed("\(named): \(error)") }
+    }
+}

@@ -1,0 +1,170 @@
+import API
+import Broker
+import Courier
+import Linux
+import Policy
+import Sealing
+import Shares
+import Vocabulary
+
+/// What `serve` needs, read and checked before anything is opened.
+struct ServiceSettings {
+    let state: StateFolder
+    let wrapping: WrappingKeySource?
+    let listen: SocketAddress
+    let certificate: CertificateFiles?
+    let operatorListen: SocketAddress
+    let proxies: TrustedProxies
+    let backEnds: BackEnds
+    let backEndCreations: Int
+    let origin: String?
+    let node: String
+    let resolution: UInt64
+    let policies: Policies
+    let witnesses: WitnessSettings?
+    let kept: KeptCheckpointSettings
+    /// Nil where only rooms are served.
+    let authenticator: Authenticator?
+    /// What webhooks of calls are signed by; nil where none are taken.
+    let webhooks: WebhookSettings?
+    let apns: APNsSettings
+
+    init(_ configuration: Configuration) throws {
+        state = configuration.state
+        wrapping = try WrappingKeySource(configuration)
+        try Self.checkKeys(state)
+
+        listen = try configuration.address(.listen, default: "127.0.0.1:8787")
+        operatorListen = try configuration.address(.operatorListen, default: "127.0.0.1:8788")
+        certificate = try CertificateFiles(configuration)
+        if certificate == nil { try Self.checkCleartext(listen, configuration) }
+        guard operatorListen.isLoopback else {
+            throw configuration.invalid(.operatorListen, "must be on loopback: it has no authentication")
+        }
+        proxies = try Self.proxies(configuration, listen)
+        backEnds = try Self.backEnds(configuration)
+        backEndCreations = try configuration.number(
+            .backEndCreations, in: 1...1_000_000, default: ShareTable.defaultBackEndCreations)
+
+        origin = configuration[.origin]
+        node = configuration[.node] ?? "node-1"
+        resolution = UInt64(try configuration.number(.resolution, in: 1...60, default: 60))
+        let users = try JWTSettings(configuration)
+        policies = try PolicyCommand.inForce(configuration)
+        webhooks = try WebhookSettings(configuration)
+        try Self.check(policies, hasUsers: users != nil, hasWebhooks: webhooks != nil, resolution, configuration)
+        if let warning = webhooks?.warning { Terminal.log(warning) }
+        witnesses = try WitnessSettings(configuration)
+        kept = try KeptCheckpointSettings(configuration)
+        authenticator = try users?.authenticator()
+
+        apns = try APNsSettings(configuration, mayLackCredentials: true)
+        if apns.apps.isEmpty {
+            Terminal.log(
+                "warning: no APNs credentials: registrations are taken, and every push fails until mayfly is started with \(APNsSettings.whatToSet)"
+            )
+        }
+    }
+
+    private static func checkKeys(_ state: StateFolder) throws {
+        try RotationMark.refuse(state)
+        guard File.exists(state.ledgerKey) else {
+            throw CommandFailed(
+                "\(state.shown(state.ledgerKey)) is missing: make a state folder's keys with `mayfly keys init --state \(state.shown) --origin NAME`"
+            )
+        }
+        guard File.exists(state.ratchetKey) else {
+            let source = state.hasRatchetKeyElsewhere ? "\(Key.ratchetKey.named): " : ""
+            throw CommandFailed(
+                "\(source)\(state.shown(state.ratchetKey)) is missing, and the log's key is not: look whether this is the right place. If it is lost for good, "
+                    + "`mayfly keys renew` makes another and forgets all that was sealed; `mayfly keys init` makes the keys of an empty state folder"
+            )
+        }
+    }
+
+    private static func checkCleartext(_ address: SocketAddress, _ configuration: Configuration) throws {
+        guard !address.isLoopback, address.host != configuration[.allowCleartext] else { return }
+        throw configuration.invalid(
+            .listen,
+            "\(address.host) is beyond loopback, and tokens must not travel in cleartext. Give --tls-certificate and --tls-key, "
+                + "or end TLS in a proxy on this machine, or name the address in --allow-cleartext.")
+    }
+
+    private static func proxies(_ configuration: Configuration, _ listen: SocketAddress) throws -> TrustedProxies {
+        let hosts = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
+        for (number, host) in hosts.enumerated() where host != "unix" && SocketAddress(numeric: host, port: 0) == nil {
+            throw configuration.invalid(
+                .trustedProxies, "takes numeric addresses: number \(number + 1) of \(hosts.count) is none")
+        }
+        if case .unix = listen {
+            if !hosts.contains("unix") {
+                Terminal.log(
+                    "warning: without --trusted-proxies unix all callers behind the Unix-domain socket count as one and share its budgets"
+                )
+            }
+        } else if hosts.contains("unix") {
+            Terminal.log("warning: --trusted-proxies unix means nothing here: --listen is no Unix-domain socket")
+        }
+        return TrustedProxies(hosts: Set(hosts))
+    }
+
+    private static func backEnds(_ configuration: Configuration) throws -> BackEnds {
+        guard let backEnds = BackEnds(configuration[.backEnds] ?? "") else {
+            throw configuration.invalid(.backEnds, "takes addresses, networks such as 10.0.0.0/8, and certificates")
+        }
+        guard !backEnds.haveCertificates || configuration[.tlsClientCA] != nil else {
+            throw configuration.invalid(.backEnds, "names certificates: say with \(Key.tlsClientCA.named) who signs them")
+        }
+        return backEnds
+    }
+
+    /// Refuses policies that the other settings don't go with.
+    private static func check(
+        _ policies: Policies, hasUsers: Bool, hasWebhooks: Bool, _ resolution: UInt64, _ configuration: Configuration
+    ) throws {
+        guard policies.ledger.hourSeconds.isMultiple(of: resolution) else {
+            throw configuration.invalid(
+                .resolution,
+                "\(resolution) doesn't divide ledger.hourSeconds of the rooms policy, \(policies.ledger.hourSeconds): batches begin with a window"
+            )
+        }
+        if !hasUsers, let policy = policies.all.first(where: { $0.kind != .rooms }) {
+            throw configuration.invalid(
+                .policy,
+                "\(policy.name) is for apps with accounts, whose users are known by JWT: give --jwt-algorithm and a key")
+        }
+        let calls = policies.audience(.calls)?.policy
+        if !hasWebhooks, let calls {
+            throw configuration.invalid(
+                .policy,
+                "\(calls.name) is for calls, which signed webhooks tell of: give \(Key.webhookSecrets.named) or \(WebhookSettings.variable)"
+            )
+        }
+        if hasWebhooks, calls == nil {
+            Terminal.log(
+                "warning: there are webhook secrets, and no policy for calls is in force: no webhook is taken. Give --jwt-algorithm and a key, and leave out --policy or add calls to it"
+            )
+        }
+        let slots = Set(policies.templates.values.map(\.timing.slotMs)).filter { $0 > 0 && resolution * 1_000 % $0 != 0 }
+        for slot in slots.sorted() {
+            Terminal.log(
+                "warning: the log's windows of \(resolution) s cut the slots of \(slot / 1_000) s in which pushes leave: with Apple's records, the log tells more about when people knocked. Make --resolution a whole multiple"
+            )
+        }
+    }
+
+    /// Refuses policies with pushes of a kind that Apple takes from none of the accounts. Without any they fail anyway.
+    static func checkTemplates(_ policies: Policies, _ accounts: Accounts) throws {
+        if accounts.all.isEmpty { return }
+        for policy in policies.all { try check(policy, accounts) }
+    }
+
+    private static func check(_ policy: Policy, _ accounts: Accounts) throws {
+        for template in policy.templates.values.sorted(by: { $0.name < $1.name }) {
+            guard !accounts.all.contains(where: { $0.takes(template.pushType) }) else { continue }
+            throw CommandFailed(
+                "the policy \(policy.name) has the push \(template.name) of type \(template.pushType.rawValue), which Apple takes by a token signing key "
+                    + "only, and there are only certificates: give a key, or another policy")
+        }
+    }
+}

@@ -1,0 +1,140 @@
+import Ledger
+import Linux
+
+/// Where a closed log goes: its folder, with the log's public key.
+struct LogArchive {
+    private let state: StateFolder
+    /// An absolute path.
+    let path: String
+
+    /// - Parameter path: a folder that may not exist yet, in one that does.
+    init(_ path: String, of state: StateFolder) throws {
+        self.state = state
+        self.path = try Self.absolute(path)
+    }
+
+    /// The absolute path of a folder that may not be there yet.
+    private static func absolute(_ path: String) throws -> String {
+        var path = path[...]
+        while path.count > 1, path.last == "/" { path.removeLast() }
+        let name = path.split(separator: "/").last ?? ""
+        guard !name.isEmpty, name != ".", name != "..", !path.contains(where: \.isNewline) else {
+            throw UsageError("--archive takes a folder that does not exist yet, in one that does")
+        }
+        let parent = File.folder(of: String(path))
+        do {
+            let found = try File.resolve(parent)
+            return found == "/" ? "/\(name)" : "\(found)/\(name)"
+        } catch { throw CommandFailed("the archive's parent folder \(ShownPath(parent)) can't be used: \(error)") }
+    }
+
+    /// Tries the move with an empty folder, so that nothing is closed that could not be moved then.
+    func check() throws {
+        let trial = "\(path)/ledger.new"
+        // A crash may have left it. One that is not empty stays, and is refused as the archive's content.
+        try? File.removeFolder(trial)
+        try checkIsFree()
+        let own = try File.resolve(state.path)
+        for folder in ["ledger", "keys"] where path == "\(own)/\(folder)" || path.hasPrefix("\(own)/\(folder)/") {
+            throw CommandFailed("the archive can't lie in \(ShownPath(own))/\(folder)")
+        }
+        guard try File.status(state.ledger, followLinks: false)?.kind == .folder else {
+            throw CommandFailed(
+                "\(state.shown(state.ledger)) is no folder, or a link to one, which can't be moved: put the folder in its place"
+            )
+        }
+        let probe = "\(state.ledger).new"
+        guard try !File.exists(probe) || File.list(probe).isEmpty else {
+            throw CommandFailed("\(ShownPath(probe)) is in the way: move it elsewhere")
+        }
+        do {
+            guard try !File.isMountPoint(state.ledger) else {
+                throw CommandFailed(
+                    "something is mounted on \(state.shown(state.ledger)), which can't be moved: unmount it first")
+            }
+            try File.makeFolder(probe, mode: 0o755)
+            let place = File.exists(path) ? trial : path
+            try File.rename(probe, to: place)
+            try File.removeFolder(place)
+        } catch let error as Errno {
+            try? File.removeFolder(probe)
+            throw CommandFailed(
+                error.isOtherFileSystem
+                    ? "\(ShownPath(path)) is on another file system than \(state.shown): name a folder on the same one, and copy it from there"
+                    : "the log can't be moved to \(ShownPath(path)): \(error)")
+        }
+    }
+
+    /// Nothing, or an empty folder.
+    private func checkIsFree() throws {
+        guard let status = try File.status(path, followLinks: false) else { return }
+        guard status.kind == .folder, try File.list(path).isEmpty else {
+            throw CommandFailed(
+                "\(ShownPath(path)) exists and is no empty folder: name an empty one, or one that does not exist yet")
+        }
+    }
+
+    /// Puts the closed log where the operator wants it, its public key with it.
+    ///
+    /// An archive that does not exist yet gets the whole folder in one step. One that exists may lie in a folder that this user can't
+    /// write, so it gets the folder's contents.
+    func takeLog(of old: VerifierKey) throws {
+        func isClosedLog(_ path: String) throws -> Bool {
+            try LedgerFolder(path).checkpoint().flatMap { SignedNote($0)?.checkpoint(signedBy: old) } != nil
+        }
+        if try isClosedLog(state.ledger) {
+            if try File.status(path, followLinks: false) == nil {
+                try writeVerifierKey(old)
+                try File.rename(state.ledger, to: path)
+            } else {
+                try moveContents(old)
+            }
+        } else if try !isClosedLog(path) {
+            throw CommandFailed(
+                "the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(path)): put it back, and run this again"
+            )
+        }
+        // Also after a crash that came just behind the move. The folder around the archive changed only if the whole folder moved.
+        if !File.exists(state.ledger) { try File.syncFolder(File.folder(of: path)) }
+        try File.syncFolder(state.path)
+    }
+
+    /// The public key moves first: it marks the archive as this log's, so that a second run goes on where the first was cut off. The
+    /// checkpoint moves last: until then the log is in its old place.
+    private func moveContents(_ old: VerifierKey) throws {
+        let key = "ledger.vkey"
+        func move(_ names: [String]) throws {
+            for name in names {
+                guard !File.exists("\(path)/\(name)") else {
+                    throw CommandFailed(
+                        "\(ShownPath(path))/\(name) is in the way: move it elsewhere, and run this again")
+                }
+                try File.rename("\(state.ledger)/\(name)", to: "\(path)/\(name)")
+            }
+            try File.syncFolder(path)
+            try File.syncFolder(state.ledger)
+        }
+        if try verifierKey() != old {
+            try checkIsFree()
+            try writeVerifierKey(old)
+            try move([key])
+        }
+        try move(try File.list(state.ledger).filter { $0 != TilePath.checkpoint })
+        try move([TilePath.checkpoint])
+    }
+
+    private func writeVerifierKey(_ key: VerifierKey) throws {
+        let text = Array("\(key)\n".utf8)
+        try File.replaceDurably("\(state.ledger)/ledger.vkey", text.span, mode: 0o644)
+    }
+
+    /// The public key of the log that lies here. Nil if there is none.
+    func verifierKey() throws -> VerifierKey? {
+        do {
+            return VerifierKey(String(decoding: try File.read("\(path)/ledger.vkey", limit: 4096), as: UTF8.self))
+        } catch {
+            if error.isMissing || error.isNoFile { return nil }
+            throw error
+        }
+    }
+}

@@ -1,0 +1,285 @@
+import Broker
+import EventLoop
+import Ledger
+import Linux
+import Policy
+import Sealing
+import Storage
+import Vocabulary
+
+/// `mayfly keys rotate`: ends the log and begins another, under another name and key.
+///
+/// Each step is durable before the next, and can be done again; the store says which come next (`RotationMark`):
+/// 1. Run as a broker that serves no one: what is due is purged, everything that waits is published.
+/// 2. Record `ledger.closed`: from here on it only goes forward. Publish it, and make the new key beside the old.
+/// 3. In one transaction the store forgets the old log's head, and records in the new log what is alive.
+/// 4. Move the folder with its public key, destroy the old private key, put the new keys in their places.
+/// 5. Publish the new log's beginning.
+struct LogRotation {
+    private let state: StateFolder
+    private let next: EntryText
+    private let archive: LogArchive
+    /// Who cosign the end of the old log. The beginning of the next is cosigned once a broker runs on it, and witnesses know it.
+    private let witnesses: WitnessSettings?
+    /// What the old log must continue.
+    private let kept: KeptCheckpointSettings
+    /// What the key file lies sealed under.
+    private let wrapping: WrappingKeySource?
+    private let loop: EventLoop
+    private let lock: FolderLock
+
+    /// What the last broker that ran here told the log of itself.
+    private struct LastStart {
+        var node: EntryText
+        /// That for rooms.
+        var policy: Digest
+        /// All that were in force.
+        var policies: [Digest]
+        var resolution: UInt32
+    }
+
+    /// Takes the state folder's lock; changes nothing.
+    init(
+        _ state: StateFolder, origin: String, archive: String, witnesses: WitnessSettings?, kept: KeptCheckpointSettings,
+        wrapping: WrappingKeySource?
+    ) throws {
+        let next = try KeysCommand.checked(origin: origin)
+        guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
+            throw CommandFailed("no broker has run on \(state.shown) yet, so there is no log to close")
+        }
+        self.state = state
+        self.next = next
+        self.archive = try LogArchive(archive, of: state)
+        self.witnesses = witnesses
+        self.kept = kept
+        self.wrapping = wrapping
+        lock = try state.lock()
+        loop = try EventLoop(name: "rotation")
+        try loop.start()
+    }
+
+    func run() async throws {
+        defer { loop.stop() }
+        let start = try await lastStart()
+        let time = BrokerTime(persisted: 0)
+        do {
+            try await withStore(UInt64(start.resolution), time) { store in try await change(store, start, time) }
+        } catch Sequencer.Failure.quorumMissed {
+            throw CommandFailed(
+                "the witnesses' quorum was not reached: run this again when they answer, or with --witness-failure open")
+        }
+    }
+
+    /// The store's windows are as long as its last broker's; how long that is it says itself.
+    private func lastStart() async throws -> LastStart {
+        try await withStore(1, BrokerTime(persisted: 0)) { store in
+            guard let told = try await store.mark(RotationMark.startMark),
+                case .brokerStarted(let node, _, let policy, let resolution, _) = try? Entry(canonical: told.span).op
+            else {
+                throw CommandFailed(
+                    "no broker of this version has run on \(state.shown): start it once and stop it, then rotate")
+            }
+            // Versions that knew one policy only did not write them down.
+            let list = try await store.mark(RotationMark.policiesMark) ?? Array(policy.hex.utf8)
+            let policies = RotationMark.policies(list)
+            guard policies.contains(policy) else {
+                throw StoreError.damaged("the mark of the policies in force can't be read")
+            }
+            return LastStart(node: node, policy: policy, policies: policies, resolution: resolution)
+        }
+    }
+
+    private func withStore<Value>(
+        _ resolution: UInt64, _ time: BrokerTime, _ body: (SQLiteStore) async throws -> Value
+    ) async throws -> Value {
+        let store: SQLiteStore
+        do {
+            store = try SQLiteStore(path: state.database, resolution: resolution, timing: nil, now: { time.now })
+        } catch { throw CommandFailed("\(state.shown(state.database)): \(error)") }
+        do {
+            let value = try await body(store)
+            await store.shutDown()
+            return value
+        } catch {
+            await store.shutDown()
+            throw error
+        }
+    }
+
+    private func change(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime) async throws {
+        var mark: RotationMark
+        if let begun = try await RotationMark.read(store) {
+            guard begun.next == next.description, begun.archive == archive.path else {
+                throw CommandFailed(
+                    "another change is under way: finish it with --origin \(begun.next) --archive \(begun.archive)")
+            }
+            mark = begun
+        } else if let old = try await isDone(store) {
+            return tell(old, try SigningKey.load(state.ledgerKey), try await store.counts().tokens)
+        } else {
+            mark = try await close(store, start, time)
+        }
+        if mark.stage == .closing {
+            try await publishEnd(store, start, time, mark)
+            mark.stage = .moving
+            try await begin(store, mark)
+        }
+        try archive.takeLog(of: mark.old)
+        let key = try exchangeKeys()
+        // As at each start: what the next closing names must lie in the next folder too.
+        for policy in start.policies {
+            guard let bytes = try LedgerFolder(archive.path).read(TilePath.policy(policy)) else { continue }
+            _ = try LedgerFolder(state.ledger).writePolicy(bytes)
+        }
+        try await sequencer(store, start, time, key).flush()
+        try await store.setMark(RotationMark.done.name, RotationMark.done.value)
+        tell(mark.old, key, try await store.counts().tokens)
+    }
+
+    private func tell(_ old: VerifierKey, _ key: SigningKey, _ tokens: Int) {
+        Terminal.out("closed \(old.name): the log lies in \(archive.path) with its ledger.vkey, and its private key is destroyed")
+        Terminal.out("began \(next): \(tokens) live token\(tokens == 1 ? " goes" : "s go") on in it")
+        Terminal.out("Auditors need: \(key.verifierKey.description)")
+        Terminal.out("Witnesses, and witness policies, name a log's key: give them this one.")
+    }
+
+    // MARK: Steps
+
+    /// Ends the old log in the store: everything but its last entry is published, and that is recorded.
+    ///
+    /// The log must not end with something overdue, however long ago the broker stopped: so this is one more run of it, which says so, and
+    /// does what every start does first.
+    private func close(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime) async throws -> RotationMark {
+        try RotationMark.refuse(state)
+        let key = try SigningKey.load(state.ledgerKey)
+        try checkOrigin(key.verifierKey.name, try await earlierOrigins(store))
+        try archive.check()
+        try witnesses?.check(key.verifierKey)
+        let keys = try loadKeys(start)
+        try await KeyKeeper.checkNotStale(keys, store)
+        time.resume(after: try await KeyKeeper.knownTime(keys, store))
+        let sequencer = try sequencer(store, start, time, key, witnesses, kept.checkpoints(on: loop))
+        try await sequencer.recover()
+
+        let metrics = Metrics()
+        let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
+        let sweeper = Sweeper(loop: loop, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
+        let mark = RotationMark(stage: .closing, next: next.description, archive: archive.path, old: key.verifierKey)
+        let started = try Entry.Op.programStarted(
+            node: start.node, policy: start.policy, resolutionSeconds: start.resolution)
+        try await store.start([started], marks: [])
+        await keeper.step()
+        await keeper.recordAll()
+        // A publication may begin a batch, which the next sweep completes; and a day may end meanwhile.
+        for _ in 0..<Self.closingTries {
+            _ = try await sweeper.sweep()
+            try await sequencer.flush()
+            if try await store.closeLog([.brokerStopped(node: start.node)], next: next, mark: mark.mark) { return mark }
+            try await loop.sleep(200)
+        }
+        throw CommandFailed("entries still wait to be published: nothing was closed; run this again")
+    }
+
+    private static let closingTries = 25
+
+    /// Publishes the old log's last entry.
+    private func publishEnd(_ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ mark: RotationMark) async throws {
+        let key = try SigningKey.load(state.ledgerKey)
+        guard key.verifierKey == mark.old else {
+            throw CommandFailed("\(state.shown(state.ledgerKey)) is not the key of \(mark.old.name)")
+        }
+        try await sequencer(store, start, time, key, witnesses, kept.checkpoints(on: loop)).flush()
+        LedgerFolder(state.ledger).tidy()
+    }
+
+    /// Makes the new key, and has the store begin the new log.
+    private func begin(_ store: SQLiteStore, _ mark: RotationMark) async throws {
+        if !File.exists(state.nextLedgerKey) { _ = try SigningKey.make(origin: mark.next, at: state.nextLedgerKey) }
+        try checkNext(try SigningKey.load(state.nextLedgerKey), at: state.nextLedgerKey)
+        let origins = (try await earlierOrigins(store) + [mark.old.name]).joined(separator: "\n")
+        let policies = try await store.mark(RotationMark.policiesMark) ?? []
+        let marks = [
+            mark.mark, StoreMark(RotationMark.originsMark, Array(origins.utf8)), StoreMark(RotationMark.carriedMark, policies),
+        ]
+        guard let head = try await store.logHead(),
+            let end = SignedNote(Array(head.checkpoint.utf8))?.checkpoint(signedBy: mark.old),
+            try await store.beginLog(after: end, marks: marks)
+        else { throw CommandFailed("the closed log is not wholly published: run this again") }
+    }
+
+    /// Destroys the old private key and puts the new keys in the old ones' places.
+    private func exchangeKeys() throws -> SigningKey {
+        if File.exists(state.nextLedgerKey) {
+            try checkNext(try SigningKey.load(state.nextLedgerKey), at: state.nextLedgerKey)
+            if File.exists(state.ledgerKey) { try File.removeAndErase(state.ledgerKey) }
+            try File.rename(state.nextLedgerKey, to: state.ledgerKey)
+            try File.syncFolder(state.keys)
+        }
+        let key = try SigningKey.load(state.ledgerKey)
+        try checkNext(key, at: state.ledgerKey)
+        let text = Array("\(key.verifierKey)\n".utf8)
+        try File.replaceDurably(state.verifierKey, text.span, mode: 0o644)
+        return key
+    }
+
+    private func sequencer(
+        _ store: SQLiteStore, _ start: LastStart, _ time: BrokerTime, _ key: SigningKey, _ witnesses: WitnessSettings? = nil,
+        _ kept: [KeptCheckpoint] = []
+    ) throws -> Sequencer {
+        let metrics = Metrics()
+        let log: @Sendable (String) -> Void = { Terminal.log($0) }
+        return Sequencer(
+            loop: loop, store: store, folder: LedgerFolder(state.ledger), key: key, resolution: UInt64(start.resolution),
+            time: time, metrics: metrics, log: log, witnesses: try witnesses?.start(on: loop, time, metrics, log),
+            witnessFailure: witnesses?.failureMode ?? .closed, kept: kept, refusals: { [] })
+    }
+
+    // MARK: Checks
+
+    /// The key of the log that was closed last, if just this change was made already: a crash may have come between its end and the word
+    /// of it.
+    private func isDone(_ store: SQLiteStore) async throws -> VerifierKey? {
+        guard let origin = try await earlierOrigins(store).last, let key = try archive.verifierKey(), key.name == origin,
+            try SigningKey.load(state.ledgerKey).verifierKey.name == next.description
+        else { return nil }
+        return key
+    }
+
+    private func loadKeys(_ start: LastStart) throws -> KeyRing {
+        // Their limits say how long a generation of keys is needed.
+        let longest = try start.policies.map { try policy($0).limits.longestLifeSeconds }.max() ?? 0
+        let wrapping = try wrapping?.get()
+        do {
+            return try KeyRing.load(path: state.ratchetKey, wrapping: wrapping, longestLifeSeconds: UInt64(longest))
+        } catch { throw CommandFailed("\(state.shown(state.ratchetKey)): \(error)") }
+    }
+
+    /// A policy that was in force, from the log's folder.
+    private func policy(_ digest: Digest) throws -> Policy {
+        guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(digest)), Digest.sha256(bytes.span) == digest else {
+            throw CommandFailed(
+                "\(state.shown(state.ledger))/\(TilePath.policy(digest)) is missing or damaged: restore the ledger's folder"
+            )
+        }
+        return try Policy(bytes)
+    }
+
+    private func earlierOrigins(_ store: SQLiteStore) async throws -> [String] {
+        let text = try await store.mark(RotationMark.originsMark) ?? []
+        return String(decoding: text, as: UTF8.self).split(separator: "\n").map(String.init)
+    }
+
+    private func checkOrigin(_ current: String, _ earlier: [String]) throws {
+        let name = next.description
+        guard name != current else { throw CommandFailed("the log is \(name) already: another log takes another origin") }
+        guard !earlier.contains(name) else {
+            throw CommandFailed("a log that is closed had the origin \(name): an origin stands for one log, for good")
+        }
+    }
+
+    private func checkNext(_ key: SigningKey, at path: String) throws {
+        guard key.verifierKey.name == next.description else {
+            throw CommandFailed("\(ShownPath(path)) is the key of \(key.verifierKey.name), not of \(next)")
+        }
+    }
+}

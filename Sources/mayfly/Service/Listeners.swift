@@ -1,0 +1,88 @@
+import API
+import Broker
+import HTTPServer
+import Ledger
+import Linux
+import Shares
+import Vocabulary
+
+/// The two HTTP servers: for apps, and for the operator.
+struct Listeners: Sendable {
+    let publicServer: HTTPServer
+    let operatorServer: HTTPServer
+    let operatorHandler: OperatorHandler
+    /// Nil where no companion is served.
+    let sessions: SessionSocketEdge?
+
+    private static let operatorConnections = 32
+    /// Both listeners' connections that are told there are too many, the operator's, and some for files and pushes.
+    static let reservedDescriptors = 2 * HTTPServer.overflow + operatorConnections + 64
+
+    /// Makes them; they don't listen yet.
+    init(_ settings: ServiceSettings, _ parts: ServiceParts) async throws {
+        let broker = parts.broker
+        let edge = SocketEdge(loop: broker.loop, broker: broker)
+        await broker.setEdge(edge)
+        if let companion = parts.companion, let authenticator = settings.authenticator {
+            let edge = SessionSocketEdge(loop: broker.loop, companion: companion, authenticator: authenticator)
+            await companion.setEdge(edge)
+            sessions = edge
+        } else {
+            sessions = nil
+        }
+        let api = API(
+            broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.state.ledgerKey.verifierKey),
+            proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
+            monitor: parts.monitor, calls: parts.calls, webhookSecrets: settings.webhooks?.secrets)
+        publicServer = HTTPServer(
+            loop: broker.loop, configuration: try Self.publicConfiguration(settings, broker.shares),
+            handler: PublicHandler(api: api, edge: edge, sessions: sessions))
+
+        var renew: (@Sendable () async -> APNsControl.Renewal)?
+        if let renewal = parts.renewal { renew = { await renewal.renew() } }
+        let apns = APNsControl(
+            bundleID: settings.apns.topic, isProduction: settings.apns.environment == .production,
+            whatToSet: APNsSettings.whatToSet, renew: renew)
+        operatorHandler = OperatorHandler(broker: broker, apns: apns, version: Mayfly.version)
+        operatorHandler.watch(publicServer, broker.shares)
+        var table = ShareTable.standard
+        table[.connections] = Quota(Self.operatorConnections)
+        var configuration = ServerConfiguration(address: settings.operatorListen)
+        configuration.shares = Shares(table)
+        operatorServer = HTTPServer(loop: broker.loop, configuration: configuration, handler: operatorHandler)
+    }
+
+    private static func publicConfiguration(_ settings: ServiceSettings, _ shares: Shares) throws -> ServerConfiguration {
+        var configuration = ServerConfiguration(address: settings.listen)
+        configuration.tls = try settings.certificate?.load()
+        configuration.shares = shares
+        let (proxies, backEnds) = (settings.proxies, settings.backEnds)
+        configuration.payer = { proxies.payer($0, shares) ?? backEnds.payer($0, shares) }
+        configuration.origin = { proxies.origin(of: $0) }
+        return configuration
+    }
+
+    /// Listens for the operator first, and for apps once the stored jobs are taken up. Returns both addresses.
+    func start(_ settings: ServiceSettings, _ broker: Broker) async throws -> (apps: SocketAddress, operator: SocketAddress) {
+        let operatorAddress = try await Self.start(operatorServer, settings.operatorListen)
+        do {
+            try await broker.resumeJobs()
+            return (try await Self.start(publicServer, settings.listen), operatorAddress)
+        } catch {
+            await operatorServer.drain(deadlineMs: 0)
+            throw error
+        }
+    }
+
+    private static func start(_ server: HTTPServer, _ address: SocketAddress) async throws -> SocketAddress {
+        do {
+            return try await server.start()
+        } catch  where error.isAddressInUse {
+            throw CommandFailed("\(address.shown) is taken: another program listens there")
+        } catch  where error.isNoSocket {
+            throw CommandFailed("\(address.shown): something that is no socket stands there; nothing was replaced")
+        } catch {
+            throw CommandFailed("can't listen on \(address.shown): \(error)")
+        }
+    }
+}

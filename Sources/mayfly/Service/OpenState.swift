@@ -1,0 +1,105 @@
+import Broker
+import Ledger
+import Linux
+import Policy
+import Sealing
+import Storage
+import Vocabulary
+
+/// The state folder of a broker that starts: locked, its keys read, its database open.
+struct OpenState: Sendable {
+    let lock: FolderLock
+    let folder: StateFolder
+    let keys: KeyRing
+    let ledgerKey: SigningKey
+    let store: SQLiteStore
+    /// Not before what the store and the keys have seen.
+    let time: BrokerTime
+    let node: EntryText
+    /// What the log is told of this start: that it happened, with which policy for rooms, and each policy in force.
+    let starts: [Entry.Op]
+
+    /// - Throws: what stands in the way, for people. The database is closed again then.
+    init(_ settings: ServiceSettings) async throws {
+        folder = settings.state
+        guard try File.status(folder.path)?.kind == .folder else {
+            throw CommandFailed(
+                "there is no state folder \(folder.shown): make one with `mayfly keys init --state \(folder.shown) --origin NAME`"
+            )
+        }
+        lock = try folder.lock()
+        keys = try Self.keys(settings)
+        ledgerKey = try Self.ledgerKey(settings)
+        guard let node = EntryText(settings.node) else {
+            throw UsageError("\(Key.node.named) takes 1 to 128 visible ASCII characters")
+        }
+        self.node = node
+        let starts = try Self.starts(settings, node)
+        time = BrokerTime(persisted: keys.earliestNowMs)
+        store = try Self.store(settings, starts, time)
+        do {
+            try await RotationMark.refuse(folder, store)
+            try await Self.resume(time, store, keys, folder)
+            self.starts = starts + (try await RotationMark.carriedPolicies(store, LedgerFolder(folder.ledger), besides: starts))
+        } catch {
+            await store.shutDown()
+            throw error
+        }
+    }
+
+    private static func keys(_ settings: ServiceSettings) throws -> KeyRing {
+        let wrapping = try settings.wrapping?.get()
+        return try naming(settings.state.ratchetKey) {
+            try KeyRing.load(
+                path: settings.state.ratchetKey, wrapping: wrapping,
+                longestLifeSeconds: UInt64(settings.policies.longestLifeSeconds))
+        }
+    }
+
+    private static func ledgerKey(_ settings: ServiceSettings) throws -> SigningKey {
+        let key = try SigningKey.load(settings.state.ledgerKey)
+        if let origin = settings.origin, origin != key.verifierKey.name {
+            throw CommandFailed("the ledger key is for \(key.verifierKey.name), not for what \(Key.origin.named) says")
+        }
+        try settings.witnesses?.check(key.verifierKey)
+        return key
+    }
+
+    private static func starts(_ settings: ServiceSettings, _ node: EntryText) throws -> [Entry.Op] {
+        let loaded = try settings.policies.all.map { policy in
+            guard let name = EntryText(policy.name) else { throw CommandFailed("the policy's name can't stand in the log") }
+            return (name: name, digest: policy.digest)
+        }
+        let start = try Entry.Op.programStarted(
+            node: node, policy: loaded[0].digest, resolutionSeconds: UInt32(settings.resolution))
+        return [start] + loaded.map { .policyLoaded(name: $0.name, policy: $0.digest) }
+    }
+
+    private static func store(_ settings: ServiceSettings, _ starts: [Entry.Op], _ time: BrokerTime) throws -> SQLiteStore {
+        let path = settings.state.database
+        return try naming(path) {
+            // SQLite gives its other files the mode of this one. The ledger's files keep the umask's: they are public.
+            if !File.exists(path) { try File.write(path, [UInt8]().span, mode: 0o600) }
+            return try SQLiteStore(
+                path: path, resolution: settings.resolution, timing: settings.policies.ledger, resumption: starts,
+                now: { time.now })
+        }
+    }
+
+    private static func resume(_ time: BrokerTime, _ store: SQLiteStore, _ keys: KeyRing, _ folder: StateFolder) async throws {
+        do {
+            try await Startup(store: store, keys: keys, time: time).resumeTime()
+        } catch let error as StaleKeys {
+            throw CommandFailed("\(folder.shown(folder.ratchetKey)): \(error)")
+        }
+    }
+
+    /// Names the file that an error is about.
+    private static func naming<Value>(_ path: String, _ body: () throws -> Value) throws -> Value {
+        do {
+            return try body()
+        } catch {
+            throw CommandFailed("\(ShownPath(path)): \(error)")
+        }
+    }
+}
