@@ -10,7 +10,11 @@ import time
 
 import load
 from page import Aim, Section, Series, number
+<<<<<<< HEAD
 from processes import HERE, MAYFLY, MAYFLY_BENCH, ONE_CORE, Broker, Invalid, Process, folder
+=======
+from processes import HERE, MAYFLY, ONE_CORE, Broker, Invalid, Process, folder
+>>>>>>> 33c840d8031d1438aea5639609d8c6930e7ebea2
 from steady import Steady
 
 TOKENS = 1_000_000
@@ -35,7 +39,8 @@ ROWS = {
 def run(rounds, note):
     section = Section("The sweep")
     section.text(f"""
-        A million tokens expire, evenly over a minute or in one millisecond, while rooms are made, {RATE:,} requests a second. The lag of a purge is measured from outside, on the database.
+        A million tokens expire, evenly over a minute or in one millisecond, while rooms are made, {RATE:,} requests a second. The lag of a purge is measured from outside, on the database. Purges are
+        published each minute.
         """)
     kinds = {"one minute": MINUTE, "at once": 0.0}
     measured = {}
