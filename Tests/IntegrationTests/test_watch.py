@@ -60,17 +60,27 @@ def serve(world, tmp_path):
     servers = []
 
     def start():
-        # The broker deletes partial tiles in time. The checkpoint comes first, so that the copy covers it.
         copy = tmp_path / f"copy-{len(servers)}"
-        copy.mkdir()
-        shutil.copyfile(world.state / "ledger/checkpoint", copy / "checkpoint")
-        for name in ("tile", "policies"):
-            shutil.copytree(world.state / "ledger" / name, copy / name)
+        eventually(lambda: is_copied(world.state / "ledger", copy), 15, what="a copy")
         servers.append(LogServer(copy))
         return servers[-1]
     yield start
     for server in servers:
         server.close()
+
+
+def is_copied(log, copy):
+    """Copies a log. False if the broker deleted a partial tile meanwhile."""
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir()
+    # The checkpoint comes first, so that the copy covers it.
+    shutil.copyfile(log / "checkpoint", copy / "checkpoint")
+    try:
+        for name in ("tile", "policies"):
+            shutil.copytree(log / name, copy / name)
+    except shutil.Error:
+        return False
+    return True
 
 
 def grow(world):

@@ -121,10 +121,10 @@ import Testing
     @Test func aLongLogIsCopiedWhileOthersWrite() async throws {
         let fixture = try Fixture()
         let large = [UInt8](repeating: 1, count: 1_000_000)
-        for _ in 0..<40 { try await fixture.store.setMark("large", large) }
-        // The log began anew: it holds less than was written.
+        for _ in 0..<100 { try await fixture.store.setMark("large", large) }
+        // However slow the copying thread is: at 64 MiB the writer waits for it.
         let length = try #require(try File.status(fixture.path + "-wal")?.size)
-        #expect(length < 30_000_000)
+        #expect(length < 70_000_000)
         #expect(try await fixture.store.scrub())
         #expect(try File.status(fixture.path + "-wal")?.size == 0)
         try await fixture.close()
