@@ -5,7 +5,7 @@ import Shares
 struct Turn {
     enum Waiting {
         case request(ConnectionID)
-        case stream(Int32, StreamTable, ConnectionID)
+        case stream(HTTP2Stream, ConnectionID)
         case message(Owners, CheckedContinuation<Void, Never>)
         case handshake(ConnectionID)
     }
@@ -132,15 +132,19 @@ extension HTTPServer {
     private func start(_ waiting: Turn.Waiting) -> Bool {
         switch waiting {
         case .request(let id):
-            guard let connection = connection(id), let request = connection.waiting else { return true }
+            guard let http1 = connection(id)?.http1, let request = http1.waiting else { return true }
             guard charge(request.owners) else { return false }
-            connection.waiting = nil
-            start(request, connection)
-        case .stream(let stream, let table, let id):
-            guard let request = table.streams[stream]?.waiting else { return true }
+            http1.waiting = nil
+            http1.start(request, on: self)
+        case .stream(let stream, let id):
+            guard let request = stream.waiting else { return true }
             guard charge(request.owners) else { return false }
-            table.streams[stream]?.waiting = nil
-            start(request, stream, table, id)
+            stream.waiting = nil
+            guard let http2 = connection(id)?.http2 else {
+                stream.refund(configuration.shares)
+                break
+            }
+            http2.start(request, stream, on: self)
         case .message(let owners, let continuation):
             guard charge(owners) else { return false }
             continuation.resume()
@@ -148,8 +152,39 @@ extension HTTPServer {
             guard let connection = connection(id), connection.handshakeTurn == .awaited else { return true }
             guard charge(Owners(connection.owners.payer), Turn.handshakeCost) else { return false }
             connection.handshakeTurn = .granted
-            advance(connection)
+            connection.advance(on: self)
         }
         return true
+    }
+}
+
+/// Finds out whether most requests come from one network, in constant memory: Boyer and Moore's majority vote over one window names a suspect,
+/// and the next window counts it.
+struct Dominance {
+    private var candidate: Owner?
+    private var votes = 0
+    private var suspect: Owner?
+    private var hits = 0
+    private var total = 0
+    /// Fewer requests in a window say nothing.
+    static let fewest = 1_000
+
+    mutating func add(_ payer: Owner) {
+        total += 1
+        if payer == suspect { hits += 1 }
+        if votes == 0 {
+            (candidate, votes) = (payer, 1)
+        } else {
+            votes += payer == candidate ? 1 : -1
+        }
+    }
+
+    /// Ends a window.
+    /// - Returns: whether most of its requests came from one network that is neither a trusted proxy nor a back end.
+    mutating func endWindow() -> Bool {
+        let isDominated = suspect?.isNetwork == true && total >= Self.fewest && 2 * hits > total
+        (suspect, candidate) = (candidate, nil)
+        (votes, hits, total) = (0, 0, 0)
+        return isDominated
     }
 }
