@@ -68,15 +68,15 @@ let package = Package(
         room("EventLoop", ["Linux"]),
         room("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
 
-        // How values are written, in every room above.
-        room("Vocabulary", ["Linux"]),
+        // The values that every room of the domain uses, and how they are written.
+        room("Vocabulary", ["Sodium", "Linux"]),
         room("JSON", ["Vocabulary", "Linux"]),
 
         // The domain.
         room("Sealing", ["Vocabulary", "Sodium", "Linux"]),
         room("Policy", ["JSON", "Vocabulary", "Sodium"], resources: policies),
         room("Ledger", ["Policy", "Vocabulary", "Sodium", "TLS", "Linux"]),
-        room("Storage", ["SQLite", "Policy", "Ledger", "Linux"]),
+        room("Storage", ["Vocabulary", "SQLite", "Policy", "Ledger", "Linux"]),
         room("Courier", ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "JSON", "Vocabulary", "Sodium"]),
         room(
             "Broker",
@@ -116,10 +116,10 @@ let package = Package(
         tests("Shares", ["Linux"]),
         tests("EventLoop", ["Linux"]),
         tests("HTTPServer", ["Shares", "EventLoop", "Linux", "TLS", "HTTP1", "HTTP2", "WebSocket"]),
-        tests("Sealing", ["Vocabulary", "Sodium", "Linux"]),
+        tests("Sealing", ["Vocabulary", "Ledger", "Sodium", "Linux"]),
         tests("Policy", ["JSON", "Vocabulary", "Sodium"]),
         tests("Ledger", ["Policy", "Vocabulary", "Sodium", "Linux"]),
-        tests("Storage", ["SQLite", "Policy", "Ledger", "Linux"]),
+        tests("Storage", ["Vocabulary", "SQLite", "Policy", "Ledger", "Linux"]),
         tests(
             "Courier",
             ["EventLoop", "Linux", "TLS", "HTTP2", "Sealing", "Vocabulary", "Sodium", "APNsSimulator", "TestCertificates"]),

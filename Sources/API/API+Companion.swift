@@ -84,7 +84,7 @@ extension API {
     static func registered(_ registered: Registered, _ prefix: String, _ dropped: [String]) -> HTTPResponse {
         .json(200) { json in
             json.add("success", true)
-            json.add("tokenId", prefix + Base64.url.encode(registered.id.span))
+            json.add("tokenId", prefix + registered.id.base64url)
             write(registered, dropped, to: &json)
         }
     }
@@ -99,7 +99,7 @@ extension API {
 
     private func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        guard id.hasPrefix("tok_") || id.hasPrefix("lat_"), let id = Self.id(id.dropFirst(4)),
+        guard id.hasPrefix("tok_") || id.hasPrefix("lat_"), let id = RegistrationID(base64url: id.dropFirst(4)),
             try await companion.delete(principal, registration: id)
         else {
             throw BrokerError.tokenNotFound
@@ -203,7 +203,7 @@ extension API {
     ) {
         json.add("success", true)
         if let notification { json.add("notification", notification) }
-        if let request = receipt.request { json.add("requestId", Base64.url.encode(request.span)) }
+        if let request = receipt.request { json.add("requestId", request.base64url) }
         if let expires = receipt.expires { json.add("expiresAt", timeMs: expires) }
         json.add("pushes", receipt.pushes)
         if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
@@ -216,12 +216,6 @@ extension API {
     private func companion(_ request: HTTPRequest) throws -> (Companion, Principal) {
         guard let companion else { throw BrokerError.audiencesOff }
         return (companion, try principal(request))
-    }
-
-    /// 16 bytes from their 22 characters; nil for anything else.
-    static func id(_ text: Substring) -> [UInt8]? {
-        guard text.utf8.count == 22, let bytes = Base64.url.decode(String(text)), bytes.count == 16 else { return nil }
-        return bytes
     }
 
     /// A name that an app chose, from a path's segment: percent-encoding undone (RFC 3986 section 2.1), 1 to 128 bytes.
@@ -249,12 +243,12 @@ extension API {
 
 extension RequestName {
     init(_ text: String) {
-        self.init(id: API.id(text[...]), own: (1...128).contains(text.utf8.count) ? Array(text.utf8) : nil)
+        self.init(id: RequestID(base64url: text[...]), own: (1...128).contains(text.utf8.count) ? Array(text.utf8) : nil)
     }
 
     /// From a path's segment. A segment that can't be an id names no request.
     init(segment: Substring) {
-        self.init(id: API.id(segment), own: try? API.name(segment))
+        self.init(id: RequestID(base64url: segment), own: try? API.name(segment))
     }
 }
 

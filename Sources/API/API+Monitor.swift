@@ -4,6 +4,7 @@ import HTTPServer
 import JSON
 import Sealing
 import Sodium
+import Vocabulary
 
 /// The monitor's calls: devices, and what happens to the printers that they watch.
 extension API {
@@ -40,7 +41,7 @@ extension API {
             principal, token: asked.token, printer: asked.printer, environment: asked.environment, topic: asked.topic)
         return .json(200) { json in
             json.add("success", true)
-            json.add("deviceId", Base64.url.encode(registered.id.span))
+            json.add("deviceId", registered.id.base64url)
             json.add("message", registered.isNew ? "Device registered" : "Device updated")
             Self.write(registered, asked.dropped, to: &json)
         }
@@ -60,7 +61,9 @@ extension API {
             }
             return (adding, removing, body.dropped(bytes))
         }
-        guard let id = Self.id(id), try await monitor.set(principal, device: id, adding: adding, removing: removing) else {
+        guard let id = RegistrationID(base64url: id),
+            try await monitor.set(principal, device: id, adding: adding, removing: removing)
+        else {
             throw BrokerError.deviceNotFound
         }
         return Self.said("Settings updated", dropped)
@@ -74,7 +77,7 @@ extension API {
     private func deleteMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
         // What is not there, or another's, is answered alike.
-        if let id = Self.id(id) { try await monitor.delete(principal, device: id) }
+        if let id = RegistrationID(base64url: id) { try await monitor.delete(principal, device: id) }
         return Self.said("Device unregistered", [])
     }
 
@@ -93,7 +96,7 @@ extension API {
         return .json(200) { json in
             json.add("success", true)
             json.add("devices", objects: devices) { json, device in
-                json.add("id", Base64.url.encode(device.id.span))
+                json.add("id", device.id.base64url)
                 for (name, preference) in Self.columns { json.add(name, device.preferences.contains(preference) ? 1 : 0) }
             }
         }

@@ -4,6 +4,7 @@ import JSON
 import Linux
 import Policy
 import Sealing
+import Vocabulary
 
 extension API {
     func createRoom(_ request: HTTPRequest) async throws -> HTTPResponse {

@@ -2,6 +2,7 @@ import Broker
 import JSON
 import Linux
 import Sodium
+import Vocabulary
 
 /// The keys by which a broker verifies JWTs: a single one, or those of a JWK set (RFC 7517) that are for its algorithm.
 struct JSONWebKeySet: Sendable {

@@ -2,6 +2,7 @@ import Broker
 import JSON
 import Linux
 import Sodium
+import Vocabulary
 
 /// A JWT (RFC 7519) as it comes: three parts of base64url in the compact form of RFC 7515 section 7.1. It is a secret until it expires; what
 /// is decoded of it is wiped, and it holds ranges only.

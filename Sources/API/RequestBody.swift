@@ -2,6 +2,7 @@ import Broker
 import JSON
 import Policy
 import Sealing
+import Vocabulary
 
 /// The body of a call or a socket's message, read from its own bytes: each field in its range, or an error that names it.
 struct RequestBody {

@@ -4,6 +4,7 @@ import HTTPServer
 import JSON
 import Sealing
 import Sodium
+import Vocabulary
 import WebSocket
 
 /// The WebSocket side of the companion: who has shown which token, what each message means, whom news goes to.
@@ -181,19 +182,19 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         switch message {
         case .approvalResponse(let request, let session, let approved):
             SocketMessage.message("approval_response") { json in
-                json.add("requestId", Base64.url.encode(request.span))
+                json.add("requestId", request.base64url)
                 json.add("sessionId", String(decoding: session, as: UTF8.self))
                 json.add("approved", approved)
             }
         case .approvalTimeout(let request, let session):
             SocketMessage.message("approval_timeout") { json in
-                json.add("requestId", Base64.url.encode(request.span))
+                json.add("requestId", request.base64url)
                 json.add("sessionId", String(decoding: session, as: UTF8.self))
                 json.add("message", "Nobody answered in time")
             }
         case .approvalRequest(let request, let session, let expires):
             SocketMessage.message("approval_request") { json in
-                json.add("requestId", Base64.url.encode(request.span))
+                json.add("requestId", request.base64url)
                 json.add("sessionId", String(decoding: session, as: UTF8.self))
                 json.add("expiresAt", timeMs: expires)
             }

@@ -2,6 +2,7 @@ import EventLoop
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 // What happens at a time and not at a request: windows of Live Activities that open, timers that run out. All of it is in the store, so
 // that a restart forgets none.
@@ -42,7 +43,7 @@ extension Audiences {
     /// - Returns: when to come again.
     func work() async throws(BrokerError) -> UInt64 {
         // Time-outs of an app whose pushes hang hold up no other's.
-        var held: Set<[UInt8]> = []
+        var held: Set<RequestID> = []
         while true {
             let (now, limit) = (time.now, Self.batch + held.count)
             let due = try await access.stored { () throws(StoreError) in try await self.store.due(now: now, limit: limit) }
@@ -69,7 +70,7 @@ extension Audiences {
         if try await send(activities, fitting) != .done { for activity in activities { _ = try await send([activity], fitting) } }
     }
 
-    private func send(_ activities: [RegistrationRecord], _ fitting: Set<[UInt8]>) async throws(BrokerError) -> ChangeOutcome {
+    private func send(_ activities: [RegistrationRecord], _ fitting: Set<EntryID>) async throws(BrokerError) -> ChangeOutcome {
         let fanout = try await build { fanout throws(BrokerError) in
             for activity in activities {
                 if fitting.contains(activity.purgeID) {
@@ -111,7 +112,8 @@ extension Audiences {
     ) throws(BrokerError) -> [UInt8] {
         try available { () throws(SealingError) in
             try keys.sealNote(
-                [UInt8(audience.count)] + audience + content.encoded, .update, activity.place, [activity.purgeID], block: 256)
+                [UInt8(audience.count)] + audience + content.encoded, .update, activity.place, [activity.purgeID.bytes],
+                block: 256)
         }
     }
 
@@ -152,7 +154,7 @@ extension KeyRing {
     func waiting(of activity: RegistrationRecord) throws(SlotShortage) -> (audience: [UInt8], content: PushContent)? {
         guard let waiting = activity.waiting,
             let note = try opened({ () throws(SealingError) in
-                try openNote(waiting.span, .update, activity.place, [activity.purgeID], block: 256)
+                try openNote(waiting.span, .update, activity.place, [activity.purgeID.bytes], block: 256)
             }), let count = note.first,
             note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))
         else { return nil }

@@ -3,6 +3,7 @@ import Ledger
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 /// What an audience is told: one template for each of some registrations.
 struct AudienceEvent: Sendable {
@@ -45,7 +46,7 @@ extension Audiences {
     /// - Throws: `.outOfRange`; `.storageUnavailable` for what the policy in force does not have.
     func check(_ event: AudienceEvent, sent: [String: String] = [:]) throws(BrokerError) {
         guard let template = policy.templates[event.template] else { throw .storageUnavailable }
-        let zero = [UInt8](repeating: 0, count: 16)
+        let zero = Handle(0)
         do throws(RenderError) {
             _ = try template.render(handle: zero, fields: event.fields.mapValues { $0.value { _, _ in zero } }, nowMs: time.now)
         } catch {
@@ -215,7 +216,8 @@ extension Audiences {
 
     /// Returns nil for a row that was edited, or that ended a moment ago.
     func open(_ record: RegistrationRecord, of audience: [UInt8]) throws(BrokerError) -> OpenedRegistration? {
-        guard let context = record.context, let details = try details(of: record),
+        let context = record.context
+        guard let details = try details(of: record),
             let token = try ifItOpens({ () throws(SealingError) in
                 try keys.openToken(record.sealed.span, context: context, audience: ownerField(audience).span)
             })
@@ -249,13 +251,13 @@ extension Audiences {
             fields: event.fields.mapValues { $0.value(handle) })
     }
 
-    private func handles(_ details: RegistrationDetails) -> (_ kind: String, _ id: [UInt8]) -> [UInt8] {
+    private func handles(_ details: RegistrationDetails) -> (_ kind: String, _ id: [UInt8]) -> Handle {
         { [keys] kind, id in keys.handle(key: details.handleKey.secret, kind: kind, slot: 0, id: id.span) }
     }
 
-    func collapse(_ value: AudienceEvent.Value, _ details: RegistrationDetails) -> [UInt8] {
-        if case .handle(let bytes) = value.value(handles(details)) { return bytes }
-        return [UInt8](repeating: 0, count: 16)
+    func collapse(_ value: AudienceEvent.Value, _ details: RegistrationDetails) -> Handle {
+        if case .handle(let handle) = value.value(handles(details)) { return handle }
+        return Handle(0)
     }
 
     private func job(_ content: PushContent, to registration: OpenedRegistration) throws(BrokerError) -> NewJob? {
@@ -276,11 +278,11 @@ extension Audiences {
                 content.encoded, .fields, Place(generation: context.generation, expiryMs: plan.deadline), [context.job.bytes],
                 block: 64)
             let row = JobRecord(
-                job: context.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: record.purgeID, room: [],
+                job: context.job, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: record.purgeID, room: nil,
                 slot: 0,
                 kind: record.kind, environment: record.environment, topic: record.topic, template: content.template,
                 generation: context.generation, expires: record.expires, sealed: sealed, fields: fields)
-            return NewJob(row, openedID: registration.token.ref.ledgerID(.opened(context.job)))
+            return NewJob(row, openedID: registration.token.ref.openedID(context.job))
         }
     }
 }
@@ -288,7 +290,7 @@ extension Audiences {
 extension AudienceEvent.Value {
     static func session(_ session: [UInt8]) -> Self { .handle(kind: "session", id: session) }
 
-    func value(_ handle: (_ kind: String, _ id: [UInt8]) -> [UInt8]) -> FieldValue {
+    func value(_ handle: (_ kind: String, _ id: [UInt8]) -> Handle) -> FieldValue {
         switch self {
         case .plain(let value): value
         case .handle(let kind, let id): .handle(handle(kind, id))

@@ -3,6 +3,7 @@ import Policy
 public import Sealing
 import Shares
 import Storage
+public import Vocabulary
 
 /// A token that an app with accounts gives away, checked for range already.
 public struct Registration: Sendable {
@@ -22,8 +23,8 @@ public struct Registration: Sendable {
 
 /// What registering came to.
 public struct Registered: Sendable {
-    /// 16 random bytes: the registration's name, also after a renewal.
-    public var id: [UInt8]
+    /// The registration's name, also after a renewal.
+    public var id: RegistrationID
     /// What the log calls the token.
     public var ref: Ref
     /// Unix ms.
@@ -55,7 +56,7 @@ extension Audiences {
         // Each loss means that an update of a Live Activity or a change of preferences came between.
         for _ in 0..<8 {
             let place = place(asked.kind.life)
-            let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind.rawValue }
+            let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind }
             let same = try registrations(standing, for: asked.token, owner: asked.owner)
             var replaced = same
             if let previous = asked.previous {
@@ -66,7 +67,7 @@ extension Audiences {
                 try details(of: record).map { (record, $0) }
             }
             if replaced.count == 1, let (record, details) = kept, same.count == 1, record.place == place,
-                record.topic == topic, record.environment == environment.rawValue,
+                record.topic == topic, record.environment == environment,
                 record.audience == (try index(.audience, place, asked.audience)),
                 details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
                 let ref = try ref(of: record, audience: asked.audience)
@@ -124,18 +125,17 @@ extension Audiences {
 
     /// The ref of a token, which stays sealed. Returns nil for a row that was edited.
     private func ref(of record: RegistrationRecord, audience: [UInt8]) throws(BrokerError) -> Ref? {
-        guard let context = record.context else { return nil }
-        return try ifItOpens { () throws(SealingError) in
-            try keys.openRef(record.ref.span, context: context, audience: ownerField(audience).span)
+        try ifItOpens { () throws(SealingError) in
+            try keys.openRef(record.ref.span, context: record.context, audience: ownerField(audience).span)
         }
     }
 
     /// The token's indexes in every place where its owner may have it.
-    private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [[UInt8]] {
+    private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [Digest] {
         let owner = ownerField(asked.owner)
         return try available { () throws(SealingError) in
             try places(asked.kind.life).map { place throws(SealingError) in
-                try keys.deviceIndex(place, owner: owner, kind: asked.kind, token: asked.token).bytes
+                try keys.deviceIndex(place, owner: owner, kind: asked.kind, token: asked.token)
             }
         }
     }
@@ -143,7 +143,7 @@ extension Audiences {
     private func seal(
         _ asked: Registration, at place: Place, topic: String, environment: PushEnvironment,
         after kept: (record: RegistrationRecord, details: RegistrationDetails)?
-    ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: [UInt8], ref: Ref, handleKey: HandleKey) {
+    ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
         let ref = Ref.random()
         let until = broker.policies.ledger.untilMs(expiryMs: place.expiryMs)
         let context = TokenContext(
@@ -162,19 +162,19 @@ extension Audiences {
             )
         }
         var row = RegistrationRecord(
-            purgeID: context.purgeID.bytes, ref: sealedRef, id: kept?.record.id ?? Ref.random().bytes,
+            purgeID: context.purgeID, ref: sealedRef, id: kept?.record.id ?? RegistrationID.random(),
             audience: try index(.audience, place, asked.audience), owner: try index(.owner, place, asked.owner),
             device: try available { () throws(SealingError) in
-                try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token).bytes
+                try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token)
             },
-            session: nil, kind: asked.kind.rawValue, environment: environment.rawValue, generation: place.generation,
+            session: nil, kind: asked.kind, environment: environment, generation: place.generation,
             expires: place.expiryMs, topic: topic, sealed: sealed,
             isLong: TokenLife.isLong(from: time.now, to: place.expiryMs), preferences: kept?.record.preferences ?? .max,
             details: try available { () throws(SealingError) in try keys.sealDetails(details, context) })
         if let session = asked.activity?.session {
             row.session = try index(.session, place, asked.owner, session)
         }
-        return (row, ref.ledgerID(.sealed(untilMs: until)), ref, details.handleKey)
+        return (row, ref.sealedID(untilMs: until), ref, details.handleKey)
     }
 
     /// An activity goes on with another token or another seal: its window does, and what waits for that, or was sent and has no answer
@@ -243,9 +243,9 @@ extension KeyRing {
     private static func detailsBlock(_ isDevice: Bool) -> Int { isDevice ? 64 : 320 }
 
     private func openDetails(
-        _ sealed: Span<UInt8>, _ place: Place, _ purgeID: [UInt8], isDevice: Bool
+        _ sealed: Span<UInt8>, _ place: Place, _ purgeID: EntryID, isDevice: Bool
     ) throws(SealingError) -> RegistrationDetails {
-        let (key, names) = try openSecretNote(sealed, .details, place, [purgeID], block: Self.detailsBlock(isDevice))
+        let (key, names) = try openSecretNote(sealed, .details, place, [purgeID.bytes], block: Self.detailsBlock(isDevice))
         var rest = names[...]
         func name() -> [UInt8]? {
             guard let count = rest.popFirst(), rest.count >= Int(count) else { return nil }

@@ -3,6 +3,7 @@ import Linux
 public import Policy
 public import Sealing
 public import Storage
+import Vocabulary
 
 /// What the apps with accounts share: registrations, fan-out, throttle, timers, idempotency. One for each kind of app.
 ///
@@ -160,22 +161,21 @@ public actor Audiences: LoopActor {
     public func learnPlaces() async throws(BrokerError) {
         let found = try await access.stored { () throws(StoreError) in try await self.store.registrationPlaces() }
         formerPlaces = found.compactMap { found in
-            guard let kind = TokenKind(rawValue: found.kind), !usualPlaces(kind.life).contains(found.place) else { return nil }
-            return (kind, found.place)
+            usualPlaces(found.kind.life).contains(found.place) ? nil : (found.kind, found.place)
         }
     }
 
     /// What a row under this place is found by.
-    func index(_ label: AudienceLabel, _ place: Place, _ fields: [UInt8]...) throws(BrokerError) -> [UInt8] {
+    func index(_ label: AudienceLabel, _ place: Place, _ fields: [UInt8]...) throws(BrokerError) -> Digest {
         try index(label, place, fields)
     }
 
-    private func index(_ label: AudienceLabel, _ place: Place, _ fields: [[UInt8]]) throws(BrokerError) -> [UInt8] {
+    private func index(_ label: AudienceLabel, _ place: Place, _ fields: [[UInt8]]) throws(BrokerError) -> Digest {
         try available { () throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
     }
 
     /// The same under every place where such a row may lie.
-    func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [[UInt8]] {
+    func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [Digest] {
         try available { () throws(SealingError) in
             try places(life).map { place throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
         }
@@ -214,7 +214,7 @@ public actor Audiences: LoopActor {
         try await registrations(.owner, ownerIndexes(owner))
     }
 
-    func ownerIndexes(_ owner: [UInt8]) throws(BrokerError) -> [[UInt8]] {
+    func ownerIndexes(_ owner: [UInt8]) throws(BrokerError) -> [Digest] {
         try indexes(.owner, .device, [owner]) + indexes(.owner, .activity, [owner])
     }
 
@@ -239,7 +239,7 @@ public actor Audiences: LoopActor {
     }
 
     private func registrations(
-        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+        _ lookup: RegistrationLookup, _ indexes: [Digest]
     ) async throws(BrokerError) -> [RegistrationRecord] {
         let now = time.now
         let found = try await access.stored { () throws(StoreError) in try await self.store.registrations(lookup, indexes) }
@@ -252,11 +252,10 @@ public actor Audiences: LoopActor {
     ) throws(BrokerError) -> [RegistrationRecord] {
         var found: [RegistrationRecord] = []
         for registration in registrations {
-            guard let kind = TokenKind(rawValue: registration.kind) else { continue }
             let device = try available { () throws(SealingError) in
-                try keys.deviceIndex(registration.place, owner: ownerField(owner), kind: kind, token: token).bytes
+                try keys.deviceIndex(registration.place, owner: ownerField(owner), kind: registration.kind, token: token)
             }
-            if Broker.equal(device, registration.device) { found.append(registration) }
+            if device == registration.device { found.append(registration) }
         }
         return found
     }
@@ -273,8 +272,8 @@ extension KeyRing {
     /// What a row of one kind of app is found by. The kind stands in front, so that no app reaches into another's rows.
     func index(
         _ label: AudienceLabel, _ place: Place, _ kind: Policy.Kind, _ fields: [[UInt8]]
-    ) throws(SealingError) -> [UInt8] {
-        try index(label, place, [Array(kind.rawValue.utf8)] + fields).bytes
+    ) throws(SealingError) -> Digest {
+        try index(label, place, [Array(kind.rawValue.utf8)] + fields)
     }
 }
 
@@ -290,11 +289,8 @@ extension RegistrationPlace {
 extension RegistrationRecord {
     var place: Place { Place(generation: generation, expiryMs: expires) }
 
-    var context: TokenContext? {
-        guard let purgeID = PurgeID(bytes: purgeID.span), let kind = TokenKind(rawValue: kind),
-            let environment = PushEnvironment(rawValue: environment)
-        else { return nil }
-        return TokenContext(
+    var context: TokenContext {
+        TokenContext(
             generation: generation, kind: kind, environment: environment, slot: 0, expiryMs: expires, purgeID: purgeID,
             topic: topic)
     }

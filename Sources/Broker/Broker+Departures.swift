@@ -3,6 +3,7 @@ import Ledger
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 // From a job that is stored to its outcome.
 
@@ -117,9 +118,8 @@ extension Broker {
         switch ready {
         case .push(let push): outcome = await send(push, of: departure.job)
         case .end(let end): outcome = end
-        case .probing:
+        case .probing(let place):
             // Not waited for here: only a few pushes are made ready at a time.
-            let place = Presence.Place(room: departure.job.room, slot: departure.job.slot)
             waitingPushes[place, default: []].append(departure)
             outcome = nil
         case .short:

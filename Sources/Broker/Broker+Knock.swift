@@ -6,6 +6,7 @@ import Sealing
 import Shares
 import Sodium
 import Storage
+import Vocabulary
 
 extension Broker {
     /// The template of the one push that rooms know.
@@ -34,7 +35,8 @@ extension Broker {
     /// Stores a job that pushes to this token, if its side and the token itself may be knocked at now.
     /// - Returns: nil when the token can't be used, or not any more.
     private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws(BrokerError) -> Delivery? {
-        guard let context = token.context, now < token.expires, let template = policies.template(Self.template) else {
+        let context = token.context
+        guard now < token.expires, let template = policies.template(Self.template) else {
             return nil
         }
         let heldUntil = max(startGraceEnd(token.room), recentAccepts.holdEnd(token.room, now: now))
@@ -83,7 +85,7 @@ extension Broker {
     /// Charges a push to this side, and its entries in the log. A knock without a caller is not charged.
     /// - Returns: the charges, that of the queue first; and whether the side or the caller is over its share.
     private func chargeKnock(_ token: TokenRecord) throws(BrokerError) -> (charges: [Charge], isThrottled: Bool) {
-        let side = shares.side(token.room.span, slot: token.slot)
+        let side = shares.side(token.room, slot: token.slot)
         do throws(Shortage) {
             guard let queued = try charge(.queuedPushes, side: side, urgency: .knock) else { return ([], false) }
             do throws(Shortage) {
@@ -111,10 +113,10 @@ extension Broker {
             try keys.sealJob(JobContent(token: opened.token, sealedAtMs: opened.sealedAtMs, handle: handle), context: job)
         }
         let row = JobRecord(
-            job: job.job.bytes, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: token.purgeID, room: token.room,
+            job: job.job, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: token.purgeID, room: token.room,
             slot: token.slot, kind: token.kind, environment: token.environment, topic: token.topic, template: Self.template,
             generation: job.generation, expires: token.expires, sealed: sealed)
-        return NewJob(row, openedID: opened.ref.ledgerID(.opened(job.job)))
+        return NewJob(row, openedID: opened.ref.openedID(job.job))
     }
 
     private func times(_ template: Template) -> JobTimes { JobTimes(template) }
@@ -127,18 +129,18 @@ extension Broker {
         /// Nil: not now, the broker is stopping.
         case end(JobOutcome?)
         /// Its side is being probed: it is looked at again when the probe has ended.
-        case probing
+        case probing(Presence.Place)
     }
 
     func makeReady(_ departure: Departures.Departure) async -> Ready {
         let job = departure.job
         let isLate = departure.isMissed || time.now >= job.deadline
         // The side may have arrived while the job was stored or waited, or returned after a restart.
-        if job.slot != 0 {
-            let place = Presence.Place(room: job.room, slot: job.slot)
+        if let room = job.room {
+            let place = Presence.Place(room: room, slot: job.slot)
             switch isLate ? (presence.isPresent(place) ? .present : .absent) : check(place, isAwaited: false) {
             case .present: return .end(JobOutcome(status: 0, reason: .unsent, releaseThrottle: true))
-            case .probing: return .probing
+            case .probing: return .probing(place)
             case .absent: break
             }
         }
@@ -166,7 +168,7 @@ extension Broker {
     /// Whether the token of a job is there still, or went with the job's own request.
     private func stands(_ job: JobRecord) async throws(StoreError) -> Bool {
         if job.isLast || renewals.contains(job.purgeID) { return true }
-        return job.slot == 0 ? try await store.holds(job.row) : try await store.token(job.purgeID, expires: job.expires) != nil
+        return try await store.holdsToken(of: job)
     }
 
     private func isNewest(_ departure: Departures.Departure) -> Bool {
@@ -187,17 +189,8 @@ extension Broker {
             metrics.add(.pushesFailed)
             if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
             return JobOutcome(
-                status: UInt16(clamping: status), reason: Self.recorded(reason),
+                status: UInt16(clamping: status), reason: reason.recorded,
                 purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
-        }
-    }
-
-    /// The courier's own reasons have names of the log's.
-    private static func recorded(_ reason: Reason) -> Entry.PushFailureReason {
-        switch reason {
-        case .late: .unsent
-        case .notConfigured: .unreachable
-        default: Entry.PushFailureReason(apns: reason.rawValue)
         }
     }
 
@@ -213,21 +206,19 @@ extension Broker {
     /// Returns nil for a row that does not open.
     private func push(for departure: Departures.Departure) throws(SlotShortage) -> Push? {
         let job = departure.job
-        guard let template = policies.template(job.template), let context = job.context,
-            let content = try opened({ () throws(SealingError) in try keys.openJob(job.sealed.span, context: context) }),
-            let apnsID = try? keys.apnsID(context.job, deadlineMs: job.deadline, generation: job.generation),
+        guard let template = policies.template(job.template),
+            let content = try opened({ () throws(SealingError) in try keys.openJob(job.sealed.span, context: job.context) }),
+            let apnsID = try? keys.apnsID(job.job, deadlineMs: job.deadline, generation: job.generation),
             let (fields, stampMs) = try fields(of: job),
-            let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs),
-            let pushKind = Push.Kind(rawValue: rendered.pushType.rawValue)
+            let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs)
         else { return nil }
         let counted = times(template).counted(deadline: job.deadline, tokenExpires: job.expires)
         return Push(
             apnsID: apnsID, token: content.token,
-            environment: context.environment == .sandbox ? .sandbox : .production, topic: job.topic + pushKind.topicSuffix,
-            kind: pushKind,
+            environment: job.environment, topic: job.topic + rendered.pushType.topicSuffix, type: rendered.pushType,
             priority: UInt8(clamping: rendered.priority),
             expirationS: expiration(template, counted, job.expires),
-            collapseID: Base64.url.encode(content.handle.span), payload: rendered.payload, sealedAtMs: content.sealedAtMs,
+            collapseID: content.handle.base64url, payload: rendered.payload, sealedAtMs: content.sealedAtMs,
             deadlineMs: job.deadline,
             isWanted: { [revocations, newest] in
                 (job.isLast || !revocations.contains(job.purgeID))
@@ -252,7 +243,7 @@ extension Broker {
         guard let sealed = job.fields else { return nil }
         let place = Place(generation: job.generation, expiryMs: job.deadline)
         let note = try opened { () throws(SealingError) in
-            try keys.openNote(sealed.span, .fields, place, [job.job], block: 64)
+            try keys.openNote(sealed.span, .fields, place, [job.job.bytes], block: 64)
         }
         return note.flatMap(PushContent.init)
     }

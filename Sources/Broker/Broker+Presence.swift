@@ -3,6 +3,7 @@ import Policy
 import Sealing
 import Shares
 import Storage
+import Vocabulary
 
 // Sockets and reports become events of `Presence`; its effects are carried out here.
 extension Broker {
@@ -96,7 +97,7 @@ extension Broker {
         apply(presence.checkAgain(place, at: loop.now + wait, now: loop.now), in: place.room, room)
     }
 
-    func end(_ room: [UInt8]) async {
+    func end(_ room: Digest) async {
         let (sockets, effects) = presence.forget(room)
         apply(effects, in: room)
         for slot: UInt8 in [1, 2] {
@@ -114,7 +115,7 @@ extension Broker {
 
     /// Counts a report or a join.
     private func charge(_ place: Presence.Place) throws(BrokerError) {
-        let side = shares.side(place.room.span, slot: place.slot)
+        let side = shares.side(place.room, slot: place.slot)
         do throws(Shortage) {
             _ = try shares.charge(.presenceChanges, to: Owners(side), now: loop.now)
         } catch { throw BrokerError(error) }
@@ -122,7 +123,7 @@ extension Broker {
 
     /// Carries out what follows from an event in a room.
     /// - Parameter id: the room id, if a caller has brought it. One copy is kept as long as a knock may need it.
-    private func apply(_ effects: [Presence.Effect], in room: [UInt8], _ id: RoomID? = nil) {
+    private func apply(_ effects: [Presence.Effect], in room: Digest, _ id: RoomID? = nil) {
         let id = roomIDs[room] ?? id
         roomIDs[room] = presence.mayKnock(in: room) ? id : nil
         if !presence.hasSockets(in: room), let timer = roomEnds.removeValue(forKey: room) { loop.cancel(timer) }
@@ -206,7 +207,7 @@ extension Broker {
     /// Looks again when the room's end has come: its sockets are told, unless it was accepted meanwhile and goes on.
     private func watchEnd(of record: RoomRecord) { watchEnd(of: record.room, afterMs: record.ends - min(time.now, record.ends)) }
 
-    private func watchEnd(of room: [UInt8], afterMs: UInt64) {
+    private func watchEnd(of room: Digest, afterMs: UInt64) {
         roomEnds[room] = loop.after(afterMs) {
             self.assumeIsolated { broker in
                 broker.roomEnds[room] = nil
@@ -215,7 +216,7 @@ extension Broker {
         }
     }
 
-    private func lookAtEnd(of room: [UInt8]) async {
+    private func lookAtEnd(of room: Digest) async {
         do {
             guard let record = try await live(room) else { return await end(room) }
             if presence.hasSockets(in: room), roomEnds[room] == nil { watchEnd(of: record) }

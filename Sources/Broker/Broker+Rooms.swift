@@ -1,9 +1,11 @@
 import EventLoop
+import Ledger
 public import Linux
 import Policy
 public import Sealing
 import Shares
 import Storage
+public import Vocabulary
 
 extension Broker {
     /// Makes a room, or answers again for the pending room that this client made with this code.
@@ -15,7 +17,7 @@ extension Broker {
         let expires = now + UInt64(request.lifeSeconds) * 1_000
         let codeExpires = now + UInt64(request.codeLifeSeconds) * 1_000
         let generation = keys.currentGeneration
-        let index = keys.roomIndex(room).bytes
+        let index = keys.roomIndex(room)
         let codes = try codeIndexes(request.joinid, now: now)
         let token = try seal(
             request.token, room: room, index: index, slot: 1, expires: expires, environment: request.environment,
@@ -24,11 +26,11 @@ extension Broker {
         let creator = SideRecord(
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 1, expires: expires, generation: generation),
-            member: keys.memberHash(member).bytes, token: token?.row.purgeID)
+            member: keys.memberHash(member), token: token?.row.purgeID)
         let creatorUntil = min(now + policies.rooms.retryWindowMs, codeExpires)
         let code = try secret { () throws(SealingError) in
             PendingCode(
-                code: codes[0].bytes, expires: codeExpires, room: index, roomExpires: expires, generation: generation,
+                code: codes[0], expires: codeExpires, room: index, roomExpires: expires, generation: generation,
                 pending: try keys.sealPending(
                     room, joinID: request.joinid.span, expiryMs: codeExpires, generation: generation, codeIndex: codes[0]),
                 creator: try keys.sealCreator(
@@ -44,7 +46,7 @@ extension Broker {
         } catch {
             // A repeat costs nothing of the budget, so that a lost answer can always be asked for again. Nobody else is told that the
             // code is taken: that would be a guess for nothing.
-            let taken = try await stored { () throws(StoreError) in try await self.store.code(codes.map(\.bytes), now: now) }
+            let taken = try await stored { () throws(StoreError) in try await self.store.code(codes, now: now) }
             guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
             return again
         }
@@ -52,7 +54,7 @@ extension Broker {
         do {
             outcome = try await stored { () throws(StoreError) in
                 try await self.store.create(
-                    record, code: code, otherIndexes: codes.dropFirst().map(\.bytes), token: token?.new,
+                    record, code: code, otherIndexes: Array(codes.dropFirst()), token: token?.new,
                     shortLimit: self.policies.rooms.pendingShortCodes, now: now)
             }
         } catch {
@@ -86,11 +88,11 @@ extension Broker {
     /// secret, and for two minutes at most. Anyone may know the code and guess the client id.
     /// - Returns: nil if another client made the room, or the code is used.
     private func ownRoom(_ request: CreateRoom, with taken: CodeRecord) async throws(BrokerError) -> Membership? {
-        guard case .pending(let code) = taken, let index = Sealing.Digest(bytes: code.code.span),
+        guard case .pending(let code) = taken,
             let room = try ifItOpens({ () throws(SealingError) in
                 try keys.openPending(
                     code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
-                    codeIndex: index)
+                    codeIndex: code.code)
             }),
             let record = try await stored({ () throws(StoreError) in try await self.store.room(code.room) }),
             record.joiner == nil
@@ -98,13 +100,13 @@ extension Broker {
         let creator = record.creator
         let client = try clientIndex(
             of: request.client, in: room, slot: 1, expires: record.expires, generation: creator.generation)
-        guard Self.equal(client, creator.client) else { return nil }
+        guard client == creator.client else { return nil }
         var member: MemberSecret?
         if let sealed = code.creator, !creator.proven {
             member = try ifItOpens { () throws(SealingError) in
                 try keys.openCreator(
                     sealed.span, joinID: request.joinid.span, client1: request.client.span, untilMs: code.creatorUntil,
-                    generation: code.generation, codeIndex: index)
+                    generation: code.generation, codeIndex: code.code)
             }
         }
         return Membership(
@@ -121,7 +123,7 @@ extension Broker {
         for _ in 0..<3 {
             let now = time.now
             let codes = try codeIndexes(request.joinid, now: now)
-            let found = try await stored { () throws(StoreError) in try await self.store.joinable(codes.map(\.bytes), now: now) }
+            let found = try await stored { () throws(StoreError) in try await self.store.joinable(codes, now: now) }
             // Once more: of guesses that came at the same moment, those before this one may have used the budget up.
             try admitGuess(request.joinid, address)
             guard let found else {
@@ -142,11 +144,11 @@ extension Broker {
     private func repeatAccept(
         _ request: AcceptRoom, of code: UsedCode, from address: SocketAddress
     ) async throws(BrokerError) -> Membership {
-        if let sealed = code.retry, let index = Sealing.Digest(bytes: code.code.span),
+        if let sealed = code.retry,
             let (room, member) = try ifItOpens({ () throws(SealingError) in
                 try keys.openRetry(
                     sealed.span, joinID: request.joinid.span, client2: request.client.span, untilMs: code.retryUntil,
-                    generation: code.retryGeneration, codeIndex: index)
+                    generation: code.retryGeneration, codeIndex: code.code)
             })
         {
             guard let record = try await live(keys.roomIndex(room)) else { throw .roomNotFound }
@@ -161,18 +163,18 @@ extension Broker {
     private func join(
         _ request: AcceptRoom, _ record: RoomRecord, with code: PendingCode, now: UInt64
     ) async throws(BrokerError) -> Membership? {
-        guard let codeIndex = Sealing.Digest(bytes: code.code.span),
+        guard
             let room = try ifItOpens({ () throws(SealingError) in
                 try keys.openPending(
                     code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
-                    codeIndex: codeIndex)
+                    codeIndex: code.code)
             }),
             // What is sealed in a row opens that room and no other.
-            Self.equal(keys.roomIndex(room).bytes, record.room), record.ends > time.now
+            keys.roomIndex(room) == record.room, record.ends > time.now
         else { return nil }
         let asCreator = try clientIndex(
             of: request.client, in: room, slot: 1, expires: record.expires, generation: record.creator.generation)
-        guard !Self.equal(asCreator, record.creator.client) else { throw .notAMember }
+        guard asCreator != record.creator.client else { throw .notAMember }
 
         let member = try secret { () throws(SealingError) in try MemberSecret.random() }
         let generation = keys.currentGeneration
@@ -182,7 +184,7 @@ extension Broker {
         let joiner = SideRecord(
             generation: generation,
             client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
-            member: keys.memberHash(member).bytes, token: token?.row.purgeID)
+            member: keys.memberHash(member), token: token?.row.purgeID)
         // Nothing of a room outlives it.
         let retryUntil = min(now + policies.rooms.retryWindowMs, record.expires)
         let used = UsedCode(
@@ -190,7 +192,7 @@ extension Broker {
             retry: try secret { () throws(SealingError) in
                 try keys.sealRetry(
                     room, member, joinID: request.joinid.span, client2: request.client.span, untilMs: retryUntil,
-                    generation: generation, codeIndex: codeIndex)
+                    generation: generation, codeIndex: code.code)
             },
             retryGeneration: generation, retryUntil: retryUntil)
         let outcome = try await stored { () throws(StoreError) in
@@ -267,15 +269,14 @@ extension Broker {
         guard let name = room[slot]?.token else { return nil }
         let expires = room.expires
         let found = try await stored { () throws(StoreError) in try await self.store.token(name, expires: expires) }
-        guard let found, let context = found.context else { return nil }
-        return (found, context)
+        return found.map { ($0, $0.context) }
     }
 
     /// A replacement adds to the public log as a creation does, and is charged like one.
     ///
     /// A side that shows its member secret has a share of its own: whoever guesses its client id can't use that up.
-    private func chargeReplacement(_ room: [UInt8], _ slot: UInt8, isProven: Bool) throws(BrokerError) -> [Charge] {
-        let side = shares.side(room.span, slot: isProven ? slot | 0x80 : slot)
+    private func chargeReplacement(_ room: Digest, _ slot: UInt8, isProven: Bool) throws(BrokerError) -> [Charge] {
+        let side = shares.side(room, slot: isProven ? slot | 0x80 : slot)
         do throws(Shortage) {
             let now = time.now
             let replacement = try shares.charge(.tokenReplacements, to: Owners(side), now: now)
@@ -309,13 +310,13 @@ extension Broker {
         let index = keys.roomIndex(room)
         // An expired room that the sweeper has not reached yet is gone to callers.
         guard let record = try await live(index),
-            let purged = try await stored({ () throws(StoreError) in try await self.store.close(room: index.bytes) })
+            let purged = try await stored({ () throws(StoreError) in try await self.store.close(room: index) })
         else { throw .roomNotFound }
         for side in [record.creator, record.joiner] { revoke(side?.token) }
         metrics.add(.roomsClosed)
         metrics.add(.tokensPurged, purged)
         await sweeper.noteErasure()
-        await end(index.bytes)
+        await end(index)
         return purged
     }
 
@@ -334,13 +335,13 @@ extension Broker {
             guard let side = room[slot] else { continue }
             let client = try clientIndex(
                 of: caller.client, in: caller.room, slot: slot, expires: room.expires, generation: side.generation)
-            guard Self.equal(client, side.client) else { continue }
+            guard client == side.client else { continue }
             guard let member = caller.member else {
                 if side.proven { throw .memberRequired }
                 try holdOperation(room.room, slot)
                 return (room, slot)
             }
-            guard Self.equal(keys.memberHash(member).bytes, side.member) else { throw .notAMember }
+            guard keys.memberHash(member) == side.member else { throw .notAMember }
             try holdOperation(room.room, slot)
             if !side.proven {
                 let known = try await stored { () throws(StoreError) in
@@ -355,14 +356,12 @@ extension Broker {
         throw .notAMember
     }
 
-    private func holdOperation(_ room: [UInt8], _ slot: UInt8) throws(BrokerError) {
-        try RequestCharges.current?.hold(of: shares.side(room.span, slot: slot))
+    private func holdOperation(_ room: Digest, _ slot: UInt8) throws(BrokerError) {
+        try RequestCharges.current?.hold(of: shares.side(room, slot: slot))
     }
 
     /// The room's row, unless it has expired.
-    func live(_ room: Sealing.Digest) async throws(BrokerError) -> RoomRecord? { try await live(room.bytes) }
-
-    func live(_ index: [UInt8]) async throws(BrokerError) -> RoomRecord? {
+    func live(_ index: Digest) async throws(BrokerError) -> RoomRecord? {
         let record = try await stored { () throws(StoreError) in try await self.store.room(index) }
         return record.flatMap { $0.ends > time.now ? $0 : nil }
     }
@@ -377,7 +376,7 @@ extension Broker {
     }
 
     private func seal(
-        _ token: Secret?, room: RoomID, index: [UInt8], slot: UInt8, expires: UInt64, environment: PushEnvironment?,
+        _ token: Secret?, room: RoomID, index: Digest, slot: UInt8, expires: UInt64, environment: PushEnvironment?,
         topic: String?,
         now: UInt64
     ) throws(BrokerError) -> SealedRoomToken? {
@@ -395,10 +394,10 @@ extension Broker {
             )
         }
         let row = TokenRecord(
-            purgeID: context.purgeID.bytes, ref: sealedRef, room: index, slot: slot, kind: context.kind.rawValue,
-            environment: environment.rawValue, generation: context.generation, expires: expires, topic: topic,
+            purgeID: context.purgeID, ref: sealedRef, room: index, slot: slot, kind: context.kind,
+            environment: environment, generation: context.generation, expires: expires, topic: topic,
             sealed: sealed, isLong: TokenLife.isLong(from: now, to: expires))
-        return SealedRoomToken(new: NewToken(row, sealedID: ref.ledgerID(.sealed(untilMs: until))), row: row, ref: ref)
+        return SealedRoomToken(new: NewToken(row, sealedID: ref.sealedID(untilMs: until)), row: row, ref: ref)
     }
 
     /// A side's token: what the store is given, and the ref for its owner.
@@ -410,23 +409,15 @@ extension Broker {
 
     private func clientIndex(
         of client: [UInt8], in room: RoomID, slot: UInt8, expires: UInt64, generation: UInt32
-    ) throws(BrokerError) -> [UInt8] {
+    ) throws(BrokerError) -> Digest {
         try secret { () throws(SealingError) in
-            try keys.clientIndex(room, slot: slot, client: client.span, expiryMs: expires, generation: generation).bytes
+            try keys.clientIndex(room, slot: slot, client: client.span, expiryMs: expires, generation: generation)
         }
     }
 
-    private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Sealing.Digest] {
+    private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Digest] {
         let stands = policies.rooms.codeStandsMs
         return try secret { () throws(SealingError) in try keys.codeIndexes(joinid.span, nowMs: now, standsMs: stands) }
-    }
-
-    static func equal(_ left: [UInt8], _ right: [UInt8]) -> Bool {
-        // What is compared is a keyed hash; constant time all the same.
-        guard left.count == right.count else { return false }
-        var difference: UInt8 = 0
-        for index in left.indices { difference |= left[index] ^ right[index] }
-        return difference == 0
     }
 
     /// Keys that can't be had are the broker's trouble, not the caller's.

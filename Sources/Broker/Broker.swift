@@ -6,6 +6,7 @@ public import Policy
 public import Sealing
 public import Shares
 public import Storage
+public import Vocabulary
 
 /// The rules of rooms: who may do what, what is sealed under what, when the peer is knocked at.
 ///
@@ -61,9 +62,9 @@ public actor Broker: LoopActor {
     var presence: Presence
     /// The timer of each room side that waits for something, and of each room with sockets for its end.
     var presenceTimers: [Presence.Place: TimerID] = [:]
-    var roomEnds: [[UInt8]: TimerID] = [:]
+    var roomEnds: [Digest: TimerID] = [:]
     /// One copy of the id of each room in which a knock may become due without a caller.
-    var roomIDs: [[UInt8]: RoomID] = [:]
+    var roomIDs: [Digest: RoomID] = [:]
     /// Reports over HTTP that wait for a probe of the side in this place.
     var waitingReports: [Presence.Place: [CheckedContinuation<Result<Delivery, BrokerError>, Never>]] = [:]
     /// Pushes about to leave that wait for such a probe.
@@ -80,7 +81,7 @@ public actor Broker: LoopActor {
     private var refusals: [Entry.RefusalCause: Int] = [:]
     private let startedAt: UInt64
     /// Rooms made since the start, for as long as it matters: nobody was in them before, so no one can come back to them.
-    var young: Set<[UInt8]> = []
+    var young: Set<Digest> = []
     var departures: Departures
     let revocations = Revocations()
     let newest = NewestPushes()
@@ -239,19 +240,19 @@ public actor Broker: LoopActor {
 
     /// A token was destroyed: what is queued for it is not sent any more.
     /// - Parameter token: its purge id.
-    func revoke(_ token: [UInt8]?) {
+    func revoke(_ token: EntryID?) {
         guard let token else { return }
         let now = time.now
         revocations.add(token, until: now + policies.jobDeadlineMs, now: now)
     }
 
     /// These tokens live on under other seals.
-    func renew(_ tokens: [[UInt8]]) {
+    func renew(_ tokens: [EntryID]) {
         let now = time.now
         for token in tokens { renewals.add(token, until: now + policies.jobDeadlineMs, now: now) }
     }
 
-    func revoke(_ tokens: [[UInt8]]) { for token in tokens { revoke(token) } }
+    func revoke(_ tokens: [EntryID]) { for token in tokens { revoke(token) } }
 
     // MARK: Refusals for the ledger
 
@@ -277,7 +278,7 @@ public actor Broker: LoopActor {
     // MARK: Time since the start
 
     /// Until when a knock in this room waits for a peer who may have lost its socket by the restart.
-    func startGraceEnd(_ room: [UInt8]) -> UInt64 {
+    func startGraceEnd(_ room: Digest) -> UInt64 {
         let end = startedAt + policies.rooms.startGraceMs
         guard time.now < end else {
             young = []
@@ -286,7 +287,7 @@ public actor Broker: LoopActor {
         return young.contains(room) ? 0 : end
     }
 
-    func noteYoung(_ room: [UInt8]) {
+    func noteYoung(_ room: Digest) {
         if time.now < startedAt + policies.rooms.startGraceMs { young.insert(room) }
     }
 

@@ -2,6 +2,7 @@ public import EventLoop
 import Policy
 public import Sealing
 import Storage
+import Vocabulary
 
 /// Phones that ring: a call is told once, to all phones of whom it is for.
 public actor Calls: LoopActor {

@@ -1,6 +1,7 @@
 import Policy
 public import Sealing
 import Storage
+import Vocabulary
 
 // An approval waits for one answer, or for its time to be over. It lies in the store as a timer whose note says whose it is.
 extension Companion {
@@ -34,7 +35,7 @@ extension Companion {
         init?(_ timer: TimerRecord, _ keys: KeyRing) throws(BrokerError) {
             let place = Place(generation: timer.generation, expiryMs: timer.expires)
             let note = try ifItOpens { () throws(SealingError) in
-                try keys.openNote(timer.sealed.span, .timer, place, [timer.id], block: 128)
+                try keys.openNote(timer.sealed.span, .timer, place, [timer.id.bytes], block: 128)
             }
             guard let note else { return nil }
             self.init(note)
@@ -47,7 +48,7 @@ extension Companion {
     /// An approval that waits for its answer from now on, or a question that has none.
     /// - Parameter ownID: the back end's own id for it.
     func timer(
-        _ id: [UInt8], user: [UInt8], session: [UInt8], creator: [UInt8], ownID: [UInt8]?, isQuestion: Bool = false
+        _ id: RequestID, user: [UInt8], session: [UInt8], creator: [UInt8], ownID: [UInt8]?, isQuestion: Bool = false
     ) async throws(BrokerError) -> TimerRecord {
         guard let limits = audiences.limits.approvals else { throw .storageUnavailable }
         let now = time.now
@@ -55,7 +56,7 @@ extension Companion {
         let place = Place(generation: keys.currentGeneration, expiryMs: now + limits.keptMs)
         let content = RequestContent(user: user, session: session, creator: creator)
         let sealed = try available { () throws(SealingError) in
-            try keys.sealNote(content.encoded, .timer, place, [id], block: 128)
+            try keys.sealNote(content.encoded, .timer, place, [id.bytes], block: 128)
         }
         var names: RequestNames?
         if let ownID {
@@ -72,7 +73,7 @@ extension Companion {
     typealias Request = (timer: TimerRecord, content: RequestContent)
 
     /// Returns nil if it was never there, is over, or does not open.
-    func request(_ id: [UInt8]) async throws(BrokerError) -> Request? {
+    func request(_ id: RequestID) async throws(BrokerError) -> Request? {
         try opened(try await access.stored { () throws(StoreError) in try await self.store.timer(id) })
     }
 
@@ -141,11 +142,11 @@ extension Companion {
     }
 
     /// An update that would say of the session's Live Activities that they wait for this answer says that the session goes on.
-    private func withdrawal(of id: [UInt8], _ content: RequestContent) async throws(BrokerError) -> Fanout {
+    private func withdrawal(of id: RequestID, _ content: RequestContent) async throws(BrokerError) -> Fanout {
         var fanout = Fanout()
         for activity in try await audiences.activities(of: content.user, session: content.session) {
             guard var (_, waiting) = try await audiences.waiting(of: activity), waiting.template == "activity_approval",
-                waiting.fields["requestId"] == .handle(id)
+                waiting.fields["requestId"] == .handle(Handle(id))
             else { continue }
             waiting.template = "activity_state"
             waiting.fields["requestId"] = nil

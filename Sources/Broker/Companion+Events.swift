@@ -2,6 +2,7 @@ import Policy
 import Sealing
 import Sodium
 import Storage
+import Vocabulary
 
 extension Companion {
     /// Takes an event of a session. When this returns, every push that follows from it is durable.
@@ -74,23 +75,23 @@ extension Companion {
         do throws(BrokerError) {
             switch event {
             case .approvalRequest:
-                var id = JobID.random().bytes
+                var id = RequestID.random()
                 if let eventID {
                     id = try await requestID(of: eventID, session, of: user, by: creator, at: await audiences.place(.session))
                 }
                 let timer = try await timer(id, user: user, session: session, creator: creator.user, ownID: ownID)
                 (receipt.request, receipt.expires) = (timer.id, timer.due)
                 news = .approvalRequest(request: timer.id, session: session, expires: timer.due)
-                let request = AudienceEvent.Value.plain(.handle(timer.id))
+                let request = AudienceEvent.Value.plain(.handle(Handle(timer.id)))
                 fanout += try await alert(
                     "approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
                 fanout += try await update(
                     "activity_approval", ["requestId": request], elapsed: elapsed, session: session, user)
                 fanout.change.timer = .begin(timer)
             case .question:
-                let id = JobID.random().bytes
+                let id = RequestID.random()
                 receipt.request = id
-                let question = AudienceEvent.Value.plain(.handle(id))
+                let question = AudienceEvent.Value.plain(.handle(Handle(id)))
                 fanout += try await alert(
                     "question_asked", ["questionId": question, "sessionId": named], collapse: question, user)
                 fanout += try await update("activity_question", [:], elapsed: elapsed, session: session, user)
@@ -155,11 +156,11 @@ extension Companion {
     /// lost the answer.
     private func requestID(
         of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at place: Place
-    ) async throws(BrokerError) -> [UInt8] {
+    ) async throws(BrokerError) -> RequestID {
         let index = try await audiences.index(
             .seen, place, user, session, event, creator.eventSpace, Array("request".utf8))
         // Behind the expiry.
-        return Array(index[8..<24])
+        return RequestID(high: index.second, low: index.third)
     }
 
     private func receipt(

@@ -1,6 +1,7 @@
 import Policy
 public import Sealing
 import Storage
+import Vocabulary
 
 extension Companion {
     /// A client of a session says that it is at work: it is the session's one client from now on, and the one before gets a silent push.
@@ -22,11 +23,11 @@ extension Companion {
             if let standing { next = standing } else { next = try await audiences.newSession(user, name) }
             let place = Place(generation: next.generation, expiryMs: next.expires)
             let client = try await audiences.index(.activeClient, place, user, name, device)
-            let isSame = standing?.client.map { Broker.equal($0, client) } ?? false
+            let isSame = standing?.client == client
             // A client that says nothing new changes nothing; one may have registered its token since, or another one.
             if isSame, token == nil { return false }
             let own = try await audiences.registrations(of: user)
-            var registration: [UInt8]?
+            var registration: RegistrationID?
             if let token { registration = try await audiences.registrations(own, for: token, owner: user).first?.id }
             if isSame, registration == nil || registration == standing?.registration { return false }
             let event = try await audiences.takeEvent(of: user)
@@ -38,7 +39,7 @@ extension Companion {
                         // Not the session's: it takes nothing from the screen.
                         template: "session_handoff", collapse: .handle(kind: "handoff", id: name),
                         fields: ["sessionId": handle, "handedOffTo": .plain(.choice(type.rawValue))]),
-                    to: own.filter { $0.id == before && $0.kind == TokenKind.alert.rawValue }, of: user)
+                    to: own.filter { $0.id == before && $0.kind == .alert }, of: user)
             }
             (next.client, next.registration) = (client, registration)
             next.version += 1

@@ -2,6 +2,7 @@ public import EventLoop
 import Policy
 public import Sealing
 import Storage
+public import Vocabulary
 
 /// The companion of an assistant that works by itself: devices and Live Activities of a user, approvals, and which client has a session.
 ///
@@ -60,9 +61,9 @@ public actor Companion: LoopActor {
     }
 
     /// Destroys a token.
-    /// - Parameter id: of a device or a Live Activity, 16 bytes.
+    /// - Parameter id: of a device or a Live Activity.
     /// - Returns: whether there was such a registration of this user.
-    public func delete(_ principal: Principal, registration id: [UInt8]) async throws(BrokerError) -> Bool {
+    public func delete(_ principal: Principal, registration id: RegistrationID) async throws(BrokerError) -> Bool {
         let found = try await audiences.registrations(of: principal.user).filter { $0.id == id }
         return try await audiences.unregister(found) > 0
     }
@@ -71,14 +72,14 @@ public actor Companion: LoopActor {
     public func status(_ principal: Principal) async throws(BrokerError) -> CompanionStatus {
         let registrations = try await audiences.registrations(of: principal.user)
         var activities: [CompanionStatus.Activity] = []
-        for registration in registrations where registration.kind == TokenKind.liveActivity.rawValue {
+        for registration in registrations where registration.kind == .liveActivity {
             guard let opened = try await audiences.open(registration, of: principal.user) else { continue }
             activities.append(
                 CompanionStatus.Activity(
                     activity: opened.details.activity, session: opened.details.session, registered: opened.token.sealedAtMs))
         }
         return CompanionStatus(
-            hasDevice: registrations.contains { $0.kind == TokenKind.alert.rawValue },
+            hasDevice: registrations.contains { $0.kind == .alert },
             activities: activities.sorted {
                 $0.registered == $1.registered
                     ? $0.activity.lexicographicallyPrecedes($1.activity) : $0.registered < $1.registered
@@ -108,7 +109,7 @@ public actor Companion: LoopActor {
     }
 
     func clearing(
-        _ request: [UInt8], of user: [UInt8], excluding: Secret?, reason: String
+        _ request: RequestID, of user: [UInt8], excluding: Secret?, reason: String
     ) async throws(BrokerError) -> Fanout {
         var devices = try await audiences.devices(of: user)
         if let excluding {
@@ -117,9 +118,9 @@ public actor Companion: LoopActor {
         }
         return try await audiences.pushes(
             AudienceEvent(
-                template: "clear_approval", collapse: .plain(.handle(request)),
+                template: "clear_approval", collapse: .plain(.handle(Handle(request))),
                 fields: [
-                    "requestId": .plain(.handle(request)), "clearApprovalId": .plain(.handle(request)),
+                    "requestId": .plain(.handle(Handle(request))), "clearApprovalId": .plain(.handle(Handle(request))),
                     "reason": .plain(.choice(reason)),
                 ]), to: devices, of: user)
     }

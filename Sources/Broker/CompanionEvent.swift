@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// What a companion's back end says happened in a session. Nothing of it is text: names, summaries and questions are dropped before.
 public enum CompanionEvent: Sendable, Equatable {
     case approvalRequest
@@ -24,8 +26,8 @@ public struct SessionProgress: Sendable, Equatable {
 
 /// What an event came to. When it is given, all of it is durable.
 public struct EventReceipt: Sendable, Equatable {
-    /// Of an approval or a question: the name that the broker gave it, 16 random bytes.
-    public var request: [UInt8]?
+    /// Of an approval or a question: the name that the broker gave it.
+    public var request: RequestID?
     /// When an approval times out, unix ms.
     public var expires: UInt64?
     /// Pushes that leave now, and updates of Live Activities that wait for their window.
@@ -38,12 +40,11 @@ public struct EventReceipt: Sendable, Equatable {
 
 /// How a caller names a request: by the broker's id, or by the id of the back end that asked. One text may be both.
 public struct RequestName: Sendable, Equatable {
-    /// 16 bytes.
-    public var id: [UInt8]?
+    public var id: RequestID?
     /// 1 to 128 bytes.
     public var own: [UInt8]?
 
-    public init(id: [UInt8]? = nil, own: [UInt8]? = nil) {
+    public init(id: RequestID? = nil, own: [UInt8]? = nil) {
         self.id = id
         self.own = own
     }
@@ -83,10 +84,10 @@ public struct CompanionStatus: Sendable, Equatable {
 
 /// What a socket is told.
 public enum CompanionMessage: Sendable, Equatable {
-    case approvalResponse(request: [UInt8], session: [UInt8], approved: Bool)
-    case approvalTimeout(request: [UInt8], session: [UInt8])
+    case approvalResponse(request: RequestID, session: [UInt8], approved: Bool)
+    case approvalTimeout(request: RequestID, session: [UInt8])
     /// An approval waits for its answer until `expires`, unix ms.
-    case approvalRequest(request: [UInt8], session: [UInt8], expires: UInt64)
+    case approvalRequest(request: RequestID, session: [UInt8], expires: UInt64)
     case progress(SessionProgress, session: [UInt8])
     case state(String, before: String?, session: [UInt8])
 }

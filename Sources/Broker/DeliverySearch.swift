@@ -1,5 +1,5 @@
-public import Ledger
 public import Sealing
+public import Vocabulary
 
 /// Which job an `apns-id` belongs to, for an operator who was given one: about ten minutes long, as long as the key of the epoch in which
 /// the job's deadline lay exists. Nobody can tell later.
@@ -25,8 +25,7 @@ public struct DeliverySearch {
 
     /// Whether the job's `apns-id` is the one that is searched for.
     /// - Parameter nowMs: unix ms.
-    public func isOf(_ job: OpaqueID, nowMs: UInt64) -> Bool {
-        guard let job = JobID(bytes: job.bytes.span) else { return false }
+    public func isOf(_ job: JobID, nowMs: UInt64) -> Bool {
         let last = Epoch(atMs: nowMs + Epoch.lengthMs)
         for generation in keys.generations {
             var epoch = keys.baseEpoch

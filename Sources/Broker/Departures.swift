@@ -61,7 +61,7 @@ struct Departures {
     var isFull: Bool { queued >= Self.mostQueued }
 
     /// Whether no more pushes to this app are taken. Others' may still be: one whose pushes hang does not fill the queue for all.
-    func isFull(topic: String, environment: UInt8) -> Bool {
+    func isFull(topic: String, environment: PushEnvironment) -> Bool {
         Self.isFull(queuedOf[App(topic: topic, environment: environment), default: 0], of: queued)
     }
 
@@ -180,7 +180,7 @@ extension Departures {
     /// What shares one fate with Apple at most: one key or certificate is for it.
     fileprivate struct App: Hashable {
         let topic: String
-        let environment: UInt8
+        let environment: PushEnvironment
     }
 }
 

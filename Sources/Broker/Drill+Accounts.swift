@@ -1,6 +1,7 @@
 import Policy
 import Sealing
 public import Storage
+import Vocabulary
 
 // Apps with accounts: what opens with the key file alone, and what to who names a user or a printer.
 extension Drill {
@@ -202,11 +203,7 @@ extension Drill {
     }
 
     private func token(_ record: RegistrationRecord, _ kind: Policy.Kind, _ audience: [UInt8]) -> Secret? {
-        record.context.flatMap { context in
-            tried {
-                try keys.openToken(record.sealed.span, context: context, audience: kind.field(audience).span)
-            }?.token
-        }
+        tried { try keys.openToken(record.sealed.span, context: record.context, audience: kind.field(audience).span) }?.token
     }
 
     private func registrationPlaces() throws(StoreError) -> [Place] {
@@ -219,5 +216,5 @@ extension Drill {
 }
 
 extension RegistrationRecord {
-    fileprivate var isActivity: Bool { kind == TokenKind.liveActivity.rawValue }
+    fileprivate var isActivity: Bool { kind == .liveActivity }
 }

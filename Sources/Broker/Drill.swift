@@ -2,6 +2,7 @@ import Linux
 public import Policy
 public import Sealing
 public import Storage
+import Vocabulary
 
 /// What the operator of a broker could hand over at this moment, found out by trying: it has what the operator has on disk
 /// (database, write-ahead log, key file), and opens whatever opens.
@@ -141,7 +142,7 @@ public struct Drill {
 
     /// What someone who brings a room's id lets the operator find.
     public func room(_ room: RoomID) throws(StoreError) -> [Finding] {
-        guard let record = try store.room(keys.roomIndex(room).bytes) else {
+        guard let record = try store.room(keys.roomIndex(room)) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
         }
         var (tokens, refs) = (0, 0)
@@ -155,12 +156,8 @@ public struct Drill {
                 continue
             }
             tokens += 1
-            let opened = token.context.flatMap { context in
-                tried { try keys.openToken(token.sealed.span, context: context, room: room) }
-            }
-            let ref = token.context.flatMap { context in
-                tried { try keys.openRef(token.ref.span, context: context, room: room) }
-            }
+            let opened = tried { try keys.openToken(token.sealed.span, context: token.context, room: room) }
+            let ref = tried { try keys.openRef(token.ref.span, context: token.context, room: room) }
             if ref != nil { refs += 1 }
             let opens = opened != nil
             findings.append(
@@ -185,16 +182,16 @@ public struct Drill {
             tried {
                 try keys.codeIndexes(code.span, nowMs: now, standsMs: limits.codeStandsMs)
             } ?? []
-        guard let found = try store.joinable(indexes.map(\.bytes)) else {
+        guard let found = try store.joinable(indexes) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
         }
         switch found.code {
         case .pending(let pending):
-            guard let index = Digest(bytes: pending.code.span),
+            guard
                 let id = tried({
                     try keys.openPending(
                         pending.pending.span, joinID: code.span, expiryMs: pending.expires, generation: pending.generation,
-                        codeIndex: index)
+                        codeIndex: pending.code)
                 })
             else { return [Finding(.roomIDs, held: 1, opens: 0, "its key is gone, or its row was edited")] }
             let opened = Finding(
@@ -231,8 +228,6 @@ public struct Drill {
     static func keysGone(_ time: UInt64) -> UInt64 { Epoch(Epoch(atMs: time).number + 2).startMs }
 
     private func open(_ job: JobRecord) -> JobContent? {
-        job.context.flatMap { context in
-            tried { try keys.openJob(job.sealed.span, context: context) }
-        }
+        tried { try keys.openJob(job.sealed.span, context: job.context) }
     }
 }

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Why a JWT is not taken, as its sender is told. No case carries anything of the JWT but the name of a claim.
 public enum InvalidJWT: Sendable, Equatable {
     case tooLong(limit: Int)

@@ -1,6 +1,7 @@
 import Policy
 import Sealing
 import Sodium
+import Vocabulary
 
 /// How much one token, or one user, is taken for in a window of time. Of a token: pushes, whichever rooms or users ask for them, since who
 /// knows a token can put it into rooms of its own or register it, as often as it likes.

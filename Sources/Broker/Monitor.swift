@@ -1,6 +1,7 @@
 public import EventLoop
 public import Sealing
 import Storage
+public import Vocabulary
 
 /// Devices that watch something at work: a printer. What is told of it goes to all that registered for it and asked for such news.
 ///
@@ -16,8 +17,7 @@ public actor Monitor: LoopActor {
 
     /// A device as a back end sees it.
     public struct Device: Sendable, Equatable {
-        /// 16 bytes: its name to its owner.
-        public var id: [UInt8]
+        public var id: RegistrationID
         public var preferences: DevicePreferences
     }
 
@@ -41,7 +41,7 @@ public actor Monitor: LoopActor {
     /// - Returns: false for a device that is not this user's, which is no other than one that never was.
     /// - Throws: `.tooManyRequests`, and what the store throws.
     public func set(
-        _ principal: Principal, device id: [UInt8], adding: DevicePreferences, removing: DevicePreferences
+        _ principal: Principal, device id: RegistrationID, adding: DevicePreferences, removing: DevicePreferences
     ) async throws(BrokerError) -> Bool {
         // Each loss means that the device was sealed anew meanwhile.
         for _ in 0..<5 {
@@ -61,7 +61,7 @@ public actor Monitor: LoopActor {
     }
 
     /// Destroys a device's token, if it is one of this user's.
-    public func delete(_ principal: Principal, device id: [UInt8]) async throws(BrokerError) {
+    public func delete(_ principal: Principal, device id: RegistrationID) async throws(BrokerError) {
         guard let device = try await device(id, of: principal) else { return }
         _ = try await audiences.unregister([device])
     }
@@ -76,7 +76,7 @@ public actor Monitor: LoopActor {
         }
     }
 
-    private func device(_ id: [UInt8], of principal: Principal) async throws(BrokerError) -> RegistrationRecord? {
+    private func device(_ id: RegistrationID, of principal: Principal) async throws(BrokerError) -> RegistrationRecord? {
         try await audiences.registrations(of: principal.user).first { $0.id == id }
     }
 }

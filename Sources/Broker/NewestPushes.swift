@@ -1,5 +1,6 @@
 import Storage
 import Synchronization
+import Vocabulary
 
 /// Of the pushes to one token that replace each other (one collapse id), the newest: what Apple has not taken yet is not sent after what came
 /// in its place.
@@ -7,8 +8,8 @@ final class NewestPushes: Sendable {
     /// Where pushes replace each other.
     struct Place: Hashable, Sendable {
         /// The purge id.
-        let token: [UInt8]
-        let collapse: [UInt8]
+        let token: EntryID
+        let collapse: Handle
     }
 
     private struct Newest {
@@ -31,7 +32,7 @@ final class NewestPushes: Sendable {
     }
 
     /// Whether nothing has come in its place.
-    func isNewest(_ job: [UInt8], at place: Place) -> Bool { newest.withLock { $0[place].map { $0.job.job == job } ?? true } }
+    func isNewest(_ job: JobID, at place: Place) -> Bool { newest.withLock { $0[place].map { $0.job.job == job } ?? true } }
 
     /// The newest there, as long as any has no outcome.
     func newest(at place: Place) -> JobRecord? { newest.withLock { $0[place]?.job } }

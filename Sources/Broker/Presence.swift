@@ -1,4 +1,5 @@
 import Shares
+import Vocabulary
 
 /// Tracks presence with one state machine per room side. It does no I/O and reads no clock. A restart forgets it.
 ///
@@ -6,7 +7,7 @@ import Shares
 struct Presence {
     /// One side of one room.
     struct Place: Hashable, Sendable {
-        let room: [UInt8]
+        let room: Digest
         let slot: UInt8
 
         var peer: Place { Place(room: room, slot: Presence.peer(of: slot)) }
@@ -56,7 +57,7 @@ struct Presence {
     static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
 
     private let timing: Timing
-    private var rooms: [[UInt8]: Room] = [:]
+    private var rooms: [Digest: Room] = [:]
     private var places: [UInt64: Place] = [:]
 
     init(_ timing: Timing) { self.timing = timing }
@@ -67,17 +68,17 @@ struct Presence {
     var socketCount: Int { places.count }
 
     func hasSocket(_ socket: UInt64) -> Bool { places[socket] != nil }
-    func room(of socket: UInt64) -> [UInt8]? { places[socket]?.room }
+    func room(of socket: UInt64) -> Digest? { places[socket]?.room }
 
     /// A side in its grace or in doubt counts as present.
     func isPresent(_ place: Place) -> Bool { rooms[place.room].map { $0[place.slot].state != .absent } ?? false }
 
     func sockets(at place: Place) -> [UInt64] { rooms[place.room]?[place.slot].sockets.map(\.id) ?? [] }
 
-    func hasSockets(in room: [UInt8]) -> Bool { rooms[room]?.hasSockets ?? false }
+    func hasSockets(in room: Digest) -> Bool { rooms[room]?.hasSockets ?? false }
 
     /// True if a knock may become due in this room while no caller brings the room id.
-    func mayKnock(in room: [UInt8]) -> Bool {
+    func mayKnock(in room: Digest) -> Bool {
         guard let room = rooms[room] else { return false }
         return room.hasSockets || room.creator.checkAt != nil || room.joiner.checkAt != nil
             || room.creator.state != .absent && room.joiner.state != .absent
@@ -164,7 +165,7 @@ struct Presence {
 
     /// The room has ended.
     /// - Returns: its sockets.
-    mutating func forget(_ room: [UInt8]) -> (sockets: [UInt64], effects: [Effect]) {
+    mutating func forget(_ room: Digest) -> (sockets: [UInt64], effects: [Effect]) {
         guard let ended = rooms.removeValue(forKey: room) else { return ([], []) }
         let sockets = (ended.creator.sockets + ended.joiner.sockets).map(\.id)
         for socket in sockets { places[socket] = nil }
@@ -173,7 +174,7 @@ struct Presence {
 
     // MARK: Steps
 
-    private mutating func begin(_ room: [UInt8], _ now: UInt64) -> Step {
+    private mutating func begin(_ room: Digest, _ now: UInt64) -> Step {
         // Taken out, so that it is changed in place.
         Step(name: room, room: rooms.removeValue(forKey: room) ?? Room(), timing: timing, now: now)
     }
@@ -270,7 +271,7 @@ extension Presence {
 
     /// One event in one room: the transitions of its two sides.
     fileprivate struct Step {
-        let name: [UInt8]
+        let name: Digest
         var room: Room
         let timing: Timing
         let now: UInt64

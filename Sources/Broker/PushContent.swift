@@ -1,39 +1,41 @@
 import Policy
+import Vocabulary
 
 /// What a push to an audience says besides its token: it lies sealed with its job, or with an activity whose window is still closed.
 struct PushContent: Sendable, Equatable {
     var template: String
     /// When what it tells of happened, unix ms.
     var stampMs: UInt64
-    /// 16 bytes: the handle that the push is collapsed by.
-    var collapse: [UInt8]
+    /// What the push is collapsed by.
+    var collapse: Handle
     var fields: [String: FieldValue]
 
     /// `stamp u64be || collapse[16] || template || count u8 || (name || kind u8 || value)...`, texts behind their length in one byte.
     var encoded: [UInt8] {
         var bytes: [UInt8] = []
-        Self.append(stampMs, to: &bytes)
-        bytes += collapse
+        bytes.append(bigEndian: stampMs)
+        bytes.append(collapse)
         Self.append(template, to: &bytes)
         bytes.append(UInt8(clamping: fields.count))
         for (name, value) in fields.sorted(by: { $0.key < $1.key }) {
             Self.append(name, to: &bytes)
             switch value {
-            case .handle(let handle): bytes += [1] + handle
+            case .handle(let handle):
+                bytes.append(1)
+                bytes.append(handle)
             case .choice(let word):
                 bytes.append(2)
                 Self.append(word, to: &bytes)
             case .number(let number):
                 bytes.append(3)
-                Self.append(UInt64(bitPattern: Int64(number)), to: &bytes)
+                bytes.append(bigEndian: Int64(number))
             case .flag(let flag): bytes += [4, flag ? 1 : 0]
             }
         }
         return bytes
     }
 
-    init(template: String, stampMs: UInt64, collapse: [UInt8], fields: [String: FieldValue]) {
-        precondition(collapse.count == 16)
+    init(template: String, stampMs: UInt64, collapse: Handle, fields: [String: FieldValue]) {
         self.template = template
         self.stampMs = stampMs
         self.collapse = collapse
@@ -43,7 +45,7 @@ struct PushContent: Sendable, Equatable {
     /// Nil for what `encoded` did not write.
     init?(_ bytes: [UInt8]) {
         var rest = bytes[...]
-        guard let stamp = Self.number(&rest), let collapse = Self.take(16, from: &rest), let template = Self.text(&rest),
+        guard let stamp = Self.number(&rest), let collapse = Self.handle(&rest), let template = Self.text(&rest),
             let count = rest.popFirst()
         else { return nil }
         (stampMs, self.collapse, self.template, fields) = (stamp, collapse, template, [:])
@@ -51,7 +53,7 @@ struct PushContent: Sendable, Equatable {
             guard let name = Self.text(&rest), let kind = rest.popFirst() else { return nil }
             switch kind {
             case 1:
-                guard let handle = Self.take(16, from: &rest) else { return nil }
+                guard let handle = Self.handle(&rest) else { return nil }
                 fields[name] = .handle(handle)
             case 2:
                 guard let word = Self.text(&rest) else { return nil }
@@ -68,10 +70,6 @@ struct PushContent: Sendable, Equatable {
         guard rest.isEmpty else { return nil }
     }
 
-    private static func append(_ number: UInt64, to bytes: inout [UInt8]) {
-        for shift in stride(from: UInt64(56), through: 0, by: -8) { bytes.append(UInt8(truncatingIfNeeded: number >> shift)) }
-    }
-
     private static func append(_ text: String, to bytes: inout [UInt8]) {
         precondition(text.utf8.count < 256)
         bytes.append(UInt8(text.utf8.count))
@@ -82,6 +80,10 @@ struct PushContent: Sendable, Equatable {
         guard rest.count >= count else { return nil }
         defer { rest = rest.dropFirst(count) }
         return Array(rest.prefix(count))
+    }
+
+    private static func handle(_ rest: inout ArraySlice<UInt8>) -> Handle? {
+        take(Handle.count, from: &rest).flatMap { Handle(bytes: $0.span) }
     }
 
     private static func text(_ rest: inout ArraySlice<UInt8>) -> String? {

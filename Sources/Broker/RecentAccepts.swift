@@ -6,13 +6,13 @@ struct RecentAccepts {
     static let recentMs: UInt64 = 10_000
     static let holdMs: UInt64 = 250
 
-    private var times: [[UInt8]: UInt64] = [:]
+    private var times: [Digest: UInt64] = [:]
     /// The same in order of time.
-    private var order = Queue<(at: UInt64, room: [UInt8])>()
+    private var order = Queue<(at: UInt64, room: Digest)>()
 
     var count: Int { times.count }
 
-    mutating func add(_ room: [UInt8], now: UInt64) {
+    mutating func add(_ room: Digest, now: UInt64) {
         while let oldest = order.first, oldest.at + Self.recentMs <= now {
             times[oldest.room] = nil
             _ = order.popFirst()
@@ -22,7 +22,7 @@ struct RecentAccepts {
     }
 
     /// Until when a knock in this room waits; 0 if it need not.
-    func holdEnd(_ room: [UInt8], now: UInt64) -> UInt64 {
+    func holdEnd(_ room: Digest, now: UInt64) -> UInt64 {
         guard let accepted = times[room], now < accepted + Self.recentMs else { return 0 }
         return now + Self.holdMs
     }

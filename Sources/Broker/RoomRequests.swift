@@ -1,4 +1,5 @@
 public import Sealing
+public import Vocabulary
 
 /// What the callers of rooms ask for and get, as values that are checked for range already.
 

@@ -1,6 +1,7 @@
 public import EventLoop
 public import Ledger
 import Linux
+import Vocabulary
 
 /// Asks the witnesses of a policy to cosign the log's heads: all at once, within one deadline.
 ///

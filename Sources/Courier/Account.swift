@@ -1,4 +1,5 @@
 public import TLS
+public import Vocabulary
 
 /// By what Apple knows the provider.
 public enum Credential: Sendable {
@@ -13,11 +14,11 @@ public struct Account: Sendable {
     public let credential: Credential
     /// Bundle ids, without a push type's suffix; nil: any.
     public let topics: Set<String>?
-    public let environments: Set<Push.Environment>
+    public let environments: Set<PushEnvironment>
 
     /// - Throws: `CourierError.noTopics`, or `.notInCertificate` for a certificate that lists topics, and one of these not.
     public init(
-        _ credential: Credential, topics: Set<String>? = nil, environments: Set<Push.Environment> = Set(Push.Environment.allCases)
+        _ credential: Credential, topics: Set<String>? = nil, environments: Set<PushEnvironment> = Set(PushEnvironment.allCases)
     ) throws(CourierError) {
         if let topics {
             guard !topics.isEmpty, !topics.contains("") else { throw .noTopics }
@@ -35,24 +36,24 @@ public struct Account: Sendable {
     public init(_ token: ProviderToken) {
         credential = .token(token)
         topics = nil
-        environments = Set(Push.Environment.allCases)
+        environments = Set(PushEnvironment.allCases)
     }
 
-    /// Whether Apple takes this kind of push from it at all.
-    public func takes(_ kind: Push.Kind) -> Bool {
+    /// Whether Apple takes this type of push from it at all.
+    public func takes(_ type: PushType) -> Bool {
         switch credential {
         case .token: true
-        case .certificate: !kind.needsProviderToken
+        case .certificate: !type.needsProviderToken
         }
     }
 
-    /// Whether it can send this kind of push to this topic (with its kind's suffix) there.
-    public func serves(_ topic: String, _ environment: Push.Environment, _ kind: Push.Kind) -> Bool {
-        guard environments.contains(environment), takes(kind) else { return false }
+    /// Whether it can send this type of push to this topic (with its type's suffix) there.
+    public func serves(_ topic: String, _ environment: PushEnvironment, _ type: PushType) -> Bool {
+        guard environments.contains(environment), takes(type) else { return false }
         if case .certificate(let certificate) = credential, !certificate.topics.isEmpty, !certificate.topics.contains(topic) {
             return false
         }
-        return topics?.contains(kind.bundleID(of: topic)) ?? true
+        return topics?.contains(type.bundleID(of: topic)) ?? true
     }
 
     /// For alarms: the first few.
@@ -70,35 +71,17 @@ public struct Accounts: Sendable {
     public init(_ all: [Account]) { self.all = all }
 
     /// The first one by which such a push can be sent; nil: there is none, and a token for it would be sealed in vain.
-    public func account(for topic: String, _ environment: Push.Environment, _ kind: Push.Kind) -> Account? {
-        index(topic, environment, kind).map { all[$0] }
+    public func account(for topic: String, _ environment: PushEnvironment, _ type: PushType) -> Account? {
+        index(topic, environment, type).map { all[$0] }
     }
 
-    func index(_ topic: String, _ environment: Push.Environment, _ kind: Push.Kind) -> Int? {
-        all.firstIndex { $0.serves(topic, environment, kind) }
+    func index(_ topic: String, _ environment: PushEnvironment, _ type: PushType) -> Int? {
+        all.firstIndex { $0.serves(topic, environment, type) }
     }
 }
 
-extension Push.Kind {
-    /// What its topics end in, after the app's bundle id ("Sending notification requests to APNs").
-    public var topicSuffix: String {
-        switch self {
-        case .alert, .background: ""
-        case .voip: ".voip"
-        case .liveactivity: ".push-type.liveactivity"
-        case .pushtotalk: ".voip-ptt"
-        case .location: ".location-query"
-        case .complication: ".complication"
-        case .fileprovider: ".pushkit.fileprovider"
-        case .widgets: ".push-type.widgets"
-        case .controls: ".push-type.controls"
-        }
-    }
-
-    /// Apple takes it from providers with a token only.
-    public var needsProviderToken: Bool { self == .voip || self == .liveactivity || self == .location }
-
-    /// A topic of this kind without its suffix.
+extension PushType {
+    /// A topic of this type without its suffix.
     func bundleID(of topic: String) -> String {
         let suffix = topicSuffix
         return suffix.isEmpty || !topic.hasSuffix(suffix) ? topic : String(topic.dropLast(suffix.utf8.count))

@@ -1,17 +1,19 @@
+public import Vocabulary
+
 /// What an operator must know. Holds no token.
 public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     /// Apple refuses the provider: keys, certificate or topic.
-    case configuration(Push.Environment, topic: String, Reason)
+    case configuration(PushEnvironment, topic: String, APNsReason)
     /// There is nothing to send such a push by.
-    case noAccount(Push.Environment, topic: String, Push.Kind)
+    case noAccount(PushEnvironment, topic: String, PushType)
     /// Apple refuses one token of a topic after the other, or most; none of them is purged.
-    case purgesStopped(Push.Environment, topic: String)
+    case purgesStopped(PushEnvironment, topic: String)
     /// Apple can't be reached or not be trusted; for some apps where others have another key or certificate.
-    case unreachable(Push.Environment, topic: String?, String)
+    case unreachable(PushEnvironment, topic: String?, String)
     /// Apple turned a push away with this again and again, until its deadline.
-    case givenUp(Push.Environment, topic: String, status: Int, Reason)
+    case givenUp(PushEnvironment, topic: String, status: Int, APNsReason)
     /// Something takes connections and answers no push.
-    case unanswered(Push.Environment, topic: String?)
+    case unanswered(PushEnvironment, topic: String?)
 
     public var description: String {
         switch self {
@@ -19,8 +21,8 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
             "APNs (\(environment)) calls a fresh provider token for \(topic) expired: check this machine's clock"
         case .configuration(let environment, let topic, let reason):
             "APNs (\(environment)) refuses this provider for \(topic): \(reason.rawValue). No token is purged. Check key id, team id, key or certificate, and topic"
-        case .noAccount(let environment, let topic, let kind):
-            "there is no APNs key or certificate for \(kind.rawValue) pushes to \(topic) (\(environment)): they fail. No token is purged"
+        case .noAccount(let environment, let topic, let type):
+            "there is no APNs key or certificate for \(type.rawValue) pushes to \(topic) (\(environment)): they fail. No token is purged"
         case .purgesStopped(let environment, let topic):
             "APNs (\(environment)) refuses token after token for \(topic): none is purged. Check the topic and the environment"
         case .unreachable(let environment, let topic, let cause):
@@ -41,7 +43,7 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     var kind: String {
         switch self {
         case .configuration(let environment, let topic, let reason): "configuration \(environment) \(topic) \(reason.rawValue)"
-        case .noAccount(let environment, let topic, let kind): "account \(environment) \(topic) \(kind.rawValue)"
+        case .noAccount(let environment, let topic, let type): "account \(environment) \(topic) \(type.rawValue)"
         case .purgesStopped(let environment, let topic): "purges \(environment) \(topic)"
         // Few in a minute, whatever the peer makes up: each comes with a wait between two attempts to connect.
         case .unreachable(let environment, let topic, let cause): "unreachable \(environment) \(topic ?? "") \(cause)"

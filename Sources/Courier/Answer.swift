@@ -1,10 +1,11 @@
 import JSON
+import Vocabulary
 
 /// An answer of Apple's.
 struct Answer: Sendable, Equatable {
     var status: Int
     /// `other` unless Apple gives the reason with this status: a proxy's or a damaged answer must not purge a token.
-    var reason: Reason
+    var reason: APNsReason
     /// Since when the token is bad; with 410 only.
     var timestamp: AnswerBody.Timestamp
     /// `Retry-After`.
@@ -16,7 +17,7 @@ struct Answer: Sendable, Equatable {
     init(status: Int, body: [UInt8], retryAfter: String? = nil) {
         self.status = status
         let fields = AnswerBody(body)
-        let named = fields.reason.flatMap { Reason(rawValue: $0) }
+        let named = fields.reason.flatMap { APNsReason(rawValue: $0) }
         reason = named?.status == status ? named ?? .other : .other
         timestamp = fields.timestamp
         retryAfterMs = retryAfter.flatMap { Self.delayMs($0) }

@@ -1,6 +1,7 @@
 import HTTP2
 import Linux
 import TLS
+import Vocabulary
 
 /// Why a connection ended, or takes no more requests.
 enum ConnectionEnd: Error, Sendable, Equatable {
@@ -37,11 +38,11 @@ extension ConnectionEnd {
 struct Dismissal: Sendable, Equatable {
     let code: HTTP2ErrorCode
     /// What the peer gave as a reason: JSON as in an answer's body; nil where it gave none that is known.
-    let reason: Reason?
+    let reason: APNsReason?
 
     init(_ code: HTTP2ErrorCode, debugData: [UInt8]) {
         self.code = code
-        reason = debugData.count <= 4096 ? AnswerBody(debugData).reason.flatMap { Reason(rawValue: $0) } : nil
+        reason = debugData.count <= 4096 ? AnswerBody(debugData).reason.flatMap { APNsReason(rawValue: $0) } : nil
     }
 
     /// Whether it was this end's doing, so that another connection would fare no better.

@@ -1,6 +1,7 @@
 public import EventLoop
 import Linux
 public import TLS
+import Vocabulary
 
 /// Where an environment of APNs is.
 public struct Endpoint: Sendable, Equatable {
@@ -34,7 +35,7 @@ public actor Courier: LoopActor, PushSender {
         public var production = Endpoint.production
         public var sandbox = Endpoint.sandbox
         public var trust = TLSContext.Trust.system
-        /// A push goes by the first that serves its topic, environment and kind. Without any each ends at once, as `notConfigured`.
+        /// A push goes by the first that serves its topic, environment and type. Without any each ends at once, as `notConfigured`.
         public var accounts: [Account]
         /// Told at most once a minute of each kind; called on the loop's thread, must not block.
         public var onAlarm: @Sendable (Alarm) -> Void
@@ -90,7 +91,7 @@ public actor Courier: LoopActor, PushSender {
                 signers[key] = signer
             }
             let context = try TLSContext.client(trust: configuration.trust, alpn: ["h2"], certificate: certificate)
-            for environment in Push.Environment.allCases {
+            for environment in PushEnvironment.allCases {
                 let endpoint = environment == .production ? configuration.production : configuration.sandbox
                 let id = LaneID(account: index, environment: environment)
                 lanes.append(Lane(id, account, signer, endpoint, loop, context, configuration.timing, shared))
@@ -122,14 +123,14 @@ public actor Courier: LoopActor, PushSender {
     }
 
     private func take(_ push: Push, _ traced: Bool, _ continuation: CheckedContinuation<Receipt, Never>) {
-        func fail(_ reason: Reason, _ verdict: Verdict = .keep) {
+        func fail(_ reason: APNsReason, _ verdict: Verdict = .keep) {
             continuation.resume(returning: Receipt(outcome: .failed(status: 0, reason: reason, verdict: verdict)))
         }
         if let fault = push.fault { return fail(fault) }
         let now = deadlineClock()
         guard push.deadlineMs > now else { return fail(.late) }
-        guard let account = accounts.index(push.topic, push.environment, push.kind) else {
-            shared.raise(.noAccount(push.environment, topic: push.topic, push.kind))
+        guard let account = accounts.index(push.topic, push.environment, push.type) else {
+            shared.raise(.noAccount(push.environment, topic: push.topic, push.type))
             return fail(accounts.all.isEmpty ? .notConfigured : .topicDisallowed, .configuration)
         }
         let lane = lanes[LaneID(account: account, environment: push.environment).index]
@@ -188,9 +189,9 @@ public actor Courier: LoopActor, PushSender {
 /// Names one lane of a courier.
 struct LaneID: Sendable {
     let account: Int
-    let environment: Push.Environment
+    let environment: PushEnvironment
 
-    var index: Int { account * Push.Environment.allCases.count + Int(environment.rawValue) }
+    var index: Int { account * PushEnvironment.allCases.count + (environment == .production ? 0 : 1) }
 }
 
 /// Counts since the start.

@@ -1,4 +1,5 @@
 import Sealing
+import Vocabulary
 
 /// The result of a send.
 struct Receipt: Sendable {
@@ -17,7 +18,7 @@ final class Delivery {
     /// Times that Apple's end refused to look at it.
     var refusals = 0
     /// How it stands: what is told when the deadline passes.
-    var standing: (status: Int, reason: Reason)?
+    var standing: (status: Int, reason: APNsReason)?
     /// While it is under way.
     var flight: Flight?
     /// True if the sender asked for Apple's name of the delivery. The broker's own pushes never do. See

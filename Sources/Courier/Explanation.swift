@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// A reason in words: for `mayfly apns explain`, and for `docs/why-no-push.md`, which has the same table.
 public struct Explanation: Sendable, Equatable {
     /// Who can do something about it.
@@ -34,7 +36,7 @@ public struct Explanation: Sendable, Equatable {
     }
 }
 
-extension Reason {
+extension APNsReason {
     /// What Mayfly does about it, given that its status is Apple's too.
     public var does: String {
         switch self {
@@ -43,6 +45,7 @@ extension Reason {
         case .late: "records `unsent`; the token is kept"
         case .stopped: "keeps the job; the next start takes it up, with what is left of its time"
         case .revoked: "sends nothing more and records `unsent`"
+        case .unsent: "sends nothing"
         case .notConfigured: "tries nothing, raises an alarm and records `unreachable`; the token is kept"
         case .other:
             "goes by the status: 403 is a setting, 410 ends a token as Unregistered does, 429 waits, 5xx tries again, all else is dropped"
@@ -162,6 +165,11 @@ extension Reason {
                 "an answer that Apple's documentation does not list; with status 0 no answer: a newer push came in its place, or the job could not be opened",
                 .apple,
                 "please report it, with the status in the log's entry, unless that is 0")
+        case .unsent:
+            Explanation(
+                "the push was never sent: the peer came back, the token was destroyed, or the job's time was over", .nobody,
+                "nothing"
+            )
         }
     }
 

@@ -1,11 +1,12 @@
 import EventLoop
 import Linux
 import TLS
+import Vocabulary
 
 /// One account in one of Apple's two environments, apart from all others because a connection belongs to the team whose push it carried
 /// first: its queue, its connections and its memory of what went wrong. Touched on the loop's thread only.
 final class Lane: DeliveryOwner {
-    private let environment: Push.Environment
+    private let environment: PushEnvironment
     private let account: Account
     private let signer: Signer?
     private let loop: EventLoop
@@ -167,7 +168,7 @@ final class Lane: DeliveryOwner {
     }
 
     private func giveUp(_ delivery: Delivery) {
-        let none: Reason = pool.isReady ? .late : .unreachable
+        let none: APNsReason = pool.isReady ? .late : .unreachable
         let standing = delivery.standing ?? (0, none)
         // What was lost has an alarm of its own.
         if standing.status != 0 {

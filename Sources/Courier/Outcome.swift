@@ -1,9 +1,11 @@
+public import Vocabulary
+
 /// How a push ended.
 public enum Outcome: Sendable, Equatable {
     /// Apple has taken it.
     case delivered
     /// `status`: of Apple's last answer; 0 where there was none.
-    case failed(status: Int, reason: Reason, verdict: Verdict)
+    case failed(status: Int, reason: APNsReason, verdict: Verdict)
 }
 
 /// What becomes of the token.

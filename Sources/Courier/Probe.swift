@@ -1,6 +1,6 @@
 import Sealing
 import Sodium
-import Vocabulary
+public import Vocabulary
 
 /// A question to Apple: does it take this provider's pushes for an app in an environment? Asked by a background push to a token of zeros, which is
 /// nobody's: Apple judges the provider before the token.
@@ -8,18 +8,18 @@ public struct Probe: Sendable {
     public enum Verdict: Sendable, Equatable {
         case taken
         /// Key, certificate or topic is at fault.
-        case refused(Reason)
+        case refused(APNsReason)
         /// Nothing is known: Apple could not be reached, or gave an answer that says nothing about the provider.
-        case unknown(Reason)
+        case unknown(APNsReason)
     }
 
     /// The app's bundle id.
     public let topic: String
-    public let environment: Push.Environment
+    public let environment: PushEnvironment
     /// False if the key may not be for this environment: without a list of apps it may be for one only.
     public let isRequired: Bool
 
-    public init(topic: String, environment: Push.Environment, isRequired: Bool) {
+    public init(topic: String, environment: PushEnvironment, isRequired: Bool) {
         (self.topic, self.environment, self.isRequired) = (topic, environment, isRequired)
     }
 
@@ -27,8 +27,8 @@ public struct Probe: Sendable {
     public func push(deadlineMs: UInt64) throws -> Push {
         Push(
             apnsID: Push.randomID(), token: try Secret(count: 32) { _ in }, environment: environment, topic: topic,
-            kind: .background,
-            priority: 5, expirationS: 0, payload: Array(#"{"aps":{"content-available":1}}"#.utf8), sealedAtMs: 0,
+            type: .background, priority: 5, expirationS: 0, payload: Array(#"{"aps":{"content-available":1}}"#.utf8),
+            sealedAtMs: 0,
             deadlineMs: deadlineMs)
     }
 }

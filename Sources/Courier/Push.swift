@@ -1,26 +1,14 @@
 public import Sealing
+public import Vocabulary
 
 /// One notification for one device, ready to be sent.
 public struct Push: Sendable {
-    /// Apple's two worlds; a token belongs to one of them.
-    public enum Environment: UInt8, Sendable, CaseIterable {
-        case production, sandbox
-    }
-
-    /// `apns-push-type`.
-    public enum Kind: String, Sendable, CaseIterable {
-        case alert, background, voip, liveactivity, pushtotalk, location, complication, fileprovider, widgets, controls
-
-        /// Bytes of payload Apple takes.
-        public var payloadLimit: Int { self == .voip ? 5120 : 4096 }
-    }
-
     /// A lower-case UUID, the same for every attempt: Apple drops what it has seen.
     public var apnsID: String
     public var token: Secret
-    public var environment: Environment
+    public var environment: PushEnvironment
     public var topic: String
-    public var kind: Kind
+    public var type: PushType
     /// 10 immediate, 5 power-aware, 1 never wakes the device.
     public var priority: UInt8
     /// `apns-expiration` in unix seconds. 0: one attempt, nothing is stored. nil: Apple stores it for up to 30 days.
@@ -37,7 +25,7 @@ public struct Push: Sendable {
     public var isWanted: @Sendable () -> Bool
 
     public init(
-        apnsID: String, token: Secret, environment: Environment, topic: String, kind: Kind = .alert, priority: UInt8 = 10,
+        apnsID: String, token: Secret, environment: PushEnvironment, topic: String, type: PushType = .alert, priority: UInt8 = 10,
         expirationS: UInt64?, collapseID: String? = nil, payload: [UInt8], sealedAtMs: UInt64, deadlineMs: UInt64,
         isWanted: @escaping @Sendable () -> Bool = { true }
     ) {
@@ -45,7 +33,7 @@ public struct Push: Sendable {
         self.token = token
         self.environment = environment
         self.topic = topic
-        self.kind = kind
+        self.type = type
         self.priority = priority
         self.expirationS = expirationS
         self.collapseID = collapseID
@@ -56,7 +44,7 @@ public struct Push: Sendable {
     }
 
     /// What Apple would refuse, found before it is sent: refusals make Apple disconnect.
-    var fault: Reason? {
+    var fault: APNsReason? {
         if !Self.isLowerCaseUUID(apnsID) { return .badMessageID }
         if !(1...100).contains(token.count) { return .badDeviceToken }
         if topic.isEmpty { return .missingTopic }
@@ -69,7 +57,7 @@ public struct Push: Sendable {
             }
         }
         if payload.isEmpty { return .payloadEmpty }
-        if payload.count > kind.payloadLimit { return .payloadTooLarge }
+        if payload.count > type.payloadLimit { return .payloadTooLarge }
         return nil
     }
 

@@ -1,4 +1,5 @@
 import Synchronization
+public import Vocabulary
 
 /// The courier in use. Another takes its place when keys or certificates were replaced and Apple takes the new ones: pushes under way end on
 /// the old one's connections, all others go by the new one.
@@ -7,9 +8,9 @@ public final class RenewableCourier: PushSender {
     public enum Renewal: Sendable, Equatable {
         case inUse
         /// Apple refuses it for this app, there. The courier before stays.
-        case refused(topic: String, Push.Environment, Reason)
+        case refused(topic: String, PushEnvironment, APNsReason)
         /// Apple could not be asked. The courier before stays.
-        case unknown(topic: String, Push.Environment, Reason)
+        case unknown(topic: String, PushEnvironment, APNsReason)
         /// A later candidate was offered meanwhile, or this courier was stopped.
         case superseded
     }

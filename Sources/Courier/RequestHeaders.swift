@@ -7,7 +7,7 @@ struct RequestHeaders {
     /// What is the same for one push after the other, and stays in the block.
     private struct Standing: Equatable {
         let topic: String
-        let kind: Push.Kind
+        let type: PushType
         let priority: UInt8
         let authorization: String?
     }
@@ -30,7 +30,7 @@ struct RequestHeaders {
         _ push: Push, _ issued: ProviderToken.Issued?, _ body: (HTTP2Headers) throws(E) -> R
     ) throws(E) -> R {
         let end = stand(
-            Standing(topic: push.topic, kind: push.kind, priority: push.priority, authorization: issued?.authorization))
+            Standing(topic: push.topic, type: push.type, priority: push.priority, authorization: issued?.authorization))
         defer { headers.wipe(after: end) }
         push.token.withBytes { token in
             headers.replace(Self.path, ":path", Self.pathStart.span, count: 2 * token.count, .never) {
@@ -55,7 +55,7 @@ struct RequestHeaders {
         headers.append(":path", "", .never)
         if let authorization = fields.authorization { headers.append("authorization", authorization, .never) }
         headers.append("apns-topic", fields.topic)
-        headers.append("apns-push-type", fields.kind.rawValue)
+        headers.append("apns-push-type", fields.type.rawValue)
         headers.append("apns-priority", String(fields.priority))
         standing = (fields, headers.mark)
         return headers.mark

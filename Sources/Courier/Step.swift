@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// What to do with a push whose attempt was answered.
 enum Step: Sendable, Equatable {
     case finish(Outcome)

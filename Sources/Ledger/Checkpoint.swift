@@ -1,4 +1,5 @@
 import Sodium
+public import Vocabulary
 
 /// The head of a log: C2SP tlog-checkpoint without extension lines, `origin\nsize\nbase64(root)\n`.
 public struct Checkpoint: Sendable, Hashable {
@@ -19,7 +20,7 @@ public struct Checkpoint: Sendable, Hashable {
         let lines = text.utf8.split(separator: 0x0a, omittingEmptySubsequences: false).map { String(Substring($0)) }
         guard lines.count == 4, lines[3].isEmpty, VerifierKey.isName(lines[0]), let size = UInt64(lines[1]),
             String(size) == lines[1], size <= Self.sizeLimit,
-            let bytes = Base64.standard.decode(lines[2]), let root = Digest(bytes.span)
+            let bytes = Base64.standard.decode(lines[2]), let root = Digest(bytes: bytes.span)
         else { return nil }
         self.init(origin: lines[0], size: size, root: root)
     }

@@ -1,4 +1,5 @@
 import Policy
+import Vocabulary
 
 extension Conservation {
     /// Takes an entry in its place into account.
@@ -131,7 +132,7 @@ extension Conservation {
         }
     }
 
-    private mutating func conclude(_ job: OpaqueID, _ index: UInt64) throws(VerificationFailure) {
+    private mutating func conclude(_ job: JobID, _ index: UInt64) throws(VerificationFailure) {
         if let opened = jobs.close(job) {
             guard isOnTime(due: opened, grace: Self.jobLimit) else {
                 throw VerificationFailure(

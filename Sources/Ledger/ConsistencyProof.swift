@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// That a tree begins with all of an older one (RFC 9162, section 2.1.4).
 public struct ConsistencyProof: Sendable, Hashable {
     public var oldSize: UInt64

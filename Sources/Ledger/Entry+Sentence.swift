@@ -6,9 +6,9 @@ extension Entry {
         let at = Timestamp.text(atMs)
         return switch op {
         case .brokerStarted(let node, let version, _, let resolution, let binary):
-            "the broker \(node), version \(version), program \(binary), started at \(at), with windows of \(resolution) s"
+            "the broker \(node), version \(version), program \(binary.hex), started at \(at), with windows of \(resolution) s"
         case .brokerStopped(let node): "the broker \(node) stopped at \(at)"
-        case .policyLoaded(let name, let policy): "from \(at) on the policy \(name) was in force, policies/\(policy).json"
+        case .policyLoaded(let name, let policy): "from \(at) on the policy \(name) was in force, policies/\(policy.hex).json"
         case .keysGenerated(let generation): "generation \(generation) of the keys began at \(at)"
         case .keysRatcheted(let epoch, let swept):
             "at \(at) the keys of epoch \(epoch) and of all before it were destroyed, and every token due before epoch \(swept) was purged"

@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// One event in the ledger. What it may hold is closed: no token, ref, room, code, client, user or address has a place here.
 public struct Entry: Sendable, Hashable {
     /// Start of the window, unix ms; written to the second.
@@ -23,13 +25,13 @@ public struct Entry: Sendable, Hashable {
         case keysGenerated(generation: UInt32)
         /// The keys of `epoch` and of all epochs before it are destroyed. Everything due before the epoch `swept` is purged.
         case keysRatcheted(epoch: UInt64, swept: UInt64)
-        case tokenOpened(id: OpaqueID, job: OpaqueID, template: EntryText)
+        case tokenOpened(id: EntryID, job: JobID, template: EntryText)
         /// `status`: APNs' HTTP status.
-        case pushDelivered(job: OpaqueID, status: UInt16)
+        case pushDelivered(job: JobID, status: UInt16)
         /// `status`: APNs' HTTP status, 0 without an answer.
-        case pushFailed(job: OpaqueID, status: UInt16, reason: PushFailureReason)
-        case tokenSealed(id: OpaqueID, untilMs: UInt64)
-        case tokenPurged(id: OpaqueID, cause: PurgeCause)
+        case pushFailed(job: JobID, status: UInt16, reason: APNsReason)
+        case tokenSealed(id: EntryID, untilMs: UInt64)
+        case tokenPurged(id: EntryID, cause: PurgeCause)
         /// The totals that this log published for a bucket. `ended` counts all purges except expiries.
         case bucketClosed(untilMs: UInt64, sealed: UInt64, expired: UInt64, ended: UInt64)
         /// `count`: rounded; at most one entry a window and cause.
@@ -40,23 +42,6 @@ public struct Entry: Sendable, Hashable {
         case ledgerOpened(previous: EntryText, size: UInt64, root: Digest, jobs: UInt64)
         /// The tokens that live on in a bucket of the previous log.
         case bucketCarried(untilMs: UInt64, live: UInt64)
-    }
-
-    public enum PurgeCause: Sendable, Hashable {
-        case expired(untilMs: UInt64)
-        case ended
-        /// No version of the broker writes `policy` yet.
-        case policy
-
-        public var name: String {
-            switch self {
-            case .expired: "expired"
-            case .ended: "ended"
-            case .policy: "policy"
-            }
-        }
-
-        static let names = ["expired", "ended", "policy"]
     }
 
     public enum RefusalCause: String, Sendable, CaseIterable {
@@ -75,7 +60,7 @@ extension Entry.Op {
         switch self {
         case .tokenOpened(let id, _, _), .tokenSealed(let id, _), .tokenPurged(let id, _): id.bytes
         case .pushDelivered(let job, _), .pushFailed(let job, _, _): job.bytes
-        case .bucketClosed(let untilMs, _, _, _): (0..<8).map { UInt8(truncatingIfNeeded: (untilMs / 1000) >> (8 * (7 - $0))) }
+        case .bucketClosed(let untilMs, _, _, _): [UInt8](bigEndian: untilMs / 1000)
         default: []
         }
     }

@@ -134,10 +134,15 @@ extension [UInt8] {
         }
     }
 
+    mutating func append(hexOf id: some OpaqueID) {
+        Hex.append(id.high, to: &self)
+        Hex.append(id.low, to: &self)
+    }
+
     mutating func append(hexOf digest: Digest) {
-        for index in 0..<Digest.count {
-            append(Hex.digit(digest.bytes[index] >> 4))
-            append(Hex.digit(digest.bytes[index] & 15))
-        }
+        Hex.append(digest.first, to: &self)
+        Hex.append(digest.second, to: &self)
+        Hex.append(digest.third, to: &self)
+        Hex.append(digest.fourth, to: &self)
     }
 }

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// A parsed entry: read and checked in one pass, without a `String` or an allocation.
 ///
 /// Only canonical bytes are read: each key in its place, each value in its one spelling, so that what is read encodes to the same bytes.
@@ -13,8 +15,8 @@ struct EntryFields {
     var op = OpName.brokerStarted
     var atMs: UInt64 = 0
     var untilMs: UInt64 = 0
-    var id = OpaqueID(0)
-    var job = OpaqueID(0)
+    var id = EntryID(0)
+    var job = JobID(0)
     /// Count, epoch, generation, live, resolution, sealed, size or status: no op has two of them.
     var number: UInt64 = 0
     /// Ended, jobs or swept: no op has two of them.

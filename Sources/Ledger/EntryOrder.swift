@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Checks that the entries of a window come in the log's one order.
 ///
 /// An entry of rank 0 restarts the order. A stop publishes its window early, and the next start continues that window.

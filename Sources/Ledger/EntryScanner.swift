@@ -46,10 +46,10 @@ struct EntryScanner {
         return time
     }
 
-    mutating func id(in bytes: Span<UInt8>) throws(EntryError) -> OpaqueID {
+    mutating func id<ID: OpaqueID>(in bytes: Span<UInt8>) throws(EntryError) -> ID {
         try expect("\"", in: bytes)
-        let end = position + 2 * OpaqueID.count
-        guard end <= bytes.count, let id = OpaqueID(hex: bytes.extracting(position..<end)) else {
+        let end = position + 2 * ID.count
+        guard end <= bytes.count, let id = ID(hex: bytes.extracting(position..<end)) else {
             throw .value(position: position)
         }
         position = end

@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// That an entry is in a tree (RFC 9162, section 2.1.3): the sibling hashes from the leaf to the root.
 public struct InclusionProof: Sendable, Hashable {
     public var index: UInt64

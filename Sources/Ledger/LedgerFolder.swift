@@ -1,4 +1,5 @@
 import Linux
+public import Vocabulary
 
 /// The folder from which the log is published. Files in it never change, but for `checkpoint`, which only grows.
 ///

@@ -1,4 +1,5 @@
 import Sodium
+public import Vocabulary
 
 /// A file that proves alone that an entry is in the log (C2SP tlog-proof): the inclusion proof and the checkpoint that it leads to.
 public struct LogProof: Sendable, Hashable {
@@ -38,7 +39,7 @@ public struct LogProof: Sendable, Hashable {
         else { return nil }
         var hashes: [Digest] = []
         for line in lines {
-            guard let bytes = Base64.standard.decode(line), let hash = Digest(bytes.span) else { return nil }
+            guard let bytes = Base64.standard.decode(line), let hash = Digest(bytes: bytes.span) else { return nil }
             hashes.append(hash)
         }
         self.init(index: index, hashes: hashes, checkpoint: note, extra: extra)
@@ -103,7 +104,7 @@ extension LogProof {
     /// Proves the latest purge of the token with this ref or, without one, the latest opening or seal.
     /// - Throws: `.missing` if the log has no entry about the token.
     public static func make(
-        from source: any LogSource, key: VerifierKey, ref: OpaqueID
+        from source: any LogSource, key: VerifierKey, ref: Ref
     ) async throws(VerificationFailure) -> LogProof {
         let note = try await checkpoint(of: source, key)
         var tree = try await SignedTree(source, head: note.head)

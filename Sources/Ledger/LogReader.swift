@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Reads a source's files and says of each what is wrong with it.
 struct LogReader: Sendable {
     private let source: any LogSource

@@ -116,7 +116,7 @@ public struct LogWatch: Sendable {
     private func keepContradiction(_ note: [UInt8], of kept: [UInt8]?) {
         let (old, new) = (kept.flatMap { SignedNote($0)?.checkpoint(signedBy: key) }, SignedNote(note)?.checkpoint(signedBy: key))
         guard let new, new.size >= old?.size ?? 0 else { return }
-        let name = "contradiction-\("\(Digest.sha256(note.span))".prefix(16))"
+        let name = "contradiction-\(Digest.sha256(note.span).hex.prefix(16))"
         guard let names = try? File.list(folder) else { return }
         let others = names.filter { $0.hasPrefix("contradiction-") }
         guard others.count < 16, !others.contains(name) else { return }

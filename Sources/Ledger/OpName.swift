@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// The ops by their names in JSON, the keys that each has, and the values that its closed list allows.
 enum OpName: String, CaseIterable {
     case tokenSealed = "token.sealed"
@@ -76,8 +78,8 @@ enum OpName: String, CaseIterable {
     private static func bits(_ keys: EntryFields.Key...) -> UInt32 { keys.reduce(0) { $0 | $1.bit } }
 
     private static let names = allCases.map { Array($0.rawValue.utf8) }
-    private static let reasons = Entry.PushFailureReason.allCases.map { Array($0.rawValue.utf8) }
-    private static let purges = Entry.PurgeCause.names.map { Array($0.utf8) }
+    private static let reasons = APNsReason.allRecorded.map { Array($0.rawValue.utf8) }
+    private static let purges = PurgeCause.names.map { Array($0.utf8) }
     private static let refusals = Entry.RefusalCause.allCases.map { Array($0.rawValue.utf8) }
 }
 

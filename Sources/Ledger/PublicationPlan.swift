@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// A file of the log: a path below its folder, and the bytes that it has for ever.
 public struct LogFile: Sendable, Hashable {
     public var path: String

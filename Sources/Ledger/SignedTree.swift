@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// The tree under a signed head, read from the log's tiles. Each tile is held against the root before anything in it is used.
 ///
 /// The tiles at the right edge together give the root; every other tile's hash stands in the tile above it. Of each level one full tile

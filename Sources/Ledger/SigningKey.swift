@@ -1,5 +1,6 @@
 import Linux
 import Sodium
+public import Vocabulary
 
 /// The log's own Ed25519 key, in locked memory. Its file is text, mode 0600:
 ///

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Writes or reads a verifier's state, field by field: one description serves both directions.
 struct StateCoder {
     private(set) var bytes: [UInt8]
@@ -15,7 +17,7 @@ struct StateCoder {
 
     mutating func code(_ number: inout UInt64) {
         guard isReading else {
-            return bytes.append(contentsOf: (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) })
+            return bytes.append(bigEndian: number)
         }
         guard !isDamaged, bytes.count - position >= 8 else {
             isDamaged = true
@@ -61,7 +63,7 @@ struct StateCoder {
             var bytes: [UInt8] = []
             bytes.append(digest)
             coder.code(&bytes)
-            if let read = Digest(bytes.span) { digest = read } else { coder.isDamaged = true }
+            if let read = Digest(bytes: bytes.span) { digest = read } else { coder.isDamaged = true }
         }
     }
 

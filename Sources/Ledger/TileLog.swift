@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// The state from which a log grows: its size, and of each level the hashes and entries that fill no tile yet. Plans files, writes none.
 ///
 /// A plan depends on nothing but the state and the entries, so that planning a batch again after a crash gives the same files.

@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// Where the log's files lie under its folder or URL (C2SP tlog-tiles).
 public enum TilePath {
     /// Hashes in a full tile, entries in a full bundle.
@@ -20,7 +22,7 @@ public enum TilePath {
         width == fullWidth ? full : "\(partialFolder(full))/\(width)"
     }
 
-    public static func policy(_ digest: Digest) -> String { "policies/\(digest).json" }
+    public static func policy(_ digest: Digest) -> String { "policies/\(digest.hex).json" }
 
     /// How many hashes the last, partial tile of a level holds; 0 when there is none.
     static func partialWidth(level: Int, size: UInt64) -> Int { Int(size >> UInt64(8 * level) & 255) }

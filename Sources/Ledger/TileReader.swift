@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// Makes proofs about a log of a given size from its tiles. Reads each tile once.
 ///
 /// The hashes read are as good as the source: check a proof against a signed root before relying on it.

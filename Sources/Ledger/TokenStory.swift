@@ -1,4 +1,4 @@
-import Vocabulary
+public import Vocabulary
 
 /// Everything that a log says about one token, for the holder of its ref. The log doesn't contain the ref.
 public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
@@ -28,14 +28,14 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
     /// Reads the whole log once. Every tile is held against the signed root.
     /// - Throws: `.missing` if the log has no entry about the token.
     public static func find(
-        in source: any LogSource, key: VerifierKey, ref: OpaqueID
+        in source: any LogSource, key: VerifierKey, ref: Ref
     ) async throws(VerificationFailure) -> TokenStory {
         let head = try await LogProof.checkpoint(of: source, key).head
         var tree = try await SignedTree(source, head: head)
         return try await find(in: &tree, ref)
     }
 
-    static func find(in tree: inout SignedTree, _ ref: OpaqueID) async throws(VerificationFailure) -> TokenStory {
+    static func find(in tree: inout SignedTree, _ ref: Ref) async throws(VerificationFailure) -> TokenStory {
         var search = Search(ref: ref, story: TokenStory(head: tree.head))
         for bundle in 0..<tree.bundles {
             for (offset, bytes) in try await tree.entries(bundle: bundle).enumerated() {
@@ -102,22 +102,22 @@ extension TokenStory.Event {
 extension TokenStory {
     /// A pass over a log. Knows the ids that the token has in each bucket that the log named so far.
     private struct Search {
-        let ref: OpaqueID
+        let ref: Ref
         var story: TokenStory
-        private var sealedIDs: [UInt64: OpaqueID] = [:]
-        private var purgedIDs: Set<OpaqueID> = []
-        private var jobs: [OpaqueID: Int] = [:]
+        private var sealedIDs: [UInt64: EntryID] = [:]
+        private var purgedIDs: Set<EntryID> = []
+        private var jobs: [JobID: Int] = [:]
 
-        init(ref: OpaqueID, story: TokenStory) { (self.ref, self.story) = (ref, story) }
+        init(ref: Ref, story: TokenStory) { (self.ref, self.story) = (ref, story) }
 
         mutating func isAbout(_ entry: EntryFields) -> Bool {
             if entry.hasUntil, sealedIDs[entry.untilMs] == nil {
-                sealedIDs[entry.untilMs] = TokenID.sealed(ref, untilMs: entry.untilMs)
-                purgedIDs.insert(TokenID.purged(ref, untilMs: entry.untilMs))
+                sealedIDs[entry.untilMs] = ref.sealedID(untilMs: entry.untilMs)
+                purgedIDs.insert(ref.purgeID(untilMs: entry.untilMs))
             }
             return switch entry.op {
             case .tokenSealed: sealedIDs[entry.untilMs] == entry.id
-            case .tokenOpened: TokenID.opened(ref, job: entry.job) == entry.id
+            case .tokenOpened: ref.openedID(entry.job) == entry.id
             case .pushDelivered, .pushFailed: jobs[entry.job] != nil
             case .tokenPurged: purgedIDs.contains(entry.id)
             default: false
@@ -142,11 +142,11 @@ extension TokenStory {
 
 extension Entry {
     /// Returns whether the entry's id is one of the token's with this ref. Outcomes of pushes name no token.
-    public func isAbout(_ ref: OpaqueID) -> Bool {
+    public func isAbout(_ ref: Ref) -> Bool {
         switch op {
-        case .tokenSealed(let id, let untilMs): return id == TokenID.sealed(ref, untilMs: untilMs)
-        case .tokenOpened(let id, let job, _): return id == TokenID.opened(ref, job: job)
-        case .tokenPurged(let id, .expired(let untilMs)): return id == TokenID.purged(ref, untilMs: untilMs)
+        case .tokenSealed(let id, let untilMs): return id == ref.sealedID(untilMs: untilMs)
+        case .tokenOpened(let id, let job, _): return id == ref.openedID(job)
+        case .tokenPurged(let id, .expired(let untilMs)): return id == ref.purgeID(untilMs: untilMs)
         case .tokenPurged(let id, _):
             // The entry doesn't name the day: tries those of the usual length, then shorter ones, which only a test's policy has.
             let second = atMs / 1_000
@@ -155,7 +155,7 @@ extension Entry {
             {
                 let first = second / day * day
                 for until in stride(from: first - min(first, 2 * day), to: second + longest, by: Int(day))
-                where id == TokenID.purged(ref, untilMs: until * 1_000) {
+                where id == ref.purgeID(untilMs: until * 1_000) {
                     return true
                 }
             }

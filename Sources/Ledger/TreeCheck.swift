@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// Grows the tree again from its leaves, and gives out what each hash tile above level 0 must hold.
 struct TreeCheck {
     struct ExpectedTile {

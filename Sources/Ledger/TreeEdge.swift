@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// The right edge of a growing tree: the roots of its complete subtrees, largest first. All that appending and the root need.
 public struct TreeEdge: Sendable, Hashable {
     public private(set) var size: UInt64 = 0

@@ -1,4 +1,5 @@
 import Linux
+import Vocabulary
 
 /// Finds ids that come twice in a log of any size: sorts them in runs in a temporary file, then merges the runs.
 ///
@@ -41,7 +42,7 @@ final class Uniqueness {
         }
     }
 
-    func add(_ id: OpaqueID) throws(VerificationFailure) {
+    func add(_ id: some OpaqueID) throws(VerificationFailure) {
         ids.append(id.value)
         if ids.count == limit { try writeRun() }
     }
@@ -57,7 +58,7 @@ final class Uniqueness {
         heap.sort { $0.id < $1.id }
         var last: UInt128?
         while let (id, run) = heap.first {
-            if id == last { throw VerificationFailure(.idTwice, "comes twice in the log", id: OpaqueID(id)) }
+            if id == last { throw VerificationFailure(.idTwice, "comes twice in the log", id: EntryID(id)) }
             last = id
             if let id = try next(run) {
                 heap[0].id = id
@@ -85,9 +86,9 @@ final class Uniqueness {
     private func writeRun() throws(VerificationFailure) {
         ids.sort()
         var bytes: [UInt8] = []
-        bytes.reserveCapacity(ids.count * OpaqueID.count)
+        bytes.reserveCapacity(ids.count * EntryID.count)
         for id in ids {
-            for shift in stride(from: 120, through: 0, by: -8) { bytes.append(UInt8(truncatingIfNeeded: id >> UInt128(shift))) }
+            bytes.append(bigEndian: id)
         }
         do { try file.write(bytes.span, at: written) } catch { throw Self.failure(error) }
         runs.append(Run(next: written, end: written + bytes.count))
@@ -106,8 +107,8 @@ final class Uniqueness {
                 read = try file.read(into: &span, at: runs[run].next)
             } catch { throw Self.failure(error) }
             guard read == count else { throw VerificationFailure(.unreadable, "the temporary file of ids was cut") }
-            runs[run].ids = stride(from: 0, to: count, by: OpaqueID.count).map {
-                OpaqueID(bytes.span.extracting($0..<$0 + OpaqueID.count))!.value
+            runs[run].ids = stride(from: 0, to: count, by: EntryID.count).map {
+                EntryID(bytes: bytes.span.extracting($0..<$0 + EntryID.count))!.value
             }
             runs[run].next += count
             runs[run].position = 0

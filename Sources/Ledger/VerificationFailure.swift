@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// What is wrong with a log, and where. Whoever holds a checkpoint and this can show it to others.
 public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConvertible {
     /// The kinds of failure; the raw value is stable, for programs.
@@ -64,11 +66,11 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
     /// Number of the entry in the log, from 0.
     public var index: UInt64?
     /// The id or job that it is about.
-    public var id: OpaqueID?
+    public var id: String?
     public var file: String?
 
-    public init(_ code: Code, _ detail: String, index: UInt64? = nil, id: OpaqueID? = nil, file: String? = nil) {
-        (self.code, self.detail, self.index, self.id, self.file) = (code, detail, index, id, file)
+    public init(_ code: Code, _ detail: String, index: UInt64? = nil, id: (any OpaqueID)? = nil, file: String? = nil) {
+        (self.code, self.detail, self.index, self.id, self.file) = (code, detail, index, id?.description, file)
     }
 
     public var description: String {

@@ -1,4 +1,5 @@
 import Policy
+import Vocabulary
 
 /// Recomputes a log from its entries and checks its totals. Trusts nothing but the key.
 ///

@@ -24,7 +24,7 @@ public struct VerifierKey: Sendable, Hashable, CustomStringConvertible {
         self.algorithm = algorithm
         self.publicKey = publicKey
         let digest = Digest.sha256((Array(name.utf8) + [0x0a, algorithm.rawValue] + publicKey).span)
-        id = (0..<4).reduce(0) { $0 << 8 | UInt32(digest.bytes[$1]) }
+        id = UInt32(digest.first >> 32)
     }
 
     /// Reads the text form; white space at its end is allowed, as a file has it. Nil if it is malformed or its key id is another key's.

@@ -1,5 +1,6 @@
 import Policy
 import Sodium
+import Vocabulary
 
 /// A verification under way: the tree of the entries, and the check of their totals.
 struct VerifierRun {

@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// One head put before one witness (C2SP tlog-witness, `add-checkpoint`): what to send, and what follows from the answer. Does no I/O.
 public struct WitnessExchange: Sendable {
     public enum Step: Sendable, Equatable {

@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// A place in a template that a push fills. There are four kinds and none of them holds free text, so that what someone
 /// wrote can't be put into a push, by mistake or otherwise.
 public struct Field: Sendable, Equatable {
@@ -32,7 +34,7 @@ public struct Field: Sendable, Equatable {
 /// What a push puts into a field.
 public enum FieldValue: Sendable, Equatable {
     /// 16 bytes, written as base64url without padding.
-    case handle([UInt8])
+    case handle(Handle)
     /// One of an enum field's words. What is written is the policy's own copy of it.
     case choice(String)
     case number(Int)

@@ -1,3 +1,5 @@
+import Vocabulary
+
 // What the broker sends by name, a policy of one's own must have too: the built-in one of its kind is the pattern. Texts, sounds,
 // priorities and lives are free, and so are further templates.
 

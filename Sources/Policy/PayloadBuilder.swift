@@ -1,4 +1,5 @@
 import JSON
+import Vocabulary
 
 /// Puts a template's constants, handle, fields and texts together and finds what clashes or is never used.
 struct PayloadBuilder {

@@ -1,6 +1,6 @@
 import JSON
 import Sodium
-import Vocabulary
+public import Vocabulary
 
 /// What a broker may do for one kind of app: its limits and the only pushes it can send. Read once from a JSON file whose hash stands
 /// in the ledger.
@@ -11,8 +11,8 @@ public struct Policy: Sendable {
     public let templates: [String: Template]
     /// The public log's timing. Only a policy for rooms can set it.
     public let ledger: LedgerTiming
-    /// SHA-256 of the file's exact bytes, in lower-case hex.
-    public let sha256: String
+    /// SHA-256 of the file's exact bytes: its name beside the ledger.
+    public let digest: Digest
     /// The file's exact bytes, to be published beside the ledger.
     public let bytes: [UInt8]
 
@@ -33,7 +33,7 @@ public struct Policy: Sendable {
         limits = parts.limits
         ledger = parts.ledger
         templates = Dictionary(parts.templates.map { ($0.name, $0) }, uniquingKeysWith: { first, _ in first })
-        sha256 = Hex.encode(SHA256.hash(bytes.span).span)
+        digest = .sha256(bytes.span)
         self.bytes = bytes
     }
 
@@ -49,7 +49,7 @@ public struct Policy: Sendable {
     /// - Parameters: see `Template.render`.
     /// - Throws: `RenderError`.
     public func render(
-        _ template: String, handle: [UInt8], fields: [String: FieldValue] = [:], nowMs: UInt64 = 0
+        _ template: String, handle: Handle, fields: [String: FieldValue] = [:], nowMs: UInt64 = 0
     ) throws(RenderError) -> RenderedPush {
         guard let template = templates[template] else { throw .unknownTemplate }
         return try template.render(handle: handle, fields: fields, nowMs: nowMs)

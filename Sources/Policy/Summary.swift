@@ -1,7 +1,9 @@
+import Vocabulary
+
 extension Policy {
     /// The whole policy for people: every limit, every template, and for rooms what guessing a join code comes to.
     public func summary() -> String {
-        var lines = ["policy \(name)", "kind \(kind.rawValue)", "sha256 \(sha256)", "", "limits"]
+        var lines = ["policy \(name)", "kind \(kind.rawValue)", "sha256 \(digest.hex)", "", "limits"]
         lines += limits.rows(kind).map { row("  ", $0, $1) }
         if kind == .rooms { lines += ["", "public log"] + ledger.rows.map { row("  ", $0, $1) } }
         for template in templates.values.sorted(by: { $0.name < $1.name }) {

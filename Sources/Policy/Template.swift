@@ -1,4 +1,5 @@
 import Sodium
+public import Vocabulary
 
 /// An approved push. Everything that can be said in it stands here; see `Field` for the little that varies.
 public struct Template: Sendable {
@@ -36,14 +37,13 @@ public struct Template: Sendable {
     /// Writes the payload: canonical JSON, keys sorted.
     ///
     /// - Parameters:
-    ///   - handle: 16 bytes.
+    ///   - handle: what the push is collapsed by.
     ///   - fields: a value for each of the template's fields, and for nothing else.
     ///   - nowMs: when the event was, in unix milliseconds; needed where `carriesTime`.
     /// - Throws: `RenderError`; nothing is rendered in part.
-    public func render(handle: [UInt8], fields values: [String: FieldValue] = [:], nowMs: UInt64 = 0) throws(RenderError)
+    public func render(handle: Handle, fields values: [String: FieldValue] = [:], nowMs: UInt64 = 0) throws(RenderError)
         -> RenderedPush
     {
-        guard handle.count == handleCount else { throw .handleLength(handle.count) }
         // Only names the template has are looked up below, so the count finds the rest.
         guard values.count <= fields.count else { throw .unknownField }
         var payload: [UInt8] = []
@@ -65,7 +65,7 @@ public struct Template: Sendable {
                 payload += String(nowMs / 1000 + UInt64(seconds)).utf8
             case .field(let index, let words):
                 switch checked[index] {
-                case .handle(let bytes): appendHandle(bytes, to: &payload)
+                case .handle(let handle): appendHandle(handle, to: &payload)
                 case .word(let word): payload += words[word]
                 case .number(let number): payload += String(number).utf8
                 case .flag(let flag): payload += (flag ? "true" : "false").utf8
@@ -88,7 +88,6 @@ public struct RenderedPush: Sendable, Equatable {
 /// Why a template could not be filled. Values never appear here.
 public enum RenderError: Error, Sendable, Equatable, CustomStringConvertible {
     case unknownTemplate
-    case handleLength(Int)
     case missingField(String)
     case unknownField
     case wrongKind(String)
@@ -99,7 +98,6 @@ public enum RenderError: Error, Sendable, Equatable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .unknownTemplate: "The policy has no template of that name. Name one that `mayfly policy show` lists."
-        case .handleLength(let count): "A handle has 16 bytes, not \(count). Give the first 16 bytes of its HMAC."
         case .missingField(let name): "The template's field \(name) got no value. Give one for each field."
         case .unknownField: "A value was given for a field that the template does not have. Give the template's own fields only."
         case .wrongKind(let name):
@@ -112,8 +110,7 @@ public enum RenderError: Error, Sendable, Equatable, CustomStringConvertible {
     }
 }
 
-/// A handle's bytes, and its characters in base64url without padding.
-let handleCount = 16
+/// A handle's characters in base64url without padding.
 let handleCharacters = 22
 
 /// A payload cut at the places where something varies.
@@ -135,7 +132,7 @@ extension [Piece] {
 
 /// A field's value once it is known to be allowed.
 enum Checked {
-    case handle([UInt8])
+    case handle(Handle)
     /// Index into the enum's words.
     case word(Int)
     case number(Int)
@@ -145,9 +142,7 @@ enum Checked {
 extension Field {
     func check(_ value: FieldValue) throws(RenderError) -> Checked {
         switch (kind, value) {
-        case (.handle, .handle(let bytes)):
-            guard bytes.count == handleCount else { throw .handleLength(bytes.count) }
-            return .handle(bytes)
+        case (.handle, .handle(let handle)): return .handle(handle)
         case (.oneOf(let words), .choice(let word)):
             guard let index = words.firstIndex(where: { $0.utf8.elementsEqual(word.utf8) }) else { throw .notListed(name) }
             return .word(index)
@@ -160,9 +155,9 @@ extension Field {
     }
 }
 
-private func appendHandle(_ handle: [UInt8], to payload: inout [UInt8]) {
+private func appendHandle(_ handle: Handle, to payload: inout [UInt8]) {
     var characters = InlineArray<22, UInt8>(repeating: 0)
     var span = characters.mutableSpan
-    Base64.url.encode(handle.span, into: &span)
+    handle.withBytes { Base64.url.encode($0, into: &span) }
     for index in characters.indices { payload.append(characters[index]) }
 }

@@ -1,4 +1,5 @@
 import JSON
+import Vocabulary
 
 // What Apple wants of each type of push, and what goes into `aps`.
 

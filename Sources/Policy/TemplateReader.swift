@@ -1,4 +1,5 @@
 import JSON
+import Vocabulary
 
 /// Reads one template of `$.templates` and compiles its payload.
 struct TemplateReader {

@@ -20,6 +20,12 @@ internal import CSQLite
             }
         }
     }
+    /// A blob that is not empty.
+    public func bind(_ value: Span<UInt8>, at index: Int32) {
+        unsafe value.withUnsafeBytes { bytes in
+            _ = unsafe mayfly_sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count))
+        }
+    }
     public func bind(_ value: String, at index: Int32) {
         var value = value
         value.withUTF8 { bytes in

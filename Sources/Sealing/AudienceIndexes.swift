@@ -1,4 +1,5 @@
 import Sodium
+public import Vocabulary
 
 /// What an audience's row is found by.
 public enum AudienceLabel: Sendable, Hashable, CaseIterable {

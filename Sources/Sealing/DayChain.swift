@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// The join index's keys, one a UTC day: `chain[d+1] = D(chain[d], "chain")`, `dayKey[d] = D(chain[d], "day")`.
 ///

@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// What a derived key or index is for; bound into it, so that none serves twice.
 struct Label: Sendable {
@@ -39,18 +40,15 @@ struct Label: Sendable {
     static let fields = Label("fields")
     static let timer = Label("timer")
     static let ref = Label("ref")
-    static let ledgerSealed = Label("ledger/sealed")
-    static let ledgerOpened = Label("ledger/opened")
-    static let ledgerPurged = Label("ledger/purged")
 }
 
 /// `D(k, label, f...) = BLAKE2b-256(key k, "mayfly/v1 " || label || 00 || (u32be length || f)...)`, field by field.
 struct Derivation: ~Copyable {
     private var hash: GenericHash
 
-    /// `key`: 32 bytes, or the 16 of a ref.
+    /// `key`: 32 bytes.
     init(_ key: Span<UInt8>, _ label: Label) {
-        precondition(key.count == 32 || key.count == Ref.count)
+        precondition(key.count == 32)
         hash = GenericHash(key: key)
         hash.update(label.prefix.span)
     }

@@ -1,4 +1,5 @@
 import Sodium
+public import Vocabulary
 
 // By what rows are found: none tells a room, code or client without the room id or the keys.
 extension KeyRing {

@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// The content of `ratchet.key` in locked memory, byte for byte. Numbers are big-endian.
 ///

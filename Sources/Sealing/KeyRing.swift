@@ -1,5 +1,6 @@
 import Sodium
 import Synchronization
+import Vocabulary
 
 /// All that seals, opens and names what is stored, under the keys of one `ratchet.key`. Thread-safe; every operation but `step`
 /// is quick.

@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// 32 secret random bytes that go over the wire as 43 characters of base64url.
 public protocol Capability: Sendable, Equatable, Redacted {

@@ -1,14 +1,13 @@
 import Sodium
-import Vocabulary
+public import Vocabulary
 
 /// What a queued knock carries until it is sent.
 public struct JobContent: Sendable {
     public let token: Secret
     public let sealedAtMs: UInt64
-    /// 16 bytes; see `KeyRing.handle`.
-    public let handle: [UInt8]
+    public let handle: Handle
 
-    public init(token: Secret, sealedAtMs: UInt64, handle: [UInt8]) {
+    public init(token: Secret, sealedAtMs: UInt64, handle: Handle) {
         self.token = token
         self.sealedAtMs = sealedAtMs
         self.handle = handle
@@ -20,7 +19,7 @@ public struct JobContext: Sendable, Equatable {
     public var generation: UInt32
     public var job: JobID
     /// The token's.
-    public var purgeID: PurgeID
+    public var purgeID: EntryID
     public var kind: TokenKind
     public var environment: PushEnvironment
     public var topic: String
@@ -31,7 +30,7 @@ public struct JobContext: Sendable, Equatable {
     public var expiryMs: UInt64
 
     public init(
-        generation: UInt32, job: JobID, purgeID: PurgeID, kind: TokenKind, environment: PushEnvironment, topic: String,
+        generation: UInt32, job: JobID, purgeID: EntryID, kind: TokenKind, environment: PushEnvironment, topic: String,
         template: String,
         deadlineMs: UInt64, expiryMs: UInt64
     ) {
@@ -57,10 +56,8 @@ public struct JobContext: Sendable, Equatable {
         data.append(environment.rawValue)
         data.append(bigEndian: deadlineMs)
         data.append(bigEndian: expiryMs)
-        data.append(bigEndian: job.high)
-        data.append(bigEndian: job.low)
-        data.append(bigEndian: purgeID.high)
-        data.append(bigEndian: purgeID.low)
+        data.append(job)
+        data.append(purgeID)
         data.append(counted: topic)
         data.append(counted: template)
         return data
@@ -72,12 +69,13 @@ extension KeyRing {
     /// padded to 128.
     /// - Returns: 168 bytes.
     public func sealJob(_ content: JobContent, context: JobContext) throws(SealingError) -> [UInt8] {
-        precondition((1...100).contains(content.token.count) && content.handle.count == 16)
+        precondition((1...100).contains(content.token.count))
         guard let key = jobKey(context) else { throw .outOfReach }
         let plaintext = try Arena.shared.take()
         plaintext.withMutableBytes(Self.paddedCount) { plaintext in
             plaintext.write(bigEndian: content.sealedAtMs, at: 0)
-            plaintext.write(content.handle.span, at: 8)
+            plaintext.write(bigEndian: content.handle.high, at: 8)
+            plaintext.write(bigEndian: content.handle.low, at: 16)
             plaintext[24] = UInt8(content.token.count)
             content.token.withBytes { plaintext.write($0, at: 25) }
             _ = Sodium.pad(&plaintext, count: 25 + content.token.count, block: Self.paddedCount)
@@ -96,11 +94,10 @@ extension KeyRing {
         return try plaintext.withBytes(Self.paddedCount) { bytes throws(SealingError) in
             let count = Int(bytes[24])
             guard Sodium.unpaddedCount(bytes, block: Self.paddedCount) == 25 + count else { throw .doesNotOpen }
-            var handle: [UInt8] = []
-            for index in 8..<24 { handle.append(bytes[index]) }
             return JobContent(
                 token: try Secret(copying: bytes.extracting(25..<25 + count), for: .acknowledgedPush),
-                sealedAtMs: bytes.bigEndian64(at: 0), handle: handle)
+                sealedAtMs: bytes.bigEndian64(at: 0),
+                handle: Handle(high: bytes.bigEndian64(at: 8), low: bytes.bigEndian64(at: 16)))
         }
     }
 
@@ -108,7 +105,7 @@ extension KeyRing {
     /// operator finds a recent job by it, and nobody can once the epoch is over.
     public func apnsID(_ job: JobID, deadlineMs: UInt64, generation: UInt32) throws(SealingError) -> String {
         guard var derivation = derivation(generation, deadlineMs, .apnsID) else { throw .outOfReach }
-        derivation.add(job.bytes.span)
+        job.withBytes { derivation.add($0) }
         var bytes = Array(derivation.digest().bytes.prefix(16))
         bytes[6] = bytes[6] & 0x0f | 0x80
         bytes[8] = bytes[8] & 0x3f | 0x80

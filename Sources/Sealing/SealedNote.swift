@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// What a note tells; bound into its key.
 public enum NoteLabel: Sendable, Hashable, CaseIterable {

@@ -1,4 +1,5 @@
 import Sodium
+public import Vocabulary
 
 // The room id and member secrets that a lost answer may be asked for again, each under a key that only who asked can name.
 extension KeyRing {
@@ -83,7 +84,7 @@ extension KeyRing {
         data.reserveCapacity(48)
         data.append(bigEndian: generation)
         data.append(bigEndian: timeMs)
-        data += codeIndex.bytes
+        data.append(codeIndex)
         return data
     }
 

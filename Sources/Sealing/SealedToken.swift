@@ -1,17 +1,5 @@
 import Sodium
-
-/// What a push token is for at Apple. The raw value is bound into the seal.
-public enum TokenKind: UInt8, Sendable, Hashable, CaseIterable {
-    case alert = 1
-    case voip = 2
-    case liveActivity = 3
-}
-
-/// Which of Apple's two services knows the token. The raw value is bound into the seal.
-public enum PushEnvironment: UInt8, Sendable, Hashable, CaseIterable {
-    case production = 1
-    case sandbox = 2
-}
+public import Vocabulary
 
 /// All that a sealed token's row says besides: changed or swapped, the token does not open.
 public struct TokenContext: Sendable, Equatable {
@@ -22,12 +10,12 @@ public struct TokenContext: Sendable, Equatable {
     public var slot: UInt8
     /// Unix ms.
     public var expiryMs: UInt64
-    public var purgeID: PurgeID
+    public var purgeID: EntryID
     /// The topic that APNs is told, at most 65,535 bytes.
     public var topic: String
 
     public init(
-        generation: UInt32, kind: TokenKind, environment: PushEnvironment, slot: UInt8, expiryMs: UInt64, purgeID: PurgeID,
+        generation: UInt32, kind: TokenKind, environment: PushEnvironment, slot: UInt8, expiryMs: UInt64, purgeID: EntryID,
         topic: String
     ) {
         self.generation = generation
@@ -49,8 +37,7 @@ public struct TokenContext: Sendable, Equatable {
         data.append(environment.rawValue)
         data.append(slot)
         data.append(bigEndian: expiryMs)
-        data.append(bigEndian: purgeID.high)
-        data.append(bigEndian: purgeID.low)
+        data.append(purgeID)
         data.append(counted: topic)
         return data
     }
@@ -61,8 +48,7 @@ public struct TokenContext: Sendable, Equatable {
         data.append(bigEndian: generation)
         data.append(slot)
         data.append(bigEndian: expiryMs)
-        data.append(bigEndian: purgeID.high)
-        data.append(bigEndian: purgeID.low)
+        data.append(purgeID)
         return data
     }
 }
@@ -157,8 +143,8 @@ extension KeyRing {
     }
 
     private func sealRef(_ ref: Ref, _ context: TokenContext, key: consuming Slot) throws(SealingError) -> [UInt8] {
-        let bytes = ref.bytes
-        return SealedBox.seal(bytes.span, associatedData: context.associatedDataOfRef, nonce: nonce(), key: key)
+        let nonce = nonce()
+        return ref.withBytes { SealedBox.seal($0, associatedData: context.associatedDataOfRef, nonce: nonce, key: key) }
     }
 
     private func openRef(

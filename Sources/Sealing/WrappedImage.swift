@@ -1,4 +1,5 @@
 import Sodium
+import Vocabulary
 
 /// The content of `ratchet.key` sealed under a wrapping key. Numbers are big-endian.
 ///

@@ -1,5 +1,6 @@
 public import Linux
 import Sodium
+import Vocabulary
 
 /// A key from outside this machine's disk, under which the key file lies sealed there: without it the file, and old blocks and snapshots
 /// of it, are worth nothing.

@@ -1,4 +1,4 @@
-public import Ledger
+public import Vocabulary
 
 /// By which of its indexes a registration is looked up.
 public enum RegistrationLookup: Sendable, CaseIterable {
@@ -55,9 +55,9 @@ public struct AudienceJob: Sendable, Equatable {
     /// Set when it is the update of an activity, whose window it takes.
     public var update: ActivityUpdate?
     /// Destroys the registration together with the push, which is its last.
-    public var purge: Entry.PurgeCause?
+    public var purge: PurgeCause?
 
-    public init(_ job: NewJob, update: ActivityUpdate? = nil, purge: Entry.PurgeCause? = nil) {
+    public init(_ job: NewJob, update: ActivityUpdate? = nil, purge: PurgeCause? = nil) {
         self.job = job
         self.update = update
         self.purge = purge
@@ -104,9 +104,9 @@ public struct WaitingUpdate: Sendable, Equatable {
 
 public struct RegistrationPurge: Sendable, Equatable {
     public var row: RowName
-    public var cause: Entry.PurgeCause
+    public var cause: PurgeCause
 
-    public init(_ row: RowName, _ cause: Entry.PurgeCause) {
+    public init(_ row: RowName, _ cause: PurgeCause) {
         self.row = row
         self.cause = cause
     }
@@ -114,16 +114,16 @@ public struct RegistrationPurge: Sendable, Equatable {
 
 public enum SessionChange: Sendable, Equatable {
     /// Puts it in the place of the version that was read; nil for none. `replacing`: that one's index, where it lies in another place.
-    case set(SessionRecord, after: UInt64?, replacing: [UInt8]? = nil)
+    case set(SessionRecord, after: UInt64?, replacing: Digest? = nil)
     /// One that is gone already is left at that.
-    case delete(expires: UInt64, session: [UInt8])
+    case delete(expires: UInt64, session: Digest)
     /// Changes when it began, whatever version it has by now. A session that is gone stays gone.
-    case restart(session: [UInt8], started: UInt64)
+    case restart(session: Digest, started: UInt64)
 }
 
 public enum TimerChange: Sendable, Equatable {
     case begin(TimerRecord)
-    case settle(id: [UInt8], expires: UInt64, answer: UInt8)
+    case settle(id: RequestID, expires: UInt64, answer: UInt8)
 }
 
 /// What a change came to.

@@ -1,12 +1,14 @@
-// What the store keeps of audiences, as values. An index is 32 bytes of `KeyRing.index`: it begins with its row's expiry (u64, big-endian),
+public import Vocabulary
+
+// What the store keeps of audiences, as values. An index is one of `KeyRing.index`: it begins with its row's expiry (u64, big-endian),
 // so that what expires together lies together. Times are unix milliseconds.
 
 /// Names a registration's row.
 public struct RowName: Sendable, Hashable {
     public var expires: UInt64
-    public var purgeID: [UInt8]
+    public var purgeID: EntryID
 
-    public init(expires: UInt64, purgeID: [UInt8]) {
+    public init(expires: UInt64, purgeID: EntryID) {
         self.expires = expires
         self.purgeID = purgeID
     }
@@ -14,7 +16,7 @@ public struct RowName: Sendable, Hashable {
 
 /// Where registrations of one kind lie: under the keys of a generation for this expiry.
 public struct RegistrationPlace: Sendable, Equatable {
-    public let kind: UInt8
+    public let kind: TokenKind
     public let generation: UInt32
     /// Unix ms.
     public let expires: UInt64
@@ -22,20 +24,19 @@ public struct RegistrationPlace: Sendable, Equatable {
 
 /// A sealed token of an audience, and what its pushes need: its row.
 public struct RegistrationRecord: Sendable, Equatable {
-    /// 16 bytes: the row's name here, and the id of the token's purge in the ledger. Another one whenever it is sealed anew.
-    public var purgeID: [UInt8]
+    /// The row's name here, and the id of the token's purge in the ledger. Another one whenever it is sealed anew.
+    public var purgeID: EntryID
     /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
-    /// 16 random bytes: its name to its owner, which stays.
-    public var id: [UInt8]
+    public var id: RegistrationID
     /// Indexes under this row's own place.
-    public var audience: [UInt8]
-    public var owner: [UInt8]
-    public var device: [UInt8]
+    public var audience: Digest
+    public var owner: Digest
+    public var device: Digest
     /// Of an activity.
-    public var session: [UInt8]?
-    public var kind: UInt8
-    public var environment: UInt8
+    public var session: Digest?
+    public var kind: TokenKind
+    public var environment: PushEnvironment
     public var generation: UInt32
     public var expires: UInt64
     public var topic: String
@@ -55,8 +56,9 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var waiting: [UInt8]?
 
     public init(
-        purgeID: [UInt8], ref: [UInt8], id: [UInt8], audience: [UInt8], owner: [UInt8], device: [UInt8],
-        session: [UInt8]? = nil, kind: UInt8, environment: UInt8, generation: UInt32, expires: UInt64, topic: String,
+        purgeID: EntryID, ref: [UInt8], id: RegistrationID, audience: Digest, owner: Digest, device: Digest,
+        session: Digest? = nil, kind: TokenKind, environment: PushEnvironment, generation: UInt32, expires: UInt64,
+        topic: String,
         sealed: [UInt8], isLong: Bool = false, preferences: UInt32 = .max, details: [UInt8], opens: UInt64 = 0,
         stamp: UInt64 = 0, waiting: [UInt8]? = nil
     ) {
@@ -87,10 +89,10 @@ public struct RegistrationRecord: Sendable, Equatable {
 /// A registration to be stored.
 public struct NewRegistration: Sendable, Equatable {
     public var record: RegistrationRecord
-    /// The ledger's id of its sealing: 16 bytes. Not stored in the row.
-    public var sealedID: [UInt8]
+    /// The ledger's id of its sealing. Not stored in the row.
+    public var sealedID: EntryID
 
-    public init(_ record: RegistrationRecord, sealedID: [UInt8]) {
+    public init(_ record: RegistrationRecord, sealedID: EntryID) {
         self.record = record
         self.sealedID = sealedID
     }
@@ -99,22 +101,22 @@ public struct NewRegistration: Sendable, Equatable {
 /// Something of an audience that begins, goes on and ends: a session, with the device that is the active one in it, or a printer's run.
 public struct SessionRecord: Sendable, Equatable {
     /// Its index.
-    public var session: [UInt8]
+    public var session: Digest
     public var generation: UInt32
     public var expires: UInt64
     public var started: UInt64
     /// Another one after each change.
     public var version: UInt64
     /// Index of the active device's id.
-    public var client: [UInt8]?
+    public var client: Digest?
     /// The id of the active device's registration.
-    public var registration: [UInt8]?
+    public var registration: RegistrationID?
     /// How far it is: the highest milestone that was reached; 0 for none.
     public var reached: UInt8
 
     public init(
-        session: [UInt8], generation: UInt32, expires: UInt64, started: UInt64, version: UInt64, client: [UInt8]? = nil,
-        registration: [UInt8]? = nil, reached: UInt8 = 0
+        session: Digest, generation: UInt32, expires: UInt64, started: UInt64, version: UInt64, client: Digest? = nil,
+        registration: RegistrationID? = nil, reached: UInt8 = 0
     ) {
         self.session = session
         self.generation = generation
@@ -129,8 +131,7 @@ public struct SessionRecord: Sendable, Equatable {
 
 /// Something that ends by an answer, or at a time.
 public struct TimerRecord: Sendable, Equatable {
-    /// 16 random bytes.
-    public var id: [UInt8]
+    public var id: RequestID
     /// When it ends unanswered.
     public var due: UInt64
     /// Until when its answer is kept.
@@ -144,7 +145,7 @@ public struct TimerRecord: Sendable, Equatable {
     public var names: RequestNames?
 
     public init(
-        id: [UInt8], due: UInt64, expires: UInt64, generation: UInt32, answer: UInt8 = 0, sealed: [UInt8],
+        id: RequestID, due: UInt64, expires: UInt64, generation: UInt32, answer: UInt8 = 0, sealed: [UInt8],
         names: RequestNames? = nil
     ) {
         self.id = id
@@ -157,12 +158,12 @@ public struct TimerRecord: Sendable, Equatable {
     }
 }
 
-/// By what a request is found besides its id, one index for each who may use its own id. Each has 32 bytes.
+/// By what a request is found besides its id, one index for each who may use its own id.
 public struct RequestNames: Sendable, Equatable {
-    public var user: [UInt8]
-    public var creator: [UInt8]
+    public var user: Digest
+    public var creator: Digest
 
-    public init(user: [UInt8], creator: [UInt8]) {
+    public init(user: Digest, creator: Digest) {
         self.user = user
         self.creator = creator
     }
@@ -171,19 +172,19 @@ public struct RequestNames: Sendable, Equatable {
 /// That something was done already.
 public struct SeenRecord: Sendable, Equatable {
     /// Its index.
-    public var key: [UInt8]
+    public var key: Digest
     public var expires: UInt64
     /// Its indexes in the other places where it may stand.
-    public var others: [[UInt8]]
+    public var others: [Digest]
 
-    public init(key: [UInt8], expires: UInt64, others: [[UInt8]] = []) {
+    public init(key: Digest, expires: UInt64, others: [Digest] = []) {
         self.key = key
         self.expires = expires
         self.others = others
     }
 }
 
-extension [UInt8] {
+extension Digest {
     /// When what an index leads to expires.
-    var indexExpiry: UInt64 { prefix(8).reduce(0) { $0 << 8 | UInt64($1) } }
+    var indexExpiry: UInt64 { first }
 }

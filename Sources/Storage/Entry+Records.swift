@@ -1,24 +1,16 @@
 import Ledger
+import Vocabulary
 
 /// The ledger's words for what happens to a job.
 extension Entry.Op {
     static func opened(_ job: NewJob) -> Entry.Op {
         .tokenOpened(
-            id: OpaqueID(row: job.openedID), job: OpaqueID(row: job.record.job), template: EntryText(column: job.record.template))
+            id: job.openedID, job: job.record.job, template: EntryText(column: job.record.template))
     }
 
-    static func ended(_ job: JobRecord, _ outcome: JobOutcome) -> Entry.Op {
-        let id = OpaqueID(row: job.job)
-        guard let reason = outcome.reason else { return .pushDelivered(job: id, status: outcome.status) }
-        return .pushFailed(job: id, status: outcome.status, reason: reason)
-    }
-}
-
-extension OpaqueID {
-    /// A column of 16 bytes; this program wrote it.
-    init(row bytes: [UInt8]) {
-        guard let id = OpaqueID(bytes.span) else { preconditionFailure("an id is not 16 bytes") }
-        self = id
+    static func ended(_ job: JobID, _ outcome: JobOutcome) -> Entry.Op {
+        guard let reason = outcome.reason else { return .pushDelivered(job: job, status: outcome.status) }
+        return .pushFailed(job: job, status: outcome.status, reason: reason)
     }
 }
 

@@ -1,16 +1,18 @@
+public import Vocabulary
+
 // What the store keeps, as values. Blobs are keyed hashes, random ids and sealed bytes; none of them can be read or
 // recomputed without a key of `keys/ratchet.key` or a member's room id. Times are unix milliseconds.
 
 /// A sealed token: its row.
 public struct TokenRecord: Sendable, Equatable {
-    /// 16 bytes: the row's name here, and the id of the token's purge in the ledger. Derived from the ref, which stands nowhere in the clear.
-    public var purgeID: [UInt8]
+    /// The row's name here, and the id of the token's purge in the ledger. Derived from the ref, which stands nowhere in the clear.
+    public var purgeID: EntryID
     /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
-    public var room: [UInt8]
+    public var room: Digest
     public var slot: UInt8
-    public var kind: UInt8
-    public var environment: UInt8
+    public var kind: TokenKind
+    public var environment: PushEnvironment
     public var generation: UInt32
     public var expires: UInt64
     public var topic: String
@@ -20,7 +22,8 @@ public struct TokenRecord: Sendable, Equatable {
     public var isLong: Bool
 
     public init(
-        purgeID: [UInt8], ref: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8, environment: UInt8, generation: UInt32,
+        purgeID: EntryID, ref: [UInt8], room: Digest, slot: UInt8, kind: TokenKind, environment: PushEnvironment,
+        generation: UInt32,
         expires: UInt64, topic: String, sealed: [UInt8], isLong: Bool = false
     ) {
         self.purgeID = purgeID
@@ -40,10 +43,10 @@ public struct TokenRecord: Sendable, Equatable {
 /// A token to be stored.
 public struct NewToken: Sendable, Equatable {
     public var record: TokenRecord
-    /// The ledger's id of its sealing: 16 bytes. Not stored in the row.
-    public var sealedID: [UInt8]
+    /// The ledger's id of its sealing. Not stored in the row.
+    public var sealedID: EntryID
 
-    public init(_ record: TokenRecord, sealedID: [UInt8]) {
+    public init(_ record: TokenRecord, sealedID: EntryID) {
         self.record = record
         self.sealedID = sealedID
     }
@@ -53,18 +56,18 @@ public struct NewToken: Sendable, Equatable {
 public struct SideRecord: Sendable, Equatable {
     /// The generation that `client` was computed in.
     public var generation: UInt32
-    public var client: [UInt8]
+    public var client: Digest
     /// Hash of the member secret.
-    public var member: [UInt8]
+    public var member: Digest
     /// Whether the member secret was used once: from then on the client id alone is not enough.
     public var proven: Bool
     /// The purge id of its token.
-    public var token: [UInt8]?
+    public var token: EntryID?
     /// From when the throttle counts: the last knock at this side, or near the time its push leaves; 0 for never.
     public var knocked: UInt64
 
     public init(
-        generation: UInt32, client: [UInt8], member: [UInt8], proven: Bool = false, token: [UInt8]? = nil, knocked: UInt64 = 0
+        generation: UInt32, client: Digest, member: Digest, proven: Bool = false, token: EntryID? = nil, knocked: UInt64 = 0
     ) {
         self.generation = generation
         self.client = client
@@ -77,7 +80,7 @@ public struct SideRecord: Sendable, Equatable {
 
 /// A room: pending while `joiner` is nil.
 public struct RoomRecord: Sendable, Equatable {
-    public var room: [UInt8]
+    public var room: Digest
     public var expires: UInt64
     /// When the join code ends that a pending room waits for.
     public var codeExpires: UInt64?
@@ -88,7 +91,7 @@ public struct RoomRecord: Sendable, Equatable {
     public var ends: UInt64 { min(expires, codeExpires ?? .max) }
 
     public init(
-        room: [UInt8], expires: UInt64, codeExpires: UInt64? = nil, creator: SideRecord, joiner: SideRecord? = nil
+        room: Digest, expires: UInt64, codeExpires: UInt64? = nil, creator: SideRecord, joiner: SideRecord? = nil
     ) {
         self.room = room
         self.expires = expires
@@ -102,9 +105,9 @@ public struct RoomRecord: Sendable, Equatable {
 
 /// A join code that waits to be used.
 public struct PendingCode: Sendable, Equatable {
-    public var code: [UInt8]
+    public var code: Digest
     public var expires: UInt64
-    public var room: [UInt8]
+    public var room: Digest
     public var roomExpires: UInt64
     public var generation: UInt32
     /// The room id, sealed to the join code.
@@ -117,7 +120,7 @@ public struct PendingCode: Sendable, Equatable {
     public var short: Bool
 
     public init(
-        code: [UInt8], expires: UInt64, room: [UInt8], roomExpires: UInt64, generation: UInt32, pending: [UInt8],
+        code: Digest, expires: UInt64, room: Digest, roomExpires: UInt64, generation: UInt32, pending: [UInt8],
         creator: [UInt8]?, creatorUntil: UInt64, short: Bool
     ) {
         self.code = code
@@ -134,14 +137,14 @@ public struct PendingCode: Sendable, Equatable {
 
 /// A join code that was used: it blocks reuse until `expires`; the joiner's answer can be asked for again until `retryUntil`.
 public struct UsedCode: Sendable, Equatable {
-    public var code: [UInt8]
+    public var code: Digest
     public var expires: UInt64
     /// The joiner's room id and member secret, sealed to the join code and the joiner's client id.
     public var retry: [UInt8]?
     public var retryGeneration: UInt32
     public var retryUntil: UInt64
 
-    public init(code: [UInt8], expires: UInt64, retry: [UInt8]?, retryGeneration: UInt32, retryUntil: UInt64) {
+    public init(code: Digest, expires: UInt64, retry: [UInt8]?, retryGeneration: UInt32, retryUntil: UInt64) {
         self.code = code
         self.expires = expires
         self.retry = retry
@@ -170,17 +173,17 @@ public struct JoinableRoom: Sendable, Equatable {
 
 /// A push to be carried out: durable from the moment the caller is answered until its outcome is recorded.
 public struct JobRecord: Sendable, Equatable {
-    /// 16 random bytes: the job's name here and in the ledger.
-    public var job: [UInt8]
+    public var job: JobID
     public var deadline: UInt64
     /// Not sent before this time: a grace in which the peer may come back.
     public var notBefore: UInt64
     /// Its token's.
-    public var purgeID: [UInt8]
-    public var room: [UInt8]
+    public var purgeID: EntryID
+    /// Nil for an audience's.
+    public var room: Digest?
     public var slot: UInt8
-    public var kind: UInt8
-    public var environment: UInt8
+    public var kind: TokenKind
+    public var environment: PushEnvironment
     public var topic: String
     public var template: String
     public var generation: UInt32
@@ -193,10 +196,10 @@ public struct JobRecord: Sendable, Equatable {
     /// Whether its token was purged when it was stored: nothing is left to look for before it is sent.
     public var isLast: Bool
 
-    /// An audience's has slot 0 and an empty room.
+    /// An audience's has slot 0 and no room.
     public init(
-        job: [UInt8], deadline: UInt64, notBefore: UInt64, purgeID: [UInt8], room: [UInt8], slot: UInt8, kind: UInt8,
-        environment: UInt8, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
+        job: JobID, deadline: UInt64, notBefore: UInt64, purgeID: EntryID, room: Digest?, slot: UInt8, kind: TokenKind,
+        environment: PushEnvironment, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
         fields: [UInt8]? = nil, isLast: Bool = false
     ) {
         self.job = job
@@ -222,10 +225,10 @@ public struct JobRecord: Sendable, Equatable {
 /// A push to be stored.
 public struct NewJob: Sendable, Equatable {
     public var record: JobRecord
-    /// The ledger's id of its token's opening: 16 bytes. Not stored in the row.
-    public var openedID: [UInt8]
+    /// The ledger's id of its token's opening. Not stored in the row.
+    public var openedID: EntryID
 
-    public init(_ record: JobRecord, openedID: [UInt8]) {
+    public init(_ record: JobRecord, openedID: EntryID) {
         self.record = record
         self.openedID = openedID
     }

@@ -96,9 +96,10 @@ extension Tables {
             INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked)
             VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, 0, ?, 0)
-            """, .time(room.expires), .blob(room.room), .number(creator.generation), .blob(creator.client),
-            .blob(creator.member), .blob(creator.token), .number(joiner.generation), .blob(joiner.client), .blob(joiner.member),
-            .blob(joiner.token))
+            """, .time(room.expires), .digest(room.room), .number(creator.generation), .digest(creator.client),
+            .digest(creator.member), .id(creator.token), .number(joiner.generation), .digest(joiner.client),
+            .digest(joiner.member),
+            .id(joiner.token))
         for token in tokens { try insert(token) }
     }
 }

@@ -1,6 +1,7 @@
 public import Ledger
 public import Policy
 import SQLite
+public import Vocabulary
 
 /// The embedded store: one SQLite file in WAL mode, one thread that writes, one that reads, one for what takes long.
 public final class SQLiteStore: Store {
@@ -90,18 +91,18 @@ public final class SQLiteStore: Store {
 
     // MARK: Rooms
 
-    public func room(_ room: [UInt8]) async throws(StoreError) -> RoomRecord? { try await read { try $0.room(room) } }
+    public func room(_ room: Digest) async throws(StoreError) -> RoomRecord? { try await read { try $0.room(room) } }
 
-    public func joinable(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> JoinableRoom? {
+    public func joinable(_ code: [Digest], now: UInt64) async throws(StoreError) -> JoinableRoom? {
         try await read { try $0.joinable(code, now: now) }
     }
 
-    public func token(_ purgeID: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {
+    public func token(_ purgeID: EntryID, expires: UInt64) async throws(StoreError) -> TokenRecord? {
         try await read { try $0.token(purgeID, expires: expires) }
     }
 
     public func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: NewToken?, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: NewToken?, shortLimit: Int, now: UInt64
     ) async throws(StoreError) -> CreateOutcome {
         try await write {
             try $0.create(room, code: code, otherIndexes: otherIndexes, token: token, shortLimit: shortLimit, now: now)
@@ -114,19 +115,19 @@ public final class SQLiteStore: Store {
         try await write { try $0.accept(code, joiner: joiner, token: token, used: used, now: now) }
     }
 
-    public func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: NewToken) async throws(StoreError) -> Bool {
+    public func replaceToken(room: Digest, slot: UInt8, proven: Bool, token: NewToken) async throws(StoreError) -> Bool {
         try await write { try $0.replaceToken(room: room, slot: slot, proven: proven, token: token) }
     }
 
-    public func withdrawToken(room: [UInt8], slot: UInt8, proven: Bool) async throws(StoreError) -> Int? {
+    public func withdrawToken(room: Digest, slot: UInt8, proven: Bool) async throws(StoreError) -> Int? {
         try await write { try $0.withdrawToken(room: room, slot: slot, proven: proven) }
     }
 
-    public func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) -> Bool {
+    public func markProven(room: Digest, slot: UInt8) async throws(StoreError) -> Bool {
         try await write { try $0.markProven(room: room, slot: slot) }
     }
 
-    public func close(room: [UInt8]) async throws(StoreError) -> Int? { try await write { try $0.close(room: room) } }
+    public func close(room: Digest) async throws(StoreError) -> Int? { try await write { try $0.close(room: room) } }
 
     // MARK: Pushes
 
@@ -145,7 +146,7 @@ public final class SQLiteStore: Store {
     // MARK: Audiences
 
     public func registrations(
-        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+        _ lookup: RegistrationLookup, _ indexes: [Digest]
     ) async throws(StoreError) -> [RegistrationRecord] {
         try await read { try $0.registrations(lookup, indexes) }
     }
@@ -157,14 +158,14 @@ public final class SQLiteStore: Store {
     public func holds(_ row: RowName) async throws(StoreError) -> Bool { try await read { try $0.holds(row) } }
 
     public func register(
-        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [Digest], owners: [Digest], limit: Int
     ) async throws(StoreError) -> RegisterOutcome {
         try await write {
             try $0.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)
         }
     }
 
-    public func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int {
+    public func unregister(_ rows: [RowName], cause: PurgeCause) async throws(StoreError) -> Int {
         try await write { try $0.unregister(rows, cause: cause) }
     }
 
@@ -172,12 +173,12 @@ public final class SQLiteStore: Store {
         try await write { try $0.setPreferences(row, removing: removing, adding: adding) }
     }
 
-    public func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord? {
+    public func session(_ indexes: [Digest]) async throws(StoreError) -> SessionRecord? {
         try await read { try $0.session(indexes) }
     }
 
-    public func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord? { try await read { try $0.timer(id) } }
-    public func timer(named names: [[UInt8]], by namer: RequestNamer) async throws(StoreError) -> TimerRecord? {
+    public func timer(_ id: RequestID) async throws(StoreError) -> TimerRecord? { try await read { try $0.timer(id) } }
+    public func timer(named names: [Digest], by namer: RequestNamer) async throws(StoreError) -> TimerRecord? {
         try await read { try $0.timer(named: names, by: namer) }
     }
 

@@ -1,4 +1,5 @@
 public import Ledger
+public import Vocabulary
 
 /// What creating a room came to.
 public enum CreateOutcome: Sendable, Equatable {
@@ -29,14 +30,14 @@ public enum KnockOutcome: Sendable, Equatable {
 public struct JobOutcome: Sendable, Equatable {
     /// The HTTP status APNs gave; 0 when there was no answer.
     public var status: UInt16
-    /// Nil when APNs took the push.
-    public var reason: Entry.PushFailureReason?
+    /// One that the ledger says; nil when APNs took the push.
+    public var reason: APNsReason?
     /// Whether the token is to be destroyed as no longer registered.
     public var purge: Bool
     /// Whether the side may be knocked at again at once, because nothing was sent.
     public var releaseThrottle: Bool
 
-    public init(status: UInt16, reason: Entry.PushFailureReason?, purge: Bool = false, releaseThrottle: Bool = false) {
+    public init(status: UInt16, reason: APNsReason?, purge: Bool = false, releaseThrottle: Bool = false) {
         self.status = status
         self.reason = reason
         self.purge = purge
@@ -51,12 +52,12 @@ public struct JobOutcome: Sendable, Equatable {
 /// have been written with, today's first. No method is given a key or a secret.
 public protocol Store: Sendable {
     // Rooms
-    func room(_ room: [UInt8]) async throws(StoreError) -> RoomRecord?
-    func joinable(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> JoinableRoom?
-    func token(_ purgeID: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord?
+    func room(_ room: Digest) async throws(StoreError) -> RoomRecord?
+    func joinable(_ code: [Digest], now: UInt64) async throws(StoreError) -> JoinableRoom?
+    func token(_ purgeID: EntryID, expires: UInt64) async throws(StoreError) -> TokenRecord?
     /// Inserts room, code and token unless the code stands under any of its indexes.
     func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: NewToken?, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: NewToken?, shortLimit: Int, now: UInt64
     ) async throws(StoreError) -> CreateOutcome
     /// Gives the room its joiner if `code` is still pending, and turns the code into a used one.
     func accept(
@@ -66,16 +67,16 @@ public protocol Store: Sendable {
     /// - Parameter proven: whether the caller has shown the side's member secret.
     /// - Returns: false when the room is gone, or the side has used its secret meanwhile and the caller has not shown it.
     func replaceToken(
-        room: [UInt8], slot: UInt8, proven: Bool, token: NewToken
+        room: Digest, slot: UInt8, proven: Bool, token: NewToken
     ) async throws(StoreError) -> Bool
     /// - Returns: how many tokens were purged, or nil where `replaceToken` gives false.
-    func withdrawToken(room: [UInt8], slot: UInt8, proven: Bool) async throws(StoreError) -> Int?
+    func withdrawToken(room: Digest, slot: UInt8, proven: Bool) async throws(StoreError) -> Int?
     /// Records that a side has used its member secret. The sealed copy that answers a repeated create is deleted with it.
     /// - Returns: false if the room is gone.
-    func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) -> Bool
+    func markProven(room: Digest, slot: UInt8) async throws(StoreError) -> Bool
     /// Deletes the room, its tokens and its code.
     /// - Returns: how many tokens were purged, or nil when the room was gone already.
-    func close(room: [UInt8]) async throws(StoreError) -> Int?
+    func close(room: Digest) async throws(StoreError) -> Int?
 
     // Pushes
     /// Stores the job if the side still has this token and was not knocked at in the last `throttle` milliseconds.
@@ -88,7 +89,7 @@ public protocol Store: Sendable {
     // Audiences
     /// The registrations that stand under one of the indexes.
     func registrations(
-        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+        _ lookup: RegistrationLookup, _ indexes: [Digest]
     ) async throws(StoreError) -> [RegistrationRecord]
     /// Where registrations lie, each place once: what their indexes can be made by. It reads all of them.
     func registrationPlaces() async throws(StoreError) -> [RegistrationPlace]
@@ -100,18 +101,18 @@ public protocol Store: Sendable {
     ///   - owners: the owner's indexes in all places, by which the registrations of this kind are counted.
     ///   - limit: how many of this kind the owner may have.
     func register(
-        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [Digest], owners: [Digest], limit: Int
     ) async throws(StoreError) -> RegisterOutcome
     /// - Returns: how many were purged.
-    func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int
+    func unregister(_ rows: [RowName], cause: PurgeCause) async throws(StoreError) -> Int
     /// Takes some bits out of the mask of what a registration asks for, and puts others in.
     /// - Returns: false when the registration is gone.
     func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) async throws(StoreError) -> Bool
     /// The session that stands under the first of the indexes that has one.
-    func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord?
-    func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord?
+    func session(_ indexes: [Digest]) async throws(StoreError) -> SessionRecord?
+    func timer(_ id: RequestID) async throws(StoreError) -> TimerRecord?
     /// The newest timer under one of these indexes of its back end's own id.
-    func timer(named names: [[UInt8]], by namer: RequestNamer) async throws(StoreError) -> TimerRecord?
+    func timer(named names: [Digest], by namer: RequestNamer) async throws(StoreError) -> TimerRecord?
     /// What has fallen due at `now`, at most `limit` of each kind, the earliest first.
     func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork
     /// Does all of a change, or nothing. A job whose registration is gone gives `changed`, or `leftOut` where the change leaves it out.
@@ -173,13 +174,13 @@ public protocol Store: Sendable {
 }
 
 extension Store {
-    public func code(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> CodeRecord? {
+    public func code(_ code: [Digest], now: UInt64) async throws(StoreError) -> CodeRecord? {
         try await joinable(code, now: now)?.code
     }
 
     /// For who knows that the token stands nowhere else.
     public func register(
-        _ registration: NewRegistration, replacing: [RegistrationRecord], owners: [[UInt8]], limit: Int
+        _ registration: NewRegistration, replacing: [RegistrationRecord], owners: [Digest], limit: Int
     ) async throws(StoreError) -> RegisterOutcome {
         try await register(
             registration, replacing: replacing, devices: [registration.record.device], owners: owners, limit: limit)
@@ -187,7 +188,7 @@ extension Store {
 
     /// Whether the token that a job is for stands, of a room or an audience.
     public func holdsToken(of job: JobRecord) async throws(StoreError) -> Bool {
-        if job.slot == 0 { return try await holds(job.row) }
+        if job.room == nil { return try await holds(job.row) }
         return try await token(job.purgeID, expires: job.expires) != nil
     }
 

@@ -1,6 +1,7 @@
 import Linux
 import Policy
 import SQLite
+public import Vocabulary
 
 /// How much lies in a database, by what it is. Times are unix milliseconds.
 public struct Holdings: Sendable, Equatable {
@@ -62,14 +63,14 @@ public final class StoreSnapshot {
     }
 
     public func holdings() throws(StoreError) -> Holdings { try read { try $0.holdings() } }
-    public func room(_ room: [UInt8]) throws(StoreError) -> RoomRecord? { try read { try $0.room(room) } }
+    public func room(_ room: Digest) throws(StoreError) -> RoomRecord? { try read { try $0.room(room) } }
     /// The room whose code stands under one of the indexes, expired or not.
-    public func joinable(_ code: [[UInt8]]) throws(StoreError) -> JoinableRoom? { try read { try $0.joinable(code, now: 0) } }
-    public func token(_ purgeID: [UInt8], expires: UInt64) throws(StoreError) -> TokenRecord? {
+    public func joinable(_ code: [Digest]) throws(StoreError) -> JoinableRoom? { try read { try $0.joinable(code, now: 0) } }
+    public func token(_ purgeID: EntryID, expires: UInt64) throws(StoreError) -> TokenRecord? {
         try read { try $0.token(purgeID, expires: expires) }
     }
     public func registrations(
-        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+        _ lookup: RegistrationLookup, _ indexes: [Digest]
     ) throws(StoreError) -> [RegistrationRecord] {
         try read { try $0.registrations(lookup, indexes) }
     }
@@ -79,12 +80,12 @@ public final class StoreSnapshot {
     public func eachRegistration(_ body: (RegistrationRecord) -> Void) throws(StoreError) {
         try read { try $0.eachRegistration(body) }
     }
-    public func session(_ indexes: [[UInt8]]) throws(StoreError) -> SessionRecord? { try read { try $0.session(indexes) } }
+    public func session(_ indexes: [Digest]) throws(StoreError) -> SessionRecord? { try read { try $0.session(indexes) } }
     /// As `registrationPlaces`, of sessions and runs.
     public func sessionPlaces() throws(StoreError) -> [(generation: UInt32, expires: UInt64)] {
         try read { tables in
             try tables.rows("SELECT DISTINCT generation, substr(session, 1, 8) FROM session") {
-                (UInt32(clamping: $0.int(0)), $0.blob(1).indexExpiry)
+                (UInt32(clamping: $0.int(0)), $0.withBlob(1) { $0.bigEndian64(at: 0) })
             }
         }
     }
@@ -131,10 +132,10 @@ extension Tables {
             (Int($0.int(0)), $0.isNull(1) ? nil : $0.time(1))
         }[0]
         (holdings.sessions, holdings.latestSession) = try rows("SELECT count(*), max(session) FROM session") {
-            (Int($0.int(0)), $0.blobOrNil(1)?.indexExpiry)
+            (Int($0.int(0)), try $0.digestOrNil(1)?.indexExpiry)
         }[0]
         (holdings.seen, holdings.latestSeen) = try rows("SELECT count(*), max(key) FROM seen") {
-            (Int($0.int(0)), $0.blobOrNil(1)?.indexExpiry)
+            (Int($0.int(0)), try $0.digestOrNil(1)?.indexExpiry)
         }[0]
         holdings.waitingEntries = try waitingEntries()
         return holdings

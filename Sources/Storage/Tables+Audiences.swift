@@ -1,34 +1,35 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 // Sessions, timers, what was done already, and the changes that an event makes of all.
 extension Tables {
-    func session(_ indexes: [[UInt8]]) throws -> SessionRecord? {
+    func session(_ indexes: [Digest]) throws -> SessionRecord? {
         for index in indexes {
             if let session = try session(index) { return session }
         }
         return nil
     }
 
-    private func session(_ index: [UInt8]) throws -> SessionRecord? {
+    private func session(_ index: Digest) throws -> SessionRecord? {
         try rows(
-            "SELECT generation, started, version, client, registration, reached FROM session WHERE session = ?", .blob(index)
+            "SELECT generation, started, version, client, registration, reached FROM session WHERE session = ?", .digest(index)
         ) { row in
-            SessionRecord(
+            try SessionRecord(
                 session: index, generation: UInt32(clamping: row.int(0)), expires: index.indexExpiry, started: row.time(1),
-                version: row.time(2), client: row.blobOrNil(3), registration: row.blobOrNil(4),
+                version: row.time(2), client: row.digestOrNil(3), registration: row.idOrNil(4),
                 reached: UInt8(clamping: row.int(5)))
         }.first
     }
 
-    func timer(_ id: [UInt8]) throws -> TimerRecord? {
+    func timer(_ id: RequestID) throws -> TimerRecord? {
         try rows(
-            "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer WHERE id = ?", .blob(id),
+            "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer WHERE id = ?", .id(id),
             read: Self.timer
         ).first
     }
 
-    func timer(named names: [[UInt8]], by namer: RequestNamer) throws -> TimerRecord? {
+    func timer(named names: [Digest], by namer: RequestNamer) throws -> TimerRecord? {
         try names.compactMap { name in
             switch namer {
             case .user:
@@ -36,14 +37,14 @@ extension Tables {
                     """
                     SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
                     WHERE user_name = ? ORDER BY due DESC LIMIT 1
-                    """, .blob(name), read: Self.timer
+                    """, .digest(name), read: Self.timer
                 ).first
             case .creator:
                 try rows(
                     """
                     SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
                     WHERE creator_name = ? ORDER BY due DESC LIMIT 1
-                    """, .blob(name), read: Self.timer
+                    """, .digest(name), read: Self.timer
                 ).first
             }
         }.max { $0.due < $1.due }
@@ -54,13 +55,11 @@ extension Tables {
             "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer", read: Self.timer)
     }
 
-    private static func timer(_ row: Statement) -> TimerRecord {
-        TimerRecord(
-            id: row.blob(1), due: row.time(2), expires: row.time(0), generation: UInt32(clamping: row.int(3)),
+    private static func timer(_ row: Statement) throws(StoreError) -> TimerRecord {
+        try TimerRecord(
+            id: row.id(1), due: row.time(2), expires: row.time(0), generation: UInt32(clamping: row.int(3)),
             answer: UInt8(clamping: row.int(4)), sealed: row.blob(5),
-            names: row.blobOrNil(6).flatMap { user in
-                row.blobOrNil(7).map { RequestNames(user: user, creator: $0) }
-            })
+            names: row.isNull(6) ? nil : RequestNames(user: row.digest(6), creator: row.digest(7)))
     }
 
     func due(now: UInt64, limit: Int) throws -> DueWork {
@@ -103,20 +102,20 @@ extension Tables {
         for wait in change.waits {
             try run(
                 "UPDATE registration SET waiting = ?, opens = ? WHERE expires = ? AND purge_id = ?", .blob(wait.waiting),
-                .time(wait.opens), .time(wait.row.expires), .blob(wait.row.purgeID))
+                .time(wait.opens), .time(wait.row.expires), .id(wait.row.purgeID))
         }
         // After all that was opened.
         for push in change.jobs { if let cause = push.purge { try purge(push.row, cause: cause) } }
         for gone in change.purges { try purge(gone.row, cause: gone.cause) }
         if let session = change.session { try make(session) }
         if let timer = change.timer { try make(timer) }
-        if let seen = change.seen { try run("INSERT OR IGNORE INTO seen (key) VALUES (?)", .blob(seen.key)) }
+        if let seen = change.seen { try run("INSERT OR IGNORE INTO seen (key) VALUES (?)", .digest(seen.key)) }
         return gone.isEmpty ? .done : .leftOut(gone)
     }
 
     private func isSeen(_ seen: SeenRecord, now: UInt64) throws -> Bool {
         for key in [seen.key] + seen.others where key.indexExpiry > now {
-            if try !rows("SELECT 1 FROM seen WHERE key = ?", .blob(key), read: { _ in 1 }).isEmpty { return true }
+            if try !rows("SELECT 1 FROM seen WHERE key = ?", .digest(key), read: { _ in 1 }).isEmpty { return true }
         }
         return false
     }
@@ -131,7 +130,7 @@ extension Tables {
     }
 
     /// While the ratchet waits out a leap of the clock, one that has expired lies where its successor will: it is replaced.
-    private func live(_ index: [UInt8], _ now: UInt64) throws -> SessionRecord? {
+    private func live(_ index: Digest, _ now: UInt64) throws -> SessionRecord? {
         try session(index).flatMap { $0.expires > now ? $0 : nil }
     }
 
@@ -162,7 +161,7 @@ extension Tables {
     func throttle(_ row: RowName) throws -> Throttle? {
         try rows(
             "SELECT opens, waiting, preferences FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires),
-            .blob(row.purgeID)
+            .id(row.purgeID)
         ) {
             Throttle(opens: $0.time(0), waiting: $0.blobOrNil(1), preferences: UInt32(clamping: $0.int(2)))
         }.first
@@ -176,23 +175,23 @@ extension Tables {
         try run(
             "UPDATE registration SET opens = ?, stamp = ?, waiting = NULL WHERE expires = ? AND purge_id = ?",
             .time(update.opens),
-            .time(update.stamp), .time(push.row.expires), .blob(push.row.purgeID))
+            .time(update.stamp), .time(push.row.expires), .id(push.row.purgeID))
     }
 
     private func make(_ change: SessionChange) throws {
         switch change {
         case .set(let session, _, let replaced):
-            if let replaced { try run("DELETE FROM session WHERE session = ?", .blob(replaced)) }
+            if let replaced { try run("DELETE FROM session WHERE session = ?", .digest(replaced)) }
             try run(
                 """
                 INSERT OR REPLACE INTO session (session, generation, started, version, client, registration, reached)
                 VALUES (?, ?, ?, ?, ?, ?, ?)
-                """, .blob(session.session), .number(session.generation), .time(session.started), .time(session.version),
-                .blob(session.client), .blob(session.registration), .number(session.reached))
-        case .delete(_, let session): try run("DELETE FROM session WHERE session = ?", .blob(session))
+                """, .digest(session.session), .number(session.generation), .time(session.started), .time(session.version),
+                .digest(session.client), .id(session.registration), .number(session.reached))
+        case .delete(_, let session): try run("DELETE FROM session WHERE session = ?", .digest(session))
         case .restart(let session, let started):
             try run(
-                "UPDATE session SET started = ?, version = version + 1 WHERE session = ?", .time(started), .blob(session))
+                "UPDATE session SET started = ?, version = version + 1 WHERE session = ?", .time(started), .digest(session))
         }
     }
 
@@ -203,10 +202,10 @@ extension Tables {
                 """
                 INSERT INTO timer (expires, id, due, generation, answer, sealed, user_name, creator_name)
                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-                """, .time(timer.expires), .blob(timer.id), .time(timer.due), .number(timer.generation), .number(timer.answer),
-                .blob(timer.sealed), .blob(timer.names?.user), .blob(timer.names?.creator))
+                """, .time(timer.expires), .id(timer.id), .time(timer.due), .number(timer.generation), .number(timer.answer),
+                .blob(timer.sealed), .digest(timer.names?.user), .digest(timer.names?.creator))
         case .settle(let id, let expires, let answer):
-            try run("UPDATE timer SET answer = ? WHERE expires = ? AND id = ?", .number(answer), .time(expires), .blob(id))
+            try run("UPDATE timer SET answer = ? WHERE expires = ? AND id = ?", .number(answer), .time(expires), .id(id))
         }
     }
 }
@@ -222,7 +221,7 @@ extension AudienceChange {
     fileprivate func checkIndexes() throws {
         var expiries = seen.map { [($0.key, $0.expires)] } ?? []
         if case .set(let session, _, _) = session { expiries.append((session.session, session.expires)) }
-        guard expiries.allSatisfy({ $0.count == 32 && $0.indexExpiry == $1 }) else {
+        guard expiries.allSatisfy({ $0.indexExpiry == $1 }) else {
             throw StoreError.unavailable("an index that does not begin with its row's expiry")
         }
     }

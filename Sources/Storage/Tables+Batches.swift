@@ -1,28 +1,29 @@
 import Ledger
 import Policy
 import SQLite
+import Vocabulary
 
 // Seals and purges wait under the number of their batch, by their ids: neither their order nor their time is kept.
 extension Tables {
     /// Adds a token's sealing to the open batch.
-    func waitSealed(_ id: [UInt8], expires: UInt64, isLong: Bool) throws {
+    func waitSealed(_ id: EntryID, expires: UInt64, isLong: Bool) throws {
         let number = journal.addToOpenBatch(rank: 3, isLong: isLong)
         try wait(batch: number, rank: 3, id: id, until: journal.timing.untilMs(expiryMs: expires), cause: nil)
     }
 
     /// Adds a token's purge to the frozen batch if that waits for it, otherwise to the open one. An expired token is recorded as expired.
-    func waitPurged(_ id: [UInt8], _ cause: Entry.PurgeCause, expires: UInt64, isLong: Bool) throws {
+    func waitPurged(_ id: EntryID, _ cause: PurgeCause, expires: UInt64, isLong: Bool) throws {
         let number =
             journal.addToFrozenBatch(expires: expires, isLong: isLong) ?? journal.addToOpenBatch(rank: 4, isLong: isLong)
         let until = journal.timing.untilMs(expiryMs: expires)
-        let cause = expires <= journal.moment ? PurgeColumn.expired : PurgeColumn(cause)
+        let cause = expires <= journal.moment ? .expired(untilMs: until) : cause
         try wait(batch: number, rank: 4, id: id, until: until, cause: cause)
     }
 
-    private func wait(batch: Int64, rank: UInt8, id: [UInt8], until: UInt64, cause: PurgeColumn?) throws {
+    private func wait(batch: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?) throws {
         try run(
-            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES (?, ?, ?, ?, ?)", .int(batch), .number(rank), .blob(id),
-            .time(until / 1_000), cause.map { .number($0.rawValue) } ?? .null)
+            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES (?, ?, ?, ?, ?)", .int(batch), .number(rank), .id(id),
+            .time(until / 1_000), cause.map { .int($0.column) } ?? .null)
     }
 
     /// Completes the frozen batch if its purges are in, and freezes the next one if a boundary has passed.
@@ -90,27 +91,22 @@ extension Tables {
     }
 }
 
-/// A purge's cause, as `waiting` has it.
-enum PurgeColumn: UInt8 {
-    case ended = 0
-    case expired = 1
-    case policy = 2
-
-    init(_ cause: Entry.PurgeCause) {
-        self =
-            switch cause {
-            case .ended: .ended
-            case .expired: .expired
-            case .policy: .policy
-            }
+extension PurgeCause {
+    /// As `waiting` has it, beside `until` in unix seconds.
+    var column: Int64 {
+        switch self {
+        case .ended: 0
+        case .expired: 1
+        case .policy: 2
+        }
     }
 
-    /// - Parameter until: unix seconds.
-    func cause(until: UInt64) -> Entry.PurgeCause {
-        switch self {
-        case .ended: .ended
-        case .expired: .expired(untilMs: until * 1_000)
-        case .policy: .policy
+    init?(column: Int64, until: UInt64) {
+        switch column {
+        case 0: self = .ended
+        case 1: self = .expired(untilMs: until * 1_000)
+        case 2: self = .policy
+        default: return nil
         }
     }
 }

@@ -1,6 +1,7 @@
 import Ledger
 import Policy
 import SQLite
+import Vocabulary
 
 /// An entry of a closed window or a complete batch.
 public struct ClosedEntry: Sendable, Equatable {
@@ -16,7 +17,7 @@ public struct ClosedEntry: Sendable, Equatable {
     enum Place: Sendable, Equatable {
         case window(rank: UInt8, key: [UInt8])
         /// `until`: unix seconds. `cause`: of a purge.
-        case batch(number: Int64, rank: UInt8, id: [UInt8], until: UInt64, cause: PurgeColumn?)
+        case batch(number: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?)
         /// Nowhere: it follows from what the batch before it holds.
         case closing(until: UInt64)
 
@@ -35,7 +36,7 @@ public struct ClosedEntry: Sendable, Equatable {
             guard case .batch(_, let rank, _, let until, let cause) = entry.place else { continue }
             if rank == 3 {
                 buckets[until, default: Bucket()].sealed += 1
-            } else if cause == .expired {
+            } else if case .expired = cause {
                 buckets[until, default: Bucket()].expired += 1
             } else {
                 buckets[until, default: Bucket()].ended += 1
@@ -117,7 +118,7 @@ extension Tables {
             let room = limit - entries.count
             var found: [ClosedEntry] = []
             for number in batch.numbers { found += try waiting(batch, number, rank: rank, limit: min(room, .max - 1) + 1) }
-            if batch.numbers.count > 1 { found.sort { $0.waitingID.lexicographicallyPrecedes($1.waitingID) } }
+            if batch.numbers.count > 1 { found.sort { $0.waitingID < $1.waitingID } }
             entries += found.prefix(room)
             if found.count > room { return }
         }
@@ -136,14 +137,14 @@ extension Tables {
             "SELECT id, until, cause FROM waiting WHERE batch = ? AND rank = ? ORDER BY id LIMIT ?", .int(number), .number(rank),
             .number(limit)
         ) { row in
-            let (id, until) = (row.blob(0), row.time(1))
-            let cause = row.isNull(2) ? nil : PurgeColumn(rawValue: UInt8(clamping: row.int(2)))
+            let (id, until) = (try row.id(0) as EntryID, row.time(1))
+            let cause = row.isNull(2) ? nil : PurgeCause(column: row.int(2), until: until)
             guard row.isNull(2) || cause != nil else { throw StoreError.damaged("a waiting purge has an unknown cause") }
             let op: Entry.Op =
                 if let cause {
-                    .tokenPurged(id: OpaqueID(row: id), cause: cause.cause(until: until))
+                    .tokenPurged(id: id, cause: cause)
                 } else {
-                    .tokenSealed(id: OpaqueID(row: id), untilMs: until * 1_000)
+                    .tokenSealed(id: id, untilMs: until * 1_000)
                 }
             found.append(
                 ClosedEntry(
@@ -205,7 +206,7 @@ extension Bucket {
 }
 
 extension ClosedEntry {
-    fileprivate var waitingID: [UInt8] {
-        if case .batch(_, _, let id, _, _) = place { id } else { [] }
+    fileprivate var waitingID: EntryID {
+        if case .batch(_, _, let id, _, _) = place { id } else { EntryID(0) }
     }
 }

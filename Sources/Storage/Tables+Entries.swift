@@ -1,6 +1,7 @@
 import Ledger
 import Policy
 import SQLite
+import Vocabulary
 
 // Entries that wait for their window: recorded in the operation's transaction, and kept in the log's order until they are in the log.
 extension Tables {
@@ -40,13 +41,11 @@ extension Tables {
             try saveSchedule()
             try setMark(Self.timingMark, journal.timing.mark)
         }
-        let key = op.sortKey.isEmpty ? Self.key(books.recorded) : op.sortKey
+        let key = op.sortKey.isEmpty ? [UInt8](bigEndian: books.recorded) : op.sortKey
         try run(
             "INSERT INTO entry (window, rank, key, bytes) VALUES (?, ?, ?, ?)", .time(window), .number(op.rank), .blob(key),
             .blob(Entry(atMs: window * 1_000, op).encoded))
     }
-
-    private static func key(_ number: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) } }
 
     func record(_ events: [Entry.Op], _ marks: [StoreMark]) throws {
         for event in events { try record(event) }
@@ -136,9 +135,7 @@ extension Tables {
 
 extension LedgerTiming {
     fileprivate var mark: [UInt8] {
-        [hourSeconds, daySeconds, UInt64(batchSeals)].flatMap { number in
-            (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
-        }
+        [hourSeconds, daySeconds, UInt64(batchSeals)].flatMap { [UInt8](bigEndian: $0) }
     }
 
     fileprivate init?(mark: [UInt8]) {

@@ -1,5 +1,6 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 extension Tables {
     func logHead() throws -> LogHead? {
@@ -50,7 +51,7 @@ extension Tables {
 
     /// - Parameter entries: neighbours of one batch and rank. At midnight short tokens' and long tokens' entries alternate.
     private func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws -> Int {
-        var last: [Int64: [UInt8]] = [:]
+        var last: [Int64: EntryID] = [:]
         var rank: UInt8 = 3
         for entry in entries {
             if case .batch(let number, let entryRank, let id, _, _) = entry.place { (last[number], rank) = (id, entryRank) }
@@ -59,7 +60,7 @@ extension Tables {
             try count
                 + run(
                     "DELETE FROM waiting WHERE batch = ? AND rank = ? AND id <= ?", .int(batch.key), .number(rank),
-                    .blob(batch.value))
+                    .id(batch.value))
         }
     }
 

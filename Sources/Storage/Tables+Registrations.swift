@@ -1,21 +1,22 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 // Tokens of audiences.
 extension Tables {
-    func registrations(_ lookup: RegistrationLookup, _ indexes: [[UInt8]]) throws -> [RegistrationRecord] {
+    func registrations(_ lookup: RegistrationLookup, _ indexes: [Digest]) throws -> [RegistrationRecord] {
         try indexes.flatMap { index in try registrations(index).filter { $0.index(lookup) == index } }
     }
 
     /// What stands under an index. It leads to nothing for a moment when its registration was swept and it was not yet.
-    private func registrations(_ index: [UInt8]) throws -> [RegistrationRecord] {
+    private func registrations(_ index: Digest) throws -> [RegistrationRecord] {
         try rows(
             """
             SELECT expires, registration.purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed,
             preferences, details, opens, stamp, waiting, ref, is_long
             FROM registration_index CROSS JOIN registration ON expires = ? AND registration.purge_id = registration_index.purge_id
             WHERE value = ?
-            """, .time(index.indexExpiry), .blob(index), read: Self.registration)
+            """, .time(index.indexExpiry), .digest(index), read: Self.registration)
     }
 
     func eachRegistration(_ body: (RegistrationRecord) -> Void) throws {
@@ -24,20 +25,20 @@ extension Tables {
             SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
             details, opens, stamp, waiting, ref, is_long FROM registration
             """
-        ) { body(Self.registration($0)) }
+        ) { body(try Self.registration($0)) }
     }
 
     func registrationPlaces() throws -> [RegistrationPlace] {
         try rows("SELECT DISTINCT kind, generation, expires FROM registration") {
-            RegistrationPlace(kind: UInt8(clamping: $0.int(0)), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
+            try RegistrationPlace(kind: $0.code(0), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
         }
     }
 
-    static func registration(_ row: Statement) -> RegistrationRecord {
-        RegistrationRecord(
-            purgeID: row.blob(1), ref: row.blob(17), id: row.blob(2), audience: row.blob(3), owner: row.blob(4),
-            device: row.blob(5),
-            session: row.blobOrNil(6), kind: UInt8(clamping: row.int(7)), environment: UInt8(clamping: row.int(8)),
+    static func registration(_ row: Statement) throws(StoreError) -> RegistrationRecord {
+        try RegistrationRecord(
+            purgeID: row.id(1), ref: row.blob(17), id: row.id(2), audience: row.digest(3), owner: row.digest(4),
+            device: row.digest(5),
+            session: row.digestOrNil(6), kind: row.code(7), environment: row.code(8),
             generation: UInt32(clamping: row.int(9)), expires: row.time(0), topic: row.text(10), sealed: row.blob(11),
             isLong: row.int(18) != 0,
             preferences: UInt32(clamping: row.int(12)), details: row.blob(13), opens: row.time(14), stamp: row.time(15),
@@ -45,14 +46,14 @@ extension Tables {
     }
 
     func holds(_ row: RowName) throws -> Bool {
-        try !rows("SELECT 1 FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .blob(row.purgeID)) { _ in
+        try !rows("SELECT 1 FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .id(row.purgeID)) { _ in
             1
         }
         .isEmpty
     }
 
     func register(
-        _ new: NewRegistration, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ new: NewRegistration, replacing: [RegistrationRecord], devices: [Digest], owners: [Digest], limit: Int
     ) throws -> RegisterOutcome {
         let registration = new.record
         try refuseWhenLedgerIsBehind(.creation)
@@ -73,15 +74,15 @@ extension Tables {
     }
 
     /// The names and kinds of what stands under an index.
-    private func names(_ index: [UInt8]) throws -> [(row: RowName, kind: UInt8)] {
+    private func names(_ index: Digest) throws -> [(row: RowName, kind: TokenKind)] {
         let expires = index.indexExpiry
         return try rows(
             """
             SELECT registration.purge_id, kind
             FROM registration_index CROSS JOIN registration ON expires = ? AND registration.purge_id = registration_index.purge_id
             WHERE value = ?
-            """, .time(expires), .blob(index)
-        ) { (RowName(expires: expires, purgeID: $0.blob(0)), UInt8(clamping: $0.int(1))) }
+            """, .time(expires), .digest(index)
+        ) { (RowName(expires: expires, purgeID: try $0.id(0)), try $0.code(1)) }
     }
 
     private func insert(_ new: NewRegistration) throws {
@@ -95,35 +96,35 @@ extension Tables {
             INSERT INTO registration (expires, purge_id, ref, is_long, id, audience, owner, device, session, kind, environment,
             generation, topic, sealed, preferences, details, opens, stamp, waiting)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(registration.expires), .blob(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
-            .blob(registration.id), .blob(registration.audience), .blob(registration.owner), .blob(registration.device),
-            .blob(registration.session), .number(registration.kind), .number(registration.environment),
+            """, .time(registration.expires), .id(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
+            .id(registration.id), .digest(registration.audience), .digest(registration.owner), .digest(registration.device),
+            .digest(registration.session), .code(registration.kind), .code(registration.environment),
             .number(registration.generation), .text(registration.topic), .blob(registration.sealed),
             .number(registration.preferences), .blob(registration.details), .time(registration.opens),
             .time(registration.stamp), .blob(registration.waiting))
         for index in registration.indexes {
-            try run("INSERT INTO registration_index (value, purge_id) VALUES (?, ?)", .blob(index), .blob(registration.purgeID))
+            try run("INSERT INTO registration_index (value, purge_id) VALUES (?, ?)", .digest(index), .id(registration.purgeID))
         }
         try waitSealed(new.sealedID, expires: registration.expires, isLong: registration.isLong)
     }
 
-    func unregister(_ rows: [RowName], cause: Entry.PurgeCause) throws -> Int {
+    func unregister(_ rows: [RowName], cause: PurgeCause) throws -> Int {
         try rows.count { try purge($0, cause: cause) }
     }
 
     /// Deletes a registration with its indexes and records it, once: what is gone already is not recorded again.
     @discardableResult
-    func purge(_ row: RowName, cause: Entry.PurgeCause) throws -> Bool {
+    func purge(_ row: RowName, cause: PurgeCause) throws -> Bool {
         let found = try rows(
             "SELECT audience, owner, device, session, is_long FROM registration WHERE expires = ? AND purge_id = ?",
             .time(row.expires),
-            .blob(row.purgeID)
-        ) { ([$0.blob(0), $0.blob(1), $0.blob(2), $0.blobOrNil(3)], $0.int(4) != 0) }
+            .id(row.purgeID)
+        ) { ([try $0.digest(0), try $0.digest(1), try $0.digest(2), try $0.digestOrNil(3)], $0.int(4) != 0) }
         guard let (indexes, isLong) = found.first else { return false }
         for case let index? in indexes {
-            try run("DELETE FROM registration_index WHERE value = ? AND purge_id = ?", .blob(index), .blob(row.purgeID))
+            try run("DELETE FROM registration_index WHERE value = ? AND purge_id = ?", .digest(index), .id(row.purgeID))
         }
-        try run("DELETE FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .blob(row.purgeID))
+        try run("DELETE FROM registration WHERE expires = ? AND purge_id = ?", .time(row.expires), .id(row.purgeID))
         try waitPurged(row.purgeID, cause, expires: row.expires, isLong: isLong)
         return true
     }
@@ -131,12 +132,12 @@ extension Tables {
     func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) throws -> Bool {
         try run(
             "UPDATE registration SET preferences = (preferences & ~?) | ? WHERE expires = ? AND purge_id = ?", .number(removing),
-            .number(adding), .time(row.expires), .blob(row.purgeID)) == 1
+            .number(adding), .time(row.expires), .id(row.purgeID)) == 1
     }
 }
 
 extension RegistrationRecord {
-    func index(_ lookup: RegistrationLookup) -> [UInt8]? {
+    func index(_ lookup: RegistrationLookup) -> Digest? {
         switch lookup {
         case .audience: audience
         case .owner: owner
@@ -144,11 +145,11 @@ extension RegistrationRecord {
         }
     }
 
-    fileprivate var indexes: [[UInt8]] { [audience, owner, device, session].compactMap(\.self) }
+    fileprivate var indexes: [Digest] { [audience, owner, device, session].compactMap(\.self) }
 
     /// An index of another time would not be found, or not be swept.
     fileprivate func checkIndexes() throws {
-        guard indexes.allSatisfy({ $0.count == 32 && $0.indexExpiry == expires }) else {
+        guard indexes.allSatisfy({ $0.indexExpiry == expires }) else {
             throw StoreError.unavailable("an index that does not begin with its row's expiry")
         }
     }

@@ -1,65 +1,66 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 extension Tables {
-    func room(_ room: [UInt8]) throws -> RoomRecord? {
+    func room(_ room: Digest) throws -> RoomRecord? {
         try rows(
             """
             SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
             code_expires FROM room WHERE room = ?
-            """, .blob(room), read: Self.room
+            """, .digest(room), read: Self.room
         ).first
     }
 
-    private static func room(_ row: Statement) -> RoomRecord {
-        let joiner = row.isNull(9) ? nil : side(row, from: 8)
-        return RoomRecord(
-            room: row.blob(1), expires: row.time(0), codeExpires: joiner == nil && !row.isNull(14) ? row.time(14) : nil,
+    private static func room(_ row: Statement) throws(StoreError) -> RoomRecord {
+        let joiner = row.isNull(9) ? nil : try side(row, from: 8)
+        return try RoomRecord(
+            room: row.digest(1), expires: row.time(0), codeExpires: joiner == nil && !row.isNull(14) ? row.time(14) : nil,
             creator: side(row, from: 2), joiner: joiner)
     }
 
-    private static func side(_ row: Statement, from column: Int32) -> SideRecord {
-        SideRecord(
-            generation: UInt32(clamping: row.int(column)), client: row.blob(column + 1), member: row.blob(column + 2),
-            proven: row.int(column + 3) != 0, token: row.blobOrNil(column + 4), knocked: row.time(column + 5))
+    private static func side(_ row: Statement, from column: Int32) throws(StoreError) -> SideRecord {
+        try SideRecord(
+            generation: UInt32(clamping: row.int(column)), client: row.digest(column + 1), member: row.digest(column + 2),
+            proven: row.int(column + 3) != 0, token: row.idOrNil(column + 4), knocked: row.time(column + 5))
     }
 
     /// A room and the code that leads to it, live or not.
-    private static func joinable(_ row: Statement) -> JoinableRoom {
-        let room = room(row)
+    private static func joinable(_ row: Statement) throws(StoreError) -> JoinableRoom {
+        let room = try room(row)
         if row.isNull(18) {
             return JoinableRoom(
                 room: room,
                 code: .used(
-                    UsedCode(
-                        code: row.blob(15), expires: row.time(14), retry: row.blobOrNil(20),
+                    try UsedCode(
+                        code: row.digest(15), expires: row.time(14), retry: row.blobOrNil(20),
                         retryGeneration: UInt32(clamping: row.int(16)), retryUntil: row.time(21))))
         }
         return JoinableRoom(
             room: room,
             code: .pending(
-                PendingCode(
-                    code: row.blob(15), expires: row.time(14), room: room.room, roomExpires: room.expires,
+                try PendingCode(
+                    code: row.digest(15), expires: row.time(14), room: room.room, roomExpires: room.expires,
                     generation: UInt32(clamping: row.int(16)), pending: row.blob(18), creator: row.blobOrNil(19),
                     creatorUntil: row.time(21), short: row.int(17) == 1)))
     }
 
     /// The rooms whose code stands under one of the indexes, expired ones too. One by one: `IN` would build a table of them first.
-    private func joinable(_ indexes: [[UInt8]]) throws -> [JoinableRoom] {
+    private func joinable(_ indexes: [Digest]) throws -> [JoinableRoom] {
         try indexes.flatMap { try joinable($0) }
     }
 
-    private func joinable(_ index: [UInt8]) throws -> [JoinableRoom] {
+    private func joinable(_ index: Digest) throws -> [JoinableRoom] {
         try rows(
             """
             SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
             code_expires, code, code_generation, short, pending, creator, retry, retry_until FROM room WHERE code = ?
-            """, .blob(index), read: Self.joinable)
+            """, .digest(index), read: Self.joinable)
     }
 
-    func joinable(_ indexes: [[UInt8]], now: UInt64) throws -> JoinableRoom? {
+    func joinable(_ indexes: [Digest], now: UInt64) throws -> JoinableRoom? {
         try joinable(indexes).first { $0.code.expires > now }.map { Self.withoutLateAnswer($0, now: now) }
     }
 
@@ -78,23 +79,23 @@ extension Tables {
         return found
     }
 
-    func token(_ purgeID: [UInt8], expires: UInt64) throws -> TokenRecord? {
+    func token(_ purgeID: EntryID, expires: UInt64) throws -> TokenRecord? {
         try rows(
             """
             SELECT room, slot, kind, environment, generation, topic, sealed, ref, is_long FROM token
             WHERE expires = ? AND purge_id = ?
-            """, .time(expires), .blob(purgeID)
+            """, .time(expires), .id(purgeID)
         ) { row in
-            TokenRecord(
-                purgeID: purgeID, ref: row.blob(7), room: row.blob(0), slot: UInt8(clamping: row.int(1)),
-                kind: UInt8(clamping: row.int(2)), environment: UInt8(clamping: row.int(3)),
+            try TokenRecord(
+                purgeID: purgeID, ref: row.blob(7), room: row.digest(0), slot: UInt8(clamping: row.int(1)),
+                kind: row.code(2), environment: row.code(3),
                 generation: UInt32(clamping: row.int(4)), expires: expires, topic: row.text(5), sealed: row.blob(6),
                 isLong: row.int(8) != 0)
         }.first
     }
 
     func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: NewToken?, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: NewToken?, shortLimit: Int, now: UInt64
     ) throws -> CreateOutcome {
         try refuseWhenLedgerIsBehind(.creation)
         let indexes = [code.code] + otherIndexes
@@ -119,9 +120,9 @@ extension Tables {
             INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, due, code, code_expires, code_generation, short, pending, creator, retry_until)
             VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(room.expires), .blob(room.room), .number(creator.generation), .blob(creator.client),
-            .blob(creator.member), .blob(token?.record.purgeID),
-            .time(code.creator == nil ? code.expires : min(code.creatorUntil, code.expires)), .blob(code.code),
+            """, .time(room.expires), .digest(room.room), .number(creator.generation), .digest(creator.client),
+            .digest(creator.member), .id(token?.record.purgeID),
+            .time(code.creator == nil ? code.expires : min(code.creatorUntil, code.expires)), .digest(code.code),
             .time(code.expires), .number(code.generation), code.short ? .int(1) : .null, .blob(code.pending),
             .blob(code.creator), .time(code.creatorUntil))
         if let token { try insert(token) }
@@ -138,16 +139,16 @@ extension Tables {
                 joiner_knocked = 0, due = ?, code_expires = ?, code_generation = ?, short = NULL, pending = NULL, creator = NULL,
                 retry = ?, retry_until = ?
                 WHERE expires = ? AND room = ? AND code = ? AND code_expires = ? AND pending IS NOT NULL
-                """, .number(joiner.generation), .blob(joiner.client), .blob(joiner.member), .blob(token?.record.purgeID),
+                """, .number(joiner.generation), .digest(joiner.client), .digest(joiner.member), .id(token?.record.purgeID),
                 .time(used.retry == nil ? used.expires : min(used.retryUntil, used.expires)), .time(used.expires),
                 .number(used.retryGeneration), .blob(used.retry), .time(used.retryUntil), .time(code.roomExpires),
-                .blob(code.room), .blob(code.code), .time(code.expires)) == 1
+                .digest(code.room), .digest(code.code), .time(code.expires)) == 1
         else { return .changed }
         if let token { try insert(token) }
         return .accepted
     }
 
-    func replaceToken(room index: [UInt8], slot: UInt8, proven: Bool, token: NewToken) throws -> Bool {
+    func replaceToken(room index: Digest, slot: UInt8, proven: Bool, token: NewToken) throws -> Bool {
         try refuseWhenLedgerIsBehind(.creation)
         guard let room = try room(index), room.expires == token.record.expires, let side = room[slot], proven || !side.proven
         else {
@@ -159,26 +160,26 @@ extension Tables {
         return true
     }
 
-    func withdrawToken(room index: [UInt8], slot: UInt8, proven: Bool) throws -> Int? {
+    func withdrawToken(room index: Digest, slot: UInt8, proven: Bool) throws -> Int? {
         guard let room = try room(index), let side = room[slot], proven || !side.proven else { return nil }
         guard let token = side.token else { return 0 }
         try setToken(nil, room: room, slot: slot)
         return try purge(token, expires: room.expires, cause: .ended) ? 1 : 0
     }
 
-    func markProven(room index: [UInt8], slot: UInt8) throws -> Bool {
+    func markProven(room index: Digest, slot: UInt8) throws -> Bool {
         if slot == 1 {
             // While the room is pending, `due` may be the end of the sealed answer, which goes now.
             return try run(
                 """
                 UPDATE room SET creator_proven = 1, creator = NULL, due = CASE WHEN pending IS NULL THEN due ELSE code_expires END
                 WHERE room = ?
-                """, .blob(index)) == 1
+                """, .digest(index)) == 1
         }
-        return try run("UPDATE room SET joiner_proven = 1 WHERE room = ? AND joiner_client IS NOT NULL", .blob(index)) == 1
+        return try run("UPDATE room SET joiner_proven = 1 WHERE room = ? AND joiner_client IS NOT NULL", .digest(index)) == 1
     }
 
-    func close(room index: [UInt8]) throws -> Int? {
+    func close(room index: Digest) throws -> Int? {
         try room(index).map { try delete($0) }
     }
 
@@ -192,29 +193,29 @@ extension Tables {
             """
             INSERT INTO token (expires, purge_id, ref, is_long, room, slot, kind, environment, generation, topic, sealed)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(token.expires), .blob(token.purgeID), .blob(token.ref), .bool(token.isLong), .blob(token.room),
-            .number(token.slot), .number(token.kind), .number(token.environment), .number(token.generation),
+            """, .time(token.expires), .id(token.purgeID), .blob(token.ref), .bool(token.isLong), .digest(token.room),
+            .number(token.slot), .code(token.kind), .code(token.environment), .number(token.generation),
             .text(token.topic), .blob(token.sealed))
         try waitSealed(new.sealedID, expires: token.expires, isLong: token.isLong)
     }
 
-    func setToken(_ purgeID: [UInt8]?, room: RoomRecord, slot: UInt8) throws {
+    func setToken(_ purgeID: EntryID?, room: RoomRecord, slot: UInt8) throws {
         if slot == 1 {
             try run(
-                "UPDATE room SET creator_token = ? WHERE expires = ? AND room = ?", .blob(purgeID), .time(room.expires),
-                .blob(room.room))
+                "UPDATE room SET creator_token = ? WHERE expires = ? AND room = ?", .id(purgeID), .time(room.expires),
+                .digest(room.room))
         } else {
             try run(
-                "UPDATE room SET joiner_token = ? WHERE expires = ? AND room = ?", .blob(purgeID), .time(room.expires),
-                .blob(room.room))
+                "UPDATE room SET joiner_token = ? WHERE expires = ? AND room = ?", .id(purgeID), .time(room.expires),
+                .digest(room.room))
         }
     }
 
     /// Deletes a token's row and records the purge. A token that is gone isn't recorded again.
     @discardableResult
-    func purge(_ purgeID: [UInt8], expires: UInt64, cause: Entry.PurgeCause) throws -> Bool {
+    func purge(_ purgeID: EntryID, expires: UInt64, cause: PurgeCause) throws -> Bool {
         let found = try rows(
-            "DELETE FROM token WHERE expires = ? AND purge_id = ? RETURNING is_long", .time(expires), .blob(purgeID)
+            "DELETE FROM token WHERE expires = ? AND purge_id = ? RETURNING is_long", .time(expires), .id(purgeID)
         ) { $0.int(0) != 0 }
         guard let isLong = found.first else { return false }
         try waitPurged(purgeID, cause, expires: expires, isLong: isLong)
@@ -228,7 +229,7 @@ extension Tables {
         for side in [room.creator, room.joiner] {
             if let token = side?.token, try purge(token, expires: room.expires, cause: .ended) { purged += 1 }
         }
-        try run("DELETE FROM room WHERE expires = ? AND room = ?", .time(room.expires), .blob(room.room))
+        try run("DELETE FROM room WHERE expires = ? AND room = ?", .time(room.expires), .digest(room.room))
         return purged
     }
 
@@ -252,7 +253,7 @@ extension Tables {
             """
             UPDATE room SET due = NULL, code = NULL, code_expires = NULL, code_generation = NULL, retry = NULL, retry_until = NULL
             WHERE expires = ? AND room = ?
-            """, .time(joinable.room.expires), .blob(joinable.room.room))
+            """, .time(joinable.room.expires), .digest(joinable.room.room))
         return (0, 0)
     }
 
@@ -260,6 +261,6 @@ extension Tables {
     func forgetAnswer(_ joinable: JoinableRoom) throws {
         try run(
             "UPDATE room SET due = code_expires, retry = NULL, creator = NULL WHERE expires = ? AND room = ?",
-            .time(joinable.room.expires), .blob(joinable.room.room))
+            .time(joinable.room.expires), .digest(joinable.room.room))
     }
 }

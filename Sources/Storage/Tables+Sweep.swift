@@ -1,5 +1,6 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 extension Tables {
     /// Purges what is due at `now`, at most `limit` rows of each kind. Never refused because the ledger is behind.
@@ -7,9 +8,8 @@ extension Tables {
         var result = SweepResult()
 
         // Jobs first: their outcome stands before their token's purge.
-        let overdue = try jobs(due: now - min(now, jobSlack), limit: limit)
-        for job in overdue { try finish(job, JobOutcome(status: 0, reason: .unknown)) }
-        result.jobs = overdue.count
+        let overdue = try endJobs(due: now - min(now, jobSlack), limit: limit, .unknown)
+        result.jobs = overdue
 
         let due = try due(now, limit: limit)
         for joinable in due {
@@ -39,7 +39,7 @@ extension Tables {
         result.others = others.count
 
         result.more =
-            overdue.count == limit || due.count == limit || ends.count == limit || result.rooms >= limit
+            overdue == limit || due.count == limit || ends.count == limit || result.rooms >= limit
             || registrations.count == limit || others.isMore
         // What a batch waits for may be gone now.
         try settleBatches()
@@ -49,15 +49,14 @@ extension Tables {
     /// Purges everything, at most `limit` rows of each kind.
     func forgetAll(limit: Int) throws -> SweepResult {
         var result = SweepResult()
-        let jobs = try jobs(due: .max, limit: limit)
-        for job in jobs { try finish(job, JobOutcome(status: 0, reason: .unsent)) }
-        result.jobs = jobs.count
+        let jobs = try endJobs(due: .max, limit: limit, .unsent)
+        result.jobs = jobs
         result.tokens = try purgeTokens(expiredBy: .max, limit: limit).count
-        if jobs.count < limit, result.tokens < limit { result.rooms = try deleteRooms(expiredBy: .max, limit: limit) }
+        if jobs < limit, result.tokens < limit { result.rooms = try deleteRooms(expiredBy: .max, limit: limit) }
         let registrations = try purgeRegistrations(expiredBy: .max, limit: limit).count
         let others = try deleteOthers(expiredBy: .max, limit: limit)
         result.more =
-            jobs.count == limit || result.tokens == limit || result.rooms == limit || registrations == limit || others.isMore
+            jobs == limit || result.tokens == limit || result.rooms == limit || registrations == limit || others.isMore
         result.tokens += registrations
         result.others = others.count
         return result
@@ -81,9 +80,9 @@ extension Tables {
     private func purge(
         _ select: StaticString, _ delete: StaticString, expiredBy now: UInt64, limit: Int
     ) throws -> [UInt64] {
-        let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), $0.blob(1), $0.int(2) != 0) }
+        let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), try $0.id(1) as EntryID, $0.int(2) != 0) }
         guard let last = tokens.last else { return [] }
-        let gone = try run(delete, .time(last.0), .blob(last.1))
+        let gone = try run(delete, .time(last.0), .id(last.1))
         guard gone == tokens.count else { throw StoreError.damaged("\(gone) tokens in place of \(tokens.count)") }
         for (expires, purgeID, isLong) in tokens { try waitPurged(purgeID, .ended, expires: expires, isLong: isLong) }
         return tokens.map(\.0)
@@ -123,9 +122,9 @@ extension Tables {
             "SELECT value, purge_id FROM registration_index WHERE value < ? ORDER BY value, purge_id LIMIT 1 OFFSET ?",
             .blob(end),
             .number(limit)
-        ) { ($0.blob(0), $0.blob(1)) }
+        ) { (try $0.digest(0), try $0.id(1) as EntryID) }
         guard let next = next.first else { return try run("DELETE FROM registration_index WHERE value < ?", .blob(end)) }
-        return try run("DELETE FROM registration_index WHERE (value, purge_id) < (?, ?)", .blob(next.0), .blob(next.1))
+        return try run("DELETE FROM registration_index WHERE (value, purge_id) < (?, ?)", .digest(next.0), .id(next.1))
     }
 
     /// An activity is found by audience, owner, device and session.
@@ -133,16 +132,16 @@ extension Tables {
 
     /// Less than any index of what expires then or later, and more than all others.
     private static func startOfIndexes(expiring time: UInt64) -> [UInt8] {
-        (0..<8).map { UInt8(truncatingIfNeeded: time >> (56 - 8 * $0)) }
+        [UInt8](bigEndian: time)
     }
 
     /// - Returns: how many.
     private func deleteRooms(expiredBy now: UInt64, limit: Int) throws -> Int {
         let rooms = try rows(
             "SELECT expires, room FROM room WHERE expires <= ? ORDER BY expires, room LIMIT ?", .time(now), .number(limit)
-        ) { ($0.time(0), $0.blob(1)) }
+        ) { ($0.time(0), try $0.digest(1)) }
         guard let last = rooms.last else { return 0 }
-        return try run("DELETE FROM room WHERE (expires, room) <= (?, ?)", .time(last.0), .blob(last.1))
+        return try run("DELETE FROM room WHERE (expires, room) <= (?, ?)", .time(last.0), .digest(last.1))
     }
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
@@ -166,7 +165,7 @@ extension Tables {
     }
 
     private func earliestIndex(_ sql: StaticString) throws -> UInt64? {
-        try rows(sql) { $0.isNull(0) ? nil : $0.blob(0).indexExpiry }[0]
+        try rows(sql) { try $0.digestOrNil(0)?.indexExpiry }[0]
     }
 
     func counts() throws -> StoreCounts {

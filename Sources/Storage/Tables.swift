@@ -1,5 +1,6 @@
 import Ledger
 import SQLite
+import Vocabulary
 
 /// One connection with its prepared statements: the SQL of every operation, without threads. The operations themselves stand
 /// in the extensions in `Tables+*`.
@@ -63,12 +64,12 @@ final class Tables {
     }
 
     /// The rows of a query, each turned into a value; none of the database stays locked afterwards.
-    func rows<Row>(_ sql: StaticString, _ values: SQLValue..., read: (Statement) -> Row) throws(SQLiteError) -> [Row] {
+    func rows<Row>(_ sql: StaticString, _ values: SQLValue..., read: (Statement) throws -> Row) throws -> [Row] {
         let statement = try database.cached(sql)
         bind(values, to: statement)
+        defer { statement.reset() }
         var rows: [Row] = []
-        while try statement.step() { rows.append(read(statement)) }
-        statement.reset()
+        while try statement.step() { rows.append(try read(statement)) }
         return rows
     }
 
@@ -86,6 +87,8 @@ final class Tables {
             switch value {
             case .int(let value): statement.bind(value, at: place)
             case .blob(let value): statement.bind(value, at: place)
+            case .id(let value): value.withBytes { statement.bind($0, at: place) }
+            case .digest(let value): value.withBytes { statement.bind($0, at: place) }
             case .text(let value): statement.bind(value, at: place)
             case .null: statement.bindNull(at: place)
             }
@@ -128,16 +131,52 @@ final class Tables {
 enum SQLValue {
     case int(Int64)
     case blob([UInt8])
+    case id(AnyID)
+    case digest(Digest)
     case text(String)
     case null
 
     static func time(_ value: UInt64) -> SQLValue { .int(Int64(clamping: value)) }
     static func number(_ value: some BinaryInteger) -> SQLValue { .int(Int64(clamping: value)) }
+    static func code(_ value: some RawRepresentable<UInt8>) -> SQLValue { .int(Int64(value.rawValue)) }
     static func bool(_ value: Bool) -> SQLValue { .int(value ? 1 : 0) }
     static func blob(_ value: [UInt8]?) -> SQLValue { value.map { .blob($0) } ?? .null }
+    static func id(_ value: some OpaqueID) -> SQLValue { .id(AnyID(high: value.high, low: value.low)) }
+    static func id(_ value: (some OpaqueID)?) -> SQLValue { value.map { .id($0) } ?? .null }
+
+    static func digest(_ value: Digest?) -> SQLValue { value.map { .digest($0) } ?? .null }
+
+    /// An id whose type no longer matters.
+    struct AnyID: OpaqueID {
+        let high, low: UInt64
+    }
 }
 
 extension Statement {
     func time(_ column: Int32) -> UInt64 { UInt64(clamping: int(column)) }
     func blobOrNil(_ column: Int32) -> [UInt8]? { isNull(column) ? nil : blob(column) }
+
+    /// - Throws: `.damaged` if the column has not 16 bytes.
+    func id<ID: OpaqueID>(_ column: Int32) throws(StoreError) -> ID {
+        guard let id = withBlob(column, { ID(bytes: $0) }) else { throw .damaged("an id that is not 16 bytes long") }
+        return id
+    }
+
+    func idOrNil<ID: OpaqueID>(_ column: Int32) throws(StoreError) -> ID? { isNull(column) ? nil : try id(column) }
+
+    /// - Throws: `.damaged` if the column has not 32 bytes.
+    func digest(_ column: Int32) throws(StoreError) -> Digest {
+        guard let digest = withBlob(column, { Digest(bytes: $0) }) else { throw .damaged("a digest that is not 32 bytes long") }
+        return digest
+    }
+
+    func digestOrNil(_ column: Int32) throws(StoreError) -> Digest? { isNull(column) ? nil : try digest(column) }
+
+    /// - Throws: `.damaged` for a number that no version of this program writes there.
+    func code<Code: RawRepresentable<UInt8>>(_ column: Int32) throws(StoreError) -> Code {
+        guard let number = UInt8(exactly: int(column)), let code = Code(rawValue: number) else {
+            throw .damaged("\(int(column)) is no \(Code.self)")
+        }
+        return code
+    }
 }

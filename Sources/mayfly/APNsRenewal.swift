@@ -1,6 +1,7 @@
 import API
 import Broker
 import Courier
+import Vocabulary
 
 /// Reads keys, certificates and the list of apps again while the broker runs: at SIGHUP, and when the operator's listener is told to.
 ///

@@ -2,6 +2,7 @@ import Courier
 import Linux
 import Sealing
 import TLS
+import Vocabulary
 
 /// Who pushes to which apps, and where: what `serve` and the `apns` commands have in common.
 struct APNsSettings {
@@ -40,7 +41,7 @@ struct APNsSettings {
     /// One of the apps that are pushed to.
     struct App {
         let topic: String
-        let environments: Set<Push.Environment>
+        let environments: Set<PushEnvironment>
         let identity: Identity
     }
 
@@ -50,6 +51,7 @@ struct APNsSettings {
     let topic: String
     /// Each of them says in which environments it is to be pushed to.
     let isList: Bool
+    /// Where a request that names no environment goes.
     let environment: PushEnvironment
     let endpoint: Endpoint?
     /// Of Apple's own hosts.
@@ -105,7 +107,7 @@ struct APNsSettings {
             return try AppList.read(list)
         }
         let topic = try bundleID(try configuration.required(.apnsBundleID), Key.apnsBundleID.named)
-        let environments = Set(Push.Environment.allCases)
+        let environments = Set(PushEnvironment.allCases)
         guard let file = configuration.file(.apnsCertificate) else {
             return [App(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
         }
@@ -114,7 +116,7 @@ struct APNsSettings {
         }
         let certificate = try certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
         // A registration that names the other environment is refused; what it is when none is named must be one of the certificate's.
-        let meant: Push.Environment = try environment(configuration) == .sandbox ? .sandbox : .production
+        let meant = try environment(configuration)
         do throws(CertificateEnvironments.Lacking) {
             try CertificateEnvironments.check(certificate, [meant])
         } catch { throw CheckFailed("mayfly: \(file.source): \(file): \(error), or set \(Key.apnsEnvironment.named)") }
@@ -229,29 +231,26 @@ struct APNsSettings {
         }
     }
 
-    /// Where a request that names no environment goes.
-    var configured: Push.Environment { environment == .sandbox ? .sandbox : .production }
-
     /// What Apple is asked about these settings: each app in each of its environments.
     var probes: [Probe] {
         apps.flatMap { app in
-            Push.Environment.allCases.compactMap { environment -> Probe? in
+            PushEnvironment.allCases.compactMap { environment -> Probe? in
                 guard app.environments.contains(environment) else { return nil }
                 // Somewhere else than Apple there is one environment only.
-                if endpoint != nil, environment != configured, app.environments.contains(configured) { return nil }
-                return Probe(topic: app.topic, environment: environment, isRequired: isList || environment == configured)
+                if endpoint != nil, environment != self.environment, app.environments.contains(self.environment) { return nil }
+                return Probe(topic: app.topic, environment: environment, isRequired: isList || environment == self.environment)
             }
         }
     }
 
     private struct Group: Hashable {
         let name: String
-        let environments: Set<Push.Environment>
+        let environments: Set<PushEnvironment>
     }
 
     /// The courier's accounts. Apps that one key is for, in the same environments, share one, and so its connections.
     func accounts(_ marks: ProviderTokenMark) throws -> [Account] {
-        var groups: [(identity: Identity, environments: Set<Push.Environment>, topics: Set<String>)] = []
+        var groups: [(identity: Identity, environments: Set<PushEnvironment>, topics: Set<String>)] = []
         var known: [Group: Int] = [:]
         for app in apps {
             let name =

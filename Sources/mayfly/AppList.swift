@@ -1,6 +1,7 @@
 import Courier
 import Linux
 import TLS
+import Vocabulary
 
 /// The file that `--apns-apps` names: one app a line, the first being meant where nobody names another.
 ///
@@ -16,7 +17,7 @@ enum AppList {
         guard let text = String(validating: text, as: UTF8.self) else { throw list.failure("is no UTF-8 text") }
         var apps: [APNsSettings.App] = []
         var keys: [String: (path: String, key: APNsSettings.TeamKey)] = [:]
-        var listed: [String: Set<Push.Environment>] = [:]
+        var listed: [String: Set<PushEnvironment>] = [:]
         for (number, line) in text.split(omittingEmptySubsequences: false, whereSeparator: { $0 == "\n" || $0 == "\r\n" })
             .enumerated()
         {
@@ -82,7 +83,7 @@ enum AppList {
             topic: try APNsSettings.bundleID(words[0], "the first word"), environments: environments, identity: identity)
     }
 
-    private static func environments(_ text: String) throws -> Set<Push.Environment> {
+    private static func environments(_ text: String) throws -> Set<PushEnvironment> {
         let names = text.split(separator: ",", omittingEmptySubsequences: false)
         return try Set(
             names.map { name in

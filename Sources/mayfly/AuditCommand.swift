@@ -2,6 +2,7 @@ import JSON
 import Ledger
 import Linux
 import Policy
+import Vocabulary
 
 /// `mayfly audit verify|prove|show|watch DIR|URL`.
 enum AuditCommand {
@@ -64,9 +65,9 @@ enum AuditCommand {
     }
 
     /// - Throws: `UsageError` if the text is no ref.
-    static func ref(_ text: String) throws -> OpaqueID {
+    static func ref(_ text: String) throws -> Ref {
         let digits = text.lowercased().utf8.filter { $0 > 0x20 }
-        guard let ref = OpaqueID(hex: digits.span) else { throw UsageError("--ref takes 32 digits 0-9 a-f") }
+        guard let ref = Ref(hex: digits.span) else { throw UsageError("--ref takes 32 digits 0-9 a-f") }
         return ref
     }
 
@@ -139,7 +140,7 @@ enum AuditCommand {
     }
 
     /// Prints one token's story to its owner.
-    private static func show(_ ref: OpaqueID, in source: any LogSource, _ key: VerifierKey) async throws {
+    private static func show(_ ref: Ref, in source: any LogSource, _ key: VerifierKey) async throws {
         do throws(VerificationFailure) {
             let story = try await TokenStory.find(in: source, key: key, ref: ref)
             Terminal.out(

@@ -3,6 +3,7 @@ import EventLoop
 import Linux
 import Sealing
 import TLS
+import Vocabulary
 
 /// The courier alone, on one thread: pushes as fast as a server answers them, or at a steady rate.
 actor CourierBench: LoopActor {

@@ -51,7 +51,7 @@ enum DeliveryCommand {
             throw CheckFailed("mayfly: \(state.shown(state.ledger)) has no checkpoint signed by this state folder's key")
         }
         let now = Clock.wallMs
-        var outcomes: [OpaqueID: Entry] = [:]
+        var outcomes: [JobID: Entry] = [:]
         do throws(VerificationFailure) {
             var tree = try await SignedTree(source, head: head)
             var bundle = tree.bundles

@@ -6,6 +6,7 @@ import Policy
 import Sealing
 import Sodium
 import Storage
+import Vocabulary
 
 /// `mayfly drill`: what the operator could hand over now.
 enum DrillCommand {

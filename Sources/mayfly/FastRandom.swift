@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// SplitMix64 (Steele, Lea, Flood 2014): keys in random order for next to nothing. Nothing here is secret.
 struct FastRandom {
     var state: UInt64
@@ -20,4 +22,8 @@ struct FastRandom {
         bytes.removeLast(bytes.count - count)
         return bytes
     }
+
+    mutating func digest() -> Digest { Digest(bytes: bytes(32).span)! }
+
+    mutating func id<ID: OpaqueID>() -> ID { ID(high: word(), low: word()) }
 }

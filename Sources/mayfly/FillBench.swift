@@ -5,6 +5,7 @@ import Linux
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 /// Fills a stopped broker's state folder with accepted rooms whose tokens expire when the sweep is to be measured: sealed under the
 /// folder's keys, their seals in its log. They look as rooms do from ten minutes after their accept on, when the code is forgotten.
@@ -67,7 +68,7 @@ struct FillBench {
 
     private func room(_ number: Int, _ timing: LedgerTiming) throws -> StandingRoom {
         let id = try RoomID.random()
-        let index = keys.roomIndex(id).bytes
+        let index = keys.roomIndex(id)
         let expires = first + UInt64(number) * over / UInt64(rooms)
         let tokens = try [UInt8(1), 2].map { try token($0, in: id, index: index, expires: expires, timing) }
         let sides = try zip(["ann", "ben"], tokens).map { client, token in
@@ -75,16 +76,15 @@ struct FillBench {
                 generation: keys.currentGeneration,
                 client: try keys.clientIndex(
                     id, slot: token.record.slot, client: Array(client.utf8).span, expiryMs: expires,
-                    generation: keys.currentGeneration
-                ).bytes,
-                member: keys.memberHash(try MemberSecret.random()).bytes, token: token.record.purgeID)
+                    generation: keys.currentGeneration),
+                member: keys.memberHash(try MemberSecret.random()), token: token.record.purgeID)
         }
         return StandingRoom(
             room: RoomRecord(room: index, expires: expires, creator: sides[0], joiner: sides[1]), tokens: tokens)
     }
 
     private func token(
-        _ slot: UInt8, in room: RoomID, index: [UInt8], expires: UInt64, _ timing: LedgerTiming
+        _ slot: UInt8, in room: RoomID, index: Digest, expires: UInt64, _ timing: LedgerTiming
     ) throws -> NewToken {
         let ref = Ref.random()
         let until = timing.untilMs(expiryMs: expires)
@@ -93,11 +93,11 @@ struct FillBench {
             generation: keys.currentGeneration, kind: .alert, environment: .production, slot: slot, expiryMs: expires,
             purgeID: ref.purgeID(untilMs: until), topic: Self.topic)
         let row = TokenRecord(
-            purgeID: context.purgeID.bytes, ref: try keys.sealRef(ref, context: context, room: room), room: index, slot: slot,
-            kind: context.kind.rawValue, environment: context.environment.rawValue,
+            purgeID: context.purgeID, ref: try keys.sealRef(ref, context: context, room: room), room: index, slot: slot,
+            kind: context.kind, environment: context.environment,
             generation: context.generation, expires: expires, topic: context.topic,
             sealed: try keys.sealToken(try Secret.random(32), ref: ref, sealedAtMs: now, context: context, room: room),
             isLong: expires > now + 86_400_000)
-        return NewToken(row, sealedID: ref.ledgerID(.sealed(untilMs: until)))
+        return NewToken(row, sealedID: ref.sealedID(untilMs: until))
     }
 }

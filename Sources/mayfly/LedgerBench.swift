@@ -3,6 +3,7 @@ import Ledger
 import Linux
 import Policy
 import Storage
+import Vocabulary
 
 /// The log alone: entries appended, and what a small publication costs in a log that has grown; then the way through the store.
 struct LedgerBench {
@@ -131,12 +132,12 @@ private struct Lives {
         let untilMs = atMs + 15 * Self.windowMs
         let template = EntryText("peer_waiting")!
         let lives = max(1, (count - 2) / 4)
-        func ids() -> [OpaqueID] { (0..<lives).map { _ in id() }.sorted() }
+        func ids<ID: OpaqueID>() -> [ID] { (0..<lives).map { _ in random.id() }.sorted() }
         // A log begins with a start, and its keys keep up.
         let epoch = atMs / 300_000
         var ops = [atMs == Self.beginMs ? Self.start : .keysRatcheted(epoch: epoch - 2, swept: epoch)]
         ops.reserveCapacity(count)
-        let jobs = ids()
+        let jobs: [JobID] = ids()
         ops += zip(ids(), jobs).map { .tokenOpened(id: $0, job: $1, template: template) }
         ops += jobs.map { .pushDelivered(job: $0, status: 200) }
         ops += ids().map { .tokenSealed(id: $0, untilMs: untilMs) }
@@ -149,8 +150,6 @@ private struct Lives {
         defer { atMs += Self.windowMs }
         return ops.map { Entry(atMs: atMs, $0) }
     }
-
-    private mutating func id() -> OpaqueID { OpaqueID(UInt128(random.word()) << 64 | UInt128(random.word())) }
 }
 
 /// Entries, wall time and processor time.

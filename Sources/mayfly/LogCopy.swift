@@ -1,4 +1,5 @@
 import Ledger
+import Vocabulary
 
 /// All files of a log that its checkpoint needs, as they lie there: good or bad is for the reader to find out.
 struct LogCopy {
@@ -27,7 +28,7 @@ struct LogCopy {
             }
             (level, hashes) = (level + 1, hashes / 256)
         }
-        for policy in policies.sorted(by: { "\($0)" < "\($1)" }) { try await add(TilePath.policy(policy)) }
+        for policy in policies.sorted(by: { $0.hex < $1.hex }) { try await add(TilePath.policy(policy)) }
         return copied
     }
 

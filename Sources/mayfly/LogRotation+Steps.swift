@@ -5,6 +5,7 @@ import Linux
 import Policy
 import Sealing
 import Storage
+import Vocabulary
 
 extension LogRotation {
     /// Ends the old log in the store: everything but its last entry is published, and that is recorded.
@@ -185,7 +186,7 @@ extension LogRotation {
     }
 
     /// A policy that was in force, from the log's folder.
-    private func policy(_ digest: Ledger.Digest) throws -> Policy {
+    private func policy(_ digest: Digest) throws -> Policy {
         guard let bytes = try LedgerFolder(state.ledger).read(TilePath.policy(digest)), Digest.sha256(bytes.span) == digest else {
             throw CheckFailed(
                 "mayfly: \(state.shown(state.ledger))/\(TilePath.policy(digest)) is missing or damaged: restore the ledger's folder"

@@ -4,6 +4,7 @@ import Ledger
 import Linux
 import Sealing
 import Storage
+import Vocabulary
 
 /// `mayfly keys rotate`: ends the log and begins another, under another name and key.
 ///
@@ -31,9 +32,9 @@ struct LogRotation {
     struct LastStart {
         var node: EntryText
         /// That for rooms.
-        var policy: Ledger.Digest
+        var policy: Digest
         /// All that were in force.
-        var policies: [Ledger.Digest]
+        var policies: [Digest]
         var resolution: UInt32
     }
 
@@ -95,7 +96,7 @@ struct LogRotation {
                     "mayfly: no broker of this version has run on \(state.shown): start it once and stop it, then rotate")
             }
             // Versions that knew one policy only did not write them down.
-            let list = try await store.mark(RotationMark.policiesMark) ?? Array("\(policy)".utf8)
+            let list = try await store.mark(RotationMark.policiesMark) ?? Array(policy.hex.utf8)
             let policies = RotationMark.policies(list)
             guard policies.contains(policy) else {
                 throw StoreError.damaged("the mark of the policies in force can't be read")

@@ -1,13 +1,14 @@
 import JSON
 import Ledger
 import Linux
+import Vocabulary
 
 /// `mayfly audit prove` and `mayfly audit verify --proof`: one entry of a log, shown to whoever has the log's key and nothing else.
 enum ProofCommand {
     /// What to prove, as it stands on the command line.
     enum Subject {
         case index(UInt64)
-        case ref(OpaqueID)
+        case ref(Ref)
 
         /// - Throws: `UsageError` for what is neither.
         init(_ word: String) throws {
@@ -49,7 +50,7 @@ enum ProofCommand {
     /// - Parameters:
     ///   - ref: of the token that the entry must be about, if given. The ids are computed from it.
     ///   - demand: witnesses that must have cosigned the proof's checkpoint, if given.
-    static func verify(_ path: String, _ key: VerifierKey, ref: OpaqueID?, demand: WitnessDemand?, json: Bool) throws {
+    static func verify(_ path: String, _ key: VerifierKey, ref: Ref?, demand: WitnessDemand?, json: Bool) throws {
         do throws(VerificationFailure) {
             let proof = try read(path)
             let (entry, head) = try proof.entry(signedBy: key)

@@ -1,78 +1,50 @@
 import Courier
 import JSON
+import Vocabulary
 
 /// `mayfly apns explain`: a reason in words, by Apple's name, the courier's, or the one that the log has for it.
 enum ReasonText {
-    private struct Row {
-        let name: String
-        let status: Int?
-        let said: Explanation
-        let does: String
-
-        init(_ reason: Reason) {
-            name = reason.rawValue
-            status = reason.status
-            said = reason.explanation
-            does = reason.does
-        }
-
-        init(_ name: String, _ said: Explanation, does: String) {
-            (self.name, status, self.said, self.does) = (name, nil, said, does)
-        }
-    }
-
-    /// The log's one reason for whatever kept a push from being sent.
-    private static let unsent = Row(
-        "unsent",
-        Explanation(
-            "the push was never sent: the peer came back, the token was destroyed, or the job's time was over", .nobody, "nothing"
-        ),
-        does: "sends nothing")
-
     static func explain(_ names: [String], json: Bool) throws {
-        let rows = try names.isEmpty ? Reason.allCases.map(Row.init) + [unsent] : names.map { try row($0) }
-        if json { return Terminal.out("[" + rows.map(self.json).joined(separator: ",\n") + "]") }
+        let reasons = try names.isEmpty ? APNsReason.allCases : names.map { try reason($0) }
+        if json { return Terminal.out("[" + reasons.map(self.json).joined(separator: ",\n") + "]") }
         if names.isEmpty {
-            for row in rows { Terminal.out("\(row.name)\(status(row)): \(row.said.means)") }
+            for reason in reasons { Terminal.out("\(reason.rawValue)\(status(reason)): \(reason.explanation.means)") }
         } else {
-            Terminal.out(rows.map(whole).joined(separator: "\n\n"))
+            Terminal.out(reasons.map(whole).joined(separator: "\n\n"))
         }
     }
 
-    static func whole(_ reason: Reason) -> String { whole(Row(reason)) }
-
-    private static func row(_ name: String) throws -> Row {
-        switch name.lowercased() {
-        case unsent.name: return unsent
-        case let lower:
-            guard let reason = Reason.allCases.first(where: { $0.rawValue.lowercased() == lower }) else {
-                throw UsageError(
-                    "\(ShownWord(name)) is no reason of Apple's or the log's: `mayfly apns explain` lists them")
-            }
-            return Row(reason)
+    private static func reason(_ name: String) throws -> APNsReason {
+        let lower = name.lowercased()
+        guard let reason = APNsReason.allCases.first(where: { $0.rawValue.lowercased() == lower }) else {
+            throw UsageError(
+                "\(ShownWord(name)) is no reason of Apple's or the log's: `mayfly apns explain` lists them")
         }
+        return reason
     }
 
-    private static func status(_ row: Row) -> String { row.status.map { " (\($0))" } ?? "" }
+    private static func status(_ reason: APNsReason) -> String { reason.status.map { " (\($0))" } ?? "" }
 
-    private static func whole(_ row: Row) -> String {
-        """
-        \(row.name)\(status(row))
-          means        \(row.said.means)
-          whose fault  \(row.said.fault.words)
-          Mayfly       \(row.does)
-          do           \(row.said.remedy)
-        """
+    static func whole(_ reason: APNsReason) -> String {
+        let said = reason.explanation
+        return """
+            \(reason.rawValue)\(status(reason))
+              means        \(said.means)
+              whose fault  \(said.fault.words)
+              Mayfly       \(reason.does)
+              do           \(said.remedy)
+            """
     }
 
-    private static func json(_ row: Row) -> String {
-        Terminal.json { json in
-            json.add("reason", row.name)
-            json.add("status", orNull: row.status)
-            json.add("means", row.said.means)
-            json.add("fault", row.said.fault.rawValue)
-            json.add("does", row.does)
-            json.add("remedy", row.said.remedy)
+    private static func json(_ reason: APNsReason) -> String {
+        let said = reason.explanation
+        return Terminal.json { json in
+            json.add("reason", reason.rawValue)
+            json.add("status", orNull: reason.status)
+            json.add("means", said.means)
+            json.add("fault", said.fault.rawValue)
+            json.add("does", reason.does)
+            json.add("remedy", said.remedy)
         }
     }
 }

@@ -2,6 +2,7 @@ import Ledger
 import Linux
 import Policy
 import Storage
+import Vocabulary
 
 /// How far the change from one log to another has come, as the store keeps it: from the closing of the old log until the new one is
 /// published. While it stands no broker starts.
@@ -32,7 +33,7 @@ struct RotationMark: Equatable {
     /// What is remembered of a start.
     /// - Parameter starts: what the log is told of it, `broker.started` first.
     static func marks(of starts: [Entry.Op]) -> [StoreMark] {
-        let policies = starts.compactMap { if case .policyLoaded(_, let policy) = $0 { "\(policy)" } else { nil } }
+        let policies = starts.compactMap { if case .policyLoaded(_, let policy) = $0 { policy.hex } else { nil } }
         return [
             StoreMark(startMark, Entry(atMs: 0, starts[0]).encoded),
             StoreMark(policiesMark, Array(policies.joined(separator: "\n").utf8)),
@@ -41,10 +42,10 @@ struct RotationMark: Equatable {
     }
 
     /// The digests in a mark of policies.
-    static func policies(_ mark: [UInt8]) -> [Ledger.Digest] {
+    static func policies(_ mark: [UInt8]) -> [Digest] {
         mark.split(separator: UInt8(ascii: "\n")).compactMap { line in
             let hex = Array(line)
-            return Ledger.Digest(hex: hex.span)
+            return Digest(hex: hex.span)
         }
     }
 

@@ -1,6 +1,7 @@
 import Linux
 import Sealing
 import Storage
+import Vocabulary
 
 /// A bare SQLite loop over the rows that a create and an accept leave: as long, as many and as durable as the broker's, sealed by nobody.
 enum RowsBench {
@@ -36,17 +37,17 @@ enum RowsBench {
     private static func rows(_ random: inout FastRandom) -> RoomRows {
         let now = Clock.wallMs
         let expires = now + 600_000
-        let (room, code) = (random.bytes(32), random.bytes(32))
+        let (room, code) = (random.digest(), random.digest())
         func token(_ slot: UInt8) -> NewToken {
             let row = TokenRecord(
-                purgeID: random.bytes(16), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: 1,
-                environment: 1, generation: 1, expires: expires,
+                purgeID: random.id(), ref: random.bytes(KeyRing.sealedRefCount), room: room, slot: slot, kind: .alert,
+                environment: .production, generation: 1, expires: expires,
                 topic: "com.example.app", sealed: random.bytes(168))
-            return NewToken(row, sealedID: random.bytes(16))
+            return NewToken(row, sealedID: random.id())
         }
         let (creatorToken, joinerToken) = (token(1), token(2))
         let creator = SideRecord(
-            generation: 1, client: random.bytes(32), member: random.bytes(32), token: creatorToken.record.purgeID)
+            generation: 1, client: random.digest(), member: random.digest(), token: creatorToken.record.purgeID)
         return RoomRows(
             room: RoomRecord(room: room, expires: expires, creator: creator),
             code: PendingCode(
@@ -55,7 +56,7 @@ enum RowsBench {
                 creatorUntil: now + 120_000, short: false),
             creatorToken: creatorToken,
             joiner: SideRecord(
-                generation: 1, client: random.bytes(32), member: random.bytes(32), token: joinerToken.record.purgeID),
+                generation: 1, client: random.digest(), member: random.digest(), token: joinerToken.record.purgeID),
             joinerToken: joinerToken,
             used: UsedCode(
                 code: code, expires: expires, retry: random.bytes(KeyRing.sealedPairCount), retryGeneration: 1,

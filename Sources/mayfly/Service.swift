@@ -9,6 +9,7 @@ import Policy
 import Sealing
 import Shares
 import Storage
+import Vocabulary
 
 /// A running broker: every part, who starts it, and in which order it ends.
 ///
@@ -112,7 +113,7 @@ final class Service: Sendable {
             guard let name = EntryText(policy.name) else {
                 throw CheckFailed("mayfly: the policy's name can't stand in the log")
             }
-            return (name: name, digest: Digest.sha256(policy.bytes.span))
+            return (name: name, digest: policy.digest)
         }
         guard let version = EntryText(Mayfly.version), let rooms = loaded.first?.digest else {
             throw CheckFailed("mayfly: this version's name can't stand in the log")
@@ -161,7 +162,7 @@ final class Service: Sendable {
             if accounts.all.isEmpty { return topic == meant }
             // A bundle id that ends as the kind's topics do is another app's, and no push to it could leave.
             let whole = topic + kind.push.topicSuffix
-            return accounts.account(for: whole, environment == .sandbox ? .sandbox : .production, kind.push) != nil
+            return accounts.account(for: whole, environment, kind.push) != nil
         }
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
         let broker = Broker(
@@ -391,7 +392,7 @@ final class Service: Sendable {
 
 extension TokenKind {
     /// What is pushed to such a token, where Apple's accounts differ by it.
-    fileprivate var push: Push.Kind {
+    fileprivate var push: PushType {
         switch self {
         case .alert: .alert
         case .voip: .voip

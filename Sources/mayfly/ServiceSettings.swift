@@ -5,6 +5,7 @@ import Linux
 import Policy
 import Sealing
 import Shares
+import Vocabulary
 
 /// What `serve` needs, read and checked before anything is opened.
 struct ServiceSettings {
@@ -133,12 +134,9 @@ struct ServiceSettings {
 
     private static func check(_ policy: Policy, _ accounts: Accounts) throws {
         for template in policy.templates.values.sorted(by: { $0.name < $1.name }) {
-            guard let kind = Push.Kind(rawValue: template.pushType.rawValue), !accounts.all.contains(where: { $0.takes(kind) })
-            else {
-                continue
-            }
+            guard !accounts.all.contains(where: { $0.takes(template.pushType) }) else { continue }
             throw CheckFailed(
-                "mayfly: the policy \(policy.name) has the push \(template.name) of type \(kind.rawValue), which Apple takes by a token signing key "
+                "mayfly: the policy \(policy.name) has the push \(template.name) of type \(template.pushType.rawValue), which Apple takes by a token signing key "
                     + "only, and there are only certificates: give a key, or another policy")
         }
     }

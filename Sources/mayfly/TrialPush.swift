@@ -6,6 +6,7 @@ import Linux
 import Policy
 import Sealing
 import Sodium
+import Vocabulary
 
 /// One push from the command line, past broker and log: `apns check` and `apns send`.
 struct TrialPush {
@@ -74,19 +75,17 @@ struct TrialPush {
         defer { wipe(&line) }
         guard let token = try Secret(hexToken: line.span) else { throw CheckFailed("no device token: \(TokenShape(line).text)") }
         let rendered = try template.render(
-            handle: Sodium.randomBytes(16), fields: fields, nowMs: Clock.wallMs)
-        guard let kind = Push.Kind(rawValue: rendered.pushType.rawValue) else {
-            throw CheckFailed("this push type can't be sent")
-        }
-        let topic = settings.topic + kind.topicSuffix
+            handle: .random(), fields: fields, nowMs: Clock.wallMs)
+        let type = template.pushType
+        let topic = settings.topic + type.topicSuffix
         // As a broker does, whose app did not say.
-        let served = Push.Environment.allCases.filter { accounts.account(for: topic, $0, kind) != nil }
-        guard let environment = served.contains(settings.configured) ? settings.configured : served.first else {
-            throw CheckFailed("there is no APNs key or certificate for \(kind.rawValue) pushes to \(topic): nothing was sent")
+        let served = PushEnvironment.allCases.filter { accounts.account(for: topic, $0, type) != nil }
+        guard let environment = served.contains(settings.environment) ? settings.environment : served.first else {
+            throw CheckFailed("there is no APNs key or certificate for \(type.rawValue) pushes to \(topic): nothing was sent")
         }
         let now = Clock.wallMs
         let push = Push(
-            apnsID: Push.randomID(), token: token, environment: environment, topic: topic, kind: kind,
+            apnsID: Push.randomID(), token: token, environment: environment, topic: topic, type: type,
             priority: UInt8(clamping: rendered.priority), expirationS: template.expiration(nowMs: now, tokenExpiryMs: .max),
             payload: rendered.payload, sealedAtMs: now, deadlineMs: now + Self.waitMs)
         let (outcome, uniqueID) = try await deliver(push)
@@ -134,7 +133,7 @@ struct TrialPush {
                 }
             guard values[field.name] != nil else { throw UsageError("--field \(field.name): not of the field's kind") }
         }
-        for field in template.fields where field.kind == .handle { values[field.name] = .handle(Sodium.randomBytes(16)) }
+        for field in template.fields where field.kind == .handle { values[field.name] = .handle(.random()) }
         let missing = template.fields.filter { values[$0.name] == nil }.map { "\($0.name) (\($0.kind.words))" }
         guard missing.isEmpty else {
             let all = missing.joined(separator: ", and for ")
@@ -158,7 +157,7 @@ struct TrialPush {
     }
 
     private static func write(_ outcome: Outcome, to json: inout JSONWriter) {
-        var (status, reason): (Int, Reason?) = (200, nil)
+        var (status, reason): (Int, APNsReason?) = (200, nil)
         if case .failed(let failed, let why, _) = outcome { (status, reason) = (failed, why) }
         json.add("status", status)
         json.add("reason", orNull: reason?.rawValue)

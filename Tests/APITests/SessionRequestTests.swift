@@ -1,6 +1,7 @@
 import Broker
 import Sealing
 import Testing
+import Vocabulary
 
 @testable import API
 
@@ -84,7 +85,9 @@ import Testing
             Issue.record("\(request.kind)")
             return
         }
-        #expect(RequestName(name) == RequestName(id: Array(0..<16), own: Array(Self.id.utf8)) && !approved)
+        #expect(
+            RequestName(name) == RequestName(id: RequestID(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f), own: Array(Self.id.utf8))
+                && !approved)
         #expect(token?.withBytes { $0.count == 2 && $0[0] == 10 && $0[1] == 11 } == true)
         #expect(refusal(#"{"type":"approval_response","approved":true}"#) == .missingField("requestId"))
         #expect(refusal("{\"type\":\"approval_response\",\"requestId\":\"\(Self.id)\"}") == .missingField("approved"))

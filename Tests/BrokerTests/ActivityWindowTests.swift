@@ -3,6 +3,7 @@ import Courier
 import Storage
 import Synchronization
 import Testing
+import Vocabulary
 
 /// One update of a Live Activity in 15 s: which leaves when, whatever happens meanwhile.
 @Suite struct ActivityWindowTests {

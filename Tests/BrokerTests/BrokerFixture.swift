@@ -6,6 +6,7 @@ import Sealing
 import Storage
 import Synchronization
 import TLS
+import Vocabulary
 
 @testable import Broker
 

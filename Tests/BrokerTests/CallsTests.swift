@@ -5,6 +5,7 @@ import Sodium
 import Storage
 import Synchronization
 import Testing
+import Vocabulary
 
 @Suite struct CallsTests {
     private typealias Stage = CallsStage

@@ -4,6 +4,7 @@ import Sealing
 import Storage
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -457,7 +458,8 @@ extension Broker {
     /// Pushes that wait for ever, so many that there is room for no more than `places`.
     fileprivate func fill(leaving places: Int) {
         let job = JobRecord(
-            job: [], deadline: 0, notBefore: 0, purgeID: [], room: [], slot: 0, kind: 1, environment: 1, topic: "", template: "",
+            job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 0, kind: .alert,
+            environment: .production, topic: "", template: "",
             generation: 0, expires: 0, sealed: [], fields: nil)
         while departures.queued < Departures.mostQueued - places { departures.enter(job) }
     }
@@ -465,7 +467,8 @@ extension Broker {
     /// As many as one app may have.
     fileprivate func fillItsShare(environment: PushEnvironment) {
         let job = JobRecord(
-            job: [], deadline: 0, notBefore: 0, purgeID: [], room: [], slot: 0, kind: 1, environment: environment.rawValue,
+            job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 0, kind: .alert,
+            environment: environment,
             topic: "com.example.app", template: "", generation: 0, expires: 0, sealed: [], fields: nil)
         while !departures.isFull(topic: job.topic, environment: job.environment) { departures.enter(job) }
     }

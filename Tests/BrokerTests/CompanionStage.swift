@@ -7,6 +7,7 @@ import Sealing
 import Storage
 import Synchronization
 import Testing
+import Vocabulary
 
 /// A simulated broker with a companion: what Apple gets of it, and what its sockets are told, each with its time.
 struct CompanionStage: AudienceStage {
@@ -89,19 +90,20 @@ struct CompanionStage: AudienceStage {
     }
 
     /// Asks for an approval.
-    func ask(of principal: Principal = alice) async throws -> (request: [UInt8], due: UInt64) {
+    func ask(of principal: Principal = alice) async throws -> (request: RequestID, due: UInt64) {
         let receipt = try await take(.approvalRequest, of: principal)
         return (try #require(receipt.request), try #require(receipt.expires))
     }
 
-    func respond(_ request: [UInt8], _ principal: Principal = alice, approved: Bool = true, from byte: UInt8? = nil) async throws
+    func respond(_ request: RequestID, _ principal: Principal = alice, approved: Bool = true, from byte: UInt8? = nil)
+        async throws
         -> Bool
     {
         try await companion.respond(
             principal, request: RequestName(id: request), approved: approved, excluding: byte.map { try token($0) })
     }
 
-    func state(_ request: [UInt8], _ principal: Principal = backEnd) async throws -> Approval.State? {
+    func state(_ request: RequestID, _ principal: Principal = backEnd) async throws -> Approval.State? {
         try await companion.approval(principal, request: RequestName(id: request))?.state
     }
 }

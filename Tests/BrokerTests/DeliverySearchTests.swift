@@ -2,6 +2,7 @@ import Ledger
 import Linux
 import Sealing
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -17,23 +18,20 @@ import Testing
         let keys = try KeyRing.load(path: path)
         _ = try keys.step(nowMs: Self.now)
         let job = JobID.random()
-        let bytes = job.bytes
-        let found = OpaqueID(bytes.span)
-        let id = try #require(found)
         let apnsID = try keys.apnsID(job, deadlineMs: Self.now + 120_000, generation: keys.currentGeneration)
 
-        func isFound(_ text: String, _ id: OpaqueID, nowMs: UInt64 = Self.now) throws -> Bool {
+        func isFound(_ text: String, _ id: JobID, nowMs: UInt64 = Self.now) throws -> Bool {
             try #require(DeliverySearch(text, keys: keys)).isOf(id, nowMs: nowMs)
         }
-        #expect(try isFound(apnsID, id))
-        #expect(try isFound(apnsID.uppercased(), id))
+        #expect(try isFound(apnsID, job))
+        #expect(try isFound(apnsID.uppercased(), job))
         #expect(try !isFound(apnsID, .random()))
         let other = try keys.apnsID(.random(), deadlineMs: Self.now + 120_000, generation: keys.currentGeneration)
-        #expect(try !isFound(other, id))
+        #expect(try !isFound(other, job))
 
         let later = Self.now + 3 * Epoch.lengthMs
         _ = try keys.step(nowMs: later)
-        #expect(try !isFound(apnsID, id, nowMs: later))
+        #expect(try !isFound(apnsID, job, nowMs: later))
         #expect(try #require(DeliverySearch(apnsID, keys: keys)).earliestMs > Self.now - 3_720_000)
     }
 

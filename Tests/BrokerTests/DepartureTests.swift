@@ -2,6 +2,7 @@ import Courier
 import EventLoop
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -213,7 +214,8 @@ import Testing
 @Suite struct DeparturesTests {
     private func departure(_ number: UInt8, topic: String = "") -> Departures.Departure {
         let job = JobRecord(
-            job: [number], deadline: 0, notBefore: 0, purgeID: [], room: [], slot: 1, kind: 1, environment: 1, topic: topic,
+            job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 1, kind: .alert,
+            environment: .production, topic: topic,
             template: "", generation: 1, expires: 0, sealed: [])
         return Departures.Departure(job: job, place: nil)
     }
@@ -227,7 +229,7 @@ import Testing
             departures.arrive(at: 7)
             var order: [UInt8] = []
             while let started = departures.start() {
-                order += started.job.job
+                order.append(UInt8(started.job.job.low))
                 departures.isReady()
             }
             #expect(order.sorted() == Array(0..<30) && departures.open == 30)
@@ -255,7 +257,7 @@ import Testing
             #expect(departures.start() == nil)
             departures.end(departure(0))
             // In the order in which they came.
-            #expect(departures.start()?.job.job == [UInt8(truncatingIfNeeded: number)])
+            #expect(departures.start()?.job.job == JobID(UInt128(UInt8(truncatingIfNeeded: number))))
             departures.isReady()
         }
         for _ in 0..<Self.mostOfOne { departures.end(departure(0)) }
@@ -309,7 +311,7 @@ import Testing
     }
 
     /// Takes as many of an app as there is room for.
-    private func fill(_ departures: inout Departures, _ topic: String, _ environment: UInt8 = 1) -> Int {
+    private func fill(_ departures: inout Departures, _ topic: String, _ environment: PushEnvironment = .production) -> Int {
         let job = departure(0, topic: topic).job
         var taken = 0
         while !departures.isFull(topic: topic, environment: environment), taken <= Departures.mostQueued {
@@ -323,17 +325,19 @@ import Testing
         var departures = Departures(shuffles: false)
         // 177,778: 22,222 are left.
         #expect(fill(&departures, "dead") == Departures.mostQueued * 8 / 9 + 1)
-        #expect(!departures.isFull(topic: "a", environment: 1))
+        #expect(!departures.isFull(topic: "a", environment: .production))
         // The same app's other environment hangs or not by itself.
-        #expect(!departures.isFull(topic: "dead", environment: 2))
-        #expect(fill(&departures, "dying") > 19_000 && !departures.isFull(topic: "a", environment: 1))
-        #expect(fill(&departures, "a") > 2_000 && !departures.isFull(topic: "b", environment: 1))
+        #expect(!departures.isFull(topic: "dead", environment: .sandbox))
+        #expect(fill(&departures, "dying") > 19_000 && !departures.isFull(topic: "a", environment: .production))
+        #expect(fill(&departures, "a") > 2_000 && !departures.isFull(topic: "b", environment: .production))
         for number in 0..<100 { _ = fill(&departures, "many \(number)") }
-        #expect(departures.queued == Departures.mostQueued && departures.isFull(topic: "new", environment: 1))
+        #expect(departures.queued == Departures.mostQueued && departures.isFull(topic: "new", environment: .production))
         // Where one goes another may come, of an app that has few.
         departures.leave(departure(0, topic: "dead").job)
-        #expect(!departures.isFull(topic: "new", environment: 1) && departures.isFull(topic: "dead", environment: 1))
+        #expect(
+            !departures.isFull(topic: "new", environment: .production)
+                && departures.isFull(topic: "dead", environment: .production))
         for _ in 0..<30_000 { departures.leave(departure(0, topic: "dead").job) }
-        #expect(!departures.isFull(topic: "dead", environment: 1))
+        #expect(!departures.isFull(topic: "dead", environment: .production))
     }
 }

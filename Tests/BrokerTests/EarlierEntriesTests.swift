@@ -4,6 +4,7 @@ import Sealing
 import Sodium
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 @testable import Ledger
@@ -45,13 +46,15 @@ import Testing
             #expect(thief.contains(log.purged) == 0 && log.purged.isDisjoint(with: thief.purgeIDs))
             #expect(thief.contains(log.sealed.union(log.opened)) == 0, "an id of an earlier entry stands in the image")
             #expect(thief.refs(leadingTo: log) == 0, "something in the image is a ref, or leads to an entry like one")
-            let others = try thief.rows.map { RoomID(try Secret(copying: $0.room.span)) } + [RoomID.random()]
+            let others =
+                try thief.rows.map { RoomID(try $0.room.withBytes { bytes throws(SealingError) in try Secret(copying: bytes) }) }
+                + [RoomID.random()]
             #expect(thief.refs(openedBy: others).isEmpty, "a ref opens without its room's id")
 
             // What the thief lacks is the room's id alone.
             let refs = thief.refs(openedBy: rooms.map(\.id))
             #expect(refs.count == thief.rows.count)
-            for ref in refs { #expect(log.untils.contains { log.sealed.contains(ref.ledgerID(.sealed(untilMs: $0))) }) }
+            for ref in refs { #expect(log.untils.contains { log.sealed.contains(ref.sealedID(untilMs: $0)) }) }
 
             for room in rooms { _ = try await broker.run?.broker.close(room.id) }
             await broker.advance(3_000)
@@ -86,12 +89,12 @@ import Testing
                 for bytes in try await reader.entries(bundle: bundle) {
                     switch try Entry(canonical: bytes.span).op {
                     case .tokenSealed(let id, let until):
-                        published.sealed.insert(id.bytes)
+                        published.sealed.insert(id)
                         published.untils.insert(until)
                     case .tokenOpened(let id, let job, _):
-                        published.opened.insert(id.bytes)
-                        published.jobs.insert(job.bytes)
-                    case .tokenPurged(let id, _): published.purged.insert(id.bytes)
+                        published.opened.insert(id)
+                        published.jobs.insert(job)
+                    case .tokenPurged(let id, _): published.purged.insert(id)
                     default: break
                     }
                 }
@@ -102,11 +105,11 @@ import Testing
 
     /// What anybody can read.
     struct Published {
-        var sealed: Set<[UInt8]> = []
-        var opened: Set<[UInt8]> = []
-        var purged: Set<[UInt8]> = []
+        var sealed: Set<EntryID> = []
+        var opened: Set<EntryID> = []
+        var purged: Set<EntryID> = []
         var untils: Set<UInt64> = []
-        var jobs: Set<[UInt8]> = []
+        var jobs: Set<JobID> = []
     }
 
     /// The thief's copy: every byte of database, write-ahead log and key file, and the rows.
@@ -116,7 +119,7 @@ import Testing
         private let keys: KeyRing
         let rows: [TokenRecord]
 
-        var purgeIDs: Set<[UInt8]> { Set(rows.map(\.purgeID)) }
+        var purgeIDs: Set<EntryID> { Set(rows.map(\.purgeID)) }
 
         /// - Parameter rooms: tell the test, not the thief, which rows there are.
         init(_ folder: String, _ rooms: [Facts.Room]) throws {
@@ -133,7 +136,7 @@ import Testing
             let store = try StoreSnapshot(path: folder + "/mayfly.sqlite")
             let keys = try KeyRing.load(path: folder + "/ratchet.key", longestLifeSeconds: 86_400)
             rows = try rooms.flatMap { room throws in
-                let record = try #require(try store.room(keys.roomIndex(room.id).bytes))
+                let record = try #require(try store.room(keys.roomIndex(room.id)))
                 return try [record.creator, record.joiner].compactMap { side in
                     try side?.token.flatMap { try store.token($0, expires: record.expires) }
                 }
@@ -144,23 +147,25 @@ import Testing
         func refs(openedBy rooms: [RoomID]) -> [Ref] {
             rows.flatMap { row in
                 rooms.compactMap { room in
-                    row.context.flatMap { try? keys.openRef(row.ref.span, context: $0, room: room) }
+                    try? keys.openRef(row.ref.span, context: row.context, room: room)
                 }
             }
         }
 
         /// How many of these ids stand in it.
-        func contains(_ ids: Set<[UInt8]>) -> Int { ids.intersection(pieces).count }
+        func contains(_ ids: Set<EntryID>) -> Int {
+            let pieces = pieces
+            return ids.count { pieces.contains($0.bytes) }
+        }
 
         /// How much of it makes an id of an entry, taken for a ref.
         func refs(leadingTo log: Published) -> Int {
-            let jobs = log.jobs.compactMap { JobID(bytes: $0.span) }
-            return pieces.count { piece in
+            pieces.count { piece in
                 guard let ref = Ref(bytes: piece.span) else { return false }
                 return log.untils.contains {
-                    log.sealed.contains(ref.ledgerID(.sealed(untilMs: $0)))
-                        || log.purged.contains(ref.ledgerID(.purged(untilMs: $0)))
-                } || jobs.contains { log.opened.contains(ref.ledgerID(.opened($0))) }
+                    log.sealed.contains(ref.sealedID(untilMs: $0))
+                        || log.purged.contains(ref.purgeID(untilMs: $0))
+                } || log.jobs.contains { log.opened.contains(ref.openedID($0)) }
             }
         }
     }

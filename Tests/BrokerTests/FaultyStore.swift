@@ -2,6 +2,7 @@ import EventLoop
 import Ledger
 import Storage
 import Synchronization
+import Vocabulary
 
 /// A real store behind a gate where a test lets calls fail, or kills the broker.
 ///
@@ -164,17 +165,17 @@ final class FaultyStore: Store {
 }
 
 extension FaultyStore {
-    func room(_ room: [UInt8]) async throws(StoreError) -> RoomRecord? {
+    func room(_ room: Digest) async throws(StoreError) -> RoomRecord? {
         try await perform(.room) { () throws(StoreError) in try await inner.room(room) }
     }
-    func joinable(_ code: [[UInt8]], now: UInt64) async throws(StoreError) -> JoinableRoom? {
+    func joinable(_ code: [Digest], now: UInt64) async throws(StoreError) -> JoinableRoom? {
         try await perform(.joinable) { () throws(StoreError) in try await inner.joinable(code, now: now) }
     }
-    func token(_ purgeID: [UInt8], expires: UInt64) async throws(StoreError) -> TokenRecord? {
+    func token(_ purgeID: EntryID, expires: UInt64) async throws(StoreError) -> TokenRecord? {
         try await perform(.token) { () throws(StoreError) in try await inner.token(purgeID, expires: expires) }
     }
     func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: NewToken?, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: NewToken?, shortLimit: Int, now: UInt64
     ) async throws(StoreError) -> CreateOutcome {
         try await perform(.create) { () throws(StoreError) in
             try await inner.create(room, code: code, otherIndexes: otherIndexes, token: token, shortLimit: shortLimit, now: now)
@@ -187,20 +188,20 @@ extension FaultyStore {
             try await inner.accept(code, joiner: joiner, token: token, used: used, now: now)
         }
     }
-    func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: NewToken) async throws(StoreError) -> Bool {
+    func replaceToken(room: Digest, slot: UInt8, proven: Bool, token: NewToken) async throws(StoreError) -> Bool {
         try await perform(.replaceToken) { () throws(StoreError) in
             try await inner.replaceToken(room: room, slot: slot, proven: proven, token: token)
         }
     }
-    func withdrawToken(room: [UInt8], slot: UInt8, proven: Bool) async throws(StoreError) -> Int? {
+    func withdrawToken(room: Digest, slot: UInt8, proven: Bool) async throws(StoreError) -> Int? {
         try await perform(.withdrawToken) { () throws(StoreError) in
             try await inner.withdrawToken(room: room, slot: slot, proven: proven)
         }
     }
-    func markProven(room: [UInt8], slot: UInt8) async throws(StoreError) -> Bool {
+    func markProven(room: Digest, slot: UInt8) async throws(StoreError) -> Bool {
         try await perform(.markProven) { () throws(StoreError) in try await inner.markProven(room: room, slot: slot) }
     }
-    func close(room: [UInt8]) async throws(StoreError) -> Int? {
+    func close(room: Digest) async throws(StoreError) -> Int? {
         try await perform(.close) { () throws(StoreError) in try await inner.close(room: room) }
     }
     func knock(_ job: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome {
@@ -215,7 +216,7 @@ extension FaultyStore {
         try await perform(.jobs) { () throws(StoreError) in try await inner.jobs() }
     }
     func registrations(
-        _ lookup: RegistrationLookup, _ indexes: [[UInt8]]
+        _ lookup: RegistrationLookup, _ indexes: [Digest]
     ) async throws(StoreError) -> [RegistrationRecord] {
         try await perform(.registrations) { () throws(StoreError) in try await inner.registrations(lookup, indexes) }
     }
@@ -226,13 +227,13 @@ extension FaultyStore {
         try await perform(.holds) { () throws(StoreError) in try await inner.holds(row) }
     }
     func register(
-        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [[UInt8]], owners: [[UInt8]], limit: Int
+        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [Digest], owners: [Digest], limit: Int
     ) async throws(StoreError) -> RegisterOutcome {
         try await perform(.register) { () throws(StoreError) in
             try await inner.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)
         }
     }
-    func unregister(_ rows: [RowName], cause: Entry.PurgeCause) async throws(StoreError) -> Int {
+    func unregister(_ rows: [RowName], cause: PurgeCause) async throws(StoreError) -> Int {
         try await perform(.unregister) { () throws(StoreError) in try await inner.unregister(rows, cause: cause) }
     }
     func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) async throws(StoreError) -> Bool {
@@ -240,13 +241,13 @@ extension FaultyStore {
             try await inner.setPreferences(row, removing: removing, adding: adding)
         }
     }
-    func session(_ indexes: [[UInt8]]) async throws(StoreError) -> SessionRecord? {
+    func session(_ indexes: [Digest]) async throws(StoreError) -> SessionRecord? {
         try await perform(.session) { () throws(StoreError) in try await inner.session(indexes) }
     }
-    func timer(_ id: [UInt8]) async throws(StoreError) -> TimerRecord? {
+    func timer(_ id: RequestID) async throws(StoreError) -> TimerRecord? {
         try await perform(.timer) { () throws(StoreError) in try await inner.timer(id) }
     }
-    func timer(named names: [[UInt8]], by namer: RequestNamer) async throws(StoreError) -> TimerRecord? {
+    func timer(named names: [Digest], by namer: RequestNamer) async throws(StoreError) -> TimerRecord? {
         try await perform(.timer) { () throws(StoreError) in try await inner.timer(named: names, by: namer) }
     }
     func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork {

@@ -7,6 +7,7 @@ import Policy
 import Sealing
 import Storage
 import Synchronization
+import Vocabulary
 
 /// A random story of one honest broker: what callers ask for and what befalls the machine. One seed, one story.
 ///

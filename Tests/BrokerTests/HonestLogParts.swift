@@ -4,6 +4,7 @@ import Policy
 import Sealing
 import Storage
 import Synchronization
+import Vocabulary
 
 /// The story's dice: the same for the same seed.
 final class Chance: Sendable {

@@ -3,6 +3,7 @@ import Linux
 import Storage
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Broker
 

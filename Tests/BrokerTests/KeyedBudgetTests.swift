@@ -1,5 +1,6 @@
 import Sealing
 import Testing
+import Vocabulary
 
 @testable import Broker
 @testable import Policy

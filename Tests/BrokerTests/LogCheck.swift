@@ -98,7 +98,7 @@ struct LogCheck {
         }
         // The owner of a ref finds the entry by trying each day.
         for ref in facts.refs {
-            let ids = untils.map { Hex.encode(ref.ledgerID(.sealed(untilMs: $0)).span) }
+            let ids = untils.map { ref.sealedID(untilMs: $0).description }
             guard ids.contains(where: sealed.contains) else { throw Fault.missing("token.sealed of \(ref)") }
         }
         guard report.opened >= facts.pushes else {

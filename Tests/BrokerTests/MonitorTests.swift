@@ -4,6 +4,7 @@ import Sodium
 import Storage
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -346,7 +347,7 @@ import Testing
             let keys = try #require(await stage.simulated.run?.keys)
             let printer = Stage.printer
             let handle = keys.handle(key: device.handleKey.secret, kind: "printer", slot: 0, id: printer.span)
-            let named = Base64.url.encode(handle.span)
+            let named = handle.base64url
             let titles = ["Print Started", "25% Complete", "Print Complete! 🎉"]
             #expect(pushes.count == 3)
             for (push, title) in zip(pushes, titles) { #expect(push.says("\"title\":\"\(title)\"")) }

@@ -4,6 +4,7 @@ import Policy
 import Sealing
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 @testable import EventLoop

@@ -1,11 +1,12 @@
 import Testing
+import Vocabulary
 
 @testable import Broker
 
 /// The state machine on a clock of its own: events in, effects out.
 @Suite struct PresenceTests {
     private static let timing = Presence.Timing(graceMs: 5_000, reportMs: 45_000, probeMs: 2_000)
-    private static let room: [UInt8] = [1, 2, 3]
+    private static let room = Digest.sha256([1, 2, 3].span)
     private let one = Presence.Place(room: room, slot: 1)
     private let two = Presence.Place(room: room, slot: 2)
 

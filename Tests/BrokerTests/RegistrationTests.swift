@@ -2,6 +2,7 @@ import Policy
 import Sealing
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -154,7 +155,7 @@ import Testing
             let calls = (0..<12).map { number in
                 Task(executorPreference: stage.simulated.loop) { try await stage.start(1, activity: "activity \(number)") }
             }
-            var ids: Set<[UInt8]> = []
+            var ids: Set<RegistrationID> = []
             for call in calls { ids.insert(try await call.value.id) }
             #expect(ids.count == 1)
             #expect(try await stage.counts.registrations == 1)
@@ -165,7 +166,7 @@ import Testing
     @Test func oneTokenFromEightSidesAtOnceIsOneRegistration() async throws {
         try await Stage.play { stage in
             let calls = (0..<8).map { _ in Task(executorPreference: stage.simulated.loop) { try await stage.register(1) } }
-            var ids: Set<[UInt8]> = []
+            var ids: Set<RegistrationID> = []
             for call in calls { ids.insert(try await call.value.id) }
             #expect(ids.count == 1)
             #expect(try await stage.counts.registrations == 1)

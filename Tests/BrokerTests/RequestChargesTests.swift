@@ -4,6 +4,7 @@ import Sealing
 import Shares
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 @testable import Policy

@@ -4,6 +4,7 @@ import Policy
 import Sealing
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -362,7 +363,8 @@ extension Broker {
 extension Broker {
     fileprivate func fillDepartures(_ count: Int = Departures.mostQueued, of topic: String = "com.example.app") {
         let job = JobRecord(
-            job: [], deadline: 0, notBefore: 0, purgeID: [], room: [], slot: 1, kind: 1, environment: 1, topic: topic,
+            job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 1, kind: .alert,
+            environment: .production, topic: topic,
             template: "",
             generation: 1, expires: 0, sealed: [])
         for _ in 0..<count { departures.enter(job) }

@@ -1,6 +1,7 @@
 import Courier
 import EventLoop
 import Synchronization
+import Vocabulary
 
 /// Stands in for courier and Apple: a script says how each push ends, and after how long.
 final class ScriptedCourier: PushSender {

@@ -4,6 +4,7 @@ import Policy
 import Storage
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -54,22 +55,26 @@ import Testing
         /// A room with one token.
         /// - Parameter token: its number, if that differs from the room's.
         func create(_ id: Int, expires: UInt64, token number: Int? = nil) async throws {
-            func blob(_ kind: Int, _ count: Int = 32, _ id: Int = id) -> [UInt8] {
+            func digest(_ kind: Int) -> Digest { Digest(bytes: blob(kind, 32).span)! }
+            func blob(_ kind: Int, _ count: Int, _ id: Int = id) -> [UInt8] {
                 [UInt8(kind), UInt8(id >> 8), UInt8(id & 0xff)] + [UInt8](repeating: 0, count: count - 3)
             }
             let token = TokenRecord(
-                purgeID: blob(1, 16, number ?? id), ref: blob(9, 56), room: blob(2), slot: 1, kind: 1, environment: 1,
+                purgeID: EntryID(bytes: blob(1, 16, number ?? id).span)!, ref: blob(9, 56), room: digest(2), slot: 1,
+                kind: .alert,
+                environment: .production,
                 generation: 1,
                 expires: expires,
                 topic: "com.example.app", sealed: blob(3, 168))
             let room = RoomRecord(
                 room: token.room, expires: expires,
-                creator: SideRecord(generation: 1, client: blob(4), member: blob(5), token: token.purgeID))
+                creator: SideRecord(generation: 1, client: digest(4), member: digest(5), token: token.purgeID))
             let code = PendingCode(
-                code: blob(6), expires: expires, room: room.room, roomExpires: expires, generation: 1, pending: blob(7, 72),
+                code: digest(6), expires: expires, room: room.room, roomExpires: expires, generation: 1, pending: blob(7, 72),
                 creator: blob(8, 72), creatorUntil: expires, short: false)
             let made = try await inner.create(
-                room, code: code, otherIndexes: [], token: NewToken(token, sealedID: blob(10, 16, number ?? id)),
+                room, code: code, otherIndexes: [],
+                token: NewToken(token, sealedID: EntryID(bytes: blob(10, 16, number ?? id).span)!),
                 shortLimit: .max,
                 now: clock.now)
             #expect(made == .created)

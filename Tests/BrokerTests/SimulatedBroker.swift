@@ -6,6 +6,7 @@ import Sealing
 import Shares
 import Storage
 import Synchronization
+import Vocabulary
 
 @testable import EventLoop
 @testable import Ledger
@@ -99,7 +100,7 @@ actor SimulatedBroker: LoopActor {
     // MARK: Life
 
     private var starts: [Entry.Op] {
-        func digest(_ policy: Policy) -> Ledger.Digest { .sha256(policy.bytes.span) }
+        func digest(_ policy: Policy) -> Digest { .sha256(policy.bytes.span) }
         let started = Entry.Op.brokerStarted(
             node: EntryText("node-1")!, version: EntryText("1.0")!, policy: digest(policy), resolutionSeconds: UInt32(resolution),
             binary: digest(policy))

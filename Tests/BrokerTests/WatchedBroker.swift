@@ -5,6 +5,7 @@ import Linux
 import Sealing
 import Storage
 import Synchronization
+import Vocabulary
 
 /// A simulated broker whose pushes are watched as Apple would, by a test that knows when each knock really came.
 actor WatchedBroker: LoopActor {

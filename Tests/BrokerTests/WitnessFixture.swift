@@ -5,6 +5,7 @@ import Policy
 import Sodium
 import Storage
 import Synchronization
+import Vocabulary
 
 @testable import Broker
 
@@ -84,7 +85,7 @@ final class FakeWitnesses: Sendable {
         let split = body.indices.dropLast().first { body[$0] == 0x0a && body[$0 + 1] == 0x0a }!
         let proof = String(decoding: body[..<split], as: UTF8.self).split(separator: "\n").dropFirst().map { line in
             let hash = Base64.standard.decode(String(line))!
-            return Digest(hash.span)!
+            return Digest(bytes: hash.span)!
         }
         let note = SignedNote(Array(body[(split + 2)...]))!
         guard let head = note.checkpoint(signedBy: log) else { return Self.answer(403) }

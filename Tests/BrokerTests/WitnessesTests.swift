@@ -3,6 +3,7 @@ import Ledger
 import Linux
 import Storage
 import Testing
+import Vocabulary
 
 @testable import Broker
 
@@ -118,18 +119,21 @@ import Testing
 
     /// A room with a token that lives for a minute.
     func create(_ id: UInt8, in store: SQLiteStore, now: UInt64) async throws(StoreError) -> CreateOutcome {
-        func blob(_ byte: UInt8, _ count: Int = 32) -> [UInt8] { [UInt8](repeating: byte, count: count) }
+        func blob(_ byte: UInt8, _ count: Int) -> [UInt8] { [UInt8](repeating: byte, count: count) }
+        func digest(_ byte: UInt8) -> Digest { Digest(bytes: blob(byte, 32).span)! }
         let token = TokenRecord(
-            purgeID: blob(id, 16), ref: blob(2, 56), room: blob(id), slot: 1, kind: 0, environment: 0, generation: 1,
+            purgeID: EntryID(bytes: blob(id, 16).span)!, ref: blob(2, 56), room: digest(id), slot: 1, kind: .alert,
+            environment: .production, generation: 1,
             expires: now + 60_000, topic: "t",
             sealed: blob(3, 168))
-        let side = SideRecord(generation: 1, client: blob(4), member: blob(5), token: token.purgeID)
-        let room = RoomRecord(room: blob(id), expires: now + 60_000, creator: side)
+        let side = SideRecord(generation: 1, client: digest(4), member: digest(5), token: token.purgeID)
+        let room = RoomRecord(room: digest(id), expires: now + 60_000, creator: side)
         let code = PendingCode(
-            code: blob(id), expires: now + 60_000, room: room.room, roomExpires: room.expires, generation: 1,
+            code: digest(id), expires: now + 60_000, room: room.room, roomExpires: room.expires, generation: 1,
             pending: blob(7, 72), creator: blob(8, 72), creatorUntil: now + 60_000, short: false)
         return try await store.create(
-            room, code: code, otherIndexes: [], token: NewToken(token, sealedID: blob(id, 16)), shortLimit: 10, now: now)
+            room, code: code, otherIndexes: [], token: NewToken(token, sealedID: EntryID(bytes: blob(id, 16).span)!),
+            shortLimit: 10, now: now)
     }
 
     @Test func openPublishesAndSaysSoOnce() async throws {

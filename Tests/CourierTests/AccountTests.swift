@@ -4,6 +4,7 @@ import Linux
 import Synchronization
 import TLS
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -22,18 +23,15 @@ import Testing
     // MARK: Choosing
 
     @Test(arguments: [
-        (Push.Kind.alert, "com.app"), (.background, "com.app"), (.voip, "com.app.voip"),
-        (.liveactivity, "com.app.push-type.liveactivity"), (.pushtotalk, "com.app.voip-ptt"),
-        (.location, "com.app.location-query"), (.complication, "com.app.complication"),
-        (.fileprovider, "com.app.pushkit.fileprovider"), (.widgets, "com.app.push-type.widgets"),
-        (.controls, "com.app.push-type.controls"),
+        (PushType.alert, "com.app"), (.background, "com.app"), (.voip, "com.app.voip"),
+        (.liveactivity, "com.app.push-type.liveactivity"),
     ])
-    func aTopicBelongsToItsApp(kind: Push.Kind, topic: String) throws {
+    func aTopicBelongsToItsApp(type: PushType, topic: String) throws {
         let account = try Account(.token(Self.token("K")), topics: ["com.app"])
-        #expect(account.serves(topic, .production, kind))
-        #expect(!account.serves("com.other" + kind.topicSuffix, .production, kind))
-        // Another kind's suffix is part of a name.
-        #expect(!account.serves("com.app.complication.voip", .production, kind))
+        #expect(account.serves(topic, .production, type))
+        #expect(!account.serves("com.other" + type.topicSuffix, .production, type))
+        // Another type's suffix is part of a name.
+        #expect(!account.serves("com.app.complication.voip", .production, type))
     }
 
     @Test func theFirstAccountThatServesIsTaken() throws {
@@ -53,9 +51,9 @@ import Testing
 
     @Test func aCertificateTakesNoKindThatNeedsAToken() throws {
         let account = try Account(.certificate(Self.certificate()))
-        let refused = Push.Kind.allCases.filter { !account.takes($0) }
-        #expect(refused == [.voip, .liveactivity, .location])
-        #expect(Push.Kind.allCases.allSatisfy { Account(try! Self.token("K")).takes($0) })
+        let refused = PushType.allCases.filter { !account.takes($0) }
+        #expect(refused == [.voip, .liveactivity])
+        #expect(PushType.allCases.allSatisfy { Account(try! Self.token("K")).takes($0) })
     }
 
     @Test func anAccountNeedsTopics() throws {
@@ -83,8 +81,6 @@ import Testing
         for account in [try Account(certificate), try Account(certificate, topics: ["com.app"])] {
             #expect(account.serves("com.app", .production, .alert))
             #expect(!account.serves("com.other", .production, .alert))
-            // It would have to list that one by itself.
-            #expect(!account.serves("com.app.complication", .production, .complication))
         }
     }
 
@@ -98,7 +94,7 @@ import Testing
         try await Stage.play(accounts: accounts, script: ScriptedServer.accepting) { stage in
             var outcomes: [Outcome] = []
             for (topic, environment) in [
-                ("com.one", Push.Environment.production), ("com.one", .sandbox), ("com.two", .sandbox), ("com.one", .production),
+                ("com.one", PushEnvironment.production), ("com.one", .sandbox), ("com.two", .sandbox), ("com.one", .production),
                 ("com.two", .sandbox),
             ] {
                 var push = Push.sample(outcomes.count + 1, topic: topic)

@@ -2,6 +2,7 @@ import EventLoop
 import HTTP2
 import Sealing
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -9,7 +10,7 @@ import Testing
     @Test func sendsWhatAppleWants() async throws {
         try await Stage.play(script: ScriptedServer.accepting) { stage in
             var push = Push.sample()
-            push.kind = .voip
+            push.type = .voip
             push.priority = 5
             #expect(await stage.courier.send(push) == .delivered)
             let request = try #require(await stage.server.requests.first)

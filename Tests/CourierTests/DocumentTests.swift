@@ -1,5 +1,6 @@
 import Linux
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -14,7 +15,7 @@ import Testing
 
     /// And `docs/why-no-push.md` says of each reason what `mayfly apns explain` says.
     @Test func theTableOfReasonsIsTheCodes() throws {
-        let rows = Reason.allCases.map { reason in
+        let rows = APNsReason.allCases.map { reason in
             let said = reason.explanation
             let status = reason.status.map { "\($0)" } ?? "-"
             return "| \(status) | `\(reason.rawValue)` | \(said.means) | \(said.fault.words) | \(reason.does) | \(said.remedy) |"
@@ -29,7 +30,7 @@ import Testing
     /// Each is one clause that goes into a row, and none says the same as another.
     @Test func explanationsAreClausesOfTheirOwn() {
         var seen: Set<String> = []
-        for reason in Reason.allCases where reason != .badEnvironmentKeyInToken {
+        for reason in APNsReason.allCases where reason != .badEnvironmentKeyInToken {
             let said = reason.explanation
             for text in [said.means, said.remedy, reason.does] {
                 #expect(!text.isEmpty && !text.contains("|") && !text.contains("\n") && text.last != ".", "\(reason.rawValue)")
@@ -45,7 +46,7 @@ import Testing
 
     private static func table() -> String {
         var rows = ["| status | reason | what follows |", "|---|---|---|"]
-        for reason in Reason.allCases where reason != .other {
+        for reason in APNsReason.allCases where reason != .other {
             // The courier's own reasons can't come from Apple.
             guard let status = reason.status else { continue }
             let answer = Answer(status: status, body: Array(#"{"reason":"\#(reason.rawValue)"}"#.utf8))

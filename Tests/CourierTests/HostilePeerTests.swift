@@ -3,6 +3,7 @@ import HTTP2
 import Linux
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Courier
 

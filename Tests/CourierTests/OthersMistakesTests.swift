@@ -3,6 +3,7 @@ import EventLoop
 import Linux
 import Sealing
 import Testing
+import Vocabulary
 
 @testable import Courier
 

@@ -3,6 +3,7 @@ import EventLoop
 import HTTP2
 import Linux
 import Testing
+import Vocabulary
 
 @testable import Courier
 

@@ -3,6 +3,7 @@ import HTTP2
 import Linux
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -80,7 +81,7 @@ import Testing
         let script = Self.refusing(403, reason) { _ in true }
         try await Stage.play(script: script) { stage in
             let outcome = await stage.courier.send(Push.sample())
-            #expect(outcome == .failed(status: 403, reason: Reason(rawValue: reason)!, verdict: .configuration))
+            #expect(outcome == .failed(status: 403, reason: APNsReason(rawValue: reason)!, verdict: .configuration))
             #expect(await stage.server.requests.count == 1)
             #expect(stage.alarms.all.count == 1)
         }
@@ -322,7 +323,7 @@ import Testing
         let script: ScriptedServer.Script = { _ in [.answer(status, Self.reason(reason))] }
         try await Stage.play(script: script) { stage in
             let outcomes = await stage.send((1...5).map { Push.sample($0, deadlineInMs: 300) })
-            let name = FoundReason(rawValue: reason) ?? .other
+            let name = APNsReason(rawValue: reason) ?? .other
             #expect(outcomes.contains(.failed(status: status, reason: name, verdict: .keep)))
             #expect(stage.alarms.all == [.givenUp(.production, topic: "example.app", status: status, name)])
             #expect("\(stage.alarms.all)".contains(remedy))

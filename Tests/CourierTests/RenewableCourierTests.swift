@@ -1,5 +1,6 @@
 import TLS
 import Testing
+import Vocabulary
 
 @testable import Courier
 

@@ -1,6 +1,7 @@
 import Sealing
 import TLS
 import Testing
+import Vocabulary
 
 @testable import Courier
 @testable import HTTP2
@@ -172,7 +173,7 @@ import Testing
 }
 
 @Suite struct PushTests {
-    func fault(_ change: (inout Push) -> Void) -> Reason? {
+    func fault(_ change: (inout Push) -> Void) -> APNsReason? {
         var push = Push.sample()
         change(&push)
         return push.fault
@@ -193,8 +194,8 @@ import Testing
         #expect(fault { $0.payload = [] } == .payloadEmpty)
         #expect(fault { $0.payload = [UInt8](repeating: 1, count: 4096) } == nil)
         #expect(fault { $0.payload = [UInt8](repeating: 1, count: 4097) } == .payloadTooLarge)
-        #expect(fault { ($0.kind, $0.payload) = (.voip, [UInt8](repeating: 1, count: 5120)) } == nil)
-        #expect(fault { ($0.kind, $0.payload) = (.voip, [UInt8](repeating: 1, count: 5121)) } == .payloadTooLarge)
+        #expect(fault { ($0.type, $0.payload) = (.voip, [UInt8](repeating: 1, count: 5120)) } == nil)
+        #expect(fault { ($0.type, $0.payload) = (.voip, [UInt8](repeating: 1, count: 5121)) } == .payloadTooLarge)
     }
 
     @Test func identifiersAreCanonical() {
@@ -274,7 +275,7 @@ import Testing
         let issued = try token.current(nowMs: ProviderTokenTests.now)
         let first = Push.sample()
         var other = first
-        (other.topic, other.kind, other.priority, other.apnsID) = ("org.example.other", .background, 5, "other")
+        (other.topic, other.type, other.priority, other.apnsID) = ("org.example.other", .background, 5, "other")
         (other.expirationS, other.collapseID) = (nil, nil)
         other.token = try Secret(copying: [0xab].span)
         var kept = RequestHeaders(.sandbox)

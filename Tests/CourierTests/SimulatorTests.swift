@@ -4,6 +4,7 @@ import Linux
 import Sealing
 import TLS
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -59,14 +60,14 @@ import Testing
     }
 
     @Test func everyKindOfPushIsAccepted() async throws {
-        let kinds: [(Push.Kind, String, UInt8, UInt64)] = [
+        let kinds: [(PushType, String, UInt8, UInt64)] = [
             (.alert, "example.app", 10, 60), (.background, "example.app", 5, 60), (.voip, "example.app.voip", 10, 0),
-            (.liveactivity, "example.app.push-type.liveactivity", 5, 60), (.pushtotalk, "example.app.voip-ptt", 10, 0),
+            (.liveactivity, "example.app.push-type.liveactivity", 5, 60),
         ]
         try await World.play { world in
             for (kind, topic, priority, expirationS) in kinds {
                 var push = Push.sample(topic: topic)
-                (push.kind, push.priority, push.expirationS) = (kind, priority, expirationS)
+                (push.type, push.priority, push.expirationS) = (kind, priority, expirationS)
                 push.payload = Array((kind == .background ? #"{"aps":{"content-available":1}}"# : #"{"aps":{"alert":"x"}}"#).utf8)
                 let outcome = await world.courier.send(push)
                 #expect(outcome == .delivered, "\(kind)")

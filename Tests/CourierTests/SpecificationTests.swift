@@ -2,6 +2,7 @@ import APNsSimulator
 import Linux
 import Sealing
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -70,19 +71,15 @@ import Testing
 
 /// Section "Push types": topic, payload and priority of each.
 @Suite(.timeLimit(.minutes(1))) struct PushTypeRows {
-    static let rows: [(Push.Kind, String, UInt8)] = [
+    static let rows: [(PushType, String, UInt8)] = [
         (.alert, "", 10), (.alert, "", 5), (.background, "", 5), (.voip, ".voip", 10),
         (.liveactivity, ".push-type.liveactivity", 5), (.liveactivity, ".push-type.liveactivity", 10),
-        (.pushtotalk, ".voip-ptt", 10), (.location, ".location-query", 10), (.complication, ".complication", 10),
-        (.fileprovider, ".pushkit.fileprovider", 10), (.widgets, ".push-type.widgets", 10),
-        (.controls, ".push-type.controls", 10),
     ]
 
-    static func payload(_ kind: Push.Kind, _ size: Int? = nil) -> [UInt8] {
+    static func payload(_ kind: PushType, _ size: Int? = nil) -> [UInt8] {
         let aps =
             switch kind {
             case .background: #""content-available":1"#
-            case .widgets, .controls: #""content-changed":true"#
             default: #""alert":"x""#
             }
         let frame = #"{"aps":{\#(aps)},"x":""}"#
@@ -91,13 +88,13 @@ import Testing
     }
 
     @Test func everyTypeIsAcceptedUpToItsLimitAndNotSentAboveIt() async throws {
-        #expect(Set(Self.rows.map(\.0)) == Set(Push.Kind.allCases))
+        #expect(Set(Self.rows.map(\.0)) == Set(PushType.allCases))
         try await SimulatedAPNs.play { world in
             for (number, (kind, suffix, priority)) in Self.rows.enumerated() {
                 let limit = kind == .voip ? 5120 : 4096
                 for (size, fits) in [(nil, true), (limit, true), (limit + 1, false)] {
                     let outcome = await world.send(number + 1) { push in
-                        (push.kind, push.topic, push.priority) = (kind, "example.app" + suffix, priority)
+                        (push.type, push.topic, push.priority) = (kind, "example.app" + suffix, priority)
                         push.payload = Self.payload(kind, size)
                     }
                     #expect(
@@ -115,9 +112,9 @@ import Testing
     /// Apple's limit, had it left.
     @Test func aMismatchOfTypeAndPayloadIsOurFaultAndEndsThere() async throws {
         try await SimulatedAPNs.play { world in
-            let outcome = await world.send { ($0.kind, $0.priority) = (.background, 5) }
+            let outcome = await world.send { ($0.type, $0.priority) = (.background, 5) }
             #expect(outcome == .failed(status: 400, reason: .invalidPushType, verdict: .keep))
-            let priority = await world.send { ($0.kind, $0.topic, $0.priority) = (.voip, "example.app.voip", 5) }
+            let priority = await world.send { ($0.type, $0.topic, $0.priority) = (.voip, "example.app.voip", 5) }
             #expect(priority == .failed(status: 400, reason: .badPriority, verdict: .keep))
             #expect(await world.refusals == 2)
         }
@@ -133,7 +130,7 @@ import Testing
         case again(connections: Int)
     }
 
-    static let rows: [(PlannedReason, Follows)] = [
+    static let rows: [(Reason, Follows)] = [
         (.badDeviceToken, .end(.purge(ifSealedBefore: nil))), (.deviceTokenNotForTopic, .end(.purge(ifSealedBefore: nil))),
         (.badTopic, .end(.configuration)), (.missingTopic, .end(.configuration)), (.topicDisallowed, .end(.configuration)),
         (.badCertificate, .end(.configuration)), (.badCertificateEnvironment, .end(.configuration)),
@@ -149,13 +146,13 @@ import Testing
         (.serviceUnavailable, .again(connections: 1)),
     ]
     /// ReactionTests shows these.
-    static let apart: Set<PlannedReason> = [.unregistered, .expiredToken, .expiredProviderToken]
+    static let apart: Set<Reason> = [.unregistered, .expiredToken, .expiredProviderToken]
 
     @Test func everyReasonHasARow() {
-        #expect(Set(Self.rows.map(\.0)).union(Self.apart) == Set(PlannedReason.allCases))
+        #expect(Set(Self.rows.map(\.0)).union(Self.apart) == Set(Reason.allCases))
     }
 
-    @Test(arguments: rows) func reaction(reason: PlannedReason, follows: Follows) async throws {
+    @Test(arguments: rows) func reaction(reason: Reason, follows: Follows) async throws {
         try await SimulatedAPNs.play { world in
             if case .end(.purge) = follows {
                 // Who was never let in is no judge of tokens.
@@ -166,7 +163,7 @@ import Testing
             let outcome = await world.send()
             switch follows {
             case .end(let verdict):
-                let name = try #require(FoundReason(rawValue: reason.rawValue))
+                let name = try #require(APNsReason(rawValue: reason.rawValue))
                 #expect(outcome == .failed(status: reason.status, reason: name, verdict: verdict))
                 #expect(await world.refusals == 1)
                 #expect(await world.accepted.count == before)

@@ -5,6 +5,7 @@ import Sealing
 import TLS
 import TestCertificates
 import Testing
+import Vocabulary
 
 @testable import Courier
 
@@ -42,12 +43,12 @@ import Testing
     }
 
     @Test(arguments: [
-        ("ZZZZZ99999", SimulatedAPNs.teamID, [APNsEnvironment.production, .sandbox], FoundReason.invalidProviderToken),
+        ("ZZZZZ99999", SimulatedAPNs.teamID, [APNsEnvironment.production, .sandbox], APNsReason.invalidProviderToken),
         (SimulatedAPNs.keyID, "OTHERTEAM0", [.production, .sandbox], .invalidProviderToken),
         (SimulatedAPNs.keyID, SimulatedAPNs.teamID, [.production], .badEnvironmentKeyIDInToken),
     ])
     func aWrongKeyIsAnAlarmAndNoLoop(
-        keyID: String, team: String, environments: [APNsEnvironment], reason: FoundReason
+        keyID: String, team: String, environments: [APNsEnvironment], reason: APNsReason
     ) async throws {
         let setting = try SimulatedAPNs.setting { setting in
             setting.simulator.keys = [try SimulatedAPNs.key(keyID, team: team, environments: Set(environments))]
@@ -99,7 +100,7 @@ import Testing
             #expect(outcomes.allSatisfy { $0 == .delivered })
             #expect(await world.simulator.counts.refused.isEmpty)
             // What needs one never leaves.
-            let voip = await world.send { ($0.kind, $0.topic) = (.voip, "example.app.voip") }
+            let voip = await world.send { ($0.type, $0.topic) = (.voip, "example.app.voip") }
             #expect(voip == .failed(status: 0, reason: .topicDisallowed, verdict: .configuration))
             #expect(await world.refusals == 0)
         }

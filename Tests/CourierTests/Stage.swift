@@ -3,6 +3,7 @@ import Linux
 import Sealing
 import Synchronization
 import TLS
+import Vocabulary
 
 @testable import Courier
 

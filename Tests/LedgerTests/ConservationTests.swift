@@ -1,5 +1,6 @@
 import Policy
 import Testing
+import Vocabulary
 
 @testable import Ledger
 
@@ -19,12 +20,12 @@ import Testing
         PublishedLog.start(ms(seconds), resolution: resolution, policy: policy)
     }
     static func seal(_ seconds: Int, _ id: UInt128, until: Int = day) -> Entry {
-        at(seconds, .tokenSealed(id: OpaqueID(id), untilMs: ms(until)))
+        at(seconds, .tokenSealed(id: EntryID(id), untilMs: ms(until)))
     }
     static func expire(_ seconds: Int, _ id: UInt128, until: Int = day) -> Entry {
-        at(seconds, .tokenPurged(id: OpaqueID(id), cause: .expired(untilMs: ms(until))))
+        at(seconds, .tokenPurged(id: EntryID(id), cause: .expired(untilMs: ms(until))))
     }
-    static func end(_ seconds: Int, _ id: UInt128) -> Entry { at(seconds, .tokenPurged(id: OpaqueID(id), cause: .ended)) }
+    static func end(_ seconds: Int, _ id: UInt128) -> Entry { at(seconds, .tokenPurged(id: EntryID(id), cause: .ended)) }
     static func close(_ seconds: Int, _ until: Int, _ sealed: UInt64, _ expired: UInt64, _ ended: UInt64) -> Entry {
         at(seconds, .bucketClosed(untilMs: ms(until), sealed: sealed, expired: expired, ended: ended))
     }
@@ -33,9 +34,9 @@ import Testing
         return at(seconds, .keysRatcheted(epoch: epoch - 2, swept: epoch))
     }
     static func open(_ seconds: Int, _ job: UInt128, template: String = "peer_waiting") -> Entry {
-        at(seconds, .tokenOpened(id: OpaqueID(job + 1_000), job: OpaqueID(job), template: EntryText(template)!))
+        at(seconds, .tokenOpened(id: EntryID(job + 1_000), job: JobID(job), template: EntryText(template)!))
     }
-    static func deliver(_ seconds: Int, _ job: UInt128) -> Entry { at(seconds, .pushDelivered(job: OpaqueID(job), status: 200)) }
+    static func deliver(_ seconds: Int, _ job: UInt128) -> Entry { at(seconds, .pushDelivered(job: JobID(job), status: 200)) }
 
     /// A good log of a day and an hour: two tokens expire, one ends early, one lives, two pushes.
     static let honest = sorted(

@@ -1,4 +1,5 @@
 import Policy
+import Vocabulary
 
 @testable import Ledger
 
@@ -23,7 +24,7 @@ struct HonestBroker {
     }
 
     private struct Token {
-        let ref: OpaqueID
+        let ref: Ref
         let sealed: UInt64
         let expiry: UInt64
         let until: UInt64
@@ -58,7 +59,7 @@ struct HonestBroker {
     }
 
     /// The refs of a story's tokens.
-    static func refs(seed: UInt64 = 11, _ setting: Setting = Setting()) -> [OpaqueID] {
+    static func refs(seed: UInt64 = 11, _ setting: Setting = Setting()) -> [Ref] {
         var broker = HonestBroker(setting: setting, random: SeededGenerator(seed: seed))
         broker.layOut()
         for _ in 0..<setting.tokens { broker.liveToken() }
@@ -82,7 +83,7 @@ struct HonestBroker {
 
     private mutating func pick(_ range: ClosedRange<UInt64>) -> UInt64 { UInt64.random(in: range, using: &random) }
 
-    private mutating func id() -> OpaqueID { OpaqueID(UInt128.random(in: .min ... .max, using: &random)) }
+    private mutating func id<ID: OpaqueID>() -> ID { ID(UInt128.random(in: .min ... .max, using: &random)) }
 
     /// Says when the broker runs.
     private mutating func layOut() {
@@ -107,7 +108,7 @@ struct HonestBroker {
 
     private mutating func liveToken() {
         let span = spans.randomElement(using: &random)!
-        let (ref, sealed) = (id(), pick(span.lowerBound...span.upperBound - 1))
+        let (ref, sealed) = (id() as Ref, pick(span.lowerBound...span.upperBound - 1))
         let life = pick(0...9) == 0 ? pick(86_400...604_800) : pick(10...setting.day)
         let expiry = sealed + life
         var token = Token(ref: ref, sealed: sealed, expiry: expiry, until: (expiry / setting.day + 1) * setting.day)
@@ -120,8 +121,8 @@ struct HonestBroker {
         for _ in 0..<pick(0...2) {
             let last = min(token.purged ?? .max, expiry, span.upperBound) - 1
             guard sealed < last else { break }
-            let (job, opened) = (id(), pick(sealed...last))
-            events.append((opened, .tokenOpened(id: TokenID.opened(ref, job: job), job: job, template: Self.template)))
+            let (job, opened) = (id() as JobID, pick(sealed...last))
+            events.append((opened, .tokenOpened(id: ref.openedID(job), job: job, template: Self.template)))
             let answered = opened + pick(0...120)
             if answered < span.upperBound {
                 events.append((answered, .pushDelivered(job: job, status: 200)))
@@ -173,7 +174,7 @@ struct HonestBroker {
                     tokens[place].isSealPublished = true
                     counts[tokens[place].until, default: (0, 0, 0)].sealed += 1
                     let until = tokens[place].until * 1_000
-                    events.append((time, .tokenSealed(id: TokenID.sealed(tokens[place].ref, untilMs: until), untilMs: until)))
+                    events.append((time, .tokenSealed(id: tokens[place].ref.sealedID(untilMs: until), untilMs: until)))
                 }
                 for place in purged {
                     tokens[place].isPurgePublished = true
@@ -183,7 +184,7 @@ struct HonestBroker {
                         (
                             time,
                             .tokenPurged(
-                                id: TokenID.purged(tokens[place].ref, untilMs: until * 1_000),
+                                id: tokens[place].ref.purgeID(untilMs: until * 1_000),
                                 cause: isEnded ? .ended : .expired(untilMs: until * 1_000))
                         ))
                 }

@@ -1,6 +1,7 @@
 import Linux
 import Sodium
 import Testing
+import Vocabulary
 
 @testable import Ledger
 
@@ -236,8 +237,8 @@ import Testing
     @Test func keepsPoliciesUnderTheirDigest() throws {
         let policy = bytes("{\"name\":\"rooms\"}")
         let digest = try folder.writePolicy(policy)
-        #expect(digest.description == hex(SHA256.hash(policy.span)))
-        #expect(try folder.read("policies/\(digest).json") == policy)
+        #expect(digest.hex == hex(SHA256.hash(policy.span)))
+        #expect(try folder.read("policies/\(digest.hex).json") == policy)
         #expect(try folder.writePolicy(policy) == digest)
     }
 }

@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Testing
+import Vocabulary
 
 @testable import Ledger
 
@@ -89,9 +90,9 @@ import Testing
             let fields = Self.schema.oneOf.filter { $0.properties["op"]?.const == op }.compactMap { $0.properties[key] }
             return fields.flatMap { ($0.values ?? []) + [$0.const].compactMap(\.self) }.sorted()
         }
-        #expect(values("token.purged", "cause") == Entry.PurgeCause.names.sorted())
+        #expect(values("token.purged", "cause") == PurgeCause.names.sorted())
         #expect(values("request.refused", "cause") == Entry.RefusalCause.allCases.map(\.rawValue).sorted())
-        #expect(values("push.failed", "reason") == Entry.PushFailureReason.allCases.map(\.rawValue).sorted())
+        #expect(values("push.failed", "reason") == APNsReason.allRecorded.map(\.rawValue).sorted())
         #expect(Self.schema.oneOf.allSatisfy { !$0.additionalProperties && $0.required.sorted() == $0.properties.keys.sorted() })
     }
 

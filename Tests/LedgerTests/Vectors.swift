@@ -70,8 +70,8 @@ func entry(_ json: [UInt8]) throws(EntryError) -> Entry { try Entry(canonical: j
 func sha256(_ bytes: [UInt8]) -> Digest { .sha256(bytes.span) }
 func leafHash(_ bytes: [UInt8]) -> Digest { .leaf(bytes.span) }
 func hex(_ bytes: [UInt8]) -> String { Hex.encode(bytes.span) }
-func id(_ bytes: [UInt8]) -> OpaqueID? { OpaqueID(bytes.span) }
-func id(hex: String) -> OpaqueID? { OpaqueID(hex: bytes(hex).span) }
+func id(_ bytes: [UInt8]) -> EntryID? { EntryID(bytes: bytes.span) }
+func id(hex: String) -> EntryID? { EntryID(hex: bytes(hex).span) }
 func signingKey(_ origin: String, seed: UInt8 = 1) throws(SigningKey.Failure) -> SigningKey {
     try SigningKey(origin: origin, seed: [UInt8](repeating: seed, count: 32).span)
 }

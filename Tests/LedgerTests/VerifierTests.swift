@@ -1,5 +1,6 @@
 import Linux
 import Testing
+import Vocabulary
 
 @testable import Ledger
 
@@ -271,7 +272,7 @@ import Testing
         ])
         let failure = await Self.verdict(log.source)
         #expect(failure?.code == .missing)
-        #expect(failure?.file == "policies/\(EntryTests.policy).json")
+        #expect(failure?.file == "policies/\(EntryTests.policy.hex).json")
     }
 
     @Test func policiesMustBeReadable() async {
@@ -325,25 +326,25 @@ import Testing
         var story = Self.story
         let seals = story.indices.filter { story[$0].op.rank == 3 }
         // In another batch, so that the order of both holds.
-        story[seals.last!].op = .tokenSealed(id: OpaqueID(.max), untilMs: story[seals.last!].op.untilMs!)
+        story[seals.last!].op = .tokenSealed(id: EntryID(.max), untilMs: story[seals.last!].op.untilMs!)
         let batch = seals.filter { story[$0].atMs == story[seals[0]].atMs }
-        story[batch.last!].op = .tokenSealed(id: OpaqueID(.max), untilMs: story[batch.last!].op.untilMs!)
+        story[batch.last!].op = .tokenSealed(id: EntryID(.max), untilMs: story[batch.last!].op.untilMs!)
         let log = PublishedLog(story, policies: [Self.setting.policy])
         #expect(await Self.verdict(log.source) == nil)
         let failure = await #expect(throws: VerificationFailure.self) {
             try await Verifier(log.source, key: key, unique: true).verify()
         }
-        #expect(failure?.code == .idTwice && failure?.id == OpaqueID(.max))
+        #expect(failure?.code == .idTwice && failure?.id == "\(EntryID(.max))")
     }
 
     @Test(arguments: [1, 7, 64, 100_000]) func runsOfAnyLengthAreMerged(limit: Int) throws {
         var random = SeededGenerator(seed: 3)
-        var ids = (0..<5_000).map { _ in OpaqueID(UInt128.random(in: .min ... .max, using: &random)) }
+        var ids = (0..<5_000).map { _ in EntryID(UInt128.random(in: .min ... .max, using: &random)) }
         func isUnique() throws -> Bool {
             let unique = try Uniqueness(limit: max(limit, ids.count / 300))
             for id in ids { try unique.add(id) }
             do { try unique.check() } catch {
-                #expect(error.code == .idTwice && error.id == ids.last)
+                #expect(error.code == .idTwice && error.id == ids.last?.description)
                 return false
             }
             return true

@@ -1,6 +1,7 @@
 import FoundationEssentials
 import Policy
 import Testing
+import Vocabulary
 
 /// The built-in policy `companion`: what a phone gets, byte for byte, and whether the phones' code can read it.
 @Suite struct CompanionTests {
@@ -14,7 +15,7 @@ import Testing
     }
 
     private static let now: UInt64 = 1_767_312_123_456
-    private static func handle(_ byte: UInt8) -> FieldValue { .handle([UInt8](repeating: byte, count: 16)) }
+    private static func handle(_ byte: UInt8) -> FieldValue { .handle(Handle(UInt128(byte) * (.max / 255))) }
     /// As they are written: 16 bytes of 0, of 1, of 255.
     private static let (none, one, all) = ("AAAAAAAAAAAAAAAAAAAAAA", "AQEBAQEBAQEBAQEBAQEBAQ", "_____________________w")
 
@@ -97,7 +98,7 @@ import Testing
     @Test(arguments: cases) func payloads(_ given: Case) throws {
         let policy = try builtIn("companion")
         let push = try policy.render(
-            given.template, handle: [UInt8](repeating: 7, count: 16), fields: given.fields, nowMs: Self.now)
+            given.template, handle: Handle(7 * (.max / 255)), fields: given.fields, nowMs: Self.now)
         #expect(String(decoding: push.payload, as: UTF8.self) == given.payload)
         #expect((push.pushType, push.priority, push.ttlSeconds) == (given.type, given.priority, given.ttl))
         #expect(push.payload.count <= policy.templates[given.template]?.worstCasePayload ?? 0)

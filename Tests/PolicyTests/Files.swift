@@ -1,5 +1,6 @@
 import Policy
 import Testing
+import Vocabulary
 
 /// A file of `policies/` as text.
 func text(_ name: String) throws -> String {
@@ -49,7 +50,7 @@ extension String {
 }
 
 func render(
-    _ template: String, handle: [UInt8] = [UInt8](repeating: 0xff, count: 16), _ fields: [String: FieldValue] = [:],
+    _ template: String, handle: Handle = Handle(.max), _ fields: [String: FieldValue] = [:],
     nowMs: UInt64 = 0
 )
     throws -> String

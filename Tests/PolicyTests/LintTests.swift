@@ -1,5 +1,6 @@
 import Policy
 import Testing
+import Vocabulary
 
 /// What must be refused, and where lint points.
 @Suite struct LintTests {
@@ -244,7 +245,7 @@ import Testing
         // {"aps":{"alert":{"body":""}}} has 29 bytes.
         let fits = try rooms(template: Self.alert + "\"body\":\"\(String(repeating: "x", count: 4096 - 29))\"}")
         #expect(Policy.lint(fits).isEmpty)
-        #expect(try Policy(fits).render("t", handle: [UInt8](repeating: 1, count: 16)).payload.count == 4096)
+        #expect(try Policy(fits).render("t", handle: Handle(1)).payload.count == 4096)
         let over = try rooms(template: Self.alert + "\"body\":\"\(String(repeating: "x", count: 4096 - 28))\"}")
         #expect(Policy.lint(over).map(\.path) == ["$.templates.t"])
     }

@@ -128,15 +128,15 @@ import Vocabulary
         let bytes = try #require(Policy.builtInBytes("rooms"))
         let policy = try Policy(bytes)
         #expect(policy.bytes == bytes)
-        #expect(policy.sha256 == Hex.encode(SHA256.hash(bytes.span).span))
-        #expect(try Policy(bytes + [0x20]).sha256 != policy.sha256)
+        #expect(policy.digest == .sha256(bytes.span))
+        #expect(try Policy(bytes + [0x20]).digest != policy.digest)
     }
 
     @Test func summarySaysEverything() throws {
         let policy = try #require(try Policy.builtIn("rooms"))
         let summary = policy.summary()
         for text in [
-            policy.sha256, "10 to 604,800 s", "at most 1,000 (short: fewer than 8 characters)",
+            policy.digest.hex, "10 to 604,800 s", "at most 1,000 (short: fewer than 8 characters)",
             "100 per 600 s an address, 600 per 600 s in all", "knocks at one token, by all rooms 30 per 300 s",
             "1,000 per 600 s in all", "(158,400 guesses)", "(1,584,000,000 guesses)",
             "template peer_waiting", "\"Your chat partner is waiting\"", "120 s, never past the token's expiry",

@@ -1,12 +1,13 @@
 import Policy
 import Testing
+import Vocabulary
 
 @Suite struct RenderingTests {
     private static let alert = "{\"pushType\":\"alert\",\"priority\":10,\"ttlSeconds\":60,"
 
     @Test func peerWaiting() throws {
         let policy = try #require(try Policy.builtIn("rooms"))
-        let push = try policy.render("peer_waiting", handle: Array(0..<16))
+        let push = try policy.render("peer_waiting", handle: Handle(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f))
         #expect(
             String(decoding: push.payload, as: UTF8.self)
                 == #"{"aps":{"alert":{"body":"Your chat partner is waiting"},"mutable-content":1,"sound":"default"},"roomId":"AAECAwQFBgcICQoLDA0ODw"}"#
@@ -33,7 +34,7 @@ import Testing
             template,
             [
                 "percent": .number(-25), "state": .choice("a \"quoted\" one"), "quiet": .flag(false),
-                "request": .handle([UInt8](repeating: 0, count: 16)),
+                "request": .handle(Handle(0)),
             ])
         #expect(
             payload
@@ -54,7 +55,7 @@ import Testing
             try render(#"{"pushType":"background","priority":5,"ttlSeconds":0,"handleKey":"h"}"#)
                 == #"{"aps":{"content-available":1},"h":"_____________________w"}"#)
         let voip = try Policy(rooms(template: #"{"pushType":"voip","priority":10,"ttlSeconds":30}"#)).render(
-            "t", handle: Array(0..<16))
+            "t", handle: Handle(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f))
         #expect(String(decoding: voip.payload, as: UTF8.self) == #"{"aps":{"content-available":1}}"#)
         #expect(voip.pushType == .voip)
         let live = #"""
@@ -107,7 +108,9 @@ import Testing
                 "body":"{n} {e}","fields":{"n":{"kind":"number","min":1,"max":9,"step":4},"e":{"kind":"enum","values":["a","b"]},
                 "h":{"kind":"handle","key":"h"},"q":{"kind":"flag","key":"q"}}}
                 """
-        let good: [String: FieldValue] = ["n": .number(5), "e": .choice("b"), "h": .handle(Array(0..<16)), "q": .flag(true)]
+        let good: [String: FieldValue] = [
+            "n": .number(5), "e": .choice("b"), "h": .handle(Handle(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f)), "q": .flag(true),
+        ]
         #expect(throws: Never.self) { try render(template, good) }
         func refused(_ field: String, _ value: FieldValue?, _ error: RenderError) {
             var fields = good
@@ -123,15 +126,16 @@ import Testing
         refused("e", .choice("c"), .notListed("e"))
         refused("e", .choice(""), .notListed("e"))
         refused("e", .number(1), .wrongKind("e"))
-        refused("h", .handle(Array(0..<15)), .handleLength(15))
         refused("h", .choice("a"), .wrongKind("h"))
         refused("q", .number(1), .wrongKind("q"))
         refused("text", .choice("a"), .unknownField)
-        #expect(throws: RenderError.handleLength(17)) { try render(template, handle: Array(0..<17), good) }
         let policy = try #require(try Policy.builtIn("rooms"))
-        #expect(throws: RenderError.unknownTemplate) { try policy.render("peer", handle: Array(0..<16)) }
+        #expect(throws: RenderError.unknownTemplate) {
+            try policy.render("peer", handle: Handle(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f))
+        }
         #expect(throws: RenderError.unknownField) {
-            try policy.render("peer_waiting", handle: Array(0..<16), fields: ["name": .choice("x")])
+            try policy.render(
+                "peer_waiting", handle: Handle(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f), fields: ["name": .choice("x")])
         }
     }
 
@@ -152,7 +156,7 @@ import Testing
                 "e":{"kind":"enum","values":["red","green"],"key":"e"},"q":{"kind":"flag","key":"q"}}}
                 """
         let policy = try Policy(rooms(template: template))
-        let handle = [UInt8](repeating: 0, count: 16)
+        let handle = Handle(0)
         var allowed: Set<[UInt8]> = []
         for word in ["red", "green"] {
             for number in [0, 50, 100] {
@@ -205,7 +209,7 @@ struct SplitMix: RandomNumberGenerator {
         case 3: return .number(Int.random(in: -200...200, using: &self))
         case 4:
             return .choice(["red", "green", "Red", "red ", "re", "{n}", "red\",\"x\":\"y", ""].randomElement(using: &self) ?? "")
-        case 5: return .handle((0..<16).map { _ in UInt8.random(in: .min ... .max, using: &self) })
+        case 5: return .handle(Handle(UInt128.random(in: .min ... .max, using: &self)))
         default:
             let count = Int.random(in: 0..<12, using: &self)
             return .choice(

@@ -1,6 +1,7 @@
 import FoundationEssentials
 import JSON
 import Testing
+import Vocabulary
 
 @testable import Policy
 

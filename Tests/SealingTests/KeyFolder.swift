@@ -1,5 +1,6 @@
 import Linux
 import Sealing
+import Vocabulary
 
 /// A folder of its own with a key file in it.
 final class KeyFolder {

@@ -1,5 +1,6 @@
 import Sodium
 import Testing
+import Vocabulary
 
 @testable import Sealing
 

@@ -1,6 +1,7 @@
 import Linux
 import Sodium
 import Testing
+import Vocabulary
 
 @testable import Sealing
 

@@ -1,5 +1,6 @@
 import Linux
 import Testing
+import Vocabulary
 
 @testable import Sealing
 

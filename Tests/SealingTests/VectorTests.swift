@@ -1,4 +1,5 @@
 import FoundationEssentials
+import Ledger
 import Linux
 import Sodium
 import Testing
@@ -134,8 +135,9 @@ import Vocabulary
             return .one(hex(sealed))
         case "ledger_ids":
             let until = try some(v.until)
-            let steps: [LedgerStep] = [.sealed(untilMs: until), .opened(try jobID(v)), .purged(untilMs: until)]
-            return .many(try steps.map { hex(try ref(v).ledgerID($0)) })
+            let ref = try ref(v)
+            return .many(
+                [ref.sealedID(untilMs: until), ref.openedID(try jobID(v)), ref.purgeID(untilMs: until)].map(\.description))
         case "audience_index":
             let label: [String: AudienceLabel] = [
                 "audience-index": .audience, "owner-index": .owner, "session-index": .session, "active-client": .activeClient,
@@ -175,16 +177,14 @@ import Vocabulary
         case "seal_job":
             let content = JobContent(
                 token: try .copy(bytes(some(v.token))), sealedAtMs: try some(v.sealed),
-                handle: try bytes(some(v.handle)))
+                handle: try id(v.handle))
             return .one(hex(try ring.sealJob(content, context: jobContext(v))))
         case "apns_id":
             return .one(try ring.apnsID(jobID(v), deadlineMs: some(v.deadline), generation: generation))
         case "make_handle":
             let id = try bytes(some(v.id))
             return .one(
-                hex(
-                    ring.handle(
-                        key: try .copy(bytes(some(v.key))), kind: try some(v.kind), slot: try some(v.slot), id: id.span)))
+                "\(ring.handle(key: try .copy(bytes(some(v.key))), kind: try some(v.kind), slot: try some(v.slot), id: id.span))")
         default:
             Issue.record("an operation that these tests don't know: \(v.op)")
             return .many([])
@@ -200,20 +200,20 @@ import Vocabulary
     private func tokenContext(_ v: Case) throws -> TokenContext {
         TokenContext(
             generation: try some(v.generation), kind: try kind(v), environment: try environment(v), slot: try some(v.slot),
-            expiryMs: try some(v.expiry), purgeID: try some(PurgeID(some(v.purge))), topic: try some(v.topic))
+            expiryMs: try some(v.expiry), purgeID: try id(v.purge), topic: try some(v.topic))
     }
 
     private func jobContext(_ v: Case) throws -> JobContext {
         JobContext(
-            generation: try some(v.generation), job: try jobID(v), purgeID: try some(PurgeID(some(v.purge))), kind: try kind(v),
+            generation: try some(v.generation), job: try jobID(v), purgeID: try id(v.purge), kind: try kind(v),
             environment: try environment(v), topic: try some(v.topic), template: try some(v.template),
             deadlineMs: try some(v.deadline), expiryMs: try some(v.expiry))
     }
 
-    private func ref(_ v: Case) throws -> Ref { try some(Ref(some(v.ref))) }
+    private func ref(_ v: Case) throws -> Ref { try id(v.ref) }
     private func place(_ v: Case) throws -> Place { Place(generation: try some(v.generation), expiryMs: try some(v.expiry)) }
     private func fields(_ v: Case) throws -> [[UInt8]] { try some(v.fields).map(bytes) }
-    private func jobID(_ v: Case) throws -> JobID { try some(JobID(some(v.job))) }
+    private func jobID(_ v: Case) throws -> JobID { try id(v.job) }
     private func kind(_ v: Case) throws -> TokenKind {
         try some(["alert": .alert, "voip": .voip, "liveactivity": .liveActivity][some(v.kind)])
     }
@@ -221,6 +221,10 @@ import Vocabulary
         try some(["production": .production, "sandbox": .sandbox][some(v.environment)])
     }
 
+    private func id<ID: OpaqueID>(_ digits: String?) throws -> ID {
+        let digits = Array(try some(digits).utf8)
+        return try some(ID(hex: digits.span))
+    }
     private func some<Value>(_ value: Value?) throws -> Value { try #require(value) }
     private func bytes(_ text: String) throws -> [UInt8] { try some(Hex.decode(text)) }
     private func hex(_ bytes: [UInt8]) -> String { Hex.encode(bytes.span) }

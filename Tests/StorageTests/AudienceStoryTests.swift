@@ -3,6 +3,7 @@ import Linux
 import Policy
 import SQLite
 import Testing
+import Vocabulary
 
 @testable import Storage
 
@@ -13,15 +14,15 @@ import Testing
         try await fixture.store.start([started()], marks: [])
         var chance = Chance(state: seed)
         var standing: [RowName: RegistrationRecord] = [:]
-        var jobs: [[UInt8]: JobRecord] = [:]
+        var jobs: [JobID: JobRecord] = [:]
         var outcomes: [String: Int] = [:]
         for number in 0..<1_500 {
-            let some = standing.values.sorted { $0.purgeID.lexicographicallyPrecedes($1.purgeID) }.randomElement(using: &chance)
+            let some = standing.values.sorted { $0.purgeID < $1.purgeID }.randomElement(using: &chance)
             switch chance.next() % 9 {
             case 0, 1:
                 var record = fixture.registration(
                     number, owner: Int(chance.next() % 3), device: Int(chance.next() % 12), session: Int(chance.next() % 3),
-                    kind: 3, life: 120_000 - fixture.clock.now % 60_000)
+                    kind: .liveActivity, life: 120_000 - fixture.clock.now % 60_000)
                 var replaced: [RegistrationRecord] = []
                 if let some, chance.next().isMultiple(of: 2) { replaced = [some] }
                 record.opens = replaced.first?.opens ?? 0
@@ -70,7 +71,7 @@ import Testing
                 for push in change.jobs where push.purge != nil { standing[push.row] = nil }
                 for row in purged { standing[row] = nil }
             case 6:
-                guard let job = jobs.values.sorted(by: { $0.job.lexicographicallyPrecedes($1.job) }).randomElement(using: &chance)
+                guard let job = jobs.values.sorted(by: { $0.job < $1.job }).randomElement(using: &chance)
                 else { continue }
                 let isGone = chance.next().isMultiple(of: 6)
                 try await fixture.store.finish(
@@ -90,7 +91,7 @@ import Testing
             // What is past its epoch goes with whatever is recorded next, swept or not; here the sweep comes long before.
             if number.isMultiple(of: 50) {
                 let found = try await stored(fixture)
-                #expect(found == standing.values.sorted { $0.purgeID.lexicographicallyPrecedes($1.purgeID) })
+                #expect(found == standing.values.sorted { $0.purgeID < $1.purgeID })
                 #expect(try await fixture.store.jobs().count == jobs.count)
             }
         }
@@ -114,7 +115,7 @@ import Testing
     @Test func aStoryGoesOnAfterReopening() async throws {
         let fixture = try Fixture()
         try await fixture.store.start([started()], marks: [])
-        let record = try await fixture.registered(fixture.registration(1, session: 1, kind: 3))
+        let record = try await fixture.registered(fixture.registration(1, session: 1, kind: .liveActivity))
         let change = AudienceChange(
             jobs: [AudienceJob(fixture.job(1, record, fields: Fixture.blob(1, 104)))],
             timer: .begin(
@@ -161,9 +162,9 @@ import Testing
     private func stored(_ fixture: Fixture) async throws -> [RegistrationRecord] {
         let database = try Database(path: fixture.path, access: .readOnly)
         let statement = try database.prepare("SELECT DISTINCT owner FROM registration")
-        var owners: [[UInt8]] = []
-        while try statement.step() { owners.append(statement.blob(0)) }
-        return try await fixture.store.registrations(.owner, owners).sorted { $0.purgeID.lexicographicallyPrecedes($1.purgeID) }
+        var owners: [Digest] = []
+        while try statement.step() { owners.append(try statement.digest(0)) }
+        return try await fixture.store.registrations(.owner, owners).sorted { $0.purgeID < $1.purgeID }
     }
 
     private func checkIsEmpty(_ fixture: Fixture) async throws {

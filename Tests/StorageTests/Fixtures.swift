@@ -3,6 +3,7 @@ import Linux
 import Policy
 import SQLite
 import Synchronization
+import Vocabulary
 
 @testable import Storage
 
@@ -53,7 +54,12 @@ struct Fixture {
         try File.removeTree(folder)
     }
 
-    static func blob(_ byte: UInt8, _ count: Int = 32) -> [UInt8] { [UInt8](repeating: byte, count: count) }
+    static func blob(_ byte: UInt8, _ count: Int) -> [UInt8] { [UInt8](repeating: byte, count: count) }
+
+    static func blob(_ byte: UInt8) -> Digest { Digest(bytes: blob(byte, 32).span)! }
+
+    /// So many times the same byte.
+    static func id<ID: OpaqueID>(_ byte: UInt8) -> ID { ID(UInt128(byte) * (.max / 255)) }
 
     func room(_ id: UInt8, expires: UInt64) -> RoomRecord {
         RoomRecord(
@@ -69,46 +75,45 @@ struct Fixture {
 
     func token(_ id: UInt8, room: RoomRecord, slot: UInt8 = 1) -> TokenRecord {
         TokenRecord(
-            purgeID: Self.blob(id, 16), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: 1, environment: 1,
+            purgeID: Self.id(id), ref: Self.blob(id, 56), room: room.room, slot: slot, kind: .alert, environment: .production,
             generation: 1,
             expires: room.expires, topic: "com.example.app", sealed: Self.blob(9, 168))
     }
 
     func job(_ id: UInt8, token: TokenRecord, deadline: UInt64) -> JobRecord {
         JobRecord(
-            job: Self.blob(id, 16), deadline: deadline, notBefore: 0, purgeID: token.purgeID, room: token.room, slot: token.slot,
-            kind: 1, environment: 1, topic: token.topic, template: "peer_waiting", generation: 1, expires: token.expires,
+            job: Self.id(id), deadline: deadline, notBefore: 0, purgeID: token.purgeID, room: token.room, slot: token.slot,
+            kind: .alert, environment: .production, topic: token.topic, template: "peer_waiting", generation: 1,
+            expires: token.expires,
             sealed: Self.blob(5, 168))
     }
 
     /// An index as `KeyRing.index` makes them: what it is of, and of whom, in 24 bytes behind the expiry.
-    static func index(_ label: UInt8, _ name: Int, expires: UInt64) -> [UInt8] {
-        (0..<8).map { UInt8(truncatingIfNeeded: expires >> (56 - 8 * $0)) } + [label]
-            + (0..<8).map { UInt8(truncatingIfNeeded: name >> (56 - 8 * $0)) } + blob(label, 15)
+    static func index(_ label: UInt8, _ name: Int, expires: UInt64) -> Digest {
+        Digest(bytes: ([UInt8](bigEndian: expires) + [label] + [UInt8](bigEndian: name) + blob(label, 15)).span)!
     }
 
-    static func ref(_ number: Int) -> [UInt8] {
-        let bytes = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+    static func ref<ID: OpaqueID>(_ number: Int) -> ID {
         // The low bytes first, so that order says nothing.
-        return bytes.reversed() + bytes
+        ID(high: UInt64(number).byteSwapped, low: UInt64(number))
     }
 
     /// `device`: also its owner's token.
     func registration(
-        _ number: Int, owner: Int = 1, device: Int? = nil, session: Int? = nil, kind: UInt8 = 1, life: UInt64 = 60_000
+        _ number: Int, owner: Int = 1, device: Int? = nil, session: Int? = nil, kind: TokenKind = .alert, life: UInt64 = 60_000
     ) -> RegistrationRecord {
         let expires = clock.now + life
         return RegistrationRecord(
             purgeID: Self.ref(number), ref: Self.blob(11, 56), id: Self.ref(number + 1_000_000),
             audience: Self.index(1, owner, expires: expires),
             owner: Self.index(2, owner, expires: expires), device: Self.index(3, device ?? number, expires: expires),
-            session: session.map { Self.index(4, $0, expires: expires) }, kind: kind, environment: 1, generation: 1,
+            session: session.map { Self.index(4, $0, expires: expires) }, kind: kind, environment: .production, generation: 1,
             expires: expires, topic: "com.example.app", sealed: Self.blob(9, 168), details: Self.blob(10, 104))
     }
 
     @discardableResult
     func register(
-        _ record: RegistrationRecord, replacing: [RegistrationRecord] = [], devices: [[UInt8]]? = nil, limit: Int = 100
+        _ record: RegistrationRecord, replacing: [RegistrationRecord] = [], devices: [Digest]? = nil, limit: Int = 100
     ) async throws -> RegisterOutcome {
         try await store.register(
             NewRegistration(record), replacing: replacing, devices: devices ?? [record.device], owners: [record.owner],
@@ -125,9 +130,10 @@ struct Fixture {
     func job(_ number: Int, _ registration: RegistrationRecord, fields: [UInt8]? = nil) -> JobRecord {
         JobRecord(
             job: Self.ref(number + 2_000_000), deadline: clock.now + 20_000, notBefore: 0, purgeID: registration.purgeID,
-            room: [],
+            room: nil,
             slot: 0,
-            kind: registration.kind, environment: 1, topic: registration.topic, template: "task_complete", generation: 1,
+            kind: registration.kind, environment: .production, topic: registration.topic, template: "task_complete",
+            generation: 1,
             expires: registration.expires, sealed: Self.blob(5, 168), fields: fields)
     }
 
@@ -162,7 +168,7 @@ struct Fixture {
     }
 
     /// What the ledger calls a token or job by in another entry than its purge.
-    static func otherID(_ id: [UInt8]) -> [UInt8] { id.map { ~$0 } }
+    static func otherID(_ id: some OpaqueID) -> EntryID { EntryID(high: ~id.high, low: ~id.low) }
 
     /// All entries that wait, as text: those of windows, then those of batches, each in the log's order.
     func entries() throws -> [String] {
@@ -173,11 +179,11 @@ struct Fixture {
             String(decoding: $0.blob(0), as: UTF8.self)
         }
         let batches = try tables.rows("SELECT rank, id, until, cause FROM waiting ORDER BY batch, rank, id") { row in
-            let (id, until) = (OpaqueID(row: row.blob(1)), row.time(2))
+            let (id, until) = (try row.id(1) as EntryID, row.time(2))
             let op: Entry.Op =
                 row.int(0) == 3
                 ? .tokenSealed(id: id, untilMs: until * 1_000)
-                : .tokenPurged(id: id, cause: PurgeColumn(rawValue: UInt8(row.int(3)))!.cause(until: until))
+                : .tokenPurged(id: id, cause: PurgeCause(column: row.int(3), until: until)!)
             return String(decoding: Entry(atMs: 0, op).encoded, as: UTF8.self)
         }
         return windows + batches
@@ -222,13 +228,13 @@ extension Store {
     }
 
     func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [[UInt8]], token: TokenRecord, shortLimit: Int, now: UInt64
+        _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: TokenRecord, shortLimit: Int, now: UInt64
     ) async throws(StoreError) -> CreateOutcome {
         try await create(
             room, code: code, otherIndexes: otherIndexes, token: NewToken(token), shortLimit: shortLimit, now: now)
     }
 
-    func replaceToken(room: [UInt8], slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
+    func replaceToken(room: Digest, slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
         try await replaceToken(room: room, slot: slot, proven: proven, token: NewToken(token))
     }
 }
@@ -246,7 +252,7 @@ extension NewJob {
 }
 
 extension AudienceJob {
-    init(_ job: JobRecord, update: ActivityUpdate? = nil, purge: Entry.PurgeCause? = nil) {
+    init(_ job: JobRecord, update: ActivityUpdate? = nil, purge: PurgeCause? = nil) {
         self.init(NewJob(job), update: update, purge: purge)
     }
 }

@@ -1,6 +1,7 @@
 import Linux
 import SQLite
 import Testing
+import Vocabulary
 
 @testable import Storage
 

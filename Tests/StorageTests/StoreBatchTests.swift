@@ -3,6 +3,7 @@ import Linux
 import Policy
 import SQLite
 import Testing
+import Vocabulary
 
 @testable import Storage
 
@@ -268,7 +269,7 @@ import Testing
         let before = try await books(of: store)
         // The purge of the old token is recorded before the new one turns out to have another's id.
         var wrong = fixture.token(2, room: room)
-        wrong.purgeID = Fixture.blob(2, 16)
+        wrong.purgeID = Fixture.id(2)
         let token = wrong
         store.hold()
         async let mark: Void = store.record([Self.sign])

@@ -3,6 +3,7 @@ import Linux
 import Policy
 import SQLite
 import Testing
+import Vocabulary
 
 @testable import Storage
 

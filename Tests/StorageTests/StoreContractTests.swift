@@ -2,6 +2,7 @@ import Ledger
 import Linux
 import SQLite
 import Testing
+import Vocabulary
 
 @testable import Storage
 
@@ -231,9 +232,9 @@ import Testing
             try await fixture.store.knock(
                 fixture.job(3, token: token, deadline: deadline), throttle: 30_000, now: fixture.clock.now) == .queued)
         var stale = fixture.job(4, token: token, deadline: deadline)
-        stale.purgeID = Fixture.blob(250, 16)
+        stale.purgeID = Fixture.id(250)
         #expect(try await fixture.store.knock(stale, throttle: 0, now: fixture.clock.now) == .changed)
-        #expect(try await fixture.store.jobs().map(\.job) == [Fixture.blob(1, 16), Fixture.blob(3, 16)])
+        #expect(try await fixture.store.jobs().map(\.job) == [Fixture.id(1), Fixture.id(3)])
         try await fixture.close()
     }
 

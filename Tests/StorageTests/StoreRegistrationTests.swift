@@ -2,6 +2,7 @@ import Ledger
 import Linux
 import SQLite
 import Testing
+import Vocabulary
 
 @testable import Storage
 
@@ -9,7 +10,7 @@ import Testing
 @Suite struct StoreRegistrationTests {
     @Test func aRegistrationIsFoundByEachOfItsIndexes() async throws {
         let fixture = try Fixture()
-        var record = fixture.registration(1, owner: 7, session: 5, kind: 3)
+        var record = fixture.registration(1, owner: 7, session: 5, kind: .liveActivity)
         (record.preferences, record.opens, record.stamp, record.waiting) = (0xffff_0000, 12, 34, Fixture.blob(3, 72))
         #expect(try await fixture.register(record) == .registered)
         let other = try await fixture.registered(fixture.registration(2, owner: 8))
@@ -92,7 +93,7 @@ import Testing
         var rows: [RegistrationRecord] = []
         for number in 0..<3 { rows.append(try await fixture.registered(fixture.registration(number))) }
         #expect(try await fixture.register(fixture.registration(3), limit: 3) == .tooMany)
-        #expect(try await fixture.register(fixture.registration(4, kind: 3), limit: 3) == .registered)
+        #expect(try await fixture.register(fixture.registration(4, kind: .liveActivity), limit: 3) == .registered)
         #expect(try await fixture.register(fixture.registration(5, owner: 2), limit: 3) == .registered)
         // Those of other places count too.
         fixture.clock.advance(10_000)
@@ -148,7 +149,7 @@ import Testing
         let fixture = try Fixture()
         let edits: [(inout RegistrationRecord) -> Void] = [
             { $0.audience = Fixture.blob(1) }, { $0.owner = Fixture.index(2, 1, expires: $0.expires + 1) },
-            { $0.device.removeLast() }, { $0.session = [] }, { $0.expires += 1 },
+            { $0.device = Fixture.blob(1) }, { $0.session = Fixture.blob(1) }, { $0.expires += 1 },
         ]
         for edit in edits {
             var record = fixture.registration(1, session: 1)

@@ -2,6 +2,7 @@ import Ledger
 import Linux
 import SQLite
 import Testing
+import Vocabulary
 
 @testable import Storage
 

@@ -1,5 +1,6 @@
-/// Why a push was not delivered: Apple's reasons by Apple's names, and the courier's own. A closed list: what Apple adds is `other`.
-public enum Reason: String, Sendable, CaseIterable {
+/// Why a push was not delivered: Apple's reasons by Apple's names, and the broker's own. Source of Apple's: "Handling notification responses
+/// from APNs". A closed list, so that no text from outside enters the ledger: what Apple adds is `other`.
+public enum APNsReason: String, Sendable, CaseIterable {
     case badCollapseID = "BadCollapseId"
     case badDeviceToken = "BadDeviceToken"
     case badExpirationDate = "BadExpirationDate"
@@ -49,51 +50,25 @@ public enum Reason: String, Sendable, CaseIterable {
     case notConfigured = "not_configured"
     /// An answer that is not in this list.
     case other
+    /// The ledger's one reason for whatever kept a push from being sent.
+    case unsent
 }
 
-/// What the courier does about an answer other than 200.
-public enum Reaction: Sendable, Equatable {
-    /// The token is bad: purge it, unless the configuration may be wrong (`PurgeBreaker`).
-    case purge
-    /// The token is bad since a moment Apple names: purge it if it was sealed by then.
-    case purgeIfOlder
-    /// Keys, certificates or topics are wrong: keep every token, raise an alarm, try no more.
-    case configuration
-    /// Our mistake: try no more.
-    case drop
-    /// Later again.
-    case retry
-    /// Again, on a new connection.
-    case reconnect
-    /// Again, with a new provider token on a new connection, once.
-    case renewProviderToken
-    /// Again on a new connection, once.
-    case reconnectOnce
-    /// Later again; until then nothing for this token.
-    case holdToken
-}
-
-extension Reason {
-    public var reaction: Reaction {
+extension APNsReason {
+    /// What the ledger says for it.
+    public var recorded: APNsReason {
         switch self {
-        case .badDeviceToken, .deviceTokenNotForTopic: .purge
-        case .unregistered, .expiredToken: .purgeIfOlder
-        case .badTopic, .missingTopic, .topicDisallowed, .badCertificate, .badCertificateEnvironment, .invalidProviderToken,
-            .missingProviderToken, .forbidden, .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
-            .configuration
-        case .badCollapseID, .badExpirationDate, .badMessageID, .badPriority, .duplicateHeaders, .invalidPushType,
-            .missingDeviceToken, .payloadEmpty, .badPath, .methodNotAllowed, .payloadTooLarge:
-            .drop
-        case .idleTimeout, .shutdown, .tooManyProviderTokenUpdates: .reconnect
-        case .expiredProviderToken: .renewProviderToken
-        case .unrelatedKeyIDInToken: .reconnectOnce
-        case .tooManyRequests: .holdToken
-        case .internalServerError, .serviceUnavailable: .retry
-        case .unreachable, .unknown, .late, .stopped, .revoked, .notConfigured, .other: .drop
+        case .late: .unsent
+        case .notConfigured: .unreachable
+        case .stopped, .revoked: .other
+        default: self
         }
     }
 
-    /// The status Apple gives it with ("Handling notification responses from APNs"); nil for the courier's own, which no answer can claim.
+    /// All that the ledger says.
+    public static let allRecorded = allCases.filter { $0.recorded == $0 }
+
+    /// The status Apple gives it with ("Handling notification responses from APNs"); nil for the broker's own, which no answer can claim.
     public var status: Int? {
         switch self {
         case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic, .deviceTokenNotForTopic,
@@ -110,7 +85,7 @@ extension Reason {
         case .tooManyProviderTokenUpdates, .tooManyRequests: 429
         case .internalServerError: 500
         case .serviceUnavailable, .shutdown: 503
-        case .unreachable, .unknown, .late, .stopped, .revoked, .notConfigured, .other: nil
+        case .unreachable, .unknown, .late, .stopped, .revoked, .notConfigured, .other, .unsent: nil
         }
     }
 }

@@ -1,4 +1,0 @@
-import Courier
-
-/// The courier's.
-typealias FoundReason = Reason
