@@ -8,33 +8,17 @@ import Vocabulary
 
 /// The monitor's calls: devices, and what happens to the printers that they watch.
 extension API {
-    /// - Returns: nil for a path that is not the monitor's.
-    static func monitorRoute(_ path: String) -> [(method: Method, call: Call)]? {
-        guard path.hasPrefix("/api/") else { return nil }
-        let segments = path.dropFirst(5).split(separator: "/", omittingEmptySubsequences: false)
-        return switch (segments.count, segments[0]) {
-        case (2, "devices") where segments[1] == "register": [(.post, { try await $0.registerMonitor($1) })]
-        case (2, "devices"): [named(.delete, segments[1]) { try await $0.deleteMonitor($1, $2) }]
-        // No id is so short.
-        case (3, "devices") where segments[1] == "by-printer": [named(.get, segments[2]) { try await $0.monitors($1, $2) }]
-        case (3, "devices") where segments[2] == "settings": [named(.patch, segments[1]) { try await $0.setMonitor($1, $2) }]
-        case (3, "monitors") where segments[2] == "status": [named(.post, segments[1]) { try await $0.takeStatus($1, $2) }]
-        case (3, "monitors") where segments[2] == "progress": [named(.post, segments[1]) { try await $0.takeProgress($1, $2) }]
-        default: nil
-        }
-    }
-
     // MARK: Devices
 
-    private func registerMonitor(_ request: HTTPRequest) async throws -> HTTPResponse {
+    func registerMonitor(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
-        let asked = try Self.monitorFields(request) { body, bytes, faults in
-            let token = faults.required("apnsToken") { () throws(BrokerError) in try body.token("apnsToken", bytes) }
-            let printer = faults.take { () throws(BrokerError) in try body.name("printerPrefix", bytes) }
-            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
-            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+        let asked = try Self.monitorFields(request) { body in
+            let token = body.token("apnsToken", required: true)
+            let printer = body.name("printerPrefix")
+            let environment = body.environment()
+            let topic = body.topic()
             return token.map {
-                (token: $0, printer: printer, environment: environment, topic: topic, dropped: body.dropped(bytes))
+                (token: $0, printer: printer, environment: environment, topic: topic, dropped: body.dropped)
             }
         }
         let registered = try await monitor.register(
@@ -47,19 +31,19 @@ extension API {
         }
     }
 
-    private func setMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+    func setMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
-        let (adding, removing, dropped) = try Self.monitorFields(request) { body, bytes, faults in
+        let (adding, removing, dropped) = try Self.monitorFields(request) { body in
             var (adding, removing): (DevicePreferences, DevicePreferences) = ([], [])
             for (name, preference) in Self.preferences {
-                let choice = faults.take { () throws(BrokerError) in try body.choice(name, bytes) }
+                let choice = body.choice(name)
                 switch choice {
                 case true?: adding.insert(preference)
                 case false?: removing.insert(preference)
                 case nil: break
                 }
             }
-            return (adding, removing, body.dropped(bytes))
+            return (adding, removing, body.dropped)
         }
         guard let id = RegistrationID(base64url: id),
             try await monitor.set(principal, device: id, adding: adding, removing: removing)
@@ -74,7 +58,7 @@ extension API {
         ("onPaused", .paused), ("onMilestone", .milestone),
     ]
 
-    private func deleteMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+    func deleteMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
         // What is not there, or another's, is answered alike.
         if let id = RegistrationID(base64url: id) { try await monitor.delete(principal, device: id) }
@@ -89,7 +73,7 @@ extension API {
         }
     }
 
-    private func monitors(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
+    func monitors(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
         guard principal.isBackEnd else { throw BrokerError.backEndOnly }
         let devices = try await monitor.devices(principal, watching: try Self.printer(printer))
@@ -116,33 +100,33 @@ extension API {
         case unknownStatus
     }
 
-    private func takeStatus(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
-        try await take(request, of: printer) { body, bytes, faults in
-            let old = faults.required("oldStatus") { () throws(BrokerError) in try body.text("oldStatus", bytes) }
-            let new = faults.required("newStatus") { () throws(BrokerError) in try body.text("newStatus", bytes) }
+    func takeStatus(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
+        try await take(request, of: printer) { body in
+            let old = body.text("oldStatus", required: true)
+            let new = body.text("newStatus", required: true)
             guard let old, let new else { return nil }
             guard let old = PrinterStatus(rawValue: old), let new = PrinterStatus(rawValue: new) else { return .unknownStatus }
             return .event(.status(from: old, to: new))
         }
     }
 
-    private func takeProgress(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
-        try await take(request, of: printer) { body, bytes, faults in
-            faults.required("progress") { () throws(BrokerError) in try body.percentage("progress", bytes) }
+    func takeProgress(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
+        try await take(request, of: printer) { body in
+            body.percentage("progress", required: true)
                 .map { .event(.progress($0)) }
         }
     }
 
     private func take(
-        _ request: HTTPRequest, of printer: Substring, _ read: (RequestBody, Span<UInt8>, inout FieldFaults) -> Report?
+        _ request: HTTPRequest, of printer: Substring, _ read: (RequestBody) -> Report?
     ) async throws -> HTTPResponse {
         let (monitor, principal) = try monitor(request)
         guard principal.isBackEnd else { throw BrokerError.backEndOnly }
         let printer = try Self.printer(printer)
-        let (report, eventID, dropped) = try Self.monitorFields(request) { body, bytes, faults in
-            let report = read(body, bytes, &faults)
-            let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
-            return report.map { ($0, eventID, body.dropped(bytes)) }
+        let (report, eventID, dropped) = try Self.monitorFields(request) { body in
+            let report = read(body)
+            let eventID = body.name("eventId")
+            return report.map { ($0, eventID, body.dropped) }
         }
         guard case .event(let event) = report else {
             return .json(200) { json in
@@ -175,7 +159,7 @@ extension API {
     private static let invalid = "Invalid request"
 
     private static func monitorFields<Value>(
-        _ request: HTTPRequest, _ read: (RequestBody, Span<UInt8>, inout FieldFaults) -> Value?
+        _ request: HTTPRequest, _ read: (RequestBody) -> Value?
     ) throws(InvalidRequest) -> Value {
         do {
             return try request.fields(read)

@@ -25,7 +25,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
 
     nonisolated func received(_ message: TextMessage, on socket: WebSocketHandle) async {
         do {
-            await handle(.success(try message.withText { bytes throws(InvalidRequest) in try Request(bytes) }), on: socket)
+            await handle(.success(try message.fields { Request($0) }), on: socket)
         } catch {
             await handle(.failure(error), on: socket)
         }
@@ -35,24 +35,21 @@ public actor SocketEdge: LoopActor, RoomSockets {
         do {
             switch (try request.get(), numbers[socket]) {
             case (.join(let caller), nil): try await join(caller, socket)
-            case (.ping, _?): await socket.send(Self.message("pong"))
+            case (.ping, _?): await socket.send(SocketMessage.message("pong"))
             case (.leave, _?):
                 await end(socket, isDeliberate: true)
                 await socket.close(.normal)
             default: throw BrokerError.wrongType("type", expected: "join_room first, once; then ping or leave_room")
             }
-        } catch let error as BrokerError {
-            await refuse(InvalidRequest([error]), socket)
-        } catch let error as InvalidRequest {
-            await refuse(error, socket)
         } catch {
-            await socket.close(.internalError)
+            guard let invalid = InvalidRequest(error) else { return await socket.close(.internalError) }
+            await refuse(invalid, socket)
         }
     }
 
     private func refuse(_ invalid: InvalidRequest, _ socket: WebSocketHandle) async {
         await broker.noteRefusal(invalid.errors[0])
-        await socket.send(Self.message("error") { SocketMessage.write(invalid, to: &$0) })
+        await socket.send(SocketMessage.message("error") { SocketMessage.write(invalid, to: &$0) })
         await socket.close(.policyViolation)
     }
 
@@ -86,7 +83,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
             guard let joined else { return }
             await socket.markJoined()
             await socket.send(
-                Self.message("joined") { json in
+                SocketMessage.message("joined") { json in
                     json.add("expiresAt", timeMs: joined.expires)
                     json.add("peerPresent", joined.peerPresent)
                     json.add("delivery", joined.delivery.rawValue)
@@ -104,7 +101,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
         guard let handle = members[socket] else { return }
         guard early[socket]?.append(event) == nil else { return }
         await handle.send(
-            Self.message(event.name) { json in
+            SocketMessage.message(event.name) { json in
                 if case .peerLeft(let delivery?) = event { json.add("delivery", delivery.rawValue) }
             })
         if event == .roomClosed { await handle.close(.normal) }
@@ -114,32 +111,26 @@ public actor SocketEdge: LoopActor, RoomSockets {
 
     public func close(_ socket: UInt64) async { await members[socket]?.close(.policyViolation) }
 
-    private static func message(_ type: String, _ more: (inout JSONWriter) -> Void = { _ in }) -> [UInt8] {
-        var json = JSONWriter()
-        json.add("type", type)
-        more(&json)
-        return json.finish()
-    }
-
     /// What a socket may say.
     private enum Request: Sendable {
         case join(Caller)
         case ping
         case leave
 
-        init(_ bytes: Span<UInt8>) throws(InvalidRequest) {
-            self = try RequestBody.fields(of: bytes) { body, faults in
-                switch faults.required("type", { () throws(BrokerError) in try body.text("type", bytes) }) {
-                case "join_room":
-                    let room = faults.required("roomid") { () throws(BrokerError) in try body.room(bytes) }
-                    let client = faults.take { () throws(BrokerError) in try body.client("client", bytes) }
-                    let member = faults.take { () throws(BrokerError) in try body.member(bytes) }
-                    return if let room, let client { .join(Caller(room: room, client: client, member: member)) } else { nil }
-                case "ping": return .ping
-                case "leave_room": return .leave
-                case nil: break
-                default: faults.note(.outOfRange("type", allowed: "join_room, ping or leave_room"))
-                }
+        /// - Returns: nil only after a fault.
+        init?(_ body: RequestBody) {
+            switch body.text("type", required: true) {
+            case "join_room":
+                let room = body.room(required: true)
+                let client = body.name("client", required: true)
+                let member = body.member()
+                guard let room, let client else { return nil }
+                self = .join(Caller(room: room, client: client, member: member))
+            case "ping": self = .ping
+            case "leave_room": self = .leave
+            case nil: return nil
+            default:
+                body.note(.outOfRange("type", allowed: "join_room, ping or leave_room"))
                 return nil
             }
         }

@@ -9,26 +9,21 @@ import Vocabulary
 extension API {
     func createRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
         let limits = broker.policies.rooms
-        let (create, dropped) = try request.fields { body, bytes, faults -> (CreateRoom, [String])? in
-            let joinid = faults.take { () throws(BrokerError) in try body.joinid(bytes, limits) }
-            let asked = faults.take { () throws(BrokerError) in
-                try body.seconds("expiresInSeconds", bytes, limits.roomLifeSeconds)
-            }
-            let life = asked ?? limits.roomLifeDefaultSeconds
+        let (create, dropped) = try request.fields { body -> (CreateRoom, [String])? in
+            let joinid = body.joinid(limits)
+            let life = body.seconds("expiresInSeconds", limits.roomLifeSeconds) ?? limits.roomLifeDefaultSeconds
             let codes = limits.codeLifeSeconds
-            let code = faults.take { () throws(BrokerError) in
-                try body.seconds(
-                    "joinExpiresInSeconds", bytes, codes.clamped(to: codes.lowerBound...max(life, codes.lowerBound)))
-            }
-            let client = faults.take { () throws(BrokerError) in try body.client("client1", bytes) }
-            let token = faults.take { () throws(BrokerError) in try body.token("client1_token", bytes) }
-            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
-            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+            let code = body.seconds(
+                "joinExpiresInSeconds", codes.clamped(to: codes.lowerBound...max(life, codes.lowerBound)))
+            let client = body.name("client1", required: true)
+            let token = body.token("client1_token")
+            let environment = body.environment()
+            let topic = body.topic()
             guard let joinid, let client else { return nil }
             let create = CreateRoom(
                 joinid: joinid, lifeSeconds: life, codeLifeSeconds: limits.codeLifeSeconds(asked: code, roomSeconds: life),
                 client: client, token: token, environment: environment, topic: topic)
-            return (create, body.dropped(bytes))
+            return (create, body.dropped)
         }
         let room = try await broker.create(create, from: proxies.origin(of: request))
         return Self.membership(room, status: room.isNew ? 201 : 200, dropped)
@@ -36,15 +31,15 @@ extension API {
 
     func acceptRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
         let limits = broker.policies.rooms
-        let (accept, dropped) = try request.fields { body, bytes, faults -> (AcceptRoom, [String])? in
-            let joinid = faults.take { () throws(BrokerError) in try body.joinid(bytes, limits) }
-            let client = faults.take { () throws(BrokerError) in try body.client("client2", bytes) }
-            let token = faults.take { () throws(BrokerError) in try body.token("client2_token", bytes) }
-            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
-            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+        let (accept, dropped) = try request.fields { body -> (AcceptRoom, [String])? in
+            let joinid = body.joinid(limits)
+            let client = body.name("client2", required: true)
+            let token = body.token("client2_token")
+            let environment = body.environment()
+            let topic = body.topic()
             guard let joinid, let client else { return nil }
             let accept = AcceptRoom(joinid: joinid, client: client, token: token, environment: environment, topic: topic)
-            return (accept, body.dropped(bytes))
+            return (accept, body.dropped)
         }
         return Self.membership(try await broker.accept(accept, from: proxies.origin(of: request)), status: 200, dropped)
     }
@@ -68,12 +63,12 @@ extension API {
 
     func replaceToken(_ request: HTTPRequest) async throws -> HTTPResponse {
         let room = try bearer(request)
-        let (caller, token, environment, topic, dropped) = try request.fields { body, bytes, faults in
-            let caller = Self.caller(room, body, bytes, &faults)
-            let token = faults.required("token") { () throws(BrokerError) in try body.token(bytes) }
-            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
-            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
-            return if let caller, let token { (caller, token, environment, topic, body.dropped(bytes)) } else { nil }
+        let (caller, token, environment, topic, dropped) = try request.fields { body in
+            let caller = Self.caller(room, body)
+            let token = body.onlyToken("token", required: true)
+            let environment = body.environment()
+            let topic = body.topic()
+            return if let caller, let token { (caller, token, environment, topic, body.dropped) } else { nil }
         }
         let (ref, expires) = try await broker.replaceToken(caller, token: token, environment: environment, topic: topic)
         return .json(200) { json in
@@ -107,24 +102,18 @@ extension API {
         let room = try bearer(request)
         // Without a bearer the body must hold the room id.
         if room == nil, request.bodyCount == 0 { throw BrokerError.noCapability }
-        return try request.fields { body, bytes, faults in
-            let caller = Self.caller(room, body, bytes, &faults)
-            let leaving = faults.take { () throws(BrokerError) in try body.flag("leaving", bytes) }
-            return caller.map { ($0, leaving ?? false, body.dropped(bytes)) }
+        return try request.fields { body in
+            let caller = Self.caller(room, body)
+            let leaving = body.choice("leaving") ?? false
+            return caller.map { ($0, leaving, body.dropped) }
         }
     }
 
     /// Who speaks: the room id comes as a bearer or in the body.
-    private static func caller(
-        _ room: RoomID?, _ body: RequestBody, _ bytes: Span<UInt8>, _ faults: inout FieldFaults
-    ) -> Caller? {
-        let room = faults.take { () throws(BrokerError) in
-            let inBody = try body.room(bytes)
-            guard let room = room ?? inBody else { throw .noCapability }
-            return room
-        }
-        let client = faults.take { () throws(BrokerError) in try body.client("client", bytes) }
-        let member = faults.take { () throws(BrokerError) in try body.member(bytes) }
+    private static func caller(_ bearer: RoomID?, _ body: RequestBody) -> Caller? {
+        let room = body.room(orBearer: bearer)
+        let client = body.name("client", required: true)
+        let member = body.member()
         return if let room, let client { Caller(room: room, client: client, member: member) } else { nil }
     }
 

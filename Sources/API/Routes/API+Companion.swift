@@ -9,69 +9,33 @@ import Vocabulary
 
 /// The companion's calls: a user's devices and Live Activities, approvals, and what happens in sessions.
 extension API {
-    /// - Returns: nil for a path that is not the companion's.
-    static func companionRoute(_ path: String) -> [(method: Method, call: Call)]? {
-        guard path.hasPrefix("/api/") else { return nil }
-        let segments = path.dropFirst(5).split(separator: "/", omittingEmptySubsequences: false)
-        return switch segments.count {
-        case 2 where segments[0] == "push":
-            switch segments[1] {
-            case "register": [(.post, { try await $0.registerDevice($1) })]
-            case "status": [(.get, { try await $0.pushStatus($1) })]
-            case "clear-approval": [(.post, { try await $0.clearApproval($1) })]
-            default: nil
-            }
-        case 3 where segments[0] == "push" && segments[1] == "live-activity" && segments[2] == "register":
-            [(.post, { try await $0.registerActivity($1) })]
-        case 3 where segments[0] == "push" && segments[1] == "token":
-            [named(.delete, segments[2]) { try await $0.deleteToken($1, $2) }]
-        case 4 where segments[0] == "push" && segments[1] == "session" && segments[3] == "notifications":
-            [named(.delete, segments[2]) { try await $0.clearSession($1, $2) }]
-        case 2 where segments[0] == "approval":
-            [named(.get, segments[1]) { try await $0.approval($1, $2) }]
-        case 3 where segments[0] == "approval" && segments[2] == "respond":
-            [named(.post, segments[1]) { try await $0.respond($1, $2) }]
-        case 3 where segments[0] == "sessions" && segments[2] == "events":
-            [named(.post, segments[1]) { try await $0.takeEvent($1, $2) }]
-        default: nil
-        }
-    }
-
-    /// A call of a path that names something.
-    static func named(
-        _ method: Method, _ name: Substring,
-        _ call: @escaping @Sendable (API, HTTPRequest, Substring) async throws -> HTTPResponse
-    ) -> (method: Method, call: Call) {
-        (method, { try await call($0, $1, name) })
-    }
-
     // MARK: Registrations
 
-    private func registerDevice(_ request: HTTPRequest) async throws -> HTTPResponse {
+    func registerDevice(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        let (token, environment, topic, dropped) = try request.fields { body, bytes, faults in
-            let token = faults.required("deviceToken") { () throws(BrokerError) in try body.token("deviceToken", bytes) }
-            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
-            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
-            return token.map { ($0, environment, topic, body.dropped(bytes)) }
+        let (token, environment, topic, dropped) = try request.fields { body in
+            let token = body.token("deviceToken", required: true)
+            let environment = body.environment()
+            let topic = body.topic()
+            return token.map { ($0, environment, topic, body.dropped) }
         }
         let registered = try await companion.registerDevice(principal, token: token, environment: environment, topic: topic)
         return Self.registered(registered, "tok_", dropped)
     }
 
-    private func registerActivity(_ request: HTTPRequest) async throws -> HTTPResponse {
+    func registerActivity(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        let asked = try request.fields { body, bytes, faults in
-            let token = faults.required("activityToken") { () throws(BrokerError) in try body.token("activityToken", bytes) }
-            let activity = faults.take { () throws(BrokerError) in try body.client("activityId", bytes) }
-            let session = faults.take { () throws(BrokerError) in try body.client("sessionId", bytes) }
-            let previous = faults.take { () throws(BrokerError) in try body.onlyToken("previousToken", bytes) }
-            let environment = faults.take { () throws(BrokerError) in try body.environment(bytes) }
-            let topic = faults.take { () throws(BrokerError) in try body.topic(bytes) }
+        let asked = try request.fields { body in
+            let token = body.token("activityToken", required: true)
+            let activity = body.name("activityId", required: true)
+            let session = body.name("sessionId", required: true)
+            let previous = body.onlyToken("previousToken")
+            let environment = body.environment()
+            let topic = body.topic()
             return if let token, let activity, let session {
                 (
                     token: token, activity: activity, session: session, previous: previous, environment: environment,
-                    topic: topic, dropped: body.dropped(bytes)
+                    topic: topic, dropped: body.dropped
                 )
             } else { nil }
         }
@@ -97,7 +61,7 @@ extension API {
         if !dropped.isEmpty { json.add("dropped", dropped) }
     }
 
-    private func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+    func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
         guard id.hasPrefix("tok_") || id.hasPrefix("lat_"), let id = RegistrationID(base64url: id.dropFirst(4)),
             try await companion.delete(principal, registration: id)
@@ -107,7 +71,7 @@ extension API {
         return .json(200) { $0.add("success", true) }
     }
 
-    private func pushStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
+    func pushStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
         let status = try await companion.status(principal)
         return .json(200) { json in
@@ -122,12 +86,12 @@ extension API {
 
     // MARK: Clearing
 
-    private func clearApproval(_ request: HTTPRequest) async throws -> HTTPResponse {
+    func clearApproval(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        let (id, excluded, dropped) = try request.fields { body, bytes, faults in
-            let id = faults.required("requestId") { () throws(BrokerError) in try body.text("requestId", bytes) }
-            let excluded = faults.take { () throws(BrokerError) in try body.token("excludeDeviceToken", bytes) }
-            return id.map { (RequestName($0), excluded, body.dropped(bytes)) }
+        let (id, excluded, dropped) = try request.fields { body in
+            let id = body.text("requestId", required: true)
+            let excluded = body.token("excludeDeviceToken")
+            return id.map { (RequestName($0), excluded, body.dropped) }
         }
         guard let told = try await companion.clearApproval(principal, request: id, excluding: excluded) else {
             throw BrokerError.requestNotFound
@@ -139,7 +103,7 @@ extension API {
         }
     }
 
-    private func clearSession(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
+    func clearSession(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
         let cleared = try await companion.clearSession(principal, session: try Self.name(session))
         return .json(200) { json in
@@ -150,12 +114,12 @@ extension API {
 
     // MARK: Approvals and events
 
-    private func respond(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+    func respond(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
-        let (approved, excluded, dropped) = try request.fields { body, bytes, faults in
-            let approved = faults.required("approved") { () throws(BrokerError) in try body.choice("approved", bytes) }
-            let excluded = faults.take { () throws(BrokerError) in try body.token("deviceToken", bytes) }
-            return approved.map { ($0, excluded, body.dropped(bytes)) }
+        let (approved, excluded, dropped) = try request.fields { body in
+            let approved = body.choice("approved", required: true)
+            let excluded = body.token("deviceToken")
+            return approved.map { ($0, excluded, body.dropped) }
         }
         let isTaken = try await companion.respond(
             principal, request: RequestName(segment: id), approved: approved, excluding: excluded)
@@ -170,7 +134,7 @@ extension API {
         }
     }
 
-    private func approval(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+    func approval(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
         let name = RequestName(segment: id)
         guard let approval = try await companion.approval(principal, request: name) else {
@@ -184,14 +148,14 @@ extension API {
         }
     }
 
-    private func takeEvent(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
+    func takeEvent(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
         let (companion, principal) = try companion(request)
         let session = try Self.name(session)
-        let (event, user, eventID, ownID, dropped) = try request.fields { body, bytes, faults in
-            let event = body.event(bytes, &faults)
-            let user = faults.take { () throws(BrokerError) in try body.name("userId", bytes) }
-            let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
-            return event.map { ($0.event, user, eventID, $0.ownID, (body.dropped(bytes) + $0.dropped).sorted()) }
+        let (event, user, eventID, ownID, dropped) = try request.fields { body in
+            let event = body.event()
+            let user = body.name("userId")
+            let eventID = body.name("eventId")
+            return event.map { ($0.event, user, eventID, $0.ownID, (body.dropped + $0.dropped).sorted()) }
         }
         let receipt = try await companion.take(
             event, of: user, session: session, eventID: eventID, ownID: ownID, from: principal)

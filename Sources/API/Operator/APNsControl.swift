@@ -14,9 +14,6 @@ public struct APNsControl: Sendable {
         case unknown(String)
     }
 
-    static let statusPath = "/api/config/apns/status"
-    static let renewalPath = "/api/config/apns/init"
-
     private let bundleID: String
     private let isProduction: Bool
     private let whatToSet: String
@@ -42,7 +39,6 @@ public struct APNsControl: Sendable {
     }
 
     func renewal(_ request: HTTPRequest) async -> HTTPResponse {
-        guard request.method == .post else { return HTTPResponse(.methodNotAllowed(allowed: "POST")) }
         // A page that is open in a browser on this machine reaches loopback too, and can't leave this header out of a POST.
         guard request.header("origin") == nil else { return Self.failure(403, "This call is not for pages in a browser.") }
         guard let renew else { return Self.failure(400, "APNs not configured. Set \(whatToSet), and start again.") }

@@ -1,6 +1,7 @@
 import Broker
 import JSON
 import Sealing
+import WebSocket
 
 /// What a socket of the companion may say once it is authenticated.
 struct SessionRequest: Sendable {
@@ -29,58 +30,51 @@ struct SessionRequest: Sendable {
 
     /// The `type` of a message that has an answer of its own, `claim` for another that names a client, nil for what is neither: which message an
     /// error answers, in words of ours only.
-    static func name(of bytes: Span<UInt8>) -> String? {
-        guard let body = try? RequestBody(bytes), let type = try? body.text("type", bytes) else { return nil }
+    static func name(of message: TextMessage) -> String? {
+        guard let body = try? RequestBody(of: message), let type = body.text("type") else { return nil }
         if EventBody.types.contains(type) || ["approval_response", "ping", "auth"].contains(type) { return type }
-        let namesClient = (try? body.name("deviceId", bytes) != nil) ?? true
+        let namesClient = body.name("deviceId") != nil || !body.errors.isEmpty
         return namesClient ? "claim" : nil
     }
 
-    /// - Throws: everything that is wrong with the message.
-    init(_ bytes: Span<UInt8>) throws(InvalidRequest) {
-        self = try RequestBody.fields(of: bytes) { body, faults in Self(body, bytes, &faults) }
-    }
-
     /// - Returns: nil only after a fault.
-    private init?(_ body: RequestBody, _ bytes: Span<UInt8>, _ faults: inout FieldFaults) {
-        let type = faults.required("type") { () throws(BrokerError) in try body.text("type", bytes) }
-        let session = faults.take { () throws(BrokerError) in try body.name("sessionId", bytes) }
-        user = faults.take { () throws(BrokerError) in try body.name("userId", bytes) }
-        let device = faults.take { () throws(BrokerError) in try body.name("deviceId", bytes) }
-        claim = device.flatMap { Self.claim(of: $0, session, body, bytes, &faults) }
+    init?(_ body: RequestBody) {
+        let type = body.text("type", required: true)
+        let session = body.name("sessionId")
+        user = body.name("userId")
+        let device = body.name("deviceId")
+        claim = device.flatMap { Self.claim(of: $0, session, body) }
         guard let type else { return nil }
         self.type = type
         switch type {
         case "ping": kind = .ping
         case "approval_response":
-            let id = faults.required("requestId") { () throws(BrokerError) in try body.text("requestId", bytes) }
-            let approved = faults.required("approved") { () throws(BrokerError) in try body.choice("approved", bytes) }
-            let token = faults.take { () throws(BrokerError) in try body.token("pushToken", bytes) }
+            let id = body.text("requestId", required: true)
+            let approved = body.choice("approved", required: true)
+            let token = body.token("pushToken")
             guard let id, let approved else { return nil }
             kind = .answer(request: id, approved: approved, token: token)
         case _ where EventBody.types.contains(type):
-            if session == nil { faults.note(.missingField("sessionId")) }
-            let event = body.event(bytes, &faults)
-            let eventID = faults.take { () throws(BrokerError) in try body.name("eventId", bytes) }
+            if session == nil { body.note(.missingField("sessionId")) }
+            let event = body.event()
+            let eventID = body.name("eventId")
             guard let session, let event else { return nil }
-            kind = .event(event, session: session, eventID: eventID, dropped: (body.dropped(bytes) + event.dropped).sorted())
+            kind = .event(event, session: session, eventID: eventID, dropped: (body.dropped + event.dropped).sorted())
         case _ where device != nil: kind = .claimOnly
         default:
             // With a valid `deviceId` it might have been a claim.
-            if faults.errors.isEmpty {
-                faults.note(
+            if body.errors.isEmpty {
+                body.note(
                     .outOfRange("type", allowed: "\(EventBody.types.joined(separator: ", ")), approval_response or ping"))
             }
             return nil
         }
     }
 
-    private static func claim(
-        of device: [UInt8], _ session: [UInt8]?, _ body: RequestBody, _ bytes: Span<UInt8>, _ faults: inout FieldFaults
-    ) -> Claim? {
-        if session == nil { faults.note(.missingField("sessionId")) }
-        let type = faults.take { () throws(BrokerError) in try body.clientType(bytes) }
-        let token = faults.take { () throws(BrokerError) in try body.token("pushToken", bytes) }
+    private static func claim(of device: [UInt8], _ session: [UInt8]?, _ body: RequestBody) -> Claim? {
+        if session == nil { body.note(.missingField("sessionId")) }
+        let type = body.clientType()
+        let token = body.token("pushToken")
         return if let session, let type { Claim(session: session, device: device, type: type, token: token) } else { nil }
     }
 }

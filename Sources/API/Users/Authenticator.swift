@@ -1,4 +1,5 @@
 public import Broker
+import HTTPServer
 import Synchronization
 
 /// Who calls: finds the user in a JWT by the algorithm, keys and names of the configuration. The JWT is printed nowhere and kept nowhere.
@@ -53,5 +54,33 @@ public final class Authenticator: Sendable {
         let parts = try JSONWebToken(token)
         try parts.verify(token, algorithm: algorithm, keys: keys)
         return try parts.withClaims(token) { bytes throws(BrokerError) in try claims.principal(bytes, nowMs: nowMs) }
+    }
+}
+
+extension HTTPRequest {
+    /// Calls `use` with the bearer of `Authorization` (RFC 6750 section 2.1); nil without one, or with another scheme. The engine refuses
+    /// a second `Authorization`.
+    func withBearer<Value, Failure: Error>(
+        _ use: (Span<UInt8>) throws(Failure) -> Value
+    ) throws(Failure) -> Value? {
+        let found = try withHeader("authorization") { value throws(Failure) -> Value? in
+            // The scheme's name is case-insensitive (RFC 9110 section 11.1).
+            let scheme = Array("bearer ".utf8)
+            guard value.count >= scheme.count, scheme.indices.allSatisfy({ value[$0] | 0x20 == scheme[$0] | 0x20 }) else {
+                return nil
+            }
+            return try use(value.extracting(scheme.count..<value.count))
+        }
+        return found ?? nil
+    }
+}
+
+extension Authenticator {
+    /// The caller.
+    /// - Throws: `.noJWT`, `.invalidJWT` and `.jwtExpired`.
+    func principal(_ request: HTTPRequest, nowMs: UInt64) throws(BrokerError) -> Principal {
+        let found = try request.withBearer { token throws(BrokerError) in try self.principal(of: token, nowMs: nowMs) }
+        guard let found else { throw .noJWT }
+        return found
     }
 }

@@ -1,6 +1,41 @@
 import Broker
 import HTTPServer
 import JSON
+import Sealing
+import Sodium
+
+/// A body that can't be used, with everything that is wrong with it.
+struct InvalidRequest: Error {
+    /// At least one. The first decides status and code.
+    let errors: [BrokerError]
+    /// Replaces the first error's `detail` in `error`. The monitor's clients expect the same words each time.
+    var summary: String?
+
+    init(_ errors: [BrokerError], summary: String? = nil) {
+        precondition(!errors.isEmpty)
+        self.errors = errors
+        self.summary = summary
+    }
+
+    /// Nil for errors that no caller is told.
+    init?(_ error: any Error) {
+        switch error {
+        case let error as BrokerError: self.init([error])
+        case let error as InvalidRequest: self = error
+        default: return nil
+        }
+    }
+
+    /// For each field at fault what is wrong with it, each field once.
+    var details: [(name: String, values: [String])] {
+        var details: [(name: String, values: [String])] = []
+        for error in errors {
+            guard let field = error.field, !details.contains(where: { $0.name == field }) else { continue }
+            details.append((field, [error.detail]))
+        }
+        return details
+    }
+}
 
 extension HTTPResponse {
     /// An error as `application/problem+json` (RFC 9457), with `success` and `error` for clients that know only those.
@@ -51,5 +86,21 @@ extension HTTPResponse {
         var body = json.finish()
         body.append(0x0a)
         return body
+    }
+}
+
+extension JSONWriter {
+    /// A secret in base64url, written in place: an answer that is due must not depend on a free slot.
+    mutating func add(_ name: String, _ capability: some Capability) {
+        add(name, count: Base64.url.encodedCount(capability.secret.count)) { text in
+            capability.secret.withBytes { Base64.url.encode($0, into: &text) }
+        }
+    }
+
+    /// An object of lists, each name once.
+    mutating func add(_ name: String, _ lists: [(name: String, values: [String])]) {
+        add(name) { json in
+            for list in lists { json.add(list.name, list.values) }
+        }
     }
 }

@@ -44,8 +44,6 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
 
     func opened(_ socket: WebSocketHandle) { members[socket] = Member(end: end(of: socket, in: Self.patienceMs)) }
 
-    func has(_ socket: WebSocketHandle) -> Bool { members[socket] != nil }
-
     private func end(of socket: WebSocketHandle, in wait: UInt64) -> TimerID {
         loop.after(wait) {
             self.assumeIsolated { edge in _ = Task(executorPreference: edge.loop) { await socket.close(.policyViolation) } }
@@ -56,36 +54,37 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
         do {
             if let principal = await principal(of: socket) {
                 try RequestCharges.current?.become(principal)
-                let request = try message.withText { bytes throws(InvalidRequest) in try SessionRequest(bytes) }
+                let request = try message.fields { SessionRequest($0) }
                 try await answer(request, of: principal, on: socket)
             } else {
                 let withdrawals = authenticator.withdrawals
-                let principal = try message.withText { bytes throws(BrokerError) in try self.principal(bytes) }
+                let principal = try message.fields { self.principal($0) }
                 try await authenticate(principal, socket, withdrawals)
             }
-        } catch let error as BrokerError {
-            await refuse(InvalidRequest([error]), message, socket)
-        } catch let error as InvalidRequest {
-            await refuse(error, message, socket)
         } catch {
-            await socket.close(.internalError)
+            guard let invalid = InvalidRequest(error) else { return await socket.close(.internalError) }
+            await refuse(invalid, message, socket)
         }
     }
 
     private nonisolated func refuse(_ invalid: InvalidRequest, _ message: TextMessage, _ socket: WebSocketHandle) async {
         await companion.audiences.noteRefusal(invalid.errors[0])
-        let name = message.withText { SessionRequest.name(of: $0) }
-        await socket.send(SocketMessage.refusal(invalid, to: name))
+        await socket.send(SocketMessage.refusal(invalid, to: SessionRequest.name(of: message)))
         // An invalid message does not close an authenticated socket.
         if await principal(of: socket) == nil { await socket.close(.policyViolation) }
     }
 
     private func principal(of socket: WebSocketHandle) -> Principal? { members[socket]?.principal }
 
-    private nonisolated func principal(_ bytes: Span<UInt8>) throws(BrokerError) -> Principal {
-        let body = try RequestBody(bytes)
-        guard try body.text("type", bytes) == "auth" else { throw .wrongType("type", expected: "auth first, with a token") }
-        return try body.principal("token", bytes, authenticator, nowMs: companion.audiences.wallMs)
+    /// - Returns: nil only after a fault.
+    private nonisolated func principal(_ body: RequestBody) -> Principal? {
+        let type = body.text("type")
+        guard body.errors.isEmpty else { return nil }
+        guard type == "auth" else {
+            body.note(.wrongType("type", expected: "auth first, with a token"))
+            return nil
+        }
+        return body.principal("token", authenticator, nowMs: companion.audiences.wallMs)
     }
 
     /// - Parameter withdrawals: the authenticator's, from before it verified the JWT.
