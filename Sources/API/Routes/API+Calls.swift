@@ -39,7 +39,7 @@ extension API {
         return .json(200) { json in
             json.add("success", true)
             json.add("purged", purged)
-            if !dropped.isEmpty { json.add("dropped", dropped) }
+            json.add(dropped: dropped)
         }
     }
 
@@ -59,7 +59,7 @@ extension API {
                 json.add("rang", receipt.rang)
                 if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
                 if receipt.isRepeated { json.add("repeated", true) }
-                if !dropped.isEmpty { json.add("dropped", dropped) }
+                json.add(dropped: dropped)
             }
         case .ignored(let reason):
             // Not an error: senders of webhooks would send it again.

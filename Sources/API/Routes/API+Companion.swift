@@ -58,7 +58,7 @@ extension API {
         json.add("ref", plain: registered.ref.hex.span)
         json.add("expiresAt", timeMs: registered.expires)
         json.add("handleKey", registered.handleKey)
-        if !dropped.isEmpty { json.add("dropped", dropped) }
+        json.add(dropped: dropped)
     }
 
     func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
@@ -99,7 +99,7 @@ extension API {
         return .json(200) { json in
             json.add("success", true)
             json.add("devicesNotified", told)
-            if !dropped.isEmpty { json.add("dropped", dropped) }
+            json.add(dropped: dropped)
         }
     }
 
@@ -130,7 +130,7 @@ extension API {
                 json.add("error", BrokerError.requestNotFound.detail)
                 json.add("code", BrokerError.requestNotFound.code)
             }
-            if !dropped.isEmpty { json.add("dropped", dropped) }
+            json.add(dropped: dropped)
         }
     }
 
@@ -172,7 +172,7 @@ extension API {
         json.add("pushes", receipt.pushes)
         if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
         if receipt.isRepeated { json.add("repeated", true) }
-        if !dropped.isEmpty { json.add("dropped", dropped) }
+        json.add(dropped: dropped)
     }
 
     // MARK: Parts

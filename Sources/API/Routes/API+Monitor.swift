@@ -69,7 +69,7 @@ extension API {
         .json(200) { json in
             json.add("success", true)
             json.add("message", message)
-            if !dropped.isEmpty { json.add("dropped", dropped) }
+            json.add(dropped: dropped)
         }
     }
 
@@ -133,7 +133,7 @@ extension API {
                 json.add("success", true)
                 json.add("pushes", 0)
                 json.add("ignored", "unknown_status")
-                if !dropped.isEmpty { json.add("dropped", dropped) }
+                json.add(dropped: dropped)
             }
         }
         let (news, receipt) = try await monitor.take(event, of: printer, eventID: eventID, from: principal)

@@ -74,7 +74,7 @@ extension API {
         return .json(200) { json in
             json.add("ref", plain: ref.hex.span)
             json.add("expiresAt", timeMs: expires)
-            if !dropped.isEmpty { json.add("dropped", dropped) }
+            json.add(dropped: dropped)
         }
     }
 
@@ -83,7 +83,7 @@ extension API {
         let purged = try await broker.withdrawToken(caller)
         return .json(200) { json in
             json.add("purged", purged)
-            if !dropped.isEmpty { json.add("dropped", dropped) }
+            json.add(dropped: dropped)
         }
     }
 
@@ -92,7 +92,7 @@ extension API {
         let delivery = try await broker.report(caller, leaving: leaving)
         return .json(202) { json in
             json.add("delivery", delivery.rawValue)
-            if !dropped.isEmpty { json.add("dropped", dropped) }
+            json.add(dropped: dropped)
         }
     }
 
@@ -137,7 +137,7 @@ extension API {
             json.add("expiresAt", timeMs: room.expires)
             if let end = room.joinExpires { json.add("joinExpiresAt", timeMs: end) }
             if let ref = room.ref { json.add("ref", plain: ref.hex.span) }
-            if !dropped.isEmpty { json.add("dropped", dropped) }
+            json.add(dropped: dropped)
         }
     }
 }

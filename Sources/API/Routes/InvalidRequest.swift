@@ -97,6 +97,11 @@ extension JSONWriter {
         }
     }
 
+    /// Names of the content that was dropped, if there was any.
+    mutating func add(dropped names: [String]) {
+        if !names.isEmpty { add("dropped", names) }
+    }
+
     /// An object of lists, each name once.
     mutating func add(_ name: String, _ lists: [(name: String, values: [String])]) {
         add(name) { json in
