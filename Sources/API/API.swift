@@ -1,7 +1,6 @@
 public import Broker
 import HTTP1
 public import HTTPServer
-import Linux
 import Sealing
 
 /// The public listener's calls: one place that finds the route, runs it, and turns errors into answers.

@@ -1,5 +1,4 @@
 import Broker
-import HTTP1
 import HTTPServer
 import JSON
 

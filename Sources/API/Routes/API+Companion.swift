@@ -1,10 +1,6 @@
 import Broker
-import HTTP1
 import HTTPServer
 import JSON
-import Linux
-import Sealing
-import Sodium
 import Vocabulary
 
 /// The companion's calls: a user's devices and Live Activities, approvals, and what happens in sessions.

@@ -1,9 +1,6 @@
 import Broker
-import HTTP1
 import HTTPServer
 import JSON
-import Sealing
-import Sodium
 import Vocabulary
 
 /// The monitor's calls: devices, and what happens to the printers that they watch.

@@ -1,7 +1,6 @@
 import Broker
 import HTTPServer
 import JSON
-import Linux
 import Policy
 import Sealing
 import Vocabulary

@@ -2,8 +2,6 @@ public import Broker
 public import EventLoop
 import HTTPServer
 import JSON
-import Sealing
-import Sodium
 import Vocabulary
 import WebSocket
 

@@ -2,7 +2,6 @@ public import Broker
 public import EventLoop
 import HTTPServer
 import JSON
-import Linux
 import WebSocket
 
 /// The WebSocket side of rooms: who has said hello, what each message means, what each event looks like.
