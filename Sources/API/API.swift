@@ -1,7 +1,6 @@
 public import Broker
 import HTTP1
 public import HTTPServer
-import Linux
 import Sealing
 
 /// The public listener's calls: one place that finds the route, runs it, and turns errors into answers.
@@ -33,30 +32,62 @@ public struct API: Sendable {
         self.webhookSecrets = webhookSecrets
     }
 
-    typealias Call = @Sendable (API, HTTPRequest) async throws -> HTTPResponse
+    private static let routes = RouteTable<API>([
+        Route([.post], "/api/rooms") { try await $0.createRoom($1) },
+        Route([.post], "/api/rooms/accept") { try await $0.acceptRoom($1) },
+        Route([.get], "/api/room") { try await $0.roomStatus($1) },
+        Route([.delete], "/api/room") { try await $0.closeRoom($1) },
+        Route([.put], "/api/room/token") { try await $0.replaceToken($1) },
+        Route([.delete], "/api/room/token") { try await $0.withdrawToken($1) },
+        Route([.post], "/api/room/presence") { try await $0.reportPresence($1) },
+        Route(nil, SocketPath.rooms.rawValue) { _, _ in throw BrokerError.upgradeRequired },
 
-    /// Every path with the methods it takes.
-    private static let routes: [String: [(method: Method, call: Call)]] = [
-        "/api/rooms": [(.post, { try await $0.createRoom($1) })],
-        "/api/rooms/accept": [(.post, { try await $0.acceptRoom($1) })],
-        "/api/room": [(.get, { try await $0.roomStatus($1) }), (.delete, { try await $0.closeRoom($1) })],
-        "/api/room/token": [(.put, { try await $0.replaceToken($1) }), (.delete, { try await $0.withdrawToken($1) })],
-        "/api/room/presence": [(.post, { try await $0.reportPresence($1) })],
-    ]
+        Route([.post], "/api/push/register") { try await $0.registerDevice($1) },
+        Route([.get], "/api/push/status") { try await $0.pushStatus($1) },
+        Route([.post], "/api/push/clear-approval") { try await $0.clearApproval($1) },
+        Route([.post], "/api/push/live-activity/register") { try await $0.registerActivity($1) },
+        Route([.delete], "/api/push/token/:id") { try await $0.deleteToken($1, $2) },
+        Route([.delete], "/api/push/session/:session/notifications") { try await $0.clearSession($1, $2) },
+        Route([.get], "/api/approval/:request") { try await $0.approval($1, $2) },
+        Route([.post], "/api/approval/:request/respond") { try await $0.respond($1, $2) },
+        Route([.post], "/api/sessions/:session/events") { try await $0.takeEvent($1, $2) },
+        Route(nil, SocketPath.sessions.rawValue) { api, _ in
+            throw api.companion == nil ? BrokerError.audiencesOff : BrokerError.upgradeRequired
+        },
+
+        Route([.post], "/api/devices/register") { try await $0.registerMonitor($1) },
+        Route([.delete], "/api/devices/:id") { try await $0.deleteMonitor($1, $2) },
+        // No id is so short.
+        Route([.get], "/api/devices/by-printer/:prefix") { try await $0.monitors($1, $2) },
+        Route([.patch], "/api/devices/:id/settings") { try await $0.setMonitor($1, $2) },
+        Route([.post], "/api/monitors/:prefix/status") { try await $0.takeStatus($1, $2) },
+        Route([.post], "/api/monitors/:prefix/progress") { try await $0.takeProgress($1, $2) },
+
+        Route([.post], "/api/voip/token") { try await $0.registerPhone($1) },
+        Route([.delete], "/api/voip/token") { try await $0.deletePhone($1) },
+        Route([.post], "/webhooks/call") { try await $0.ring($1) },
+
+        // The engine charges reads of the log's files.
+        Route([.get, .head], "/audit", isCharged: false) { try $0.audit.respond(path: $1.path) },
+        Route([.get, .head], "/audit/*", isCharged: false) { try $0.audit.respond(path: $1.path) },
+    ])
 
     /// Answers one request.
     public func respond(to request: HTTPRequest) async -> HTTPResponse {
         do {
-            // The engine charges reads of the log's files.
-            if Self.isAudit(request.path) { return try audited(request) }
+            let found = Self.routes.find(request.path)
+            if let found, !found.isCharged { return try await found.answer(request, self) }
             let charges = try RequestCharges(broker.shares, request.owners)
             defer { charges.end() }
-            return try await RequestCharges.$current.withValue(charges) { try await route(request) }
-        } catch let error as BrokerError {
-            return await refuse(error)
+            return try await RequestCharges.$current.withValue(charges) {
+                guard let found else { throw BrokerError.notFound }
+                return try await found.answer(request, self)
+            }
         } catch let error as InvalidRequest {
             await broker.noteRefusal(error.errors[0])
             return HTTPResponse(error)
+        } catch let error as BrokerError {
+            return await refuse(error)
         } catch let error as SealingError {
             return await refuse(BrokerError(error))
         } catch {
@@ -71,27 +102,12 @@ public struct API: Sendable {
         return HTTPResponse(error)
     }
 
-    private static func isAudit(_ path: String) -> Bool { path == "/audit" || path.hasPrefix("/audit/") }
-
-    private func audited(_ request: HTTPRequest) throws -> HTTPResponse {
-        guard request.method == .get || request.method == .head else {
-            throw BrokerError.methodNotAllowed(allowed: "GET, HEAD")
-        }
-        return try audit.respond(path: request.path)
-    }
-
-    private func route(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let path = request.path
-        if path == "/ws/sessions", companion == nil { throw BrokerError.audiencesOff }
-        if path == "/ws" || path == "/ws/sessions" { throw BrokerError.upgradeRequired }
-        guard
-            let route = Self.routes[path] ?? Self.companionRoute(path) ?? Self.monitorRoute(path) ?? Self.callsRoute(path)
-        else { throw BrokerError.notFound }
-        // HEAD asks for GET's answer without its body, which the engine leaves out.
-        let method = request.method == .head ? .get : request.method
-        guard let call = route.first(where: { $0.method == method })?.call else {
-            throw BrokerError.methodNotAllowed(allowed: route.map { "\($0.method.name)" }.joined(separator: ", "))
-        }
-        return try await call(self, request)
+    /// The caller of a call for apps with accounts.
+    /// - Throws: `.audiencesOff`, `.noJWT`, `.invalidJWT` and `.jwtExpired`.
+    func principal(_ request: HTTPRequest) throws(BrokerError) -> Principal {
+        guard let authenticator else { throw .audiencesOff }
+        let principal = try authenticator.principal(request, nowMs: broker.wallMs)
+        try RequestCharges.current?.become(principal)
+        return principal
     }
 }

@@ -10,36 +10,13 @@ struct ConnectionID: Sendable, Hashable {
     let generation: UInt32
 }
 
-/// The events of a turn: collected, since entering the server for each costs more than handling it.
-final class ReadyList {
-    private var waiting: [(id: ConnectionID, events: Events)] = []
-    private unowned let server: HTTPServer
-
-    init(server: HTTPServer) { self.server = server }
-
-    func add(_ id: ConnectionID, _ events: Events) {
-        if waiting.isEmpty { server.loop.atEndOfEvents { [server] in server.assumeIsolated { $0.takeReady() } } }
-        waiting.append((id, events))
-    }
-
-    func takeAll(_ use: (ConnectionID, Events) -> Void) {
-        var taken: [(id: ConnectionID, events: Events)] = []
-        swap(&taken, &waiting)
-        for (id, events) in taken { use(id, events) }
-        taken.removeAll(keepingCapacity: true)
-        if waiting.isEmpty { swap(&taken, &waiting) }
-    }
-}
-
-/// One accepted connection: its socket, its bytes, and how far it is. All decisions are the server's.
+/// One accepted connection: its socket, its TLS, and the bytes between them and the protocol that it speaks.
+///
+/// A task must not hold a connection, since its socket closes with it: a task holds the id, and looks the connection up again.
 final class Connection: EventSource {
-    enum State {
-        case reading
-        /// The handler has a request; nothing is read until it has answered.
-        case answering
-        case webSocket
-        /// HTTP/2: requests come and are answered side by side.
-        case streams
+    enum Stage {
+        /// The protocol decides what is read and written.
+        case open
         /// What was written goes out, then the connection ends.
         case finishing
         /// All went out; what the peer still sends is thrown away until it closes, so that it gets to read the last answer.
@@ -47,41 +24,49 @@ final class Connection: EventSource {
         case closed
     }
 
+    enum Role {
+        /// The connection has closed.
+        case none
+        /// Also during a TLS handshake.
+        case http1(HTTP1Connection)
+        case http2(HTTP2Connection)
+        case webSocket(WebSocketConnection)
+    }
+
+    /// Reads of one connection in a row before the others get their turn.
+    private static let readsATurn = 8
+    private static let discardLimit = 262_144
+
     let id: ConnectionID
     let remote: SocketAddress
     let socket: Socket
-    /// Nil once the connection is a WebSocket or speaks HTTP/2.
-    var parser: RequestParser?
     let tls: TLSSession?
     private let ready: ReadyList
     var registration: Registration?
-    var session: WebSocketSession?
-    var streams: StreamTable?
-    var state = State.reading
+    private(set) var role = Role.none
+    private(set) var stage = Stage.open
 
     /// Bytes read and not yet parsed, from `inputOffset` on.
-    var input: [UInt8] = []
-    var inputOffset = 0
+    private var input: [UInt8] = []
+    private var inputOffset = 0
     /// Plain bytes of this turn, and what of them (as ciphertext, with TLS) the socket has not taken, from `wireOffset` on.
-    var output: [UInt8] = []
+    private(set) var output: [UInt8] = []
     var wire: [UInt8] = []
     var wireOffset = 0
 
     /// Edge-triggered: true until a read finds nothing.
-    var isReadable = false
+    private(set) var isReadable = false
     /// The peer will send no more; the end of the stream is yet to be read.
-    var isPeerFinished = false
-    var hasEnded = false
+    private var isPeerFinished = false
+    private(set) var hasEnded = false
     /// The socket takes no more bytes for now.
     var isBlocked = false
     /// Whom it is charged to, and its charge. A connection without a charge stays open only until it was told why.
     let owners: Owners
     var charge: Charge?
-    var overflow: Refusal?
+    let overflow: Refusal?
     /// Charges answers over HTTP/1.1 that its peer has not read.
     var blockedBytes: Charge?
-    /// A request that waits for the loop's next turn.
-    var waiting: HTTPRequest?
     /// This connection's turn to read the next flight of its TLS handshake.
     enum HandshakeTurn { case none, awaited, granted }
     var handshakeTurn = HandshakeTurn.none
@@ -90,33 +75,36 @@ final class Connection: EventSource {
     /// There was traffic since OpenSSL's buffers were last looked at, and whether they are looked at.
     var isWarm = false
     var isCooling = false
-    /// More bytes came with the request that is being answered.
-    var hasFollower = false
-    var saidContinue = false
-    var discarded = 0
-
-    /// Of the request that is being answered.
-    var keepsAlive = true
-    var isVersion11 = true
-    var isHead = false
+    private var discarded = 0
 
     init(
         id: ConnectionID, remote: SocketAddress, owners: Owners, socket: consuming Socket, limits: MessageLimits,
-        tls: TLSSession?, ready: ReadyList
+        tls: TLSSession?, overflow: Refusal?, ready: ReadyList
     ) {
         self.id = id
         self.owners = owners
         self.remote = remote
         self.socket = socket
-        parser = RequestParser(limits: limits)
         self.tls = tls
+        self.overflow = overflow
         self.ready = ready
+        role = .http1(HTTP1Connection(self, limits))
     }
 
     var slot: Int { Int(id.slot) }
     var hasInput: Bool { inputOffset < input.count }
-    var isIdle: Bool { parser?.phase == .idle && !hasInput }
+    /// TLS may end before the stream under it does.
+    var isTLSClosed: Bool { tls?.state == .closed }
     var queuedBytes: Int { output.count + wire.count - wireOffset }
+
+    var http1: HTTP1Connection? { if case .http1(let http1) = role { http1 } else { nil } }
+    var http2: HTTP2Connection? { if case .http2(let http2) = role { http2 } else { nil } }
+    var webSocket: WebSocketConnection? { if case .webSocket(let webSocket) = role { webSocket } else { nil } }
+
+    /// From now on the connection speaks another protocol.
+    func become(_ role: Role) { self.role = role }
+
+    // MARK: Lent arrays
 
     // The arrays are lent as locals: the compiler then need not check, at every access to one, that nobody else holds it.
 
@@ -142,19 +130,209 @@ final class Connection: EventSource {
         inputOffset = 0
     }
 
-    /// Zeroes the plain bytes of answers and keeps their room.
-    func dropOutput() {
-        withOutput {
-            wipe(&$0)
-            $0.removeAll(keepingCapacity: true)
+    // MARK: Events
+
+    func ready(_ events: Events) { ready.add(id, events) }
+
+    func handle(_ events: Events, on server: isolated HTTPServer) {
+        if !events.isDisjoint(with: [.failure, .hangup]) { return close(on: server) }
+        if events.contains(.write), isBlocked {
+            isBlocked = false
+            flush(on: server)
+        }
+        if events.contains(.peerFinished) { isPeerFinished = true }
+        if !events.isDisjoint(with: [.read, .peerFinished]) {
+            isReadable = true
+            advance(on: server)
         }
     }
 
-    func dropWire() {
-        var bytes: [UInt8] = []
-        swap(&bytes, &wire)
-        wipe(&bytes)
+    /// A deadline of the connection has passed.
+    func expire(_ kind: Deadlines.Kind, on server: isolated HTTPServer) {
+        switch kind {
+        case .handshake, .linger, .pong, .close: return close(on: server)
+        case .write:
+            socket.resetOnClose()
+            return close(on: server)
+        case .header, .body, .idle, .streams, .firstMessage, .ping: break
+        }
+        switch role {
+        case .http1(let http1): http1.expire(kind, on: server)
+        case .http2(let http2): http2.expire(kind, on: server)
+        case .webSocket(let webSocket): webSocket.expire(kind, on: server)
+        case .none: break
+        }
     }
 
-    func ready(_ events: Events) { ready.add(id, events) }
+    // MARK: Reading
+
+    /// Reads and parses as long as the connection's state allows and there is something to read.
+    func advance(on server: isolated HTTPServer) {
+        defer { if server.isIdleOver { http1?.finishIfIdle(on: server) } }
+        for _ in 0..<Self.readsATurn {
+            while hasInput, isTaking { takeInput(on: server) }
+            if isTLSClosed, !hasInput { return end(on: server) }
+            guard isReadable, isTaking else { return }
+            if tls?.state == .handshaking, !server.takesHandshakeTurn(self) { return }
+            read(on: server)
+        }
+        server.advanceInNextTurn(id)
+    }
+
+    private var isTaking: Bool {
+        switch stage {
+        case .open:
+            switch role {
+            case .http1(let http1): http1.isTaking
+            case .http2(let http2): http2.isTaking
+            case .webSocket(let webSocket): webSocket.isTaking
+            case .none: false
+            }
+        case .lingering: true
+        case .finishing, .closed: false
+        }
+    }
+
+    private func takeInput(on server: isolated HTTPServer) {
+        var bytes: [UInt8] = []
+        swap(&bytes, &input)
+        let taken = take(bytes.span.extracting(droppingFirst: inputOffset), on: server)
+        inputOffset += taken
+        if inputOffset < bytes.count, stage != .finishing, stage != .closed {
+            swap(&bytes, &input)
+        } else {
+            inputOffset = 0
+            server.buffers.recycle(&bytes)
+        }
+    }
+
+    private func read(on server: isolated HTTPServer) {
+        // A local while it is used: each access to an actor's array is checked.
+        var buffer: [UInt8] = []
+        swap(&buffer, &server.readBuffer)
+        defer { swap(&buffer, &server.readBuffer) }
+        do throws(Errno) {
+            var room = buffer.mutableSpan
+            let count = try socket.read(into: &room)
+            guard let count else {
+                isReadable = false
+                return
+            }
+            if count == 0 { return end(on: server) }
+            // A short read emptied the socket, unless the end of the stream is what comes next.
+            if count < buffer.count, !isPeerFinished { isReadable = false }
+            defer { wipe(&buffer, first: count) }
+            // Nothing of it is looked at any more.
+            if stage == .lingering { return discard(count, on: server) }
+            if let tls { return decrypt(buffer.span.extracting(first: count), tls, on: server) }
+            let taken = take(buffer.span.extracting(first: count), on: server)
+            if taken < count, stage != .finishing, stage != .closed {
+                withInput { $0.append(contentsOf: buffer[taken..<count]) }
+            }
+        } catch {
+            close(on: server)
+        }
+    }
+
+    /// Hands plain bytes to the protocol.
+    /// - Returns: how many were taken; the rest waits.
+    private func take(_ bytes: Span<UInt8>, on server: isolated HTTPServer) -> Int {
+        switch stage {
+        case .open:
+            switch role {
+            case .http1(let http1): return http1.take(bytes, on: server)
+            case .http2(let http2): http2.take(bytes, on: server)
+            case .webSocket(let webSocket): webSocket.take(bytes, on: server)
+            case .none: break
+            }
+        case .lingering: discard(bytes.count, on: server)
+        case .finishing, .closed: break
+        }
+        return bytes.count
+    }
+
+    private func discard(_ count: Int, on server: isolated HTTPServer) {
+        discarded += count
+        if discarded > Self.discardLimit { close(on: server) }
+    }
+
+    // MARK: The end
+
+    /// The peer sends no more.
+    func end(on server: isolated HTTPServer) {
+        isReadable = false
+        hasEnded = true
+        switch stage {
+        case .open:
+            switch role {
+            case .http1(let http1): http1.end(on: server)
+            case .http2(let http2): http2.end(on: server)
+            case .webSocket, .none: close(on: server)
+            }
+        case .lingering: close(on: server)
+        case .finishing, .closed: break
+        }
+    }
+
+    /// Ends once all that was written has gone out.
+    func finish(on server: isolated HTTPServer) {
+        stage = .finishing
+        server.flushAtEndOfTurn(self)
+    }
+
+    /// Closing with unread bytes would make the kernel reset the connection, and the peer might lose the answer.
+    func linger(on server: isolated HTTPServer) {
+        if let tls {
+            tls.close()
+            var last: [UInt8] = []
+            tls.takeCiphertext(into: &last)
+            _ = try? socket.write(last.span)
+        }
+        dropInput()
+        socket.finishWriting()
+        if hasEnded { return close(on: server) }
+        stage = .lingering
+        server.setDeadline(self, .linger)
+        if isReadable { advance(on: server) }
+    }
+
+    /// Ends at once.
+    func close(on server: isolated HTTPServer) {
+        guard stage != .closed else { return }
+        stage = .closed
+        dropInput()
+        withOutput { wipe(&$0) }
+        wipe(&wire)
+        let last = role
+        // The two hold each other.
+        role = .none
+        server.forget(self)
+        switch last {
+        case .http1, .none: break
+        case .http2(let http2): http2.close(on: server)
+        case .webSocket(let webSocket): webSocket.close(on: server)
+        }
+        server.checkDrained()
+    }
+}
+
+/// The events of a turn: collected, since entering the server for each costs more than handling it.
+final class ReadyList {
+    private var waiting: [(id: ConnectionID, events: Events)] = []
+    private unowned let server: HTTPServer
+
+    init(server: HTTPServer) { self.server = server }
+
+    func add(_ id: ConnectionID, _ events: Events) {
+        if waiting.isEmpty { server.loop.atEndOfEvents { [server] in server.assumeIsolated { $0.takeReady() } } }
+        waiting.append((id, events))
+    }
+
+    func takeAll(_ use: (ConnectionID, Events) -> Void) {
+        var taken: [(id: ConnectionID, events: Events)] = []
+        swap(&taken, &waiting)
+        for (id, events) in taken { use(id, events) }
+        taken.removeAll(keepingCapacity: true)
+        if waiting.isEmpty { swap(&taken, &waiting) }
+    }
 }

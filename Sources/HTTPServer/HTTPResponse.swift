@@ -1,3 +1,5 @@
+import Linux
+
 /// One answer. The engine adds `Content-Length`, `Date` and `Connection`.
 public struct HTTPResponse: Sendable {
     public struct Header: Sendable, Equatable {
@@ -48,4 +50,7 @@ public struct HTTPResponse: Sendable {
 
     /// RFC 9110 section 8.6: these have none.
     var hasBody: Bool { status >= 200 && status != 204 && status != 304 }
+
+    /// Zeroes the body, unless its handler holds it too.
+    mutating func discard() { if !isBodyShared { wipe(&body) } }
 }

@@ -5,10 +5,10 @@ import Shares
 import TLS
 import WebSocket
 
-/// An HTTP/1.1 server on one event loop: connections, limits, deadlines, WebSockets, drain.
+/// An HTTP server on one event loop. It accepts connections, limits and shares what they take, and drains them.
 ///
-/// A request is read whole, within limits, before the handler sees it. While it is answered nothing more is read, so answers keep the
-/// order of requests. Writes wait for the end of the loop's turn. The bytes of requests are zeroed after their answer.
+/// Each connection reads, answers and closes by itself, as HTTP/1.1, HTTP/2 or a WebSocket. A request is read whole, within limits, before
+/// the handler sees it. Writes wait for the end of the loop's turn. The bytes of requests are zeroed after their answer.
 public actor HTTPServer: LoopActor {
     /// Counts since the start.
     public struct Statistics: Sendable, Equatable {
@@ -21,39 +21,44 @@ public actor HTTPServer: LoopActor {
     }
 
     public nonisolated let loop: EventLoop
-    var configuration: ServerConfiguration
+    private(set) var configuration: ServerConfiguration
     let handler: any HTTPHandler
     public internal(set) var statistics = Statistics()
 
-    var listener: Listener?
-    private(set) lazy var ready = ReadyList(server: self)
-    var slots: [Connection?] = []
-    var freeSlots: [Int32] = []
-    var generation: UInt32 = 0
+    private var listener: Listener?
+    private lazy var ready = ReadyList(server: self)
+    private(set) var slots: [Connection?] = []
+    private var freeSlots: [Int32] = []
+    private var generation: UInt32 = 0
     /// How many connections there have been.
-    var connectionNumber: UInt64 = 0
-    var deadlines: Deadlines
-    var overflows = 0
-    var timers: Set<Deadlines.Kind> = []
-    var readBuffer = [UInt8](repeating: 0, count: 32_768)
-    var writer = ResponseWriter()
-    /// Connections that may hold buffers of OpenSSL's.
-    var cooling: [ConnectionID] = []
-    /// Frames of HTTP/2 on their way into TLS.
-    var outbound: [UInt8] = []
-    /// HTTP/2 connections with a stream that its peer doesn't read.
-    var stalled = StalledConnections()
+    private var connectionNumber: UInt64 = 0
+    private(set) var overflows = 0
+
+    private var deadlines: Deadlines
+    private var timers: Set<Deadlines.Kind> = []
     var turn = Turn()
     /// What one network, and one connection, may have of a turn.
     let mostInTurn, mostOfConnectionInTurn: Int
     var dominance = Dominance()
-    var dirty: [ConnectionID] = []
-    var spareBuffers: [[UInt8]] = []
-    var isDraining = false
+    /// HTTP/2 connections with a stream that its peer doesn't read.
+    var stalled = StalledConnections()
+
+    var readBuffer = [UInt8](repeating: 0, count: 32_768)
+    var buffers = BufferPool()
+    /// Frames of HTTP/2 on their way into TLS.
+    var outbound: [UInt8] = []
+    var writer = ResponseWriter()
+    /// Connections to write to at the end of the turn.
+    private var dirty: [ConnectionID] = []
+    /// Connections that may hold buffers of OpenSSL's.
+    private var cooling: [ConnectionID] = []
+
+    private(set) var isDraining = false
     /// The drain no longer waits for requests on idle connections.
-    var isIdleOver = false
+    private(set) var isIdleOver = false
+    /// WebSockets whose handler is being called.
     var deliveries = 0
-    var drainers: [CheckedContinuation<Void, Never>] = []
+    private var drainers: [CheckedContinuation<Void, Never>] = []
 
     public init(loop: EventLoop, configuration: ServerConfiguration, handler: any HTTPHandler) {
         self.loop = loop
@@ -89,11 +94,11 @@ public actor HTTPServer: LoopActor {
     public func drain(deadlineMs: UInt64) async {
         isDraining = true
         stopListening()
-        for case let connection? in slots {
-            switch connection.state {
-            case .webSocket: close(connection, .goingAway)
-            case .streams: leave(connection)
-            default: break
+        for case let connection? in slots where connection.stage == .open {
+            switch connection.role {
+            case .webSocket(let webSocket): webSocket.close(.goingAway, on: self)
+            case .http2(let http2): http2.leave(on: self)
+            case .http1, .none: break
             }
         }
         guard statistics.openConnections > 0 || deliveries > 0 else { return }
@@ -101,30 +106,24 @@ public actor HTTPServer: LoopActor {
         let timer = loop.after(deadlineMs) { self.finishDrain() }
         await withCheckedContinuation { drainers.append($0) }
         loop.cancel(timer)
-        for case let connection? in slots { drop(connection) }
+        for case let connection? in slots { connection.close(on: self) }
     }
 
     private func finishIdle() {
-        defer { isIdleOver = true }
-        for case let connection? in slots {
-            finishIfIdle(connection)
+        for case let connection? in slots where connection.stage == .open {
+            switch connection.role {
+            case .http1(let http1): http1.finishIfIdle(on: self)
+            case .http2(let http2): http2.finishIfQuiet(on: self)
             // Told two rounds ago; a phone without network never answers.
-            if isIdleOver, connection.state == .webSocket { drop(connection) }
-            // A peer that goes on has not read the notice yet: its requests are taken until its answer to the ping has come.
-            guard connection.state == .streams, let table = connection.streams else { continue }
-            if !table.hasBegun { finishStreams(connection) }
-            table.hasBegun = false
+            case .webSocket: if isIdleOver { connection.close(on: self) }
+            case .none: break
+            }
         }
+        isIdleOver = true
         if statistics.openConnections > 0 { loop.after(configuration.drainIdleMs) { self.finishIdle() } }
     }
 
-    func finishIfIdle(_ connection: Connection) {
-        guard connection.state == .reading, connection.isIdle else { return }
-        connection.state = .finishing
-        markDirty(connection)
-    }
-
-    func finishDrain() {
+    private func finishDrain() {
         for drainer in drainers { drainer.resume() }
         drainers = []
     }
@@ -137,9 +136,9 @@ public actor HTTPServer: LoopActor {
 
     /// Connections beyond a limit that are held only to tell their peers so.
     public static let overflow = 64
-    static let acceptsATurn = 64
+    private static let acceptsATurn = 64
 
-    func accept() {
+    fileprivate func accept() {
         do throws(Errno) {
             for _ in 0..<Self.acceptsATurn {
                 guard let accepted = try listener?.socket.accept() else { return }
@@ -172,18 +171,17 @@ public actor HTTPServer: LoopActor {
         let tls = configuration.tls.flatMap { try? TLSSession(accepting: $0) }
         let connection = Connection(
             id: ConnectionID(slot: slot, generation: generation), remote: remote, owners: owners, socket: socket,
-            limits: configuration.limits, tls: tls, ready: ready)
+            limits: configuration.limits, tls: tls, overflow: overflow, ready: ready)
         connection.charge = charge
-        connection.overflow = overflow
         if overflow != nil { overflows += 1 }
         slots[Int(slot)] = connection
         statistics.openConnections += 1
         guard (tls == nil) == (configuration.tls == nil),
             let registration = try? loop.add(connection.socket.raw, [.read, .write, .peerFinished, .onChange], connection)
-        else { return drop(connection) }
+        else { return connection.close(on: self) }
         connection.registration = registration
         setDeadline(connection, tls == nil ? .idle : .handshake)
-        if let overflow, tls == nil { refuse(connection, overflow) }
+        if let overflow, tls == nil { connection.http1?.refuse(overflow, on: self) }
     }
 
     private func stopListening() {
@@ -199,32 +197,132 @@ public actor HTTPServer: LoopActor {
         self.listener = nil
     }
 
+    // MARK: Connections
+
     func connection(_ id: ConnectionID) -> Connection? {
-        guard id.slot < slots.count, let connection = slots[Int(id.slot)], connection.id == id else { return nil }
+        guard let connection = connection(inSlot: id.slot), connection.id == id else { return nil }
         return connection
     }
 
-    /// Ends a connection at once.
-    func drop(_ connection: Connection) {
-        guard connection.state != .closed else { return }
-        connection.state = .closed
+    func connection(inSlot slot: Int32) -> Connection? { slot < slots.count ? slots[Int(slot)] : nil }
+
+    /// Handles the events of the turn.
+    func takeReady() {
+        ready.takeAll { id, events in connection(id)?.handle(events, on: self) }
+    }
+
+    func advanceInNextTurn(_ id: ConnectionID) {
+        loop.atEndOfTurn { self.connection(id)?.advance(on: self) }
+    }
+
+    /// Has the connection written at the end of the turn.
+    func flushAtEndOfTurn(_ connection: Connection) {
+        guard !connection.isDirty else { return }
+        connection.isDirty = true
+        if dirty.isEmpty { loop.atEndOfTurn { self.flushAll() } }
+        dirty.append(connection.id)
+    }
+
+    private func flushAll() {
+        var batch: [ConnectionID] = []
+        swap(&batch, &dirty)
+        for id in batch {
+            guard let connection = connection(id) else { continue }
+            connection.isDirty = false
+            if !connection.isBlocked { connection.flush(on: self) }
+        }
+        if dirty.isEmpty {
+            batch.removeAll(keepingCapacity: true)
+            swap(&batch, &dirty)
+        }
+    }
+
+    /// Answers a request over HTTP/1.1 and zeroes the answer, which may hold a capability. One that the handler holds too is left to it.
+    func answer(_ id: ConnectionID, _ response: inout HTTPResponse) {
+        connection(id)?.http1?.answer(response, on: self)
+        response.discard()
+    }
+
+    /// Answers a request over HTTP/2. What a peer that has gone was charged for it ends.
+    func answer(_ id: ConnectionID, _ stream: HTTP2Stream, _ response: inout HTTPResponse) {
+        if let http2 = connection(id)?.http2 { return http2.answer(&response, stream, on: self) }
+        stream.refund(configuration.shares)
+        response.discard()
+    }
+
+    /// The connection has closed.
+    func forget(_ connection: Connection) {
         if let registration = connection.registration { loop.remove(registration) }
         deadlines.clear(connection.slot)
-        connection.dropInput()
-        connection.dropOutput()
-        connection.dropWire()
         slots[connection.slot] = nil
         freeSlots.append(connection.id.slot)
         if let charge = connection.charge.take() { configuration.shares.refund(charge) }
         if connection.overflow != nil { overflows -= 1 }
-        releaseBlocked(connection)
-        connection.waiting = nil
+        connection.releaseBlocked(on: self)
         stalled.remove(connection.id.slot)
         statistics.openConnections -= 1
-        if let session = connection.session { end(session) }
-        if let table = connection.streams { endStreams(table) }
-        checkDrained()
     }
+
+    // MARK: Deadlines
+
+    func deadline(of connection: Connection) -> Deadlines.Kind? { deadlines.kind(connection.slot) }
+
+    func clearDeadline(_ connection: Connection) { deadlines.clear(connection.slot) }
+
+    func setDeadline(_ connection: Connection, _ kind: Deadlines.Kind) {
+        deadlines.set(connection.slot, kind, nowMs: loop.now)
+        schedule(kind)
+    }
+
+    /// A timer for each kind, set for the first of its list.
+    private func schedule(_ kind: Deadlines.Kind) {
+        guard let due = deadlines.nextDue(kind), timers.insert(kind).inserted else { return }
+        loop.after(due > loop.now ? due - loop.now : 0) {
+            self.timers.remove(kind)
+            while let slot = self.deadlines.takeExpired(kind, nowMs: self.loop.now) {
+                self.slots[slot]?.expire(kind, on: self)
+            }
+            self.schedule(kind)
+        }
+    }
+
+    // MARK: OpenSSL's buffers
+
+    /// How long a connection without traffic keeps OpenSSL's buffers, 34 KB; taking them anew for each record costs a fifth of a request.
+    private static let coolingMs: UInt64 = 1_000
+
+    /// The connection has traffic.
+    func warm(_ connection: Connection) {
+        connection.isWarm = true
+        guard !connection.isCooling else { return }
+        connection.isCooling = true
+        if cooling.isEmpty { loop.after(Self.coolingMs) { self.cool() } }
+        cooling.append(connection.id)
+    }
+
+    /// Connections without traffic since the last time give their buffers back.
+    private func cool() {
+        var kept: [ConnectionID] = []
+        for id in cooling {
+            guard let connection = connection(id) else { continue }
+            if connection.isWarm {
+                connection.isWarm = false
+                kept.append(id)
+            } else {
+                connection.isCooling = false
+                connection.tls?.releaseBuffers()
+            }
+        }
+        cooling = kept
+        if !kept.isEmpty { loop.after(Self.coolingMs) { self.cool() } }
+    }
+
+    // MARK: WebSocket handles
+
+    func send(_ text: [UInt8], to id: ConnectionID) -> Bool { connection(id)?.webSocket?.send(text, on: self) ?? false }
+    func ping(_ id: ConnectionID, number: UInt64) { connection(id)?.webSocket?.ping(number: number, on: self) }
+    func close(_ id: ConnectionID, _ code: CloseCode) { connection(id)?.webSocket?.close(code, on: self) }
+    func markJoined(_ id: ConnectionID) { connection(id)?.webSocket?.markJoined(on: self) }
 }
 
 /// The listening socket.

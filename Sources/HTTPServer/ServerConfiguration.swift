@@ -1,4 +1,5 @@
 public import HTTP1
+import HTTP2
 public import Linux
 public import Shares
 public import TLS
@@ -48,6 +49,18 @@ public struct ServerConfiguration: Sendable {
     public var refuse: @Sendable (Refusal) -> HTTPResponse = { $0.problem }
 
     public init(address: SocketAddress) { self.address = address }
+
+    /// Of one HTTP/2 connection.
+    var streamLimits: HTTP2Limits {
+        var streamLimits = HTTP2Limits(
+            bodyBytes: limits.bodyBytes, concurrentStreams: UInt32(shares.table[.streams].connection?.cap ?? 128))
+        // Every field counts 32 bytes more than it is long (RFC 9113 section 6.5.2), and the target is one of them.
+        streamLimits.headerListBytes = limits.targetBytes + limits.headerBytes + 32 * (limits.headerCount + 4)
+        streamLimits.headerFields = limits.headerCount + 4
+        // Capabilities must not stay behind in a table of the connection.
+        streamLimits.headerTableBytes = 0
+        return streamLimits
+    }
 
     func lengthMs(_ kind: Deadlines.Kind) -> UInt64 {
         switch kind {

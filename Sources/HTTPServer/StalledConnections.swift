@@ -43,3 +43,30 @@ struct StalledConnections {
         ends.values.prefix(Self.compared).map(\.first).min { nodes[Int($0)].sinceMs < nodes[Int($1)].sinceMs }
     }
 }
+
+// Stalled answers make room for new ones.
+extension HTTPServer {
+    /// Bytes that requests and answers hold.
+    var streamBytes: Int { configuration.shares.used(.streamBytes) }
+
+    /// Ends the stream that has stalled longest: one of this connection if only the connection is over its share, one of its payer if that is,
+    /// and any if everything is in use.
+    /// - Returns: false if none has stalled.
+    func makeRoom(_ shortage: Shortage, _ resource: Resource, _ amount: Int, for connection: Connection) -> Bool {
+        while !stalled.isEmpty {
+            guard let slot = victim(shortage, resource, amount, connection) else { return false }
+            let http2 = self.connection(inSlot: slot)?.http2
+            if let http2, http2.endLongestStalled(for: connection, on: self) { return true }
+            stalled.remove(slot)
+            if slot == connection.id.slot { return false }
+        }
+        return false
+    }
+
+    private func victim(_ shortage: Shortage, _ resource: Resource, _ amount: Int, _ connection: Connection) -> Int32? {
+        if case .exhausted = shortage { return stalled.longest() }
+        let payer = connection.owners.payer
+        let isConnections = configuration.shares.allows(resource, amount, to: Owners(payer))
+        return isConnections ? connection.id.slot : stalled.longest(of: payer)
+    }
+}

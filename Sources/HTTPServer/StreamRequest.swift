@@ -38,8 +38,8 @@ enum StreamRequest {
     /// What a stream with this request holds.
     var byteCount: Int {
         switch self {
-        case .taken(let builder, _): StreamTable.Stream.cost + builder.byteCount
-        case .refused: StreamTable.Stream.cost
+        case .taken(let builder, _): HTTP2Stream.cost + builder.byteCount
+        case .refused: HTTP2Stream.cost
         }
     }
 

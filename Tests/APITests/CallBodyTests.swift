@@ -5,8 +5,7 @@ import Testing
 
 @Suite struct CallBodyTests {
     private func read(_ text: String) -> Result<CallBody, InvalidRequest> {
-        let bytes = Array(text.utf8)
-        return Result { () throws(InvalidRequest) in try CallBody(bytes.span) }
+        Result { () throws(InvalidRequest) in try RequestBody(text).fields { CallBody($0) } }
     }
 
     /// A webhook as the document shows it, with some of `data` in another form.

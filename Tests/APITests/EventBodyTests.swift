@@ -9,8 +9,7 @@ import Testing
         var text = "{"
         if let type { text += "\"type\":\"\(type)\"" }
         if let data { text += (type == nil ? "" : ",") + "\"data\":\(data)" }
-        let bytes = Array((text + "}").utf8)
-        return try RequestBody.fields(of: bytes.span) { body, faults in body.event(bytes.span, &faults) }
+        return try RequestBody(text + "}").fields { $0.event() }
     }
 
     /// The error, or nil where there is none.

@@ -29,33 +29,26 @@ import Testing
     }
 
     /// Who may not, or can't be served, is told that alone.
-    @Test func aRefusalComesBeforeFaults() {
-        var faults = FieldFaults()
-        faults.note(.missingField("client"))
-        faults.note(.noCapability)
-        faults.note(.notAMember)
-        #expect(faults.errors == [.noCapability])
-        #expect(!String(decoding: HTTPResponse(InvalidRequest(faults.errors)).body, as: UTF8.self).contains("details"))
+    @Test func aRefusalComesBeforeFaults() throws {
+        let body = try RequestBody("{}")
+        body.note(.missingField("client"))
+        body.note(.noCapability)
+        body.note(.notAMember)
+        #expect(body.errors == [.noCapability])
+        #expect(!String(decoding: HTTPResponse(InvalidRequest(body.errors)).body, as: UTF8.self).contains("details"))
     }
 
-    @Test func whatIsWrongIsGathered() {
-        let faulty = #"{"apnsToken":5,"onStart":"x","ok":true}"#
-        var faults = FieldFaults()
-        let bytes = Array(faulty.utf8)
-        let span = bytes.span
-        guard let body = faults.take({ () throws(BrokerError) in try RequestBody(span) }) else {
-            Issue.record("no body")
-            return
-        }
-        #expect(faults.take { () throws(BrokerError) in try body.choice("ok", span) } == true)
-        #expect(faults.take { () throws(BrokerError) in try body.choice("nothing", span) } == nil)
-        #expect(faults.errors.isEmpty)
-        let token = faults.required("apnsToken") { () throws(BrokerError) in try body.token("apnsToken", span) }
-        let start = faults.take { () throws(BrokerError) in try body.choice("onStart", span) }
-        let missing = faults.required("oldStatus") { () throws(BrokerError) in try body.text("oldStatus", span) }
+    @Test func whatIsWrongIsGathered() throws {
+        let body = try RequestBody(#"{"apnsToken":5,"onStart":"x","ok":true}"#)
+        #expect(body.choice("ok") == true)
+        #expect(body.choice("nothing") == nil)
+        #expect(body.errors.isEmpty)
+        let token = body.token("apnsToken", required: true)
+        let start = body.choice("onStart")
+        let missing = body.text("oldStatus", required: true)
         #expect(token == nil && start == nil && missing == nil)
         #expect(
-            faults.errors == [
+            body.errors == [
                 .wrongType("apnsToken", expected: "a string"), .wrongType("onStart", expected: "true or false"),
                 .missingField("oldStatus"),
             ])

@@ -1,28 +1,34 @@
 import Broker
+import HTTP1
+import HTTPServer
 import Policy
 import Testing
 
 @testable import API
+
+extension RequestBody {
+    convenience init(_ text: String) throws(InvalidRequest) {
+        try self.init(of: HTTPRequest(method: .post, target: "/", body: Array(text.utf8)))
+    }
+}
 
 @Suite struct RequestBodyTests {
     private let limits: Limits
 
     init() throws { limits = try Policies([#require(try Policy.builtIn("rooms"))]).rooms }
 
-    private func error(_ text: String, _ read: (RequestBody, Span<UInt8>) throws(BrokerError) -> Void) -> BrokerError? {
-        let bytes = Array(text.utf8)
-        do {
-            try read(try RequestBody(bytes.span), bytes.span)
-            return nil
-        } catch {
-            return error
-        }
+    private func error(_ text: String, _ read: (RequestBody) -> Void) -> BrokerError? {
+        do throws(InvalidRequest) {
+            let body = try RequestBody(text)
+            read(body)
+            return body.errors.first
+        } catch { return error.errors[0] }
     }
 
     // Promise: joinid-range
     @Test func joinidHasFourToSixtyFourVisibleCharacters() {
         func refusal(_ value: String) -> BrokerError? {
-            error("{\"joinid\":\(value)}") { body, bytes throws(BrokerError) in _ = try body.joinid(bytes, limits) }
+            error("{\"joinid\":\(value)}") { _ = $0.joinid(limits) }
         }
         for good in ["\"abcd\"", "\"\(String(repeating: "z", count: 64))\"", "\"!~\\u0041x\""] { #expect(refusal(good) == nil) }
         for bad in ["\"abc\"", "\"\(String(repeating: "z", count: 65))\"", "\"ab cd\"", "\"abcdé\"", "\"abc\\n\"", "\"\""] {
@@ -30,13 +36,13 @@ import Testing
         }
         #expect(refusal("1234")?.code == "wrong_type")
         #expect(refusal("null")?.code == "missing_field")
-        #expect(error("{}") { body, bytes throws(BrokerError) in _ = try body.joinid(bytes, limits) }?.field == "joinid")
+        #expect(error("{}") { _ = $0.joinid(limits) }?.field == "joinid")
     }
 
     // Promise: client-range
     @Test func clientsHaveOneToAHundredAndTwentyEightBytes() {
         func refusal(_ value: String) -> BrokerError? {
-            error("{\"client1\":\(value)}") { body, bytes throws(BrokerError) in _ = try body.client("client1", bytes) }
+            error("{\"client1\":\(value)}") { _ = $0.name("client1", required: true) }
         }
         #expect(refusal("\"x\"") == nil)
         #expect(refusal("\"\(String(repeating: "é", count: 64))\"") == nil)
@@ -47,7 +53,7 @@ import Testing
 
     @Test func tokensAreEvenHexOfAtMostAHundredBytes() {
         func refusal(_ body: String) -> BrokerError? {
-            error(body) { body, bytes throws(BrokerError) in _ = try body.token("client1_token", bytes) }
+            error(body) { _ = $0.token("client1_token") }
         }
         for good in [
             "{}", "{\"client1_token\":null}", "{\"token\":\"00ff\"}", "{\"client1_token\":\"AB\"}",
@@ -68,15 +74,16 @@ import Testing
 
     // Promise: content-dropped
     @Test func contentIsDroppedAndListed() throws {
-        let bytes = Array("{\"url\":\"https://x\",\"name\":{\"deep\":1},\"other\":2,\"message\":\"hi\"}".utf8)
-        let dropped = try RequestBody(bytes.span).dropped(bytes.span)
-        #expect(dropped == ["message", "name", "url"])
+        let body = try RequestBody("{\"url\":\"https://x\",\"name\":{\"deep\":1},\"other\":2,\"message\":\"hi\"}")
+        #expect(body.dropped == ["message", "name", "url"])
     }
 
     @Test func progressIsANumberFromZeroToAHundredOfWhichWholePercentCount() throws {
-        func progress(_ value: String) throws(BrokerError) -> Int? {
-            let bytes = Array("{\"progress\":\(value)}".utf8)
-            return try RequestBody(bytes.span).percentage("progress", bytes.span)
+        func progress(_ value: String) throws -> Int? {
+            let body = try RequestBody("{\"progress\":\(value)}")
+            let progress = body.percentage("progress")
+            if let error = body.errors.first { throw error }
+            return progress
         }
         for (text, whole) in [
             ("0", 0), ("100", 100), ("42.5", 42), ("24.999", 24), ("75.0", 75), ("1e2", 100), ("2.5E+1", 25), ("-0", 0),
@@ -90,7 +97,7 @@ import Testing
             #expect(throws: BrokerError.wrongType("progress", expected: "a number")) { try progress(bad) }
         }
         for bad in ["NaN", "Infinity", "0x32", "+50", ".5", "5.", "050", "1e"] {
-            #expect(throws: BrokerError.malformedJSON) { try progress(bad) }
+            #expect(error("{\"progress\":\(bad)}") { _ = $0.percentage("progress") } == .malformedJSON)
         }
     }
 
@@ -98,10 +105,10 @@ import Testing
     @Test func anErrorNeverSaysWhatWasSent() {
         let canary = "c0ffee"
         let errors: [BrokerError?] = [
-            error("{\"token\":\"\(canary)z\"}") { body, bytes throws(BrokerError) in _ = try body.token("token", bytes) },
-            error("{\"environment\":\"\(canary)\"}") { body, bytes throws(BrokerError) in _ = try body.environment(bytes) },
-            error("{\"joinid\":\"\(canary) \"}") { body, bytes throws(BrokerError) in _ = try body.joinid(bytes, limits) },
-            error("{\"member\":\"\(canary)\"}") { body, bytes throws(BrokerError) in _ = try body.member(bytes) },
+            error("{\"token\":\"\(canary)z\"}") { _ = $0.onlyToken("token") },
+            error("{\"environment\":\"\(canary)\"}") { _ = $0.environment() },
+            error("{\"joinid\":\"\(canary) \"}") { _ = $0.joinid(limits) },
+            error("{\"member\":\"\(canary)\"}") { _ = $0.member() },
         ]
         for error in errors { #expect(error.map { !$0.detail.contains(canary) } == true) }
     }

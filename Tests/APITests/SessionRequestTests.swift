@@ -2,6 +2,7 @@ import Broker
 import Sealing
 import Testing
 import Vocabulary
+import WebSocket
 
 @testable import API
 
@@ -10,8 +11,7 @@ import Vocabulary
     private static let id = "AAECAwQFBgcICQoLDA0ODw"
 
     private func read(_ text: String) throws(InvalidRequest) -> SessionRequest {
-        let bytes = Array(text.utf8)
-        return try SessionRequest(bytes.span)
+        try RequestBody(text).fields { SessionRequest($0) }
     }
 
     private func invalid(_ text: String) -> InvalidRequest? {
@@ -64,8 +64,7 @@ import Vocabulary
         (#"{"deviceId":"d"}"#, nil), (#"{"type":7}"#, nil), ("{}", nil), ("a name", nil),
     ])
     func whatAnErrorAnswersIsToldInWordsOfOurs(text: String, name: String?) {
-        let bytes = Array(text.utf8)
-        let told = SessionRequest.name(of: bytes.span)
+        let told = SessionRequest.name(of: TextMessage(text))
         #expect(told == name, "\(text)")
     }
 
@@ -164,8 +163,8 @@ import Vocabulary
     /// What it said is not in what it is told.
     @Test func aRefusalSaysNothingBack() {
         let text = #"{"type":"hunter2","sessionId":"hunter2","deviceId":"hunter2","clientType":"hunter2","pushToken":"hunter2"}"#
-        let bytes = Array(text.utf8)
-        let said = SocketMessage.refusal(invalid(text) ?? InvalidRequest([.notFound]), to: SessionRequest.name(of: bytes.span))
+        let name = SessionRequest.name(of: TextMessage(text))
+        let said = SocketMessage.refusal(invalid(text) ?? InvalidRequest([.notFound]), to: name)
         #expect(!String(decoding: said, as: UTF8.self).contains("hunter2"))
     }
 }

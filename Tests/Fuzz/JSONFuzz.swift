@@ -1,4 +1,6 @@
 import FoundationEssentials
+import HTTP1
+import HTTPServer
 import JSON
 import Sealing
 
@@ -89,18 +91,17 @@ enum JSONFuzz {
     }
 
     private static func readBody(_ input: [UInt8]) {
-        let span = input.span
-        guard let body = try? RequestBody(span) else { return }
-        if let code = try? body.joinid(span, limits) { require((limits.shortestCode...64).contains(code.count), "a join code") }
-        if let client = try? body.client("client", span) { require((1...128).contains(client.count), "a client") }
-        if let seconds = try? body.seconds("ttl", span, 1...60) { require((1...60).contains(seconds), "seconds in their range") }
-        _ = try? body.flag("a", span)
-        if let token = try? body.token("voip", span) { require((1...100).contains(token.count), "a token") }
-        _ = try? body.member(span)
-        _ = try? body.room(span)
-        _ = try? body.environment(span)
-        _ = try? body.text("template", span)
-        _ = body.dropped(span)
+        guard let body = try? RequestBody(of: HTTPRequest(method: .post, target: "/", body: input)) else { return }
+        if let code = body.joinid(limits) { require((limits.shortestCode...64).contains(code.count), "a join code") }
+        if let client = body.name("client") { require((1...128).contains(client.count), "a client") }
+        if let seconds = body.seconds("ttl", 1...60) { require((1...60).contains(seconds), "seconds in their range") }
+        _ = body.choice("a")
+        if let token = body.token("voip") { require((1...100).contains(token.count), "a token") }
+        _ = body.member()
+        _ = body.room()
+        _ = body.environment()
+        _ = body.text("template")
+        _ = body.dropped
     }
 
     private static let limits: Limits = {

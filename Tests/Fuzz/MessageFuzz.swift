@@ -1,5 +1,8 @@
 import Broker
 import FoundationEssentials
+import HTTP1
+import HTTPServer
+import WebSocket
 
 @testable import API
 
@@ -8,9 +11,12 @@ import FoundationEssentials
 enum MessageFuzz {
     static func run(_ input: [UInt8]) {
         let theirs = try? JSONDecoder().decode([String: FoundationValue].self, from: Data(input))
-        if let call = try? CallBody(input.span) { check(call, theirs) }
-        if let name = SessionRequest.name(of: input.span) { require(names.contains(name), "a name of ours") }
-        if let request = try? SessionRequest(input.span) { check(request, theirs) }
+        let body = HTTPRequest(method: .post, target: "/", body: input)
+        if let call = try? body.fields({ CallBody($0) }) { check(call, theirs) }
+        if let request = try? body.fields({ SessionRequest($0) }) { check(request, theirs) }
+        // The engine takes messages of valid UTF-8 only.
+        guard let text = String(validating: input, as: UTF8.self) else { return }
+        if let name = SessionRequest.name(of: TextMessage(text)) { require(names.contains(name), "a name of ours") }
     }
 
     private static let names = Set(EventBody.types + ["approval_response", "ping", "auth", "claim"])

@@ -28,7 +28,7 @@ import WebSocket
             let greedy = try await StreamClient(address, trust, raw: true)
             try greedy.write(Self.noWindow + asks(0..<20, "/a"))
             try await greedy.untilEnd()
-            #expect(await server.statistics.refusals == StreamTable.mostUncharged + 1)
+            #expect(await server.statistics.refusals == HTTP2Connection.mostUncharged + 1)
             #expect(greedy.frames.contains(sequence: [0, 0, 0, 11]))
             try await eventually { await server.streamBytes == 0 }
             #expect(await server.configuration.shares.used(.streams) == 0)

@@ -13,7 +13,7 @@ extension HTTPServer {
         return response.body
     }
 
-    fileprivate var parserPhases: [ParsePhase?] { slots.compactMap { $0 }.map { $0.parser?.phase } }
+    fileprivate var parserPhases: [ParsePhase?] { slots.compactMap { $0 }.map { $0.http1?.parser.phase } }
 }
 
 /// What the engine holds no longer than it must.

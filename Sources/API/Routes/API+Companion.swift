@@ -1,0 +1,224 @@
+import Broker
+import HTTPServer
+import JSON
+import Vocabulary
+
+/// The companion's calls: a user's devices and Live Activities, approvals, and what happens in sessions.
+extension API {
+    // MARK: Registrations
+
+    func registerDevice(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let (token, environment, topic, dropped) = try request.fields { body in
+            let token = body.token("deviceToken", required: true)
+            let environment = body.environment()
+            let topic = body.topic()
+            return token.map { ($0, environment, topic, body.dropped) }
+        }
+        let registered = try await companion.registerDevice(principal, token: token, environment: environment, topic: topic)
+        return Self.registered(registered, "tok_", dropped)
+    }
+
+    func registerActivity(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let asked = try request.fields { body in
+            let token = body.token("activityToken", required: true)
+            let activity = body.name("activityId", required: true)
+            let session = body.name("sessionId", required: true)
+            let previous = body.onlyToken("previousToken")
+            let environment = body.environment()
+            let topic = body.topic()
+            return if let token, let activity, let session {
+                (
+                    token: token, activity: activity, session: session, previous: previous, environment: environment,
+                    topic: topic, dropped: body.dropped
+                )
+            } else { nil }
+        }
+        let registered = try await companion.registerActivity(
+            principal, token: asked.token, activity: asked.activity, session: asked.session, previous: asked.previous,
+            environment: asked.environment, topic: asked.topic)
+        return Self.registered(registered, "lat_", asked.dropped)
+    }
+
+    static func registered(_ registered: Registered, _ prefix: String, _ dropped: [String]) -> HTTPResponse {
+        .json(200) { json in
+            json.add("success", true)
+            json.add("tokenId", prefix + registered.id.base64url)
+            write(registered, dropped, to: &json)
+        }
+    }
+
+    /// What every registration is told, behind its name.
+    static func write(_ registered: Registered, _ dropped: [String], to json: inout JSONWriter) {
+        json.add("ref", plain: registered.ref.hex.span)
+        json.add("expiresAt", timeMs: registered.expires)
+        json.add("handleKey", registered.handleKey)
+        json.add(dropped: dropped)
+    }
+
+    func deleteToken(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        guard id.hasPrefix("tok_") || id.hasPrefix("lat_"), let id = RegistrationID(base64url: id.dropFirst(4)),
+            try await companion.delete(principal, registration: id)
+        else {
+            throw BrokerError.tokenNotFound
+        }
+        return .json(200) { $0.add("success", true) }
+    }
+
+    func pushStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let status = try await companion.status(principal)
+        return .json(200) { json in
+            json.add("deviceTokenRegistered", status.hasDevice)
+            json.add("liveActivityTokens", objects: status.activities) { json, activity in
+                json.add("activityId", String(decoding: activity.activity, as: UTF8.self))
+                json.add("sessionId", String(decoding: activity.session, as: UTF8.self))
+                json.add("registeredAt", timeMs: activity.registered)
+            }
+        }
+    }
+
+    // MARK: Clearing
+
+    func clearApproval(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let (id, excluded, dropped) = try request.fields { body in
+            let id = body.text("requestId", required: true)
+            let excluded = body.token("excludeDeviceToken")
+            return id.map { (RequestName($0), excluded, body.dropped) }
+        }
+        guard let told = try await companion.clearApproval(principal, request: id, excluding: excluded) else {
+            throw BrokerError.requestNotFound
+        }
+        return .json(200) { json in
+            json.add("success", true)
+            json.add("devicesNotified", told)
+            json.add(dropped: dropped)
+        }
+    }
+
+    func clearSession(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let cleared = try await companion.clearSession(principal, session: try Self.name(session))
+        return .json(200) { json in
+            json.add("success", true)
+            json.add("clearedCount", cleared)
+        }
+    }
+
+    // MARK: Approvals and events
+
+    func respond(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let (approved, excluded, dropped) = try request.fields { body in
+            let approved = body.choice("approved", required: true)
+            let excluded = body.token("deviceToken")
+            return approved.map { ($0, excluded, body.dropped) }
+        }
+        let isTaken = try await companion.respond(
+            principal, request: RequestName(segment: id), approved: approved, excluding: excluded)
+        return .json(200) { json in
+            json.add("success", isTaken)
+            // Clients of this call read `success`, not the status: a late answer is no error to them.
+            if !isTaken {
+                json.add("error", BrokerError.requestNotFound.detail)
+                json.add("code", BrokerError.requestNotFound.code)
+            }
+            json.add(dropped: dropped)
+        }
+    }
+
+    func approval(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let name = RequestName(segment: id)
+        guard let approval = try await companion.approval(principal, request: name) else {
+            throw BrokerError.requestNotFound
+        }
+        return .json(200) { json in
+            json.add("requestId", name.own.map { String(decoding: $0, as: UTF8.self) } ?? String(id))
+            json.add("sessionId", String(decoding: approval.session, as: UTF8.self))
+            json.add("status", approval.state.name)
+            json.add("expiresAt", timeMs: approval.expires)
+        }
+    }
+
+    func takeEvent(_ request: HTTPRequest, _ session: Substring) async throws -> HTTPResponse {
+        let (companion, principal) = try companion(request)
+        let session = try Self.name(session)
+        let (event, user, eventID, ownID, dropped) = try request.fields { body in
+            let event = body.event()
+            let user = body.name("userId")
+            let eventID = body.name("eventId")
+            return event.map { ($0.event, user, eventID, $0.ownID, (body.dropped + $0.dropped).sorted()) }
+        }
+        let receipt = try await companion.take(
+            event, of: user, session: session, eventID: eventID, ownID: ownID, from: principal)
+        return .json(202) { Self.write(receipt, dropped, to: &$0) }
+    }
+
+    static func write(
+        _ receipt: EventReceipt, notification: String? = nil, _ dropped: [String], to json: inout JSONWriter
+    ) {
+        json.add("success", true)
+        if let notification { json.add("notification", notification) }
+        if let request = receipt.request { json.add("requestId", request.base64url) }
+        if let expires = receipt.expires { json.add("expiresAt", timeMs: expires) }
+        json.add("pushes", receipt.pushes)
+        if receipt.throttled > 0 { json.add("throttled", receipt.throttled) }
+        if receipt.isRepeated { json.add("repeated", true) }
+        json.add(dropped: dropped)
+    }
+
+    // MARK: Parts
+
+    private func companion(_ request: HTTPRequest) throws -> (Companion, Principal) {
+        guard let companion else { throw BrokerError.audiencesOff }
+        return (companion, try principal(request))
+    }
+
+    /// A name that an app chose, from a path's segment: percent-encoding undone (RFC 3986 section 2.1), 1 to 128 bytes.
+    /// - Parameter field: what the path calls it.
+    static func name(_ segment: Substring, _ field: String = "sessionId") throws -> [UInt8] {
+        var bytes: [UInt8] = []
+        var rest = Array(segment.utf8)[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "%") else {
+                bytes.append(byte)
+                continue
+            }
+            guard let pair = Hex.decode(String(decoding: rest.prefix(2), as: UTF8.self).lowercased()), pair.count == 1 else {
+                throw BrokerError.outOfRange(field, allowed: "whole percent-encoded bytes")
+            }
+            bytes += pair
+            rest = rest.dropFirst(2)
+        }
+        guard (1...128).contains(bytes.count), String(validating: bytes, as: UTF8.self) != nil else {
+            throw BrokerError.outOfRange(field, allowed: "1 to 128 bytes of UTF-8")
+        }
+        return bytes
+    }
+}
+
+extension RequestName {
+    init(_ text: String) {
+        self.init(id: RequestID(base64url: text[...]), own: (1...128).contains(text.utf8.count) ? Array(text.utf8) : nil)
+    }
+
+    /// From a path's segment. A segment that can't be an id names no request.
+    init(segment: Substring) {
+        self.init(id: RequestID(base64url: segment), own: try? API.name(segment))
+    }
+}
+
+extension Approval.State {
+    var name: String {
+        switch self {
+        case .pending: "pending"
+        case .approved: "approved"
+        case .denied: "denied"
+        case .timedOut: "timed_out"
+        }
+    }
+}

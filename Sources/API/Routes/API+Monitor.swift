@@ -1,0 +1,167 @@
+import Broker
+import HTTPServer
+import JSON
+import Vocabulary
+
+/// The monitor's calls: devices, and what happens to the printers that they watch.
+extension API {
+    // MARK: Devices
+
+    func registerMonitor(_ request: HTTPRequest) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        let asked = try Self.monitorFields(request) { body in
+            let token = body.token("apnsToken", required: true)
+            let printer = body.name("printerPrefix")
+            let environment = body.environment()
+            let topic = body.topic()
+            return token.map {
+                (token: $0, printer: printer, environment: environment, topic: topic, dropped: body.dropped)
+            }
+        }
+        let registered = try await monitor.register(
+            principal, token: asked.token, printer: asked.printer, environment: asked.environment, topic: asked.topic)
+        return .json(200) { json in
+            json.add("success", true)
+            json.add("deviceId", registered.id.base64url)
+            json.add("message", registered.isNew ? "Device registered" : "Device updated")
+            Self.write(registered, asked.dropped, to: &json)
+        }
+    }
+
+    func setMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        let (adding, removing, dropped) = try Self.monitorFields(request) { body in
+            var (adding, removing): (DevicePreferences, DevicePreferences) = ([], [])
+            for (name, preference) in Self.preferences {
+                let choice = body.choice(name)
+                switch choice {
+                case true?: adding.insert(preference)
+                case false?: removing.insert(preference)
+                case nil: break
+                }
+            }
+            return (adding, removing, body.dropped)
+        }
+        guard let id = RegistrationID(base64url: id),
+            try await monitor.set(principal, device: id, adding: adding, removing: removing)
+        else {
+            throw BrokerError.deviceNotFound
+        }
+        return Self.said("Settings updated", dropped)
+    }
+
+    private static let preferences: [(name: String, DevicePreferences)] = [
+        ("notificationsEnabled", .enabled), ("onStart", .start), ("onComplete", .complete), ("onFailed", .failed),
+        ("onPaused", .paused), ("onMilestone", .milestone),
+    ]
+
+    func deleteMonitor(_ request: HTTPRequest, _ id: Substring) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        // What is not there, or another's, is answered alike.
+        if let id = RegistrationID(base64url: id) { try await monitor.delete(principal, device: id) }
+        return Self.said("Device unregistered", [])
+    }
+
+    private static func said(_ message: String, _ dropped: [String]) -> HTTPResponse {
+        .json(200) { json in
+            json.add("success", true)
+            json.add("message", message)
+            json.add(dropped: dropped)
+        }
+    }
+
+    func monitors(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        guard principal.isBackEnd else { throw BrokerError.backEndOnly }
+        let devices = try await monitor.devices(principal, watching: try Self.printer(printer))
+        return .json(200) { json in
+            json.add("success", true)
+            json.add("devices", objects: devices) { json, device in
+                json.add("id", device.id.base64url)
+                for (name, preference) in Self.columns { json.add(name, device.preferences.contains(preference) ? 1 : 0) }
+            }
+        }
+    }
+
+    private static let columns: [(name: String, DevicePreferences)] = [
+        ("notifications_enabled", .enabled), ("on_start", .start), ("on_complete", .complete), ("on_failed", .failed),
+        ("on_paused", .paused), ("on_milestone", .milestone),
+    ]
+
+    // MARK: Printers
+
+    /// A report of a printer's server.
+    private enum Report {
+        case event(PrinterEvent)
+        /// A status that the broker doesn't know. Servers have words of their own, of which nobody is told.
+        case unknownStatus
+    }
+
+    func takeStatus(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
+        try await take(request, of: printer) { body in
+            let old = body.text("oldStatus", required: true)
+            let new = body.text("newStatus", required: true)
+            guard let old, let new else { return nil }
+            guard let old = PrinterStatus(rawValue: old), let new = PrinterStatus(rawValue: new) else { return .unknownStatus }
+            return .event(.status(from: old, to: new))
+        }
+    }
+
+    func takeProgress(_ request: HTTPRequest, _ printer: Substring) async throws -> HTTPResponse {
+        try await take(request, of: printer) { body in
+            body.percentage("progress", required: true)
+                .map { .event(.progress($0)) }
+        }
+    }
+
+    private func take(
+        _ request: HTTPRequest, of printer: Substring, _ read: (RequestBody) -> Report?
+    ) async throws -> HTTPResponse {
+        let (monitor, principal) = try monitor(request)
+        guard principal.isBackEnd else { throw BrokerError.backEndOnly }
+        let printer = try Self.printer(printer)
+        let (report, eventID, dropped) = try Self.monitorFields(request) { body in
+            let report = read(body)
+            let eventID = body.name("eventId")
+            return report.map { ($0, eventID, body.dropped) }
+        }
+        guard case .event(let event) = report else {
+            return .json(200) { json in
+                json.add("success", true)
+                json.add("pushes", 0)
+                json.add("ignored", "unknown_status")
+                json.add(dropped: dropped)
+            }
+        }
+        let (news, receipt) = try await monitor.take(event, of: printer, eventID: eventID, from: principal)
+        return .json(202) { Self.write(receipt, notification: news?.template, dropped, to: &$0) }
+    }
+
+    // MARK: Parts
+
+    private func monitor(_ request: HTTPRequest) throws -> (Monitor, Principal) {
+        guard let monitor else { throw BrokerError.audiencesOff }
+        return (monitor, try principal(request))
+    }
+
+    private static func printer(_ segment: Substring) throws -> [UInt8] {
+        do {
+            return try name(segment, "prefix")
+        } catch let error as BrokerError {
+            throw InvalidRequest([error], summary: invalid)
+        }
+    }
+
+    /// The printer monitor's own server answers this too, and its clients expect it.
+    private static let invalid = "Invalid request"
+
+    private static func monitorFields<Value>(
+        _ request: HTTPRequest, _ read: (RequestBody) -> Value?
+    ) throws(InvalidRequest) -> Value {
+        do {
+            return try request.fields(read)
+        } catch {
+            throw InvalidRequest(error.errors, summary: invalid)
+        }
+    }
+}

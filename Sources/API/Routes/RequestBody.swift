@@ -1,0 +1,335 @@
+import Broker
+import HTTPServer
+import JSON
+import Policy
+import Sealing
+import Vocabulary
+import WebSocket
+
+/// The body of a request or a socket's message: one JSON object, read field by field, and what is wrong with the fields.
+///
+/// The bytes stay where the engine has them, which zeroes them after the answer. A secret goes from there to the arena, and nowhere else.
+final class RequestBody {
+    private enum Bytes {
+        case request(HTTPRequest)
+        case message(TextMessage)
+
+        func read<Value, Failure: Error>(_ use: (Span<UInt8>) throws(Failure) -> Value) throws(Failure) -> Value {
+            switch self {
+            case .request(let request): try request.withBody(use)
+            case .message(let message): try message.withText(use)
+            }
+        }
+    }
+
+    /// An object of the body, and what stands before its fields' names in errors.
+    struct Part {
+        let object: JSONObject
+        let path: String
+    }
+
+    private let bytes: Bytes
+    private let root: Part
+    private var faults: [BrokerError] = []
+    /// An error that outranks faulty fields: the caller is not allowed, or the broker is unavailable.
+    private var refusal: BrokerError?
+    /// How often an error was noted.
+    private(set) var noted = 0
+
+    private init(_ bytes: Bytes) throws(InvalidRequest) {
+        self.bytes = bytes
+        guard let object = bytes.read({ JSONObject($0) }) else { throw InvalidRequest([.malformedJSON]) }
+        root = Part(object: object, path: "")
+    }
+
+    convenience init(of request: HTTPRequest) throws(InvalidRequest) { try self.init(.request(request)) }
+    convenience init(of message: TextMessage) throws(InvalidRequest) { try self.init(.message(message)) }
+
+    /// Reads the fields.
+    /// - Parameter read: returns nil only after a fault.
+    /// - Throws: everything that is wrong with them.
+    func fields<Value>(_ read: (RequestBody) -> Value?) throws(InvalidRequest) -> Value {
+        let value = read(self)
+        guard errors.isEmpty, let value else { throw InvalidRequest(errors) }
+        return value
+    }
+
+    // MARK: Faults
+
+    /// All faults of the fields; or the refusal alone, where there is one.
+    var errors: [BrokerError] { refusal.map { [$0] } ?? faults }
+
+    func note(_ error: BrokerError) {
+        noted += 1
+        if error.status == 400 { faults.append(error) } else { refusal = refusal ?? error }
+    }
+
+    /// Notes what is wrong with a field.
+    /// - Returns: nil, in place of its value.
+    private func refuse<Value>(_ error: BrokerError) -> Value? {
+        note(error)
+        return nil
+    }
+
+    // MARK: Fields of any kind
+
+    /// Reads a field. Nil if it is absent or at fault, which is noted.
+    /// - Parameters:
+    ///   - part: the object that has it, the whole body by default.
+    ///   - expected: of what type it is. - allowed: the values that it may have, where that says more.
+    private func field<Value>(
+        _ name: String, _ required: Bool, _ part: Part?, expected: String, allowed: String? = nil,
+        _ read: (JSONObject, Span<UInt8>) throws(JSONObject.Failure) -> Value?
+    ) -> Value? {
+        let part = part ?? root
+        do throws(JSONObject.Failure) {
+            let value = try bytes.read { bytes throws(JSONObject.Failure) in try read(part.object, bytes) }
+            return value == nil && required ? refuse(.missingField(part.path + name)) : value
+        } catch {
+            switch error {
+            case .wrongType: return refuse(.wrongType(part.path + name, expected: expected))
+            case .outOfRange: return refuse(.outOfRange(part.path + name, allowed: allowed ?? expected))
+            }
+        }
+    }
+
+    private func string(
+        _ name: String, _ required: Bool = false, _ part: Part? = nil, expected: String = "a string"
+    ) -> [UInt8]? {
+        field(name, required, part, expected: expected, allowed: "text without lone surrogates") {
+            object, bytes throws(JSONObject.Failure) in try object.bytes(name, in: bytes)
+        }
+    }
+
+    func text(_ name: String, required: Bool = false, in part: Part? = nil, expected: String = "a string") -> String? {
+        string(name, required, part, expected: expected).map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// Text whose absence is no error, nor is anything else in its place.
+    func textIfAny(_ name: String, in part: Part) -> String? {
+        bytes.read { try? part.object.bytes(name, in: $0) }.map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// A name that an app chose for something of its own.
+    func name(_ name: String, required: Bool = false, in part: Part? = nil) -> [UInt8]? {
+        guard let value = string(name, required, part) else { return nil }
+        guard (1...128).contains(value.count) else {
+            return refuse(.outOfRange((part ?? root).path + name, allowed: "1 to 128 bytes"))
+        }
+        return value
+    }
+
+    /// A name that stands in one of two fields.
+    func name(_ first: String, or second: String, required: Bool = false, in part: Part) -> [UInt8]? {
+        let before = noted
+        if let value = name(first, in: part) { return value }
+        return noted == before ? name(second, required: required, in: part) : nil
+    }
+
+    /// Yes, no, or nothing.
+    func choice(_ name: String, required: Bool = false) -> Bool? {
+        field(name, required, nil, expected: "true or false") { object, bytes throws(JSONObject.Failure) in
+            try object.bool(name, in: bytes)
+        }
+    }
+
+    /// A whole number.
+    /// - Parameter allowed: where its range is the policy's to say.
+    func integer(_ name: String, in part: Part? = nil, allowed: String = "what the policy lets pass") -> Int? {
+        field(name, false, part, expected: "a whole number", allowed: allowed) { object, bytes throws(JSONObject.Failure) in
+            try object.integer(name, in: bytes)
+        }
+    }
+
+    func seconds(_ name: String, _ range: ClosedRange<Int>) -> Int? {
+        let allowed = "\(range.lowerBound) to \(range.upperBound)"
+        guard let seconds = integer(name, allowed: allowed) else { return nil }
+        return range.contains(seconds) ? seconds : refuse(.outOfRange(name, allowed: allowed))
+    }
+
+    /// Whole percent of a number with or without a fraction: what is not full does not count.
+    func percentage(_ name: String, required: Bool = false) -> Int? {
+        let allowed = "0 to 100"
+        let number = field(name, required, nil, expected: "a number", allowed: allowed) {
+            object, bytes throws(JSONObject.Failure) in try object.number(name, in: bytes)
+        }
+        guard let number else { return nil }
+        return (0...100).contains(number) ? Int(number) : refuse(.outOfRange(name, allowed: allowed))
+    }
+
+    /// An object in the body, or in a part of it.
+    /// - Parameter repeated: what is wrong if it has a name twice.
+    func object(
+        _ name: String, required: Bool = false, in part: Part? = nil, expected: String = "an object",
+        repeated: BrokerError = .malformedJSON
+    ) -> Part? {
+        let item = field(name, required, part, expected: expected) { object, bytes throws(JSONObject.Failure) in
+            try object.object(name, in: bytes)
+        }
+        guard let item else { return nil }
+        let part = part ?? root
+        guard let inner = bytes.read({ part.object.opened(item, in: $0) }) else { return refuse(repeated) }
+        return Part(object: inner, path: part.path + name + ".")
+    }
+
+    // MARK: Secrets
+
+    /// A token under its own name or under `token`; both must say the same.
+    func token(_ name: String, required: Bool = false) -> Secret? {
+        let before = noted
+        let own = onlyToken(name)
+        guard noted == before else { return nil }
+        let common = onlyToken("token")
+        guard noted == before else { return nil }
+        if let own, let common, own != common {
+            return refuse(.outOfRange("token", allowed: "the same as \(name), or one of the two"))
+        }
+        let token = own ?? common
+        return token == nil && required ? refuse(.missingField(name)) : token
+    }
+
+    /// A token under this name alone.
+    func onlyToken(_ name: String, required: Bool = false) -> Secret? {
+        secret(name, required, invalid: .invalidToken(name)) { text throws(SealingError) in try Secret(hexToken: text) }
+    }
+
+    /// A token, or nil where the body asks for all of a user's. An empty variable or a misspelt field must not mean all.
+    func tokenUnlessAll() -> Secret? {
+        let before = noted
+        let isAll = choice("all") ?? false
+        let token = noted == before ? onlyToken("token") : nil
+        guard noted == before else { return nil }
+        if token == nil, !isAll { return refuse(.missingField("token")) }
+        if token != nil, isAll { return refuse(.outOfRange("all", allowed: "true without token, or token alone")) }
+        return token
+    }
+
+    /// A member secret. A malformed one is reported as `notAMember`.
+    func member() -> MemberSecret? {
+        secret("member", invalid: .notAMember) { text throws(SealingError) in try MemberSecret(base64url: text) }
+    }
+
+    /// The room id.
+    func room(required: Bool = false) -> RoomID? {
+        secret("roomid", required, invalid: .malformedCapability) { text throws(SealingError) in try RoomID(base64url: text) }
+    }
+
+    /// The room id of the caller: the bearer, or the body's where there is none.
+    func room(orBearer bearer: RoomID?) -> RoomID? {
+        let before = noted
+        let inBody = room()
+        guard noted == before else { return nil }
+        return bearer ?? inBody ?? refuse(.noCapability)
+    }
+
+    /// The user of a JWT that a message carries.
+    func principal(_ name: String, _ authenticator: Authenticator, nowMs: UInt64) -> Principal? {
+        let before = noted
+        guard let range = place(of: name, required: false, invalid: .outOfRange(name, allowed: "a JWT")) else {
+            return noted == before ? refuse(.noJWT) : nil
+        }
+        do throws(BrokerError) {
+            return try bytes.read { bytes throws(BrokerError) in
+                try authenticator.principal(of: bytes.extracting(range), nowMs: nowMs)
+            }
+        } catch { return refuse(error) }
+    }
+
+    /// - Parameter invalid: for a string that is no such secret.
+    private func secret<Value>(
+        _ name: String, _ required: Bool = false, invalid: BrokerError,
+        _ make: (Span<UInt8>) throws(SealingError) -> Value?
+    ) -> Value? {
+        guard let range = place(of: name, required: required, invalid: invalid) else { return nil }
+        do throws(SealingError) {
+            let value = try bytes.read { bytes throws(SealingError) in try make(bytes.extracting(range)) }
+            return value ?? refuse(invalid)
+        } catch { return refuse(BrokerError(error)) }
+    }
+
+    /// Where the bytes of a string lie that can't have escapes.
+    private func place(of name: String, required: Bool, invalid: BrokerError) -> Range<Int>? {
+        do throws(JSONObject.Failure) {
+            let range = try bytes.read { bytes throws(JSONObject.Failure) in try root.object.plainString(name, in: bytes) }
+            return range == nil && required ? refuse(.missingField(name)) : range
+        } catch { return refuse(error == .wrongType ? .wrongType(name, expected: "a string") : invalid) }
+    }
+
+    // MARK: Fields of one kind
+
+    func joinid(_ limits: Limits) -> [UInt8]? {
+        guard let code = string("joinid", true) else { return nil }
+        guard (limits.shortestCode...64).contains(code.count), code.allSatisfy({ (0x21...0x7e).contains($0) }) else {
+            return refuse(.outOfRange("joinid", allowed: "\(limits.shortestCode) to 64 visible ASCII characters"))
+        }
+        return code
+    }
+
+    /// A bundle id; whether it is one that is served is the broker's to say.
+    func topic() -> String? {
+        guard let text = string("bundleId") else { return nil }
+        guard (1...255).contains(text.count), text.allSatisfy({ (0x21...0x7e).contains($0) }) else {
+            return refuse(.outOfRange("bundleId", allowed: "a bundle id, 1 to 255 visible ASCII characters"))
+        }
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    func environment() -> PushEnvironment? {
+        switch text("environment") {
+        case nil: nil
+        case "production": .production
+        case "sandbox", "development": .sandbox
+        default: refuse(.outOfRange("environment", allowed: "production, sandbox or development"))
+        }
+    }
+
+    /// What a client of a session is; a phone unless it says otherwise.
+    func clientType() -> ClientType? {
+        let before = noted
+        guard let text = text("clientType") else { return noted == before ? .ios : nil }
+        return ClientType(rawValue: text) ?? refuse(.outOfRange("clientType", allowed: "ios, desktop or web"))
+    }
+
+    // MARK: Names
+
+    /// Content that apps of other servers send along. It is dropped unread, and the answer says so.
+    private static let content: [[UInt8]] = [
+        "body", "content", "displayName", "fileName", "filename", "haUrl", "message", "name", "printerName", "summary", "text",
+        "title", "toolName", "url",
+    ].map { Array($0.utf8) }
+
+    /// Names of the content that was dropped, sorted.
+    var dropped: [String] {
+        let names = bytes.read { root.object.names(in: $0) }.filter(Self.content.contains)
+        return names.map { String(decoding: $0, as: UTF8.self) }.sorted()
+    }
+
+    /// Paths of the fields of a part, of the whole body by default, that are not among those that were read.
+    func unread(of part: Part? = nil, but known: Set<String>) -> [String] {
+        let part = part ?? root
+        // A name is text as well: one that could be anything is not repeated.
+        return bytes.read { part.object.names(in: $0) }.compactMap { name in
+            let name = String(decoding: name, as: UTF8.self)
+            if known.contains(name) { return nil }
+            let isPlain =
+                name.utf8.count <= 32 && name.utf8.allSatisfy { 0x61...0x7a ~= $0 | 0x20 || 0x30...0x39 ~= $0 || $0 == 0x5f }
+            return part.path + (isPlain && !name.isEmpty ? name : "*")
+        }
+    }
+}
+
+extension HTTPRequest {
+    /// Reads the fields of the body.
+    /// - Throws: everything that is wrong with it.
+    func fields<Value>(_ read: (RequestBody) -> Value?) throws(InvalidRequest) -> Value {
+        try RequestBody(of: self).fields(read)
+    }
+}
+
+extension TextMessage {
+    /// Reads the fields of the message.
+    /// - Throws: everything that is wrong with it.
+    func fields<Value>(_ read: (RequestBody) -> Value?) throws(InvalidRequest) -> Value {
+        try RequestBody(of: self).fields(read)
+    }
+}

@@ -1,0 +1,99 @@
+import Broker
+import HTTP1
+import HTTPServer
+
+/// Who answers which methods at a path. One segment of the path may name something, as in `/api/approval/:request`; `*` at the end stands for
+/// one segment or more.
+struct Route<Target>: Sendable {
+    /// Gets the segment that names something as it was sent, percent-encoding and all. It may be empty.
+    typealias Answer = @Sendable (Target, HTTPRequest, _ name: Substring) async throws -> HTTPResponse
+
+    /// Nil for any.
+    fileprivate let methods: [Method]?
+    fileprivate let pattern: String
+    fileprivate let isCharged: Bool
+    fileprivate let answer: Answer
+
+    /// - Parameter isCharged: its requests hold an operation at the store.
+    init(_ methods: [Method]?, _ pattern: String, isCharged: Bool = true, named answer: @escaping Answer) {
+        self.methods = methods
+        self.pattern = pattern
+        self.isCharged = isCharged
+        self.answer = answer
+    }
+
+    init(
+        _ methods: [Method]?, _ pattern: String, isCharged: Bool = true,
+        _ answer: @escaping @Sendable (Target, HTTPRequest) async throws -> HTTPResponse
+    ) {
+        self.init(methods, pattern, isCharged: isCharged) { target, request, _ in try await answer(target, request) }
+    }
+}
+
+/// All routes of a listener. The first pattern that a path matches decides, patterns without parameters before others.
+struct RouteTable<Target>: Sendable {
+    private let fixed: [String: [Route<Target>]]
+    private let variable: [(pattern: [Substring], routes: [Route<Target>])]
+
+    init(_ routes: [Route<Target>]) {
+        var fixed: [String: [Route<Target>]] = [:]
+        var variable: [(pattern: [Substring], routes: [Route<Target>])] = []
+        for route in routes {
+            let pattern = Self.segments(of: route.pattern)
+            if !pattern.contains(where: { $0 == "*" || $0.hasPrefix(":") }) {
+                fixed[route.pattern, default: []].append(route)
+            } else if let index = variable.firstIndex(where: { $0.pattern == pattern }) {
+                variable[index].routes.append(route)
+            } else {
+                variable.append((pattern, [route]))
+            }
+        }
+        (self.fixed, self.variable) = (fixed, variable)
+    }
+
+    /// What is at a path.
+    struct Match {
+        fileprivate let routes: [Route<Target>]
+        fileprivate let name: Substring
+
+        var isCharged: Bool { routes.allSatisfy(\.isCharged) }
+
+        /// - Throws: `.methodNotAllowed`, and what the route throws.
+        func answer(_ request: HTTPRequest, _ target: Target) async throws -> HTTPResponse {
+            // HEAD asks for GET's answer without its body, which the engine leaves out.
+            let method = request.method == .head ? .get : request.method
+            guard let route = routes.first(where: { $0.methods?.contains(method) ?? true }) else {
+                let allowed = routes.flatMap { $0.methods ?? [] }.map { "\($0.name)" }
+                throw BrokerError.methodNotAllowed(allowed: allowed.joined(separator: ", "))
+            }
+            return try await route.answer(target, request, name)
+        }
+    }
+
+    /// Returns nil if there is nothing at the path.
+    func find(_ path: String) -> Match? {
+        if let routes = fixed[path] { return Match(routes: routes, name: "") }
+        let segments = Self.segments(of: path)
+        for (pattern, routes) in variable {
+            if let name = Self.name(in: segments, by: pattern) { return Match(routes: routes, name: name) }
+        }
+        return nil
+    }
+
+    private static func segments(of path: String) -> [Substring] { path.split(separator: "/", omittingEmptySubsequences: false) }
+
+    /// The segment in the place of the pattern's parameter; nil if the pattern is another path's.
+    private static func name(in path: [Substring], by pattern: [Substring]) -> Substring? {
+        let isOpen = pattern.last == "*"
+        guard isOpen ? path.count >= pattern.count : path.count == pattern.count else { return nil }
+        var name: Substring = ""
+        for (segment, expected) in zip(path, isOpen ? pattern.dropLast() : pattern[...]) {
+            if expected.hasPrefix(":") {
+                name = segment
+            } else if segment != expected {
+                return nil
+            }
+        }
+        return name
+    }
+}

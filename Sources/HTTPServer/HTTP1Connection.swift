@@ -1,0 +1,174 @@
+import HTTP1
+import Linux
+import Shares
+
+/// HTTP/1.1 on one connection: one request after the other. Nothing is read while one is answered, so answers keep their order.
+final class HTTP1Connection {
+    /// Answers that may wait before no more requests are looked at.
+    private static let outputLimit = 65_536
+
+    private let connection: Connection
+    let parser: RequestParser
+    /// The handler has a request.
+    private var isAnswering = false
+    /// A request that waits for the loop's next turn.
+    var waiting: HTTPRequest?
+    private var saidContinue = false
+
+    // Of the request that is being answered.
+    private var keepsAlive = true
+    private var isVersion11 = true
+    private var isHead = false
+    /// More bytes came with it.
+    private var hasFollower = false
+
+    init(_ connection: Connection, _ limits: MessageLimits) {
+        self.connection = connection
+        parser = RequestParser(limits: limits)
+    }
+
+    var isTaking: Bool { !isAnswering && !connection.isBlocked && connection.output.count < Self.outputLimit }
+    private var isIdle: Bool { parser.phase == .idle && !connection.hasInput }
+
+    // MARK: Requests
+
+    func take(_ bytes: Span<UInt8>, on server: isolated HTTPServer) -> Int {
+        if isAnswering { return bytes.count }
+        switch parser.parse(bytes) {
+        case .incomplete:
+            switch parser.phase {
+            case .head: if server.deadline(of: connection) != .header { server.setDeadline(connection, .header) }
+            case .body:
+                if server.deadline(of: connection) != .body { server.setDeadline(connection, .body) }
+                if parser.awaitsContinue, !saidContinue {
+                    saidContinue = true
+                    connection.withOutput { $0.append(contentsOf: ResponseWriter.goOn) }
+                    server.flushAtEndOfTurn(connection)
+                }
+            default: break
+            }
+            return bytes.count
+        case .complete(let consumed):
+            hasFollower = consumed < bytes.count
+            dispatch(parser.takeMessage(), on: server)
+            return consumed
+        case .failed(let failure):
+            refuse(Refusal(failure), on: server)
+            return bytes.count
+        }
+    }
+
+    private func dispatch(_ message: Message, on server: isolated HTTPServer) {
+        server.clearDeadline(connection)
+        saidContinue = false
+        keepsAlive = message.keepsAlive
+        isVersion11 = message.isVersion11
+        isHead = message.method == .head
+        guard var request = HTTPRequest(message, remote: connection.remote) else { return refuse(.malformedRequest, on: server) }
+        request.owners = server.owners(of: request, connection)
+        server.statistics.requests += 1
+        isAnswering = true
+        guard server.takesTurn(request.owners) else {
+            waiting = request
+            return server.wait(.request(connection.id), request.owners)
+        }
+        start(request, on: server)
+    }
+
+    func start(_ request: HTTPRequest, on server: isolated HTTPServer) {
+        if request.message.wantsUpgrade, server.handler.shouldUpgrade(request) { return upgrade(request, on: server) }
+        Task { [id = connection.id] in
+            var response = await server.handler.respond(to: request)
+            request.message.wipe()
+            server.answer(id, &response)
+        }
+    }
+
+    private func upgrade(_ request: HTTPRequest, on server: isolated HTTPServer) {
+        let accept: String
+        do throws(HandshakeFailure) {
+            accept = try WebSocketHandshake.accept(request.message)
+        } catch {
+            return refuse(error == .version ? .upgradeVersion : .badUpgrade, on: server)
+        }
+        let unjoined: Charge
+        do throws(Shortage) {
+            unjoined = try server.configuration.shares.charge(.unjoinedSockets, to: request.owners)
+        } catch {
+            return refuse(Refusal(error), on: server)
+        }
+        let head =
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: \(accept)\r\n\r\n"
+        connection.withOutput { $0.append(contentsOf: head.utf8) }
+        server.flushAtEndOfTurn(connection)
+        WebSocketConnection.begin(on: connection, request, unjoined, server)
+    }
+
+    // MARK: Answers
+
+    func answer(_ response: HTTPResponse, on server: isolated HTTPServer) {
+        guard isAnswering, connection.stage == .open else { return }
+        // A drain answers what was sent before its peer could know.
+        let isLast = server.isDraining && !hasFollower && !connection.hasInput && !connection.socket.hasInput
+        let closes = !keepsAlive || response.closesConnection || isLast
+        write(response, closes: closes, on: server)
+        if closes { return connection.finish(on: server) }
+        isAnswering = false
+        // What came before may still wait for the peer to take it, with the deadline of that.
+        if !connection.isBlocked { server.setDeadline(connection, .idle) }
+        if connection.hasInput || connection.isReadable || connection.isTLSClosed { connection.advance(on: server) }
+    }
+
+    /// Answers without the handler, and ends the connection.
+    func refuse(_ refusal: Refusal, on server: isolated HTTPServer) {
+        server.statistics.refusals += 1
+        server.clearDeadline(connection)
+        connection.dropInput()
+        parser.abandon()
+        isHead = false
+        isVersion11 = true
+        write(server.configuration.refuse(refusal), closes: true, on: server)
+        connection.finish(on: server)
+    }
+
+    private func write(_ response: HTTPResponse, closes: Bool, on server: isolated HTTPServer) {
+        server.writer.setTime(wallMs: Clock.wallMs)
+        connection.withOutput { output in
+            server.buffers.lend(to: &output)
+            server.writer.write(response, isHead: isHead, closes: closes, isVersion11: isVersion11, to: &output)
+        }
+        server.flushAtEndOfTurn(connection)
+    }
+
+    /// The socket has taken all of the output.
+    func written(on server: isolated HTTPServer) {
+        let wasBlocked = server.deadline(of: connection) == .write
+        if isAnswering {
+            if wasBlocked { server.clearDeadline(connection) }
+        } else if wasBlocked {
+            server.setDeadline(connection, isIdle ? .idle : parser.phase == .body ? .body : .header)
+            connection.advance(on: server)
+        } else if connection.hasInput || connection.isReadable {
+            connection.advance(on: server)
+        }
+    }
+
+    // MARK: The end
+
+    func expire(_ kind: Deadlines.Kind, on server: isolated HTTPServer) {
+        switch kind {
+        case .header, .body: refuse(.requestTimeout, on: server)
+        default: connection.finish(on: server)
+        }
+    }
+
+    func finishIfIdle(on server: isolated HTTPServer) {
+        if connection.stage == .open, !isAnswering, isIdle { connection.finish(on: server) }
+    }
+
+    /// The peer sends no more.
+    func end(on server: isolated HTTPServer) {
+        if isAnswering { return }
+        if connection.queuedBytes > 0 { connection.finish(on: server) } else { connection.close(on: server) }
+    }
+}

@@ -1,0 +1,54 @@
+import Broker
+import HTTP1
+import HTTPServer
+import Testing
+
+@testable import API
+
+@Suite struct RouteTableTests {
+    private struct Target: Sendable {}
+
+    private static func say(_ text: String) -> HTTPResponse {
+        HTTPResponse(status: 200, contentType: .text, body: Array(text.utf8))
+    }
+
+    private static let table = RouteTable<Target>([
+        Route([.get], "/a") { _, _ in say("read") },
+        Route([.delete], "/a") { _, _ in say("delete") },
+        Route([.get], "/a/by/:id") { _, _, id in say("by \(id)") },
+        Route([.patch], "/a/:id/by") { _, _, id in say("of \(id)") },
+        Route([.get, .head], "/files/*", isCharged: false) { _, _ in say("file") },
+        Route(nil, "/socket") { _, _ in throw BrokerError.upgradeRequired },
+    ])
+
+    /// The answer's text, the methods that are allowed, or nil if there is nothing.
+    private func ask(_ method: HTTP1.Method, _ path: String) async throws -> String? {
+        let request = HTTPRequest(method: method, target: path)
+        do {
+            let answer = try await Self.table.find(request.path)?.answer(request, Target())
+            return answer.map { String(decoding: $0.body, as: UTF8.self) }
+        } catch BrokerError.methodNotAllowed(let allowed) {
+            return "only \(allowed)"
+        }
+    }
+
+    private static let answers: [(HTTP1.Method, String, String?)] = [
+        (.get, "/a", "read"), (.head, "/a", "read"), (.delete, "/a", "delete"), (.post, "/a", "only GET, DELETE"),
+        // The first pattern of a path decides, whatever the method.
+        (.get, "/a/by/by", "by by"), (.patch, "/a/by/by", "only GET"), (.patch, "/a/x/by", "of x"),
+        (.get, "/a/x/by", "only PATCH"),
+        // A segment is passed on as it was sent, be it empty.
+        (.get, "/a/by/x%2Fy", "by x%2Fy"), (.get, "/a/by/", "by "), (.get, "/a/by/x/y", nil), (.get, "/a/", nil),
+        (.get, "/A", nil),
+        (.get, "/files/x/y", "file"), (.head, "/files/", "file"), (.get, "/files", nil), (.post, "/files/x", "only GET, HEAD"),
+    ]
+
+    @Test(arguments: answers)
+    func aPathAndAMethodHaveOneAnswer(method: HTTP1.Method, path: String, answer: String?) async throws {
+        #expect(try await ask(method, path) == answer, "\(method) \(path)")
+    }
+
+    @Test(arguments: [HTTP1.Method.get, .head, .put, .other]) func aSocketTakesNoRequest(method: HTTP1.Method) async {
+        await #expect(throws: BrokerError.upgradeRequired) { _ = try await ask(method, "/socket") }
+    }
+}
