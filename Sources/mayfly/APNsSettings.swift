@@ -69,7 +69,7 @@ struct APNsSettings {
             let topic = configuration[.apnsBundleID] ?? apps[0].topic
             guard apps.contains(where: { $0.topic == topic }) else {
                 throw CheckFailed(
-                    "mayfly: the list of apps has no line for the app that is meant where nobody names one: \(Key.apnsBundleID.named), or its first at the start"
+                    "mayfly: the list of apps has no line for the default app: \(Key.apnsBundleID.named), or the first line at the start"
                 )
             }
             (self.apps, self.topic) = (apps, topic)
@@ -90,7 +90,7 @@ struct APNsSettings {
     private static func topicAlone(_ configuration: Configuration) throws -> String {
         guard let topic = configuration[.apnsBundleID] else {
             throw UsageError(
-                "\(Key.apnsBundleID.named) is missing: the app's bundle id. Without a key for APNs it is needed too: registrations are taken for it"
+                "\(Key.apnsBundleID.named) is missing: the app's bundle id. Registrations need it even if there is no key for APNs"
             )
         }
         return try bundleID(topic, Key.apnsBundleID.named)
@@ -100,7 +100,7 @@ struct APNsSettings {
         let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
         if let list = configuration.file(.apnsApps) {
             if let other = alone.first(where: { $0 != .apnsBundleID && configuration[$0] != nil }) {
-                throw UsageError("--apns-apps names keys and apps: leave out --\(other.rawValue) (\(other.environment))")
+                throw UsageError("--apns-apps already names keys and apps: remove --\(other.rawValue) (\(other.environment))")
             }
             return try AppList.read(list)
         }
@@ -110,7 +110,7 @@ struct APNsSettings {
             return [App(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
         }
         if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
-            throw UsageError("--apns-certificate takes the place of a key: leave out --\(other.rawValue) (\(other.environment))")
+            throw UsageError("--apns-certificate replaces a key: remove --\(other.rawValue) (\(other.environment))")
         }
         let certificate = try certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
         // A registration that names the other environment is refused; what it is when none is named must be one of the certificate's.
@@ -146,28 +146,28 @@ struct APNsSettings {
         let mayBeSecret = parts.contains { $0.count > 63 } || parts.count == 1 && text.utf8.count > 31
         guard isPlain, !mayBeSecret, (1...255).contains(text.utf8.count) else {
             throw UsageError(
-                "\(source): what stands there, \(text.utf8.count) bytes, is no bundle id: letters, digits, hyphens and dots, at most 255, "
-                    + "and 63 between two dots")
+                "\(source): this is not a bundle id (\(text.utf8.count) bytes). Use letters, digits, hyphens and dots, at most 255, "
+                    + "at most 63 between two dots")
         }
         return text
     }
 
     /// Apple's .p8 key.
     static func signingKey(_ file: GivenFile) throws -> ES256.PrivateKey {
-        warn(file, "by which pushes are signed")
+        warn(file, "the key that signs pushes")
         let text = try file.read(limit: 65_536)
         do throws(TLSError) {
             return try ES256.PrivateKey(pem: text.span)
         } catch {
             throw file.failure(
-                "is no APNs key: \(KeyFault(text.span)). It takes an unencrypted private key of EC P-256: Apple's .p8 as downloaded"
+                "is not an APNs key: \(KeyFault(text.span)). Use an unencrypted EC P-256 private key: Apple's .p8 as downloaded"
             )
         }
     }
 
     /// A `.p12` file, or PEM with certificates and key.
     static func certificate(_ file: GivenFile, passphrase: GivenFile?) throws -> ClientCertificate {
-        warn(file, "by which pushes are sent")
+        warn(file, "the certificate and key that send pushes")
         var bytes = try file.read(limit: 1_048_576)
         defer { wipe(&bytes) }
         var secret = try passphrase?.read(limit: 1_024) ?? []
@@ -183,8 +183,8 @@ struct APNsSettings {
             return certificate
         } catch ClientCertificateError.needsPassphrase {
             throw CheckFailed(
-                "mayfly: \(file.source): \(file): \(ClientCertificateError.needsPassphrase). Write it into a file of mode 0600, and name that with "
-                    + "\(Key.apnsCertificatePassphrase.named) or, in a list of apps, after it in its line"
+                "mayfly: \(file.source): \(file): \(ClientCertificateError.needsPassphrase). Write it to a file with mode 0600, and name that file with "
+                    + "\(Key.apnsCertificatePassphrase.named) or, in a list of apps, after the certificate in its line"
             )
         } catch {
             throw CheckFailed("mayfly: \(file.source): \(file): \(error)")
@@ -201,7 +201,7 @@ struct APNsSettings {
 
     private static func warn(_ file: GivenFile, _ what: String) {
         guard let status = try? File.status(file.path), status.kind == .file, status.mode & 0o077 != 0 else { return }
-        Terminal.log("warning: others than this user can read \(file), \(what): make its mode 0600")
+        Terminal.log("warning: other users can read \(file), \(what). Set its mode to 0600")
     }
 
     // MARK: The courier's
@@ -305,18 +305,18 @@ struct APNsSettings {
         switch (configuration[.apnsEnvironment], configuration[.apnsProduction]) {
         case ("production", _), (nil, nil), (nil, "true"), (nil, "1"): return .production
         case ("sandbox", _), ("development", _), (nil, "false"), (nil, "0"): return .sandbox
-        case (nil, _): throw UsageError("--apns-production takes true or false")
-        default: throw UsageError("--apns-environment takes production, sandbox or development")
+        case (nil, _): throw UsageError("--apns-production must be true or false")
+        default: throw UsageError("--apns-environment must be production, sandbox or development")
         }
     }
 
     private static func port(_ configuration: Configuration) throws -> UInt16 {
         guard let text = configuration[.apnsPort] else { return Endpoint.production.port }
         if configuration[.apnsEndpoint] != nil {
-            throw UsageError("--apns-endpoint names its port: leave out --apns-port (\(Key.apnsPort.environment))")
+            throw UsageError("--apns-endpoint contains a port: remove --apns-port (\(Key.apnsPort.environment))")
         }
         guard let port = Endpoint.ports.first(where: { String($0) == text }) else {
-            throw UsageError("--apns-port takes 443 or 2197, the ports at which Apple listens")
+            throw UsageError("--apns-port must be 443 or 2197, Apple's ports")
         }
         return port
     }
@@ -330,7 +330,7 @@ struct APNsSettings {
         }
         guard parts.count == 2, isName, parts[0].split(separator: ".").allSatisfy({ $0.utf8.count <= 63 }),
             let port = UInt16(parts[1]), port > 0
-        else { throw UsageError("\(Key.apnsEndpoint.named) is no HOST:PORT") }
+        else { throw UsageError("\(Key.apnsEndpoint.named) must be HOST:PORT") }
         return Endpoint(host: String(parts[0]), port: port)
     }
 }

@@ -13,7 +13,7 @@ import TLS
 enum AppList {
     static func read(_ list: GivenFile) throws -> [APNsSettings.App] {
         let text = try list.read(limit: 1_048_576)
-        guard let text = String(validating: text, as: UTF8.self) else { throw list.failure("is no UTF-8 text") }
+        guard let text = String(validating: text, as: UTF8.self) else { throw list.failure("is not UTF-8 text") }
         var apps: [APNsSettings.App] = []
         var keys: [String: (path: String, key: APNsSettings.TeamKey)] = [:]
         var listed: [String: Set<Push.Environment>] = [:]
@@ -26,7 +26,7 @@ enum AppList {
                 let app = try app(words, "\(list), line \(number + 1)", folder: File.folder(of: list.path), &keys)
                 // By two ways would leave to chance which one is used.
                 guard app.environments.isDisjoint(with: listed[app.topic, default: []]) else {
-                    throw UsageError("this app and environment have a line already")
+                    throw UsageError("this app and environment already have a line")
                 }
                 listed[app.topic, default: []].formUnion(app.environments)
                 apps.append(app)
@@ -35,7 +35,7 @@ enum AppList {
             }
         }
         guard !apps.isEmpty else {
-            throw list.failure("names no app: a line is BUNDLE-ID ENVIRONMENTS key|certificate FILE …")
+            throw list.failure("names no app. A line is BUNDLE-ID ENVIRONMENTS key|certificate FILE …")
         }
         return apps
     }
@@ -63,7 +63,7 @@ enum AppList {
                 key = try APNsSettings.TeamKey(key: signing, keyID: words[4], teamID: words[5])
             } catch { throw UsageError("\(error)") }
             if let known = keys[name], try known.key.key.publicKeyPEM() != key.key.publicKeyPEM() {
-                throw UsageError("the key of this id and team is another one here than in a line above")
+                throw UsageError("this key id and team have a different key in a line above")
             }
             keys[name] = (file.path, key)
             identity = .key(key)
@@ -76,7 +76,9 @@ enum AppList {
                 try CertificateEnvironments.check(certificate, environments)
             } catch { throw UsageError("\(file): \(error)") }
             identity = .certificate(certificate)
-        default: throw UsageError("after the environments comes key FILE KEY-ID TEAM-ID, or certificate FILE [PASSPHRASE-FILE]")
+        default:
+            throw UsageError(
+                "the environments must be followed by key FILE KEY-ID TEAM-ID, or by certificate FILE [PASSPHRASE-FILE]")
         }
         return APNsSettings.App(
             topic: try APNsSettings.bundleID(words[0], "the first word"), environments: environments, identity: identity)
@@ -89,7 +91,7 @@ enum AppList {
                 switch name {
                 case "production": .production
                 case "sandbox", "development": .sandbox
-                default: throw UsageError("environments are production, sandbox, or both with a comma between")
+                default: throw UsageError("environments must be production, sandbox, or both separated by a comma")
                 }
             })
     }

@@ -5,7 +5,7 @@ enum BenchCommand {
     private static let subcommands = [
         Subcommand(
             "engine", ["--listen ADDRESS:PORT [--tls-certificate FILE --tls-key FILE]"],
-            "the HTTP server alone: the same small answer to every request, until SIGTERM"),
+            "run only the HTTP server, with the same small answer to every request, until SIGTERM"),
         Subcommand(
             "courier",
             [
@@ -13,16 +13,17 @@ enum BenchCommand {
                 --endpoint ADDRESS:PORT --ca FILE --key FILE [--key-id ID] [--team-id ID] [--topic TOPIC]
                                             [--pushes N] [--in-flight N] [--rate N]
                 """
-            ], "the APNs client alone, on one thread: N pushes, so many of them at a time or a second; prints JSON"),
+            ], "run only the APNs client, on one thread: N pushes, at most so many at a time or a second; prints JSON"),
         Subcommand(
             "rows", ["--database FILE [--pairs-per-transaction N] [--seconds N]"],
-            "a bare SQLite loop that writes the rows of creates and accepts to a new file; prints JSON"),
+            "write the rows of creates and accepts to a new file in a bare SQLite loop; prints JSON"),
         Subcommand(
             "ledger", ["--folder DIR [--entries N]"],
-            "a log that grows to N entries in a new folder, and is verified; prints JSON"),
+            "append N entries to a log in a new folder, and verify it; prints JSON"),
         Subcommand(
             "fill", ["--state DIR --rooms N --first UNIX-MS [--over MS]"],
-            "N accepted rooms with two tokens each for a stopped broker, their ends spread evenly from a moment on; prints JSON"),
+            "add N accepted rooms with two tokens each to a stopped broker, their expiries spread evenly from a time on; prints JSON"
+        ),
     ]
     private static var usage: String { Subcommand.help([], "bench", subcommands) }
 
@@ -42,14 +43,14 @@ enum BenchCommand {
             try await LedgerBench.run(try options(rest, ["folder", "entries"]))
         case "fill":
             try await FillBench.run(try options(rest, ["state", "rooms", "first", "over"]))
-        default: throw UsageError("bench takes engine, courier, rows, ledger or fill.\n\(usage)")
+        default: throw UsageError("unknown bench command. Use engine, courier, rows, ledger or fill.\n\(usage)")
         }
     }
 
     /// Flags and values only; the environment names none of them.
     private static func options(_ words: [String], _ known: Set<String>) throws -> [String: String] {
         let configuration = try Configuration(words, environment: [], keys: [], options: known)
-        guard configuration.operands.isEmpty else { throw UsageError("bench takes flags only.\n\(usage)") }
+        guard configuration.operands.isEmpty else { throw UsageError("bench accepts flags only.\n\(usage)") }
         return configuration.repeated.compactMapValues(\.last)
     }
 
@@ -62,7 +63,7 @@ enum BenchCommand {
     static func count(_ options: [String: String], _ name: String, default standard: Int, most: Int = 1_000_000) throws -> Int {
         guard let text = options[name] else { return standard }
         guard let value = Int(text), (1...most).contains(value) else {
-            throw UsageError("--\(name) takes a whole number from 1 to \(most)")
+            throw UsageError("--\(name) must be a whole number from 1 to \(most)")
         }
         return value
     }

@@ -24,6 +24,7 @@ enum CertificateEnvironments {
         guard !environments.isSubset(of: own) else { return }
         let only = own == [.sandbox] ? "the sandbox" : "production"
         throw Lacking(
-            description: "the certificate is for \(only) only, and Apple takes no other pushes by it: use one that is for both")
+            description:
+                "the certificate is for \(only) only, and Apple refuses other pushes with it. Use one for both environments")
     }
 }

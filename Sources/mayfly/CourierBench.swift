@@ -23,7 +23,7 @@ actor CourierBench: LoopActor {
 
     static func run(_ options: [String: String]) async throws {
         guard let address = SocketAddress(parsing: try BenchCommand.required(options, "endpoint")), let port = address.port else {
-            throw UsageError("--endpoint takes an ADDRESS:PORT")
+            throw UsageError("--endpoint must be ADDRESS:PORT")
         }
         let pushes = try BenchCommand.count(options, "pushes", default: 200_000, most: 10_000_000)
         let inFlight = try BenchCommand.count(options, "in-flight", default: 1000, most: 100_000)

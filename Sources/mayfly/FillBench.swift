@@ -27,7 +27,7 @@ struct FillBench {
             rooms: BenchCommand.count(options, "rooms", default: 500_000, most: 100_000_000))
         guard File.exists(state.database) else {
             throw CheckFailed(
-                "mayfly: \(state.shown(state.database)) is missing: let a broker start on this folder once, and stop")
+                "mayfly: \(state.shown(state.database)) is missing: start a broker on this folder once, and stop it")
         }
         let lock = try FolderLock(state.path)
         try Arena.shared.prepare()
@@ -39,7 +39,7 @@ struct FillBench {
 
     private static func time(_ options: [String: String], _ name: String) throws -> UInt64 {
         guard let value = UInt64(try BenchCommand.required(options, name)) else {
-            throw UsageError("--\(name) takes whole milliseconds")
+            throw UsageError("--\(name) must be whole milliseconds")
         }
         return value
     }

@@ -12,7 +12,7 @@ final class FolderLock: Sendable {
             throw CheckFailed("mayfly: the state folder \(ShownPath(path)) can't be opened: \(error)")
         }
         guard try folder.tryLock() else {
-            throw CheckFailed("mayfly: another broker runs on the state folder \(ShownPath(path)): one folder takes one broker")
+            throw CheckFailed("mayfly: another broker uses the state folder \(ShownPath(path)). Stop it, or use another folder")
         }
     }
 }

@@ -13,7 +13,7 @@ struct LogCopy {
     /// - Throws: `CheckFailed` when there is no checkpoint, or the log is larger than the limit.
     consuming func files() async throws -> [(path: String, bytes: [UInt8])] {
         guard let note = try await add(TilePath.checkpoint), let text = SignedNote(note)?.text, let head = Checkpoint(text: text)
-        else { throw CheckFailed("there is no checkpoint that can be read") }
+        else { throw CheckFailed("the log has no readable checkpoint") }
         // Each entry takes 32 bytes for its hash alone.
         guard head.size <= UInt64(limit) / 32 else { throw tooLarge("\(head.size) entries") }
         var policies: Set<Digest> = []
@@ -49,8 +49,8 @@ struct LogCopy {
 
     private func tooLarge(_ size: String) -> CheckFailed {
         CheckFailed(
-            "the log has \(size): a report holds \(limit >> 20) MiB at most. Publish the page beside the log instead "
-                + "(mayfly audit page DIR), or use mayfly audit verify, which checks any size")
+            "the log has \(size): a report may have \(limit >> 20) MiB at most. Publish the page beside the log instead "
+                + "(mayfly audit page DIR), or use mayfly audit verify, which has no limit")
     }
 
     private static func policies(named bundle: [UInt8]) -> [Digest] {

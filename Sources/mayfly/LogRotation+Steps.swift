@@ -24,7 +24,7 @@ extension LogRotation {
         try await sequencer.recover()
 
         guard let version = EntryText(Mayfly.version) else {
-            throw CheckFailed("mayfly: this version's name can't stand in the log")
+            throw CheckFailed("mayfly: the version's name is invalid in the log")
         }
         let metrics = Metrics()
         let keeper = KeyKeeper(loop: loop, keys: keys, store: store, time: time, metrics: metrics, log: { Terminal.log($0) })
@@ -43,7 +43,7 @@ extension LogRotation {
             if try await store.closeLog([.brokerStopped(node: start.node)], next: next, mark: mark.mark) { return mark }
             try await loop.sleep(200)
         }
-        throw CheckFailed("mayfly: entries still wait to be published: nothing was closed; run this again")
+        throw CheckFailed("mayfly: some entries are not published yet, so nothing was closed. Run this again")
     }
 
     private static let closingTries = 25
@@ -70,7 +70,7 @@ extension LogRotation {
         guard let head = try await store.logHead(),
             let end = SignedNote(Array(head.checkpoint.utf8))?.checkpoint(signedBy: mark.old),
             try await store.beginLog(after: end, marks: marks)
-        else { throw CheckFailed("mayfly: the closed log is not wholly published: run this again") }
+        else { throw CheckFailed("mayfly: the closed log is not fully published. Run this again") }
     }
 
     /// Puts the closed log where the operator wants it, its public key with it.
@@ -90,7 +90,7 @@ extension LogRotation {
             }
         } else if try !isClosedLog(archive) {
             throw CheckFailed(
-                "mayfly: the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(archive)): put it back, and run this again"
+                "mayfly: the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(archive)). Put it back, and run this again"
             )
         }
         // Also after a crash that came just behind the move. The folder around the archive changed only if the whole folder moved.
@@ -106,7 +106,7 @@ extension LogRotation {
             for name in names {
                 guard !File.exists("\(archive)/\(name)") else {
                     throw CheckFailed(
-                        "mayfly: \(ShownPath(archive))/\(name) is in the way: move it elsewhere, and run this again")
+                        "mayfly: \(ShownPath(archive))/\(name) is in the way. Move it elsewhere, and run this again")
                 }
                 try File.rename("\(state.ledger)/\(name)", to: "\(archive)/\(name)")
             }
@@ -201,9 +201,9 @@ extension LogRotation {
 
     private func checkOrigin(_ current: String, _ earlier: [String]) throws {
         let name = next.description
-        guard name != current else { throw CheckFailed("mayfly: the log is \(name) already: another log takes another origin") }
+        guard name != current else { throw CheckFailed("mayfly: the log is already \(name). Another log needs another origin") }
         guard !earlier.contains(name) else {
-            throw CheckFailed("mayfly: a log that is closed had the origin \(name): an origin stands for one log, for good")
+            throw CheckFailed("mayfly: a closed log had the origin \(name). Choose an origin that was never used")
         }
     }
 
@@ -218,7 +218,7 @@ extension LogRotation {
         guard let status = try File.status(archive, followLinks: false) else { return }
         guard status.kind == .folder, try File.list(archive).isEmpty else {
             throw CheckFailed(
-                "mayfly: \(ShownPath(archive)) exists and is no empty folder: name an empty one, or one that does not exist yet")
+                "mayfly: \(ShownPath(archive)) exists and is not an empty folder. Name an empty or a new one")
         }
     }
 
@@ -230,21 +230,21 @@ extension LogRotation {
         try checkIsFree()
         let own = try File.resolve(state.path)
         for folder in ["ledger", "keys"] where archive == "\(own)/\(folder)" || archive.hasPrefix("\(own)/\(folder)/") {
-            throw CheckFailed("mayfly: the archive can't lie in \(ShownPath(own))/\(folder)")
+            throw CheckFailed("mayfly: the archive can't be inside \(ShownPath(own))/\(folder)")
         }
         guard try File.status(state.ledger, followLinks: false)?.kind == .folder else {
             throw CheckFailed(
-                "mayfly: \(state.shown(state.ledger)) is no folder, or a link to one, which can't be moved: put the folder in its place"
+                "mayfly: \(state.shown(state.ledger)) is not a folder. A link can't be moved: replace it with the folder"
             )
         }
         let probe = "\(state.ledger).new"
         guard try !File.exists(probe) || File.list(probe).isEmpty else {
-            throw CheckFailed("mayfly: \(ShownPath(probe)) is in the way: move it elsewhere")
+            throw CheckFailed("mayfly: \(ShownPath(probe)) is in the way. Move it elsewhere")
         }
         do {
             guard try !File.isMountPoint(state.ledger) else {
                 throw CheckFailed(
-                    "mayfly: something is mounted on \(state.shown(state.ledger)), which can't be moved: unmount it first")
+                    "mayfly: something is mounted on \(state.shown(state.ledger)), so it can't be moved. Unmount it first")
             }
             try File.makeFolder(probe, mode: 0o755)
             let place = File.exists(archive) ? trial : archive
@@ -254,7 +254,7 @@ extension LogRotation {
             try? File.removeFolder(probe)
             throw CheckFailed(
                 error.isOtherFileSystem
-                    ? "mayfly: \(ShownPath(archive)) is on another file system than \(state.shown): name a folder on the same one, and copy it from there"
+                    ? "mayfly: \(ShownPath(archive)) is on another file system than \(state.shown). Name a folder on the same one, and copy it from there"
                     : "mayfly: the log can't be moved to \(ShownPath(archive)): \(error)")
         }
     }

@@ -44,7 +44,7 @@ struct LogRotation {
     ) throws {
         let next = try KeysCommand.checked(origin: origin)
         guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
-            throw CheckFailed("mayfly: no broker has run on \(state.shown) yet, so there is no log to close")
+            throw CheckFailed("mayfly: no broker has run on \(state.shown), so there is no log to close")
         }
         self.state = state
         self.next = next
@@ -64,7 +64,7 @@ struct LogRotation {
         while path.count > 1, path.last == "/" { path.removeLast() }
         let name = path.split(separator: "/").last ?? ""
         guard !name.isEmpty, name != ".", name != "..", !path.contains(where: \.isNewline) else {
-            throw UsageError("--archive takes a folder that does not exist yet, in one that does")
+            throw UsageError("--archive must be a new folder in an existing one")
         }
         let parent = File.folder(of: String(path))
         do {
@@ -81,7 +81,7 @@ struct LogRotation {
             try await withStore(UInt64(start.resolution), time) { store in try await change(store, start, time) }
         } catch Sequencer.Failure.quorumMissed {
             throw CheckFailed(
-                "mayfly: the witnesses' quorum was not reached: run this again when they answer, or with --witness-failure open")
+                "mayfly: the witnesses' quorum was not reached. Run this again when they answer, or with --witness-failure open")
         }
     }
 
@@ -92,13 +92,13 @@ struct LogRotation {
                 case .brokerStarted(let node, _, let policy, let resolution, _) = try? Entry(canonical: told.span).op
             else {
                 throw CheckFailed(
-                    "mayfly: no broker of this version has run on \(state.shown): start it once and stop it, then rotate")
+                    "mayfly: no broker of this version has run on \(state.shown). Start it once and stop it, then rotate")
             }
             // Versions that knew one policy only did not write them down.
             let list = try await store.mark(RotationMark.policiesMark) ?? Array("\(policy)".utf8)
             let policies = RotationMark.policies(list)
             guard policies.contains(policy) else {
-                throw StoreError.damaged("the mark of the policies in force can't be read")
+                throw StoreError.damaged("the record of the policies in force can't be read")
             }
             return LastStart(node: node, policy: policy, policies: policies, resolution: resolution)
         }
@@ -126,7 +126,7 @@ struct LogRotation {
         if let begun = try await RotationMark.read(store) {
             guard begun.next == next.description, begun.archive == archive else {
                 throw CheckFailed(
-                    "mayfly: another change is under way: finish it with --origin \(begun.next) --archive \(begun.archive)")
+                    "mayfly: another rotation is not finished. Finish it with --origin \(begun.next) --archive \(begun.archive)")
             }
             mark = begun
         } else if let old = try await isDone(store) {
@@ -152,9 +152,9 @@ struct LogRotation {
     }
 
     private func tell(_ old: VerifierKey, _ key: SigningKey, _ tokens: Int) {
-        Terminal.out("closed \(old.name): the log lies in \(archive) with its ledger.vkey, and its private key is destroyed")
-        Terminal.out("began \(next): \(tokens) live token\(tokens == 1 ? " goes" : "s go") on in it")
+        Terminal.out("closed \(old.name): the log is in \(archive) with its ledger.vkey, and its private key is destroyed")
+        Terminal.out("began \(next): it continues \(tokens) live token\(tokens == 1 ? "" : "s")")
         Terminal.out("Auditors need: \(key.verifierKey.description)")
-        Terminal.out("Witnesses, and witness policies, name a log's key: give them this one.")
+        Terminal.out("Give this key to the witnesses, and put it into every witness policy.")
     }
 }

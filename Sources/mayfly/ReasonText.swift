@@ -25,7 +25,7 @@ enum ReasonText {
     private static let unsent = Row(
         "unsent",
         Explanation(
-            "the push was never sent: the peer came back, the token was destroyed, or the job's time was over", .nobody, "nothing"
+            "the push was never sent: the peer came back, the token was destroyed, or the job expired", .nobody, "nothing"
         ),
         does: "sends nothing")
 
@@ -47,7 +47,7 @@ enum ReasonText {
         case let lower:
             guard let reason = Reason.allCases.first(where: { $0.rawValue.lowercased() == lower }) else {
                 throw UsageError(
-                    "\(ShownWord(name)) is no reason of Apple's or the log's: `mayfly apns explain` lists them")
+                    "\(ShownWord(name)) is not a reason of Apple's or the log's: `mayfly apns explain` lists them")
             }
             return Row(reason)
         }

@@ -8,7 +8,7 @@ enum RowsBench {
         let path = try BenchCommand.required(options, "database")
         let pairs = try BenchCommand.count(options, "pairs-per-transaction", default: 1)
         let seconds = try BenchCommand.count(options, "seconds", default: 5)
-        guard !File.exists(path) else { throw UsageError("\(ShownPath(path)) exists: the loop starts with a file of its own") }
+        guard !File.exists(path) else { throw UsageError("\(ShownPath(path)) exists: name a new file") }
 
         let loop = try RowLoop(path: path)
         var random = FastRandom(state: UInt64(truncatingIfNeeded: Clock.monotonicNs))

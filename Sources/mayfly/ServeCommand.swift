@@ -14,16 +14,17 @@ enum ServeCommand {
         if words.asksForHelp {
             return Terminal.out(
                 Terminal.help(
-                    "usage: mayfly serve [FLAGS]\nEach flag may stand in the environment under the name in brackets.", keys))
+                    "usage: mayfly serve [FLAGS]\nEach flag can also be set in the environment, under the name in brackets.", keys
+                ))
         }
         let configuration = try Configuration(words, environment: Environment.all, keys: keys)
-        guard configuration.operands.isEmpty else { throw UsageError("serve takes flags only") }
+        guard configuration.operands.isEmpty else { throw UsageError("serve accepts flags only") }
         let settings = try ServiceSettings(configuration)
         let service = try await Service.start(settings)
         let (certificate, authenticator, webhooks) = (settings.certificate, settings.authenticator, settings.webhooks)
         try await HangUpSignal(loop: service.loop).listen {
             if certificate == nil, authenticator == nil, webhooks == nil, !service.hasAPNsCredentials {
-                Terminal.log("SIGHUP: there is no certificate, no key for JWTs or APNs and no webhook secret to read again")
+                Terminal.log("SIGHUP: nothing to read again: no certificate, no key for JWTs or APNs, no webhook secret")
             }
             await service.renewAPNs()
             if let certificate { await service.renewCertificate(certificate) }
@@ -32,7 +33,7 @@ enum ServeCommand {
         }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")
         await StopSignal.wait(on: service.loop)
-        Terminal.log("stopping: answering what has come, ten seconds at most; once more to stop at once")
+        Terminal.log("stopping: answering open requests for ten seconds at most. Signal again to stop at once")
         await service.stop()
         Terminal.log("stopped")
     }
@@ -74,7 +75,7 @@ private actor SignalWaiter: LoopActor {
 
     private func received() {
         guard let continuation else {
-            Terminal.log("stopped at once: asked twice")
+            Terminal.log("stopped at once after a second signal")
             Terminal.exit(1)
         }
         self.continuation = nil

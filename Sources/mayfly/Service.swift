@@ -62,7 +62,7 @@ final class Service: Sendable {
         let state = settings.state
         guard try File.status(state.path)?.kind == .folder else {
             throw CheckFailed(
-                "mayfly: there is no state folder \(state.shown): make one with `mayfly keys init --state \(state.shown) --origin NAME`"
+                "mayfly: the state folder \(state.shown) doesn't exist. Make one with `mayfly keys init --state \(state.shown) --origin NAME`"
             )
         }
         try state.checkWritable()
@@ -75,11 +75,11 @@ final class Service: Sendable {
         let ledgerKey = try SigningKey.load(state.ledgerKey)
         if let origin = settings.origin, origin != ledgerKey.verifierKey.name {
             throw CheckFailed(
-                "mayfly: the ledger key is for \(ledgerKey.verifierKey.name), not for what \(Key.origin.named) says")
+                "mayfly: the ledger key is for \(ledgerKey.verifierKey.name), not for the origin in \(Key.origin.named)")
         }
         try settings.witnesses?.check(ledgerKey.verifierKey)
         guard let node = EntryText(settings.node) else {
-            throw UsageError("\(Key.node.named) takes 1 to 128 visible ASCII characters")
+            throw UsageError("\(Key.node.named) must be 1 to 128 visible ASCII characters")
         }
 
         let starts = try startEntries(settings, node)
@@ -110,12 +110,12 @@ final class Service: Sendable {
     private static func startEntries(_ settings: ServiceSettings, _ node: EntryText) throws -> [Entry.Op] {
         let loaded = try settings.policies.all.map { policy in
             guard let name = EntryText(policy.name) else {
-                throw CheckFailed("mayfly: the policy's name can't stand in the log")
+                throw CheckFailed("mayfly: the policy's name is invalid in the log")
             }
             return (name: name, digest: Digest.sha256(policy.bytes.span))
         }
         guard let version = EntryText(Mayfly.version), let rooms = loaded.first?.digest else {
-            throw CheckFailed("mayfly: this version's name can't stand in the log")
+            throw CheckFailed("mayfly: the version's name is invalid in the log")
         }
         return [
             .brokerStarted(
@@ -215,7 +215,7 @@ final class Service: Sendable {
         table[.connections].total = connections
         if connections < 10_000 {
             Terminal.log(
-                "warning: the limit on descriptors, \(descriptors), leaves \(connections) connections to apps: raise it (LimitNOFILE, ulimit -n)"
+                "warning: the limit of \(descriptors) descriptors allows only \(connections) connections of apps. Raise it (LimitNOFILE, ulimit -n)"
             )
         }
         return table
@@ -285,9 +285,9 @@ final class Service: Sendable {
         do {
             return try await server.start()
         } catch  where error.isAddressInUse {
-            throw CheckFailed("mayfly: \(address.shown) is taken: another program listens there")
+            throw CheckFailed("mayfly: \(address.shown) is in use: another program listens there")
         } catch  where error.isNoSocket {
-            throw CheckFailed("mayfly: \(address.shown): something that is no socket stands there; nothing was replaced")
+            throw CheckFailed("mayfly: \(address.shown): the path exists and is not a socket; nothing was replaced")
         } catch {
             throw CheckFailed("mayfly: can't listen on \(address.shown): \(error)")
         }
@@ -316,7 +316,7 @@ final class Service: Sendable {
             Terminal.log("certificate: new connections use \(files.certificate) as it is now")
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("certificate: the one in use stays. \(CheckFailed.text(error))")
+            Terminal.log("certificate: the present one stays in use. \(CheckFailed.text(error))")
         }
     }
 
@@ -324,12 +324,12 @@ final class Service: Sendable {
     func renewKeys(_ authenticator: Authenticator) async {
         do {
             let (gone, before) = try authenticator.reload()
-            let end = gone == 0 ? "" : "; of the keys before, \(gone) of \(before) gone: every /ws/sessions is closed"
+            let end = gone == 0 ? "" : "; \(gone) of \(before) previous keys removed: every /ws/sessions is closed"
             Terminal.log("jwt: \(authenticator.keysText)\(end)")
             if gone > 0 { await sessions?.endAll() }
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("jwt: the keys in use stay. \(error)")
+            Terminal.log("jwt: the present keys stay in use. \(error)")
         }
     }
 
@@ -346,7 +346,7 @@ final class Service: Sendable {
             if let warning = webhooks.warning { Terminal.log(warning) }
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("webhooks: the secrets in use stay. \(CheckFailed.text(error))")
+            Terminal.log("webhooks: the present secrets stay in use. \(CheckFailed.text(error))")
         }
     }
 

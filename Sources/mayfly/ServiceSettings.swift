@@ -40,8 +40,8 @@ struct ServiceSettings {
         guard File.exists(state.ratchetKey) else {
             let source = state.hasRatchetKeyElsewhere ? "\(Key.ratchetKey.named): " : ""
             throw CheckFailed(
-                "mayfly: \(source)\(state.shown(state.ratchetKey)) is missing, and the log's key is not: look whether this is the right place. If it is lost for good, "
-                    + "`mayfly keys renew` makes another and forgets all that was sealed; `mayfly keys init` makes the keys of an empty state folder"
+                "mayfly: \(source)\(state.shown(state.ratchetKey)) is missing, but the log's key exists. Check the path. If the file is lost, "
+                    + "`mayfly keys renew` makes another and forgets all tokens. For an empty state folder use `mayfly keys init`"
             )
         }
         listen = try configuration.address(.listen, default: "127.0.0.1:8787")
@@ -49,18 +49,19 @@ struct ServiceSettings {
         certificate = try CertificateFiles(configuration)
         if certificate == nil { try Self.checkCleartext(listen, allowed: configuration[.allowCleartext]) }
         guard operatorListen.isLoopback else {
-            throw UsageError("--operator-listen must be on loopback: it has no authentication")
+            throw UsageError("--operator-listen must be on loopback, because it has no authentication")
         }
         let hosts = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
         for (number, host) in hosts.enumerated() where host != "unix" && SocketAddress(numeric: host, port: 0) == nil {
-            throw UsageError("\(Key.trustedProxies.named): address \(number + 1) of \(hosts.count) is no numeric address")
+            throw UsageError("\(Key.trustedProxies.named): address \(number + 1) of \(hosts.count) is not a numeric address")
         }
         proxies = TrustedProxies(hosts: Set(hosts))
         guard let backEnds = BackEnds(configuration[.backEnds] ?? "") else {
-            throw UsageError("\(Key.backEnds.named) takes addresses, networks such as 10.0.0.0/8, and certificates")
+            throw UsageError("\(Key.backEnds.named) must be addresses, networks such as 10.0.0.0/8, or certificates")
         }
         guard !backEnds.haveCertificates || configuration[.tlsClientCA] != nil else {
-            throw UsageError("\(Key.backEnds.named) names certificates: say with \(Key.tlsClientCA.named) who signs them")
+            throw UsageError(
+                "\(Key.backEnds.named) names certificates: set \(Key.tlsClientCA.named) to the authorities that sign them")
         }
         self.backEnds = backEnds
         let creations = configuration[.backEndCreations] ?? "\(ShareTable.defaultBackEndCreations)"
@@ -71,11 +72,11 @@ struct ServiceSettings {
         if case .unix = listen {
             if !hosts.contains("unix") {
                 Terminal.log(
-                    "warning: without --trusted-proxies unix all callers behind the Unix-domain socket count as one and share its budgets"
+                    "warning: all callers behind the Unix-domain socket count as one and share its budgets. Set --trusted-proxies unix"
                 )
             }
         } else if hosts.contains("unix") {
-            Terminal.log("warning: --trusted-proxies unix means nothing here: --listen is no Unix-domain socket")
+            Terminal.log("warning: --trusted-proxies unix has no effect: --listen is not a Unix-domain socket")
         }
         origin = configuration[.origin]
         node = configuration[.node] ?? "node-1"
@@ -88,22 +89,22 @@ struct ServiceSettings {
         policies = try PolicyCommand.inForce(configuration)
         guard policies.ledger.hourSeconds.isMultiple(of: seconds) else {
             throw UsageError(
-                "--resolution \(seconds) doesn't divide ledger.hourSeconds of the rooms policy, \(policies.ledger.hourSeconds): batches begin with a window"
+                "--resolution \(seconds) doesn't divide ledger.hourSeconds of the rooms policy, \(policies.ledger.hourSeconds). Batches must begin with a window"
             )
         }
         if users == nil, let policy = policies.all.first(where: { $0.kind != .rooms }) {
             throw UsageError(
-                "--policy \(policy.name) is for apps with accounts, whose users are known by JWT: give --jwt-algorithm and a key")
+                "--policy \(policy.name) is for apps with accounts, whose users have JWTs: set --jwt-algorithm and a key")
         }
         let (webhooks, calls) = (try WebhookSettings(configuration), policies.audience(.calls)?.policy)
         if webhooks == nil, let calls {
             throw UsageError(
-                "--policy \(calls.name) is for calls, which signed webhooks tell of: give \(Key.webhookSecrets.named) or \(WebhookSettings.variable)"
+                "--policy \(calls.name) is for calls, which signed webhooks report: set \(Key.webhookSecrets.named) or \(WebhookSettings.variable)"
             )
         }
         if webhooks != nil, calls == nil {
             Terminal.log(
-                "warning: there are webhook secrets, and no policy for calls is in force: no webhook is taken. Give --jwt-algorithm and a key, and leave out --policy or add calls to it"
+                "warning: webhook secrets are set, but no policy for calls is in force, so webhooks are refused. Set --jwt-algorithm and a key, and remove --policy or add calls to it"
             )
         }
         if let warning = webhooks?.warning { Terminal.log(warning) }
@@ -111,7 +112,7 @@ struct ServiceSettings {
         let slots = Set(policies.templates.values.map(\.timing.slotMs)).filter { $0 > 0 && seconds * 1_000 % $0 != 0 }
         for slot in slots.sorted() {
             Terminal.log(
-                "warning: the log's windows of \(seconds) s cut the slots of \(slot / 1_000) s in which pushes leave: with Apple's records, the log tells more about when people knocked. Make --resolution a whole multiple"
+                "warning: the log's windows of \(seconds) s cut the send slots of \(slot / 1_000) s. With Apple's records, the log then reveals more about when people knocked. Make --resolution a whole multiple"
             )
         }
         witnesses = try WitnessSettings(configuration)
@@ -120,7 +121,7 @@ struct ServiceSettings {
         apns = try APNsSettings(configuration, mayLackCredentials: true)
         if apns.apps.isEmpty {
             Terminal.log(
-                "warning: no APNs credentials: registrations are taken, and every push fails until mayfly is started with \(APNsSettings.whatToSet)"
+                "warning: no APNs credentials: registrations are accepted, but every push fails until mayfly is started with \(APNsSettings.whatToSet)"
             )
         }
     }
@@ -138,8 +139,8 @@ struct ServiceSettings {
                 continue
             }
             throw CheckFailed(
-                "mayfly: the policy \(policy.name) has the push \(template.name) of type \(kind.rawValue), which Apple takes by a token signing key "
-                    + "only, and there are only certificates: give a key, or another policy")
+                "mayfly: the policy \(policy.name) has the push \(template.name) of type \(kind.rawValue), which Apple accepts only with a token signing key, "
+                    + "and there are only certificates. Configure a key, or use another policy")
         }
     }
 
@@ -147,6 +148,6 @@ struct ServiceSettings {
         guard !address.isLoopback, address.host != allowed else { return }
         throw UsageError(
             "--listen \(address.host) is beyond loopback, and tokens must not travel in cleartext. Give --tls-certificate and --tls-key, "
-                + "or end TLS in a proxy on this machine, or name the address in --allow-cleartext.")
+                + "or terminate TLS in a proxy on this machine, or name the address in --allow-cleartext.")
     }
 }

@@ -34,8 +34,8 @@ struct StateFolder {
             throw CheckFailed(
                 error.isReadOnly
                     ? "mayfly: the state folder \(shown) is on a read-only file system, so nothing can be stored. Linux makes a file system read-only "
-                        + "after a disk error, or if it was mounted so. Look at the kernel's log, mount it read-write, and run this again"
-                    : "mayfly: this user can't write the state folder \(shown): \(error.reason). Correct the folder's owner and mode, or run this "
+                        + "after a disk error, or if it was mounted so. Check the kernel's log, mount it read-write, and run this again"
+                    : "mayfly: this user can't write to the state folder \(shown): \(error.reason). Correct the folder's owner and mode, or run this "
                         + "as its owner")
         }
     }

@@ -12,7 +12,7 @@ extension WrappingKeySource {
         let words = text.dropFirst("command:".count).split(separator: " ").map(String.init)
         guard let path = words.first, path.hasPrefix("/") else {
             throw UsageError(
-                "\(Key.wrappingKey.named): a command is a program's absolute path and words between spaces; no shell reads it. For more write a script"
+                "\(Key.wrappingKey.named): a command must be a program's absolute path and words separated by spaces. No shell is used; for more write a script"
             )
         }
         self = .command(path: path, arguments: Array(words.dropFirst()))
