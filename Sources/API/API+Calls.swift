@@ -46,7 +46,7 @@ extension API {
                 let token = try body.token(bytes)
                 // An empty variable or a misspelt field must not delete all of a user's tokens.
                 guard token != nil || all else { throw .missingField("token") }
-                guard token == nil || !all else { throw .outOfRange("all", allowed: "true without token, or token alone") }
+                guard token == nil || !all else { throw .outOfRange("all", allowed: "either all or token") }
                 return token
             }
             return user.map { ($0, token, body.dropped(bytes)) }

@@ -104,7 +104,7 @@ struct EventBody {
         } catch {
             switch error {
             case .wrongType: throw .wrongType(path, expected: "a whole number")
-            case .outOfRange: throw .outOfRange(path, allowed: "what the policy lets pass")
+            case .outOfRange: throw .outOfRange(path, allowed: "a number within the policy's range")
             }
         }
     }
