@@ -32,10 +32,10 @@ extension PolicyLimits {
 extension Limits {
     fileprivate var rows: [(String, String)] {
         [
-            ("room life", "\(seconds(roomLifeSeconds)); \(roomLifeDefaultSeconds.grouped) s when none is asked for"),
+            ("room life", "\(seconds(roomLifeSeconds)); \(roomLifeDefaultSeconds.grouped) s by default"),
             (
                 "join code life",
-                "\(seconds(codeLifeSeconds)); \(codeLifeDefaultSeconds.grouped) s or the room's life when none is asked for"
+                "\(seconds(codeLifeSeconds)); \(codeLifeDefaultSeconds.grouped) s or the room's life by default"
             ),
             ("shortest join code", "\(shortestCode) characters"),
             (
