@@ -9,7 +9,7 @@ extension Conservation {
         _ entry: EntryFields, _ bytes: Span<UInt8>, _ rules: PublishedRules?, _ index: UInt64
     ) throws(VerificationFailure) {
         guard !isRotating || entry.op == .bucketClosed || entry.op == .ledgerClosed else {
-            throw VerificationFailure(.unbalanced, "a bucket was closed before its time, and the log goes on", index: index)
+            throw VerificationFailure(.unbalanced, "a bucket was closed before its time, but the log continues", index: index)
         }
         switch entry.op {
         case .brokerStarted: try start(rules!, resolution: Int(entry.number), index)

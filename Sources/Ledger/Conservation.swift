@@ -159,7 +159,7 @@ struct Conservation {
         // was complete.
         if batch.isOpen, !(3...4).contains(lastOp.rank) { try endBatch(index) }
         guard !isRotating || closedAt != nil else {
-            throw VerificationFailure(.unbalanced, "a bucket was closed before its time, and the log goes on", index: index - 1)
+            throw VerificationFailure(.unbalanced, "a bucket was closed before its time, but the log continues", index: index - 1)
         }
         if index > 0 { try endWindow(index) }
         report.pending = UInt64(jobs.count + carriedJobs)

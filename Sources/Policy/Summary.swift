@@ -125,7 +125,7 @@ extension Template {
         rows.append(("handle", handleKey.map { "collapse id, and \($0.joined(separator: "."))" } ?? "collapse id"))
         rows += timing.rows(after: cause)
         rows += fields.map { ("field \($0.name)", $0.kind.words + ($0.key.map { ", at \($0.joined(separator: "."))" } ?? "")) }
-        rows.append(("payload", "at most \(worstCasePayload.grouped) bytes (Apple takes \(pushType.payloadLimit.grouped))"))
+        rows.append(("payload", "at most \(worstCasePayload.grouped) bytes (Apple's limit is \(pushType.payloadLimit.grouped))"))
         rows.append(("", pieces.map(\.words).joined()))
         return rows
     }
@@ -207,7 +207,7 @@ extension Guessing {
             }
         }
         lines.append(
-            "  codes of fewer than \(limits.shortestCode) characters are refused; the cap on waiting rooms holds for those of fewer than \(limits.shortCodeBelow)"
+            "  codes of fewer than \(limits.shortestCode) characters are refused; the cap on waiting rooms applies to those of fewer than \(limits.shortCodeBelow)"
         )
         return lines
     }
