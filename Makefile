@@ -15,6 +15,7 @@ demo:
 	@.build/release/mayfly demo
 
 # Every test that a change can break: the modules' own and the broker from outside, side by side.
+# Module tests measure their own process (memory, descriptors), so they run one after the other.
 test:
 	@scripts/setup test
 	swift build --build-tests

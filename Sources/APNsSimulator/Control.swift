@@ -8,7 +8,7 @@ struct Control: HTTPHandler {
     func respond(to request: HTTPRequest) async -> HTTPResponse {
         guard request.namesLoopback else {
             return Self.problem(
-                421, "foreign_host", "The control listener is for this machine only. Call it as localhost, 127.0.0.1 or [::1].")
+                421, "foreign_host", "The control listener serves this machine only. Call it as localhost, 127.0.0.1 or [::1].")
         }
         return switch (request.path, request.method) {
         case ("/pushes", .get): HTTPResponse(status: 200, contentType: .json, body: await simulator.pushesJSON)
@@ -37,7 +37,7 @@ struct Control: HTTPHandler {
     }
 
     private static func methodNotAllowed(_ allowed: String) -> HTTPResponse {
-        var response = problem(405, "method_not_allowed", "This path takes \(allowed).")
+        var response = problem(405, "method_not_allowed", "This path doesn't have that method. Use \(allowed).")
         response.headers.append(.init("Allow", allowed))
         return response
     }

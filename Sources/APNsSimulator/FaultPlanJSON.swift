@@ -22,7 +22,7 @@ extension FaultPlan {
         guard case .array(let items) = value else { throw Malformed(explanation: "\(name) must be a list of faults.") }
         var faults: [Fault] = []
         for item in items {
-            guard case .object(let members) = item else { throw Malformed(explanation: "\(name) must hold objects.") }
+            guard case .object(let members) = item else { throw Malformed(explanation: "\(name) must contain objects.") }
             faults.append(try Fault(members))
         }
         return faults
@@ -86,11 +86,11 @@ extension Fault {
                 }
             guard fits else {
                 throw FaultPlan.Malformed(
-                    explanation: "\(key) is not a part of a fault, or its value does not fit; see docs/simulator.md.")
+                    explanation: "\(key) is not a field of a fault, or its value is invalid; see docs/simulator.md.")
             }
         }
         if let reason, Reason(rawValue: reason) == nil, status == nil, !goaway {
-            throw FaultPlan.Malformed(explanation: "A reason that APNs does not have needs a status.")
+            throw FaultPlan.Malformed(explanation: "A reason that is not one of APNs's needs a status.")
         }
     }
 

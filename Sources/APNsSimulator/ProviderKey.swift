@@ -38,7 +38,7 @@ extension ProviderKey {
     public init(json: [UInt8], readKey: (String) throws -> [UInt8]) throws {
         guard case .object(let members)? = JSON(parsing: json) else { throw Malformed(explanation: "it must be one JSON object") }
         if let unknown = members.keys.first(where: { !["keyID", "teamID", "key", "topics", "environments"].contains($0) }) {
-            throw Malformed(explanation: "\(unknown) is no part of an app")
+            throw Malformed(explanation: "\(unknown) is not a field of an app")
         }
         guard case .string(let keyID)? = members["keyID"], case .string(let teamID)? = members["teamID"],
             case .string(let name)? = members["key"]

@@ -32,25 +32,25 @@ public struct ProviderTokenReport: Sendable, Equatable {
     private mutating func add(_ isGood: Bool, _ text: String) { findings.append(Finding(isGood: isGood, text: text)) }
 
     private mutating func checkHead(_ head: JSON?, _ keyID: String?) {
-        guard let head else { return add(false, "its header is no JSON object in base64url without padding") }
+        guard let head else { return add(false, "its header is not a JSON object in base64url without padding") }
         add(head["alg"] == .string("ES256"), head["alg"] == .string("ES256") ? "alg is ES256" : "alg is not ES256")
-        checkIdentifier("kid", head["kid"], keyID, "the key's id, which stands in its file's name")
+        checkIdentifier("kid", head["kid"], keyID, "the key's id, as in its file's name")
     }
 
     private mutating func checkClaims(_ claims: JSON?, _ teamID: String?, _ nowS: UInt64) {
-        guard let claims else { return add(false, "its claims are no JSON object in base64url without padding") }
-        checkIdentifier("iss", claims["iss"], teamID, "the team's id, from the developer account's membership page")
+        guard let claims else { return add(false, "its claims are not a JSON object in base64url without padding") }
+        checkIdentifier("iss", claims["iss"], teamID, "the team's id, as on the developer account's membership page")
         guard let issued = claims["iat"]?.wholeNumber else {
-            return add(false, "iat is no whole number of seconds")
+            return add(false, "iat is not a whole number of seconds")
         }
         if issued > 100_000_000_000 {
-            add(false, "iat is in milliseconds: Apple takes seconds")
+            add(false, "iat is in milliseconds, but must be in seconds")
         } else if issued > nowS {
-            add(false, "iat lies \(issued - nowS) s ahead of this machine's clock")
+            add(false, "iat is \(issued - nowS) s ahead of this machine's clock")
         } else if nowS - issued > ProviderToken.longestAge {
-            add(false, "iat was \(nowS - issued) s ago: Apple takes a token for \(ProviderToken.longestAge) s")
+            add(false, "iat was \(nowS - issued) s ago, and Apple accepts a token for \(ProviderToken.longestAge) s")
         } else {
-            add(true, "iat was \(nowS - issued) s ago; good for \(ProviderToken.longestAge - (nowS - issued)) s more")
+            add(true, "iat was \(nowS - issued) s ago; valid for \(ProviderToken.longestAge - (nowS - issued)) s more")
         }
     }
 
@@ -66,15 +66,17 @@ public struct ProviderTokenReport: Sendable, Equatable {
     }
 
     private mutating func checkSignature(_ part: ArraySlice<UInt8>, over signed: [UInt8], _ key: ES256.PublicKey?) {
-        guard let signature = Base64URL.decode(part) else { return add(false, "its signature is no base64url without padding") }
+        guard let signature = Base64URL.decode(part) else { return add(false, "its signature is not base64url without padding") }
         guard signature.count == ES256.signatureLength else {
             let isDER = signature.first == 0x30 && (68...72).contains(signature.count)
             return add(
                 false,
-                isDER ? "its signature is DER: JWTs take R and S, 64 bytes" : "its signature has \(signature.count) bytes, not 64"
+                isDER
+                    ? "its signature is DER, but a JWT needs R and S, 64 bytes"
+                    : "its signature has \(signature.count) bytes, not 64"
             )
         }
-        guard let key else { return add(true, "its signature has 64 bytes; give --apns-key-path to have it verified") }
+        guard let key else { return add(true, "its signature has 64 bytes; set --apns-key-path to verify it") }
         let isValid = key.isValid(signature.span, for: signed.span)
         add(isValid, isValid ? "its signature is this key's" : "its signature is not this key's")
     }

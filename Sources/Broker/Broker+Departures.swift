@@ -16,7 +16,7 @@ extension Broker {
         let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
         for job in jobs { hold(job) }
         take(jobs, isFromBefore: true)
-        if !jobs.isEmpty { log("courier: \(Metrics.inWords(jobs.count)) pushes taken up from before the start") }
+        if !jobs.isEmpty { log("courier: \(Metrics.inWords(jobs.count)) pushes resumed from before the start") }
     }
 
     /// From before the job is stored until its outcome is: the sweeper leaves it alone.
@@ -182,7 +182,9 @@ extension Broker {
         guard loop.now >= outcomesLogAt else { return }
         outcomesLogAt = loop.now + 60_000
         metrics.add(.alarms)
-        log("courier: outcomes of \(Metrics.inWords(departures.unrecordedOutcomes)) pushes wait to be recorded (\(error))")
+        log(
+            "courier: outcomes of \(Metrics.inWords(departures.unrecordedOutcomes)) pushes are not recorded yet (\(error)); trying again"
+        )
     }
 
     /// Waits until no push is under way, at most so long. What is left is taken up at the next start.
@@ -191,7 +193,7 @@ extension Broker {
         while departures.open > 0, loop.now < end { try? await loop.sleep(20) }
         if holdsOutcomes, departures.unrecordedOutcomes > 0 {
             log(
-                "courier: outcomes of \(Metrics.inWords(departures.unrecordedOutcomes)) pushes could not be recorded and are lost: the next start sends those again that have time left, and records the others as unknown"
+                "courier: outcomes of \(Metrics.inWords(departures.unrecordedOutcomes)) pushes could not be recorded. The next start sends them again if they have time left, and records the others as unknown"
             )
         }
     }

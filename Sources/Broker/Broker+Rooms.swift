@@ -102,6 +102,7 @@ extension Broker {
             of: request.client, in: room, slot: 1, expires: record.expires, generation: creator.generation)
         guard client == creator.client else { return nil }
         var member: MemberSecret?
+        // A lost answer can be repeated, but only until the first proof: a join code is shared, and a client id can be guessed.
         if let sealed = code.creator, !creator.proven {
             member = try ifItOpens { () throws(SealingError) in
                 try keys.openCreator(

@@ -130,46 +130,46 @@ public enum BrokerError: Error, Sendable, Equatable {
     /// What happened and what to do; never a value that the caller sent.
     public var detail: String {
         switch self {
-        case .malformedJSON: "The body is not one JSON object in UTF-8. Send an object, each name once."
+        case .malformedJSON: "The body is not one JSON object in UTF-8. Send an object without duplicate names."
         case .missingField(let field): "The field \(field) is missing. Add it."
         case .wrongType(let field, let expected): "The field \(field) has the wrong type. Send \(expected)."
         case .outOfRange(let field, let allowed): "The field \(field) is out of range. Send \(allowed)."
-        case .invalidToken(let field): "The field \(field) is no push token. Send 1 to 100 bytes in hexadecimal."
+        case .invalidToken(let field): "The field \(field) is not a push token. Send 1 to 100 bytes in hexadecimal."
         case .appNotServed:
-            "This broker has no key for that app in that environment. Send a bundleId and an environment that its operator names, or neither."
+            "This broker has no key for that app and environment. Send a bundleId and an environment that its operator configured, or neither."
         case .noCapability: "The room id is missing. Send it as Authorization: Bearer."
-        case .malformedCapability: "The bearer is no room id. Send the 43 characters that create or accept gave."
+        case .malformedCapability: "The bearer is not a room id. Send the 43 characters that create or accept returned."
         case .noJWT: "The JWT is missing. Send it as Authorization: Bearer."
         case .invalidJWT(let reason): reason.detail
         case .jwtExpired: "The JWT has expired. Get a new one and try again."
-        case .notAMember: "This client is no member of the room, or its member secret is not this side's."
-        case .memberRequired: "This side has used its member secret before. Send member with client."
-        case .anotherUser: "A user's JWT speaks for that user alone. Name no other, or call with a back end's JWT."
+        case .notAMember: "This client is not a member of the room, or its member secret is wrong."
+        case .memberRequired: "This side has already used its member secret. Send member with client."
+        case .anotherUser: "A user's JWT is valid for that user only. Name no other user, or use a back end's JWT."
         case .backEndOnly: "This call is for back ends. Send a JWT with the scope broker.notify."
         case .invalidSignature:
             "The body is not signed by a secret of this broker. Send X-CometChat-Signature: its HMAC-SHA256 in lower-case hexadecimal."
-        case .tokenNotFound: "There is no such token among this user's. It may have expired, been replaced or deleted."
+        case .tokenNotFound: "This user has no such token. It may have expired, or been replaced or deleted."
         case .requestNotFound: "Request expired or not found"
         case .deviceNotFound: "Device not found"
         case .tooManyRegistrations(let limit):
-            "This user has \(limit) registrations of that kind already, as many as the policy lets. Delete one."
-        case .tooManySockets(let limit): "This user has \(limit) sockets open, as many as may be. Close one."
-        case .roomNotFound: "There is no such room. It may have ended, or the code is unknown or expired."
-        case .notFound: "There is nothing here. See the documentation for the calls."
+            "This user has \(limit) registrations of that kind, the policy's limit. Delete one."
+        case .tooManySockets(let limit): "This user has \(limit) sockets open, the limit. Close one."
+        case .roomNotFound: "The room doesn't exist. It may have ended, or the code is unknown or expired."
+        case .notFound: "This path doesn't exist. See the documentation for the calls."
         case .audiencesOff:
-            "This broker does not serve this kind of app. Its operator must set --jwt-algorithm and a key, and put a policy for it in force."
-        case .methodNotAllowed(let allowed): "This path takes \(allowed)."
-        case .foreignHost: "This listener is for this machine only. Call it as localhost, 127.0.0.1 or [::1]."
-        case .upgradeRequired: "This path speaks WebSocket only. Use a WebSocket client (RFC 6455)."
-        case .joinCodeInUse: "The join code is in use. Make the room with another."
-        case .roomAlreadyAccepted: "The join code was used already. Ask for a new one."
+            "This broker doesn't serve this kind of app. Its operator must set --jwt-algorithm and a key, and add a policy for it."
+        case .methodNotAllowed(let allowed): "This path doesn't have that method. Use \(allowed)."
+        case .foreignHost: "This listener serves this machine only. Call it as localhost, 127.0.0.1 or [::1]."
+        case .upgradeRequired: "This path is for WebSockets only. Use a WebSocket client (RFC 6455)."
+        case .joinCodeInUse: "The join code is in use. Choose another one."
+        case .roomAlreadyAccepted: "The join code was already used. Ask for a new one."
         case .bodyTooLarge(let limit): "The body is larger than \(limit) bytes. Send less."
         case .tooManyRequests(let seconds): "Too many requests. Try again in \(seconds) s."
         case .tooManyShortCodes: "Too many rooms wait with short join codes. Use a longer code, or try again later."
-        case .storageUnavailable: "It could not be stored. Nothing was kept; try again later."
-        case .ledgerUnavailable: "The audit log can't be written. Nothing was kept; try again later."
-        case .tooManyPushes: "Too many pushes wait for Apple. This one was not taken; try again later."
-        case .overloaded, .outOf: "The broker has too much in hand at once. Nothing was kept; try again in a few seconds."
+        case .storageUnavailable: "The request could not be stored, so nothing changed. Try again later."
+        case .ledgerUnavailable: "The audit log can't be written, so nothing changed. Try again later."
+        case .tooManyPushes: "Too many pushes wait for Apple. This one was refused; try again later."
+        case .overloaded, .outOf: "The broker is overloaded, so nothing changed. Try again in a few seconds."
         case .shuttingDown: "The broker is stopping. Try again in a few seconds."
         }
     }
@@ -209,7 +209,7 @@ public enum BrokerError: Error, Sendable, Equatable {
     var shortage: String? {
         switch self {
         case .overloaded(let shortage): "secrets: \(shortage)"
-        case .tooManyPushes: "courier: as many pushes wait for Apple as may; more are refused"
+        case .tooManyPushes: "courier: the limit of pushes waiting for Apple is reached; more are refused"
         default: nil
         }
     }

@@ -35,13 +35,13 @@ extension Drill {
                 .audienceTokens, held: holdings.registrations, opens: tokens.count,
                 holdings.registrations == 0
                     ? "none is registered"
-                    : tokens.isEmpty ? "each needs its user's or printer's name" : "their name is open, or they need none",
+                    : tokens.isEmpty ? "each needs its user's or printer's name" : "their name opens, or they need none",
                 until: holdings.latestRegistration.map(Self.keysGone)),
             [
                 Finding(
                     .users, held: isUsed ? nil : 0, opens: alone.users.count,
                     !isUsed
-                        ? "rooms know no accounts"
+                        ? "rooms have no accounts"
                         : alone.users.isEmpty ? "keyed hashes: can be tried" : "in approvals, updates; others can be tried",
                     until: [approvalsEnd, updatesEnd].compactMap(\.self).max().map(Self.keysGone)),
                 Finding(
@@ -71,7 +71,7 @@ extension Drill {
             .audienceTokens, held: holdings.registrations, opens: matches.count,
             holdings.registrations == 0
                 ? "none is registered"
-                : matches.isEmpty ? "which is this one only its owner tells" : "one of those that open alone",
+                : matches.isEmpty ? "only its owner recognises this one" : "one of those that open alone",
             until: matches.map(\.record.expires).max().map(Self.keysGone))
     }
 
@@ -120,7 +120,7 @@ extension Drill {
         return [
             registered(.monitors, devices, .monitor, prefix, "by its prefix"),
             Finding(
-                .run, held: run == nil ? 0 : 1, opens: run == nil ? 0 : 1, "its begin and how far it is",
+                .run, held: run == nil ? 0 : 1, opens: run == nil ? 0 : 1, "its start and progress",
                 until: run.map { Self.keysGone($0.expires) }),
         ]
     }

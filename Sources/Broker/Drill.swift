@@ -109,7 +109,7 @@ public struct Drill {
             Finding(.roomIDs, held: holdings.pendingCodes, opens: 0, "each needs its join code"),
             Finding(
                 .joinCodes, held: holdings.pendingCodes + holdings.usedCodes, opens: 0, "keyed hashes: can be tried"),
-            Finding(.shortCodes, held: holdings.shortCodes, opens: 0, "each falls to trying, with room and token"),
+            Finding(.shortCodes, held: holdings.shortCodes, opens: 0, "each can be guessed, with room and token"),
             Finding(.acceptAnswers, held: holdings.retries, opens: 0, "each needs code and client id, for 2 min"),
             Finding(.members, held: holdings.rooms + holdings.acceptedRooms, opens: 0, "hashes that need the room's id"),
             Finding(.pairs, held: holdings.pairs, opens: holdings.pairs, "each room's row names its tokens"),
@@ -119,7 +119,7 @@ public struct Drill {
         ] + accounts.others + [
             Finding(
                 .entries, held: holdings.waitingEntries, opens: holdings.waitingEntries,
-                "public soon; seals without order or time")
+                "public soon; seals have no order or time")
         ]
     }
 
@@ -131,7 +131,7 @@ public struct Drill {
         let holdings = try store.holdings()
         return [
             Finding(
-                .roomTokens, held: holdings.tokens, opens: 0, "which is this one can't be told"),
+                .roomTokens, held: holdings.tokens, opens: 0, "this one can't be recognised"),
             Finding(
                 .queuedTokens, held: jobs.count, opens: matches.count,
                 matches.isEmpty ? "none is this one" : "its row",
@@ -166,7 +166,7 @@ public struct Drill {
                     opens ? "opens with the id" : "its key is gone, or its row was edited",
                     until: opens ? Self.keysGone(token.expires) : nil))
         }
-        findings.append(Finding(.refs, held: tokens, opens: refs, "by each, the log has its token's life"))
+        findings.append(Finding(.refs, held: tokens, opens: refs, "each finds its token's life in the log"))
         findings.append(
             Finding(
                 .members, held: record.joiner == nil ? 1 : 2, opens: 0, "client ids can be tried",
@@ -201,7 +201,7 @@ public struct Drill {
             return [
                 Finding(
                     .roomIDs, held: used.retry == nil ? 0 : 1, opens: 0,
-                    used.retry == nil ? "used: nothing is left that it opens" : "needs the joiner's client id as well",
+                    used.retry == nil ? "used: it opens nothing any more" : "needs the joiner's client id as well",
                     until: used.retry == nil ? nil : Self.keysGone(used.retryUntil)),
                 Finding(.ends, held: 1, opens: 1, "the room's", until: used.expires),
             ]

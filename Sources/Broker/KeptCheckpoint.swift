@@ -37,13 +37,13 @@ public struct KeptCheckpoint: Sendable {
         public var description: String {
             switch self {
             case .unread(let name, let reason):
-                "\(name) can't be read (\(reason)). Nothing is signed until this ledger was compared with it"
+                "\(name) can't be read (\(reason)). Nothing is signed until this ledger is compared with it"
             case .foreign(let name, let origin):
-                "\(name) does not hold a checkpoint that the key of \(origin) has signed: it belongs to another log, or is damaged. "
+                "\(name) has no checkpoint signed by the key of \(origin): it belongs to another log, or is damaged. "
                     + "Name a copy of this log"
             case .restored(let contradiction):
-                "restored_state: \(contradiction). Going on would fork the log, so nothing was signed or published. Put the newer state "
-                    + "folder back; if it is lost, start with an empty one under another origin"
+                "restored_state: \(contradiction). To continue would fork the log, so nothing was signed or published. Restore the newer state "
+                    + "folder; if it is lost, start with an empty one under another origin"
             }
         }
 
@@ -61,9 +61,9 @@ public struct KeptCheckpoint: Sendable {
         public var description: String {
             switch self {
             case .behind(let name, let kept, let own):
-                "\(name) has \(kept) entries of this log, and the state folder knows only \(own): the state folder is an old copy"
+                "\(name) has \(kept) entries of this log, and the state folder has only \(own): the state folder is an old copy"
             case .forked(let name, let size):
-                "\(name) has \(size) entries of this log, and the state folder has others: the state folder is an old copy that went on"
+                "\(name) has \(size) entries of this log, and the state folder has different ones: the state folder is an old copy that was continued"
             }
         }
     }

@@ -104,7 +104,8 @@ public actor KeyKeeper: LoopActor {
     private func advance() -> RatchetStep? {
         for step in time.takeAlarms() {
             metrics.add(.alarms)
-            let effect = step > 0 ? "the keys follow in a minute" : "time goes on at half the pace until it has caught up"
+            let effect =
+                step > 0 ? "the keys follow in a minute" : "broker time runs at half speed until the wall clock catches up"
             log("clock: the wall clock stepped by \(step / 1_000) s; \(effect). Set it right.")
         }
         do {
@@ -117,7 +118,7 @@ public actor KeyKeeper: LoopActor {
             if !failing {
                 metrics.add(.alarms)
                 log(
-                    "keys: the ratchet can't step (\(error)); trying every second. Until it does, expired tokens keep their keys."
+                    "keys: the ratchet can't step (\(error)); trying every second. Until then the keys of expired tokens are not destroyed."
                 )
             }
             failing = true
@@ -172,6 +173,6 @@ public struct StaleKeys: Error, CustomStringConvertible {
 
     public var description: String {
         "stale_keys: keys/ratchet.key is older (step \(found)) than this node's last recorded step (\(recorded)). It is an old copy: "
-            + "what it opens should no longer exist. Remove the copy; if the right file is lost, start with an empty state folder."
+            + "its keys should no longer exist. Remove the copy; if the right file is lost, start with an empty state folder."
     }
 }

@@ -49,7 +49,7 @@ public final class Metrics: Sendable {
             case .roomsAccepted: "Rooms accepted."
             case .roomsClosed: "Rooms closed by a member."
             case .knocksQueued: "Pushes queued: knocks, and pushes to audiences."
-            case .knocksThrottled: "Knocks and pushes to audiences that a limit held back."
+            case .knocksThrottled: "Knocks and pushes to audiences that a limit refused or delayed."
             case .knocksUnneeded: "Knocks that were not needed because the peer was present."
             case .pushesDelivered: "Pushes that APNs accepted."
             case .pushesFailed: "Pushes that ended without being accepted by APNs."
@@ -61,9 +61,9 @@ public final class Metrics: Sendable {
             case .ratchetSteps: "Steps of the key ratchet."
             case .entriesPublished: "Entries published in the ledger."
             case .cosignatures: "Cosignatures received from witnesses."
-            case .witnessFailures: "Requests to witnesses that brought no cosignature."
-            case .quorumMissed: "Tries at a checkpoint that missed the witnesses' quorum."
-            case .alarms: "Conditions that an operator must look at."
+            case .witnessFailures: "Requests to witnesses that returned no cosignature."
+            case .quorumMissed: "Attempts at a checkpoint that missed the witnesses' quorum."
+            case .alarms: "Conditions that need an operator's attention."
             }
         }
     }

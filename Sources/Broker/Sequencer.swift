@@ -87,13 +87,13 @@ public actor Sequencer: LoopActor {
             switch self {
             case .foreignHead:
                 "the database's log head is not signed by keys/ledger.key: key and database belong to different logs"
-            case .gap: "the ledger folder is behind the database, and the entries between are in neither: restore the folder"
-            case .overtaken: "another broker writes to this ledger: one state folder takes one broker"
+            case .gap: "the ledger folder is behind the database, and the entries between are in neither. Restore the folder"
+            case .overtaken: "another broker writes to this ledger. Stop it: a state folder is for one broker"
             case .quorumMissed: "the witnesses' quorum was not reached"
             case .contradicted(let said):
-                "restored_state: witnesses contradict this ledger, and without them there is no quorum. \(said). Nothing is published. If "
-                    + "the state folder is an old copy, put the newer one back, or start with an empty one under another origin. Take a "
-                    + "witness that lies out of the witness policy"
+                "restored_state: witnesses contradict this ledger, and there is no quorum without them. \(said). Nothing is published. If "
+                    + "the state folder is an old copy, restore the newer one, or start with an empty one under another origin. Remove a "
+                    + "lying witness from the witness policy"
             }
         }
     }
@@ -252,7 +252,7 @@ public actor Sequencer: LoopActor {
             if witnessFailure == .closed { throw Failure.quorumMissed }
             if !isUnwitnessed {
                 metrics.add(.alarms)
-                log("ledger: publishing without the witnesses' quorum, as --witness-failure open says")
+                log("ledger: publishing without the witnesses' quorum, because of --witness-failure open")
             }
         } else if isUnwitnessed {
             log("ledger: the witnesses' quorum is reached again")

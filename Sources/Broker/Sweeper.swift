@@ -70,7 +70,7 @@ public actor Sweeper: LoopActor {
                 if failedAt == nil {
                     metrics.add(.alarms)
                     log(
-                        "sweeper: can't purge (\(error)); trying every second. Expired tokens lose their keys all the same."
+                        "sweeper: can't purge (\(error)); trying every second. The keys of expired tokens are destroyed anyway."
                     )
                 }
                 failedAt = time.now
@@ -160,12 +160,12 @@ public actor Sweeper: LoopActor {
                 isScrubLate = true
                 metrics.add(.alarms)
                 log(
-                    "sweeper: the write-ahead log can't be emptied: another process reads the database. What was purged stays in it until that ends; trying every second."
+                    "sweeper: the write-ahead log can't be emptied: another process reads the database. Purged rows stay in it until that process ends; trying every second."
                 )
             }
             return
         }
-        if isScrubLate { log("sweeper: the write-ahead log is emptied again") }
+        if isScrubLate { log("sweeper: the write-ahead log was emptied again") }
         isScrubLate = false
     }
 

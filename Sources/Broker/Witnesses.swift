@@ -216,7 +216,7 @@ public actor Witnesses: LoopActor {
             }
         } else if isFirst {
             metrics.add(.alarms)
-            log("witness \(name): did not cosign: \(Self.reason(ending)); asking again, after a minute at most")
+            log("witness \(name): did not cosign: \(Self.reason(ending)); asking again within a minute")
         }
     }
 

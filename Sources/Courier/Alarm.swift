@@ -18,24 +18,24 @@ public enum Alarm: Sendable, Equatable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .configuration(let environment, let topic, .expiredProviderToken):
-            "APNs (\(environment)) calls a fresh provider token for \(topic) expired: check this machine's clock"
+            "APNs (\(environment)) reports a new provider token for \(topic) as expired. Check this machine's clock"
         case .configuration(let environment, let topic, let reason):
             "APNs (\(environment)) refuses this provider for \(topic): \(reason.rawValue). No token is purged. Check key id, team id, key or certificate, and topic"
         case .noAccount(let environment, let topic, let type):
-            "there is no APNs key or certificate for \(type.rawValue) pushes to \(topic) (\(environment)): they fail. No token is purged"
+            "no APNs key or certificate is configured for \(type.rawValue) pushes to \(topic) (\(environment)), so they fail. No token is purged"
         case .purgesStopped(let environment, let topic):
-            "APNs (\(environment)) refuses token after token for \(topic): none is purged. Check the topic and the environment"
+            "APNs (\(environment)) refuses every token for \(topic), so none is purged. Check the topic and the environment"
         case .unreachable(let environment, let topic, let cause):
             "APNs (\(environment)) can't be reached\(Self.for(topic)): \(cause). Pushes wait until their deadlines. \(Self.whatToCheck)"
         case .givenUp(let environment, let topic, let status, let reason):
-            "APNs (\(environment)) has answered pushes to \(topic) with \(status) \(reason.rawValue) until their deadlines: they fail. No token is purged. "
+            "APNs (\(environment)) has answered pushes to \(topic) with \(status) \(reason.rawValue) until their deadlines, so they fail. No token is purged. "
                 + reason.explanation.remedy
         case .unanswered(let environment, let topic):
-            "APNs (\(environment)) can be reached and answers no push\(Self.for(topic)). They are tried until their deadlines. \(Self.whatToCheck)"
+            "APNs (\(environment)) can be reached but answers no push\(Self.for(topic)). They are repeated until their deadlines. \(Self.whatToCheck)"
         }
     }
 
-    private static let whatToCheck = "Check this machine's clock and network, and firewall, proxy or endpoint setting in between"
+    private static let whatToCheck = "Check this machine's clock and network, and any firewall, proxy or endpoint setting"
 
     private static func `for`(_ topic: String?) -> String { topic.map { " for " + $0 } ?? "" }
 

@@ -61,14 +61,14 @@ extension ConnectionEnd: CustomStringConvertible {
         switch self {
         case .finished: "the connection was closed"
         case .closedByPeer: "the peer closed the connection"
-        case .unresolved: "its name can't be resolved"
+        case .unresolved: "the host name can't be resolved"
         case .unreachable(let error): error.description
         case .untrusted(let error): error.description
-        case .protocolFailure: "the peer does not speak HTTP/2 as it should"
+        case .protocolFailure: "the peer does not speak HTTP/2 correctly"
         case .timedOut: "the connection was not ready in time"
         case .silent, .unanswering: "the peer does not answer"
-        case .refusing: "the peer refuses every request unseen"
-        case .flooding: "the peer sends what nobody asked for"
+        case .refusing: "the peer refuses every request without processing it"
+        case .flooding: "the peer sends unrequested data"
         case .dismissed(let dismissal):
             dismissal.reason.map { "the peer ended the connection (\($0.rawValue))" }
                 ?? "the peer ended the connection (error \(dismissal.code.rawValue))"

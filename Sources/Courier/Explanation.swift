@@ -15,7 +15,7 @@ public struct Explanation: Sendable, Equatable {
 
         public var words: String {
             switch self {
-            case .app: "the app's, or its phone's"
+            case .app: "the app's or its phone's"
             case .settings: "this broker's settings"
             case .apple: "Apple's, or the network's"
             case .mayfly: "Mayfly's: please report it"
@@ -43,12 +43,12 @@ extension APNsReason {
         case .unreachable: "tries until the push's deadline, then records `unreachable`; the token is kept"
         case .unknown: "tries again with the same apns-id until the deadline, then records `unknown`; the token is kept"
         case .late: "records `unsent`; the token is kept"
-        case .stopped: "keeps the job; the next start takes it up, with what is left of its time"
+        case .stopped: "keeps the job; the next start resumes it if it has time left"
         case .revoked: "sends nothing more and records `unsent`"
         case .unsent: "sends nothing"
         case .notConfigured: "tries nothing, raises an alarm and records `unreachable`; the token is kept"
         case .other:
-            "goes by the status: 403 is a setting, 410 ends a token as Unregistered does, 429 waits, 5xx tries again, all else is dropped"
+            "uses the status: 403 is a setting, 410 ends a token like Unregistered, 429 waits, 5xx is repeated, others are dropped"
         default: reaction.words
         }
     }
@@ -58,37 +58,37 @@ extension APNsReason {
         case .badCollapseID: Self.ours("the collapse id is empty or has more than 64 bytes")
         case .badDeviceToken:
             Explanation(
-                "the token is no token, or one of the other environment", .app,
-                "builds from Xcode give sandbox tokens, TestFlight and the App Store production ones: have the app say `environment` (`mayfly apns send` goes where --apns-environment says), and send the token as Apple gave it, in hexadecimal. "
-                    + "`mayfly apns token` looks at its shape")
-        case .badExpirationDate: Self.ours("apns-expiration is no number of seconds")
-        case .badMessageID: Self.ours("apns-id is no UUID")
-        case .badPriority: Self.ours("the priority is not 1, 5 or 10, or not one that the push type takes")
+                "the token is invalid, or belongs to the other environment", .app,
+                "builds from Xcode have sandbox tokens, TestFlight and the App Store production ones. Have the app send `environment` (`mayfly apns send` uses --apns-environment), and the token unchanged, in hexadecimal. "
+                    + "`mayfly apns token` checks its shape")
+        case .badExpirationDate: Self.ours("apns-expiration is not a number of seconds")
+        case .badMessageID: Self.ours("apns-id is not a UUID")
+        case .badPriority: Self.ours("the priority is not 1, 5 or 10, or not allowed for the push type")
         case .badTopic:
             Explanation(
-                "the topic is no bundle id", .settings, "give the app's bundle id, without a suffix, as `--apns-bundle-id`")
+                "the topic is not a bundle id", .settings, "set `--apns-bundle-id` to the app's bundle id, without a suffix")
         case .deviceTokenNotForTopic:
             Explanation(
                 "the token belongs to another app, or is of another kind: PushKit's, a Live Activity's", .settings,
-                "compare `--apns-bundle-id` with the bundle id of the app that registered the token; have the app register PushKit's token for calls only"
+                "compare `--apns-bundle-id` with the bundle id of the app that registered the token; the app must register PushKit's token for calls only"
             )
-        case .duplicateHeaders: Self.ours("a header came twice")
-        case .idleTimeout: Explanation("nothing was sent for long, and Apple closed the connection", .nobody, "nothing")
-        case .invalidPushType: Self.ours("apns-push-type is not one that Apple knows, or not one for this payload")
+        case .duplicateHeaders: Self.ours("a header was sent twice")
+        case .idleTimeout: Explanation("Apple closed the connection because it was idle", .nobody, "nothing")
+        case .invalidPushType: Self.ours("apns-push-type is unknown to Apple, or doesn't match the payload")
         case .missingDeviceToken: Self.ours("the path has no token")
         case .missingTopic:
             Explanation(
-                "no topic was sent, and the certificate does not imply one", .settings,
-                "give the app's bundle id as `--apns-bundle-id`")
+                "no topic was sent, and the certificate implies none", .settings,
+                "set `--apns-bundle-id` to the app's bundle id")
         case .payloadEmpty: Self.ours("the payload is empty")
         case .topicDisallowed:
             Explanation(
                 "this key or certificate may not push to this topic", .settings,
-                "the app and the key must be of one team; a topic-specific key must name this bundle id (Apple's Certificates, Identifiers & Profiles)"
+                "the app and the key must belong to one team; a topic-specific key must name this bundle id (Apple's Certificates, Identifiers & Profiles)"
             )
         case .badCertificate:
             Explanation(
-                "the certificate is bad, or was revoked", .settings, "make a new one at Apple, or use a token signing key")
+                "the certificate is invalid or revoked", .settings, "make a new one at Apple, or use a token signing key")
         case .badCertificateEnvironment:
             Explanation(
                 "the certificate is for the other environment", .settings,
@@ -96,22 +96,23 @@ extension APNsReason {
         case .expiredProviderToken:
             Explanation(
                 "the provider token is older than an hour by Apple's clock", .settings,
-                "if this stays, set this machine's clock: tokens are renewed after 50 minutes")
+                "if this repeats, set this machine's clock: tokens are renewed after 50 minutes")
         case .forbidden:
-            Explanation("this provider may not do this", .settings, "see to key, team and topic: `mayfly apns check`")
+            Explanation(
+                "this provider is not allowed to do this", .settings, "check key, team and topic with `mayfly apns check`")
         case .invalidProviderToken:
             Explanation(
                 "the provider token is not valid", .settings,
-                "key, key id and team id must belong together (the id stands in the .p8 file's name), the key must not be revoked, and this machine's clock must not be ahead: `mayfly apns check`, `mayfly apns jwt --verify`"
+                "key, key id and team id must belong together (the id is in the .p8 file's name), the key must not be revoked, and this machine's clock must not be ahead. Check with `mayfly apns check` and `mayfly apns jwt --verify`"
             )
         case .missingProviderToken:
             Explanation(
                 "neither provider token nor certificate was sent", .settings,
-                "give `--apns-key-path`, `--apns-key-id` and `--apns-team-id`")
+                "set `--apns-key-path`, `--apns-key-id` and `--apns-team-id`")
         case .unrelatedKeyIDInToken:
             Explanation(
                 "this connection was opened with a key of another team or app", .settings,
-                "if this stays, two keys are used for one topic: give each topic one")
+                "if this repeats, two keys are used for one topic: use one key for each topic")
         case .badEnvironmentKeyIDInToken, .badEnvironmentKeyInToken:
             Explanation(
                 "the key is for the other environment", .settings,
@@ -119,38 +120,38 @@ extension APNsReason {
         case .badPath: Self.ours("the path is not /3/device/ and a token")
         case .methodNotAllowed: Self.ours("the method is not POST")
         case .expiredToken:
-            Explanation("the token has expired", .app, "have the app register at each launch and give the token it then has")
+            Explanation("the token has expired", .app, "the app must register at each launch and send its present token")
         case .unregistered:
             Explanation(
                 "the app was removed from the phone or has another token now, or the Live Activity has ended", .app,
-                "nothing; an app that is still there gives its present token when it next makes or joins a room, or with accounts when it next starts"
+                "nothing; an app that is still installed sends its new token when it next makes or joins a room, or with accounts when it next starts"
             )
         case .payloadTooLarge:
             Explanation(
-                "the payload has more bytes than Apple takes", .mayfly,
+                "the payload is larger than Apple allows", .mayfly,
                 "`mayfly policy lint` refuses such templates: please report it")
         case .tooManyProviderTokenUpdates:
             Explanation(
                 "the provider token changed more than once in 20 minutes", .settings,
-                "give each key to one broker: two that sign with one key at different times look like this")
+                "use each key on one broker only: two brokers that sign with one key cause this")
         case .tooManyRequests:
             Explanation(
                 "too many pushes to one phone", .app,
                 "push less often: in rooms `knockThrottleSeconds`, with accounts `tokenPushes` in the policy")
-        case .internalServerError: Explanation("Apple's server failed", .apple, "if this stays, see Apple's system status page")
-        case .serviceUnavailable: Explanation("Apple's server is busy", .apple, "if this stays, see Apple's system status page")
+        case .internalServerError: Explanation("Apple's server failed", .apple, "if this repeats, see Apple's system status page")
+        case .serviceUnavailable: Explanation("Apple's server is busy", .apple, "if this repeats, see Apple's system status page")
         case .shutdown: Explanation("Apple's server is being shut down", .nobody, "nothing")
         case .unreachable:
             Explanation(
-                "no connection to Apple came about before the push's deadline", .apple,
-                "let this machine reach api.push.apple.com and api.sandbox.push.apple.com at port 443, or at 2197 with --apns-port 2197, without a proxy that opens TLS; the broker's log names the cause"
+                "no connection to Apple was established before the push's deadline", .apple,
+                "let this machine reach api.push.apple.com and api.sandbox.push.apple.com at port 443, or at 2197 with --apns-port 2197, without a proxy that intercepts TLS; the broker's log has the cause"
             )
         case .unknown:
             Explanation(
-                "the push was sent, and no answer came before its deadline", .apple, "nothing; Apple may have delivered it")
+                "the push was sent, but Apple didn't answer before its deadline", .apple, "nothing; Apple may have delivered it")
         case .late:
             Explanation(
-                "the push's deadline passed before its turn came", .settings,
+                "the push's deadline passed before it was sent", .settings,
                 "Apple was slow, or too many pushes waited: see `mayfly_pushes_queued`")
         case .stopped: Explanation("the broker was stopped first", .nobody, "start it within two minutes")
         case .revoked:
@@ -162,12 +163,12 @@ extension APNsReason {
                 "start it with `--apns-key-path`, `--apns-key-id` and `--apns-team-id`; phones need not register again")
         case .other:
             Explanation(
-                "an answer that Apple's documentation does not list; with status 0 no answer: a newer push came in its place, or the job could not be opened",
+                "Apple's answer is not documented; with status 0 there was no answer: a newer push replaced this one, or the job could not be opened",
                 .apple,
-                "please report it, with the status in the log's entry, unless that is 0")
+                "report it with the status in the log's entry, unless that is 0")
         case .unsent:
             Explanation(
-                "the push was never sent: the peer came back, the token was destroyed, or the job's time was over", .nobody,
+                "the push was never sent: the peer came back, the token was destroyed, or the job expired", .nobody,
                 "nothing"
             )
         }
@@ -188,7 +189,7 @@ extension Reaction {
         case .reconnect: "again on a new connection"
         case .renewProviderToken: "again with a new provider token on a new connection, once; then an alarm"
         case .reconnectOnce: "again on a new connection, once; then an alarm"
-        case .holdToken: "again after a wait, in which nothing goes to this token"
+        case .holdToken: "again after a wait, without other pushes to this token"
         }
     }
 }

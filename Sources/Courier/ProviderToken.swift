@@ -119,9 +119,9 @@ public enum CourierError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .badKeyID: "the APNs key id must be ten letters and digits: the characters Apple shows beside the key"
+        case .badKeyID: "the APNs key id must be ten letters and digits, as Apple shows it beside the key"
         case .badTeamID:
-            "the APNs team id must be ten letters and digits: those of the developer account's membership page"
+            "the APNs team id must be ten letters and digits, as on the developer account's membership page"
         case .noTopics: "an account with APNs needs a topic: the app's bundle id"
         case .notInCertificate(let topic, let listed):
             "the certificate is not for the topic \(topic), but for \(listed.joined(separator: ", "))"

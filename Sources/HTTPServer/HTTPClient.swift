@@ -122,7 +122,7 @@ public enum ClientError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .badURL: "what is given is not an absolute http(s) or ws(s) URL, without a name and a password"
+        case .badURL: "not an absolute http(s) or ws(s) URL without user name and password"
         case .unresolved(let error): "\(error)"
         case .unreachable(let error): "\(error)"
         case .tls(let error): "\(error)"
@@ -131,7 +131,7 @@ public enum ClientError: Error, Sendable, Equatable, CustomStringConvertible {
         case .closedEarly: "the peer closed the connection before its answer was complete"
         case .badAnswer(.bodyTooLarge): "the answer is larger than expected"
         case .badAnswer: "the answer is not HTTP/1.1"
-        case .notUpgraded(let status): "the peer answered \(status) in place of opening a WebSocket"
+        case .notUpgraded(let status): "the peer answered \(status) instead of opening a WebSocket"
         }
     }
 

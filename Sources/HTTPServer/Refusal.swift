@@ -64,19 +64,19 @@ public enum Refusal: Sendable, CaseIterable {
     public var detail: String {
         switch self {
         case .malformedRequest:
-            "The request is not valid HTTP. Send one Host and at most one Authorization line, and frame the body in one way."
+            "The request is not valid HTTP. Send one Host and at most one Authorization line, and one kind of body framing."
         case .requestTimeout: "The request did not arrive in time. Send it again in one piece."
         case .bodyTooLarge: "The request body is too large. Send a smaller one."
         case .targetTooLong: "The request target is too long. Put data in the body."
-        case .headersTooLarge: "The request has too many or too long header lines. Send fewer."
+        case .headersTooLarge: "The request has too many or too long header lines. Send fewer or shorter ones."
         case .tooManyConnections: "Too many connections are open. Try again later, and reuse connections."
-        case .overloaded: "The server holds as many requests as it can. Try again later."
+        case .overloaded: "The server has too many requests. Try again later."
         case .overShare:
-            "This client or its network holds its share of connections, sockets or requests. End some, or try again later."
+            "This client or its network has used up its share of connections, sockets or requests. Close some, or try again later."
         case .badUpgrade: "The WebSocket handshake is incomplete. Use a WebSocket client (RFC 6455)."
-        case .upgradeVersion: "Only version 13 of the WebSocket protocol is spoken here."
+        case .upgradeVersion: "Only version 13 of the WebSocket protocol is supported. Use that version."
         case .expectationFailed:
-            "The only expectation that can be met is 100-continue. Send the request without the Expect header line."
+            "Only the expectation 100-continue is supported. Remove the Expect header line."
         case .unsupportedEncoding: "The request body is encoded. Send it plain, without a Content-Encoding header line."
         }
     }

@@ -10,7 +10,7 @@ extension Conservation {
         _ entry: EntryFields, _ bytes: Span<UInt8>, _ rules: PublishedRules?, _ index: UInt64
     ) throws(VerificationFailure) {
         guard !isRotating || entry.op == .bucketClosed || entry.op == .ledgerClosed else {
-            throw VerificationFailure(.unbalanced, "a bucket was closed before its time, and the log goes on", index: index)
+            throw VerificationFailure(.unbalanced, "a bucket was closed before its time, but the log continues", index: index)
         }
         switch entry.op {
         case .brokerStarted: try start(rules!, resolution: Int(entry.number), index)
@@ -18,7 +18,7 @@ extension Conservation {
         case .keysRatcheted: try ratchet(Int(entry.number), swept: Int(entry.second), index)
         case .tokenOpened:
             guard jobs.open(entry.job, at: at) else {
-                throw VerificationFailure(.jobTwice, "opened for a job that is open", index: index, id: entry.job)
+                throw VerificationFailure(.jobTwice, "opens a job that is already open", index: index, id: entry.job)
             }
             guard isTemplate(bytes, entry.text) else {
                 throw VerificationFailure(.templateUnknown, "no policy in force has its template", index: index, id: entry.job)
@@ -35,7 +35,7 @@ extension Conservation {
             batch.seals += 1
             let until = try bucket(entry, index)
             guard until <= ((at + resolution + longestLife) / timing.day + 1) * timing.day else {
-                throw VerificationFailure(.lifeTooLong, "no policy lets a token live that long", index: index, id: entry.id)
+                throw VerificationFailure(.lifeTooLong, "its life is longer than any policy allows", index: index, id: entry.id)
             }
             buckets.seal(until: until)
             report.sealed += 1
@@ -51,7 +51,7 @@ extension Conservation {
         case .bucketCarried:
             let until = Int(entry.untilMs / 1_000)
             guard until > carriedUntil ?? -1 else {
-                throw VerificationFailure(.carry, "carries its bucket behind a later one", index: index)
+                throw VerificationFailure(.carry, "carries its bucket after a later one", index: index)
             }
             guard UInt64(buckets.remaining) + entry.number < 1 << 53 else {
                 throw VerificationFailure(.carry, "carries more tokens than can be counted", index: index)
@@ -111,16 +111,16 @@ extension Conservation {
 
     private mutating func ratchet(_ epoch: Int, swept next: Int, _ index: UInt64) throws(VerificationFailure) {
         guard (epoch + 1) * Self.epoch <= at + resolution else {
-            throw VerificationFailure(.ratchetEarly, "claims that keys of an epoch are destroyed that is not over", index: index)
+            throw VerificationFailure(.ratchetEarly, "reports destroyed keys of an epoch that has not ended", index: index)
         }
         destroyed.epoch = max(destroyed.epoch, epoch)
         destroyed.due = (destroyed.epoch + 4) * Self.epoch
         guard next * Self.epoch <= at + resolution else {
-            throw VerificationFailure(.sweptEarly, "claims that tokens are purged that are not due yet", index: index)
+            throw VerificationFailure(.sweptEarly, "reports purges of tokens that are not due yet", index: index)
         }
         guard !isSweptAnnounced || next >= swept.epoch else {
             throw VerificationFailure(
-                .sweptEarly, "takes back that everything before epoch \(swept.epoch) is purged", index: index)
+                .sweptEarly, "reports an earlier epoch than \(swept.epoch), before which everything was purged", index: index)
         }
         (swept.epoch, isSweptAnnounced) = (next, true)
         // A sweep that began before the epoch ended may report the epoch before; the next report still has its time.
@@ -128,7 +128,7 @@ extension Conservation {
         let due = (next + 1) * Self.epoch
         guard isOnTime(due: due, grace: Self.grace) else {
             throw VerificationFailure(
-                .sweptLate, "at \(Self.text(at)) something that was due before \(Self.text(due)) is not purged", index: index)
+                .sweptLate, "something due before \(Self.text(due)) is not purged at \(Self.text(at))", index: index)
         }
     }
 
@@ -165,7 +165,7 @@ extension Conservation {
         }
         guard buckets.expire(until: until) else {
             throw VerificationFailure(
-                .unbalanced, "its bucket has no token left that could expire", index: index, id: entry.id)
+                .unbalanced, "its bucket has no live token left", index: index, id: entry.id)
         }
     }
 
@@ -183,7 +183,7 @@ extension Conservation {
         batch.closings += 1
         guard until <= at ? bucket.remaining == ended : bucket.remaining >= ended else {
             throw VerificationFailure(
-                .unbalanced, "\(bucket.remaining) tokens were left in it, and \(ended) ended early", index: index)
+                .unbalanced, "\(bucket.remaining) tokens remained in it, but \(ended) ended early", index: index)
         }
         if until > at {
             batch.rotationClosings += 1

@@ -112,7 +112,7 @@ struct Conservation {
             guard isFirst else { throw VerificationFailure(.carry, "isn't the log's first entry", index: index) }
         case .bucketCarried:
             guard !isFirst, [.ledgerOpened, .bucketCarried].contains(lastOp) else {
-                throw VerificationFailure(.carry, "doesn't follow what opens a log", index: index)
+                throw VerificationFailure(.carry, "doesn't follow the entries that open a log", index: index)
             }
         default:
             guard hasStarted else { throw VerificationFailure(.entry, "comes before any broker.started", index: index) }
@@ -129,7 +129,7 @@ struct Conservation {
     ) throws(VerificationFailure) {
         let isStart = entry.op == .brokerStarted
         guard (hasStarted && next % resolution == 0) || (isStart && next % Int(entry.number) == 0) || (!hasStarted && !isStart)
-        else { throw VerificationFailure(.time, "its window begins at no multiple of the windows' length", index: index) }
+        else { throw VerificationFailure(.time, "its window doesn't begin at a multiple of the window length", index: index) }
         let silence = Gaps.Span(start: at + resolution, end: next)
         at = next
         (beforeStart, lastTemplate) = ([], nil)
@@ -139,7 +139,7 @@ struct Conservation {
         forgetGaps()
         guard !gaps.record(silence) || allowsGaps else {
             throw VerificationFailure(
-                .gaps, "the broker was away for more than \(Gaps.dayLimit) s of a UTC day: nothing shows what happened then",
+                .gaps, "no broker ran for more than \(Gaps.dayLimit) s of a UTC day, so nothing shows what happened then",
                 index: index)
         }
     }
@@ -159,7 +159,7 @@ struct Conservation {
         // was complete.
         if batch.isOpen, !(3...4).contains(lastOp.rank) { try endBatch(index) }
         guard !isRotating || closedAt != nil else {
-            throw VerificationFailure(.unbalanced, "a bucket was closed before its time, and the log goes on", index: index - 1)
+            throw VerificationFailure(.unbalanced, "a bucket was closed before its time, but the log continues", index: index - 1)
         }
         if index > 0 { try endWindow(index) }
         report.pending = UInt64(jobs.count + carriedJobs)
@@ -179,7 +179,7 @@ struct Conservation {
         let (hasTokens, isMidnight) = (batch.seals + batch.purges > 0, batch.closings > batch.rotationClosings)
         if hasTokens, !isMidnight, batch.seals < timing.seals {
             throw VerificationFailure(
-                .smallBatch, "its batch has \(batch.seals) seals, where the policy wants \(timing.seals)", index: index - 1)
+                .smallBatch, "its batch has \(batch.seals) seals, but the policy requires \(timing.seals)", index: index - 1)
         }
         let moment = at / timing.hour * timing.hour
         if hasTokens || isMidnight, timing.hour > Self.grace + resolution, !isOnTime(due: moment, grace: Self.grace) {
@@ -203,7 +203,7 @@ struct Conservation {
         if lateDue(destroyed.dueBefore) {
             throw VerificationFailure(
                 .ratchetLate,
-                "the keys that \(Self.text(destroyed.dueBefore)) was the last time to destroy are not reported destroyed",
+                "keys that were due by \(Self.text(destroyed.dueBefore)) are not reported as destroyed",
                 index: index - 1)
         }
         if lateDue(swept.dueBefore) {
@@ -216,7 +216,7 @@ struct Conservation {
         }
         if carriedJobs > 0, !isOnTime(due: openedAt, grace: Self.jobLimit) {
             throw VerificationFailure(
-                .outcomeLate, "\(carriedJobs) pushes of the log before have no outcome", index: index - 1)
+                .outcomeLate, "\(carriedJobs) pushes of the previous log have no outcome", index: index - 1)
         }
         guard hasStarted, at - lastClosed - Self.grace - resolution > 0, case let midnight = firstDue, midnight <= at,
             !isOnTime(due: midnight, grace: Self.grace)

@@ -15,9 +15,9 @@ public enum EntryError: Error, Sendable, Equatable, CustomStringConvertible {
         switch self {
         case .syntax(let position): "not canonical JSON at byte \(position)"
         case .key(let position): "a key that is unknown, repeated or out of order at byte \(position)"
-        case .value(let position): "a value that is not allowed, or not in its one spelling, at byte \(position)"
+        case .value(let position): "a value that is invalid or not canonical at byte \(position)"
         case .unknownOp(let position): "an unknown op at byte \(position)"
-        case .keys(let op): "\(op) without all of its keys, or with another's"
+        case .keys(let op): "\(op) with missing or extra keys"
         }
     }
 }

@@ -23,16 +23,16 @@ public struct LedgerFolder: Sendable {
             switch self {
             case .io(let error): "the ledger's folder: \(error)"
             case .conflict(let path):
-                "\(path) already holds other bytes. Published files never change: this folder belongs to another history"
+                "\(path) has different content. Published files never change, so this folder belongs to another log"
             case .missing(let path): "\(path) is missing: restore the ledger's folder from a mirror or a backup"
             case .damaged(let path): "\(path) is damaged: restore the ledger's folder from a mirror or a backup"
             case .foreignCheckpoint:
                 "the checkpoint is not signed by this ledger's key: wrong folder, wrong key, or a damaged file"
             case .ahead(let folder, let store):
-                "the published ledger has \(folder) entries and the store knows of \(store): the store is an old copy. Going on would "
-                    + "rewrite history; restore the newer store, or start a new ledger under another origin"
+                "the published ledger has \(folder) entries, but the store has \(store), so the store is an old copy. To continue would "
+                    + "rewrite history. Restore the newer store, or start a new ledger under another origin"
             case .different(let size):
-                "the published ledger and the store differ at \(size) entries: one of them is not this ledger's. Nothing was changed"
+                "the published ledger and the store differ at \(size) entries, so one of them belongs to another ledger. Nothing was changed"
             }
         }
     }

@@ -68,7 +68,7 @@ public enum LogCopyError: Error, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .noCheckpoint: "there is no checkpoint that can be read"
+        case .noCheckpoint: "the log has no readable checkpoint"
         case .tooLarge(let size): "the log has \(size)"
         }
     }

@@ -62,10 +62,10 @@ public struct LogProof: Sendable, Hashable {
     /// - Throws: what is wrong with the proof.
     public func entry(signedBy key: VerifierKey) throws(VerificationFailure) -> (entry: Entry, head: Checkpoint) {
         guard let head = checkpoint.checkpoint(signedBy: key) else {
-            throw VerificationFailure(.signature, "its checkpoint is none that \(key.name) has signed with this key")
+            throw VerificationFailure(.signature, "its checkpoint is not signed by \(key.name) with this key")
         }
         guard let extra else {
-            throw VerificationFailure(.missing, "holds no entry, only the place of one: make it with `mayfly audit prove`")
+            throw VerificationFailure(.missing, "contains no entry, only the position of one. Make it with `mayfly audit prove`")
         }
         guard index < head.size else {
             throw VerificationFailure(.tree, "its checkpoint is of \(head.size) entries, numbered from 0", index: index)
@@ -73,16 +73,16 @@ public struct LogProof: Sendable, Hashable {
         let needed = InclusionProof.ranges(index: index, size: head.size).count
         guard hashes.count == needed else {
             throw VerificationFailure(
-                .tree, "the proof has \(hashes.count) hashes, and takes \(needed) from this entry to the root", index: index)
+                .tree, "the proof has \(hashes.count) hashes, but needs \(needed) from this entry to the root", index: index)
         }
         guard isValid(entry: extra.span, key: key) else {
             throw VerificationFailure(
-                .tree, "the hashes do not lead from the entry to the signed root: entry, number or hashes were changed",
+                .tree, "the hashes don't connect the entry to the signed root: entry, number or hashes were changed",
                 index: index)
         }
         do {
             return (try Entry(canonical: extra.span), head)
-        } catch { throw VerificationFailure(.entry, "is no entry: \(error)", index: index) }
+        } catch { throw VerificationFailure(.entry, "is not a valid entry: \(error)", index: index) }
     }
 }
 
@@ -118,7 +118,7 @@ extension LogProof {
         let bytes = try await LogReader(source).file(TilePath.checkpoint)
         guard let note = SignedNote(bytes), let head = note.checkpoint(signedBy: key) else {
             throw VerificationFailure(
-                .signature, "is no checkpoint that \(key.name) has signed with this key", file: TilePath.checkpoint)
+                .signature, "is not a checkpoint signed by \(key.name) with this key", file: TilePath.checkpoint)
         }
         return (note, head)
     }
@@ -131,7 +131,7 @@ extension LogProof {
         let inclusion = try await tiles.inclusionProof(index: index)
         let proof = LogProof(index: index, hashes: inclusion.hashes, checkpoint: checkpoint.note, extra: entry)
         guard proof.isValid(entry: entry.span, key: key) else {
-            throw VerificationFailure(.tree, "the tiles do not lead from this entry to the signed root", index: index)
+            throw VerificationFailure(.tree, "the tiles don't connect this entry to the signed root", index: index)
         }
         return proof
     }

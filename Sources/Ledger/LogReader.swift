@@ -8,7 +8,7 @@ struct LogReader: Sendable {
 
     func file(_ path: String) async throws(VerificationFailure) -> [UInt8] {
         guard let bytes = try await fileIfThere(path) else {
-            let more = path == TilePath.checkpoint ? ": there is no log here. A broker's own lies under /audit/" : ""
+            let more = path == TilePath.checkpoint ? ": there is no log here. A broker's log is under /audit/" : ""
             throw VerificationFailure(.missing, "is missing\(more)", file: path)
         }
         return bytes

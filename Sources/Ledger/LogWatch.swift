@@ -66,7 +66,7 @@ public struct LogWatch: Sendable {
         }
         if let next = result.report.next {
             throw VerificationFailure(
-                .stale, "the log is closed, and \(next) follows: watch that one, with its own key and folder")
+                .stale, "the log is closed, and \(next) continues it. Watch that log, with its own key and folder")
         }
         try result.report.checkAge(limit: maxAge, now: now)
         for mirror in mirrors { try await compare(mirror, with: head) }
@@ -88,7 +88,7 @@ public struct LogWatch: Sendable {
         } catch {
             throw VerificationFailure(.unreadable, "the folder of the watch can't be locked: \(error.reason)")
         }
-        throw VerificationFailure(.unreadable, "another watch is using this folder: wait for it to end")
+        throw VerificationFailure(.unreadable, "another watch is using this folder. Wait until it ends")
     }
 
     /// - Throws: `.rewritten` if neither of the two heads continues the other.
@@ -100,7 +100,7 @@ public struct LogWatch: Sendable {
             guard try await tiles.continues(old, root: new.root) else {
                 keepContradiction(note.encoded, of: nil)
                 throw VerificationFailure(
-                    .rewritten, "signs \(other.size) entries that are not those of the watched log: there are two histories",
+                    .rewritten, "signs \(other.size) entries that differ from the watched log: there are two histories",
                     file: TilePath.checkpoint)
             }
         } catch {
@@ -134,7 +134,7 @@ public struct LogWatch: Sendable {
 
     private func write(_ body: (String) throws(Errno) -> Void) throws(VerificationFailure) {
         do { try body(folder) } catch {
-            throw VerificationFailure(.unreadable, "the folder of the watch can't be written: \(error.reason)")
+            throw VerificationFailure(.unreadable, "the watch can't write to its folder: \(error.reason)")
         }
     }
 }

@@ -22,7 +22,7 @@ public struct SignedTree {
         }
         guard TileLog.root(of: edge) == head.root else {
             throw VerificationFailure(
-                .tree, "signs another root than the tiles at the log's end give", file: TilePath.checkpoint)
+                .tree, "signs a root that differs from the root of the last tiles", file: TilePath.checkpoint)
         }
         (self.head, self.reader, self.edge) = (head, reader, edge)
     }
@@ -45,11 +45,13 @@ public struct SignedTree {
                 throw VerificationFailure(.damaged, "ends before this entry does", index: number, file: path)
             }
             guard Digest.leaf(bytes.span.extracting(range)) == leaf else {
-                throw VerificationFailure(.tree, "is not the entry that the hash tile holds", index: number, file: path)
+                throw VerificationFailure(.tree, "doesn't match its hash in the tile", index: number, file: path)
             }
             entries.append(Array(bytes[range]))
         }
-        guard bundle.isAtEnd || isLonger else { throw VerificationFailure(.damaged, "goes on after its last entry", file: path) }
+        guard bundle.isAtEnd || isLonger else {
+            throw VerificationFailure(.damaged, "has bytes after its last entry", file: path)
+        }
         return entries
     }
 
@@ -58,7 +60,7 @@ public struct SignedTree {
         var texts: [String] = []
         for (offset, bytes) in try await entries(bundle: index).enumerated() {
             do { _ = try EntryFields(bytes.span) } catch {
-                throw VerificationFailure(.entry, "is no entry: \(error)", index: index * 256 + UInt64(offset))
+                throw VerificationFailure(.entry, "is not a valid entry: \(error)", index: index * 256 + UInt64(offset))
             }
             texts.append(String(decoding: bytes, as: UTF8.self))
         }
@@ -72,7 +74,7 @@ public struct SignedTree {
         let hashes = Self.hashes(in: try await reader.tile(path, width: TilePath.fullWidth))
         let above = try await tile(level: level + 1, index: index / 256)
         guard TileLog.hash(of: Subtree(level: 8, index: 0), over: hashes) == above[Int(index % 256)] else {
-            throw VerificationFailure(.tree, "is not the tile that the signed root stands on", file: path)
+            throw VerificationFailure(.tree, "doesn't match the signed root", file: path)
         }
         recent[level] = (index, hashes)
         return hashes

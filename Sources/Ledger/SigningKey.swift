@@ -20,12 +20,13 @@ public struct SigningKey: Sendable {
 
         public var description: String {
             switch self {
-            case .missing(let path): "no ledger key at \(ShownPath(path)): make one with `mayfly keys init`"
-            case .exists(let path): "\(ShownPath(path)) exists already and is not replaced: a new key would be a new log"
+            case .missing(let path): "the ledger key \(ShownPath(path)) is missing. Make one with `mayfly keys init`"
+            case .exists(let path): "\(ShownPath(path)) exists and is not replaced, since a new key would start a new log"
             case .exposed(let path):
-                "\(ShownPath(path)) must be a file of this user that nobody else may read: make its mode 0600, and think of the key as known"
+                "\(ShownPath(path)) must be a file of this user that others can't read. Set its mode to 0600, and treat the key as compromised"
             case .malformed(let path): "\(ShownPath(path)) is not a ledger key"
-            case .badOrigin: "an origin is a host and path such as log.example/mayfly, without scheme, white space or plus sign"
+            case .badOrigin:
+                "the origin must be a host and path such as log.example/mayfly, without scheme, white space or plus sign"
             case .io(let error): error.description
             case .memory(let error): error.description
             }

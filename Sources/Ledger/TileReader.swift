@@ -33,7 +33,7 @@ public struct TileReader: Sendable {
         let proof = try await consistencyProof(oldSize: oldSize)
         let oldRoot = try await hashes(of: [0..<oldSize])[0]
         guard proof.isValid(oldRoot: oldRoot, newRoot: root) else {
-            throw VerificationFailure(.tree, "the tiles do not lead from \(oldSize) entries to the signed root of \(size)")
+            throw VerificationFailure(.tree, "the tiles don't connect \(oldSize) entries to the signed root of \(size)")
         }
         return proof.hashes
     }

@@ -44,13 +44,13 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
                     let fields = try EntryFields(bytes.span)
                     search.story.endMs = fields.atMs
                     if search.isAbout(fields) { search.add(try Entry(canonical: bytes.span), at: index) }
-                } catch { throw VerificationFailure(.entry, "is no entry: \(error)", index: index) }
+                } catch { throw VerificationFailure(.entry, "is not a valid entry: \(error)", index: index) }
             }
         }
         guard search.story.entryToProve != nil else {
             throw VerificationFailure(
                 .missing,
-                "none of the log's \(tree.head.size) entries is about it: it waits for the next batch, is another log's, or never was"
+                "none of the log's \(tree.head.size) entries is about it: it waits for the next batch, belongs to another log, or never existed"
             )
         }
         return search.story

@@ -45,7 +45,7 @@ struct TreeCheck {
         while let head = older.last, head.size == size {
             guard head.root == root else {
                 throw VerificationFailure(
-                    .rewritten, "the first \(size) entries are not those that this checkpoint signs: history was rewritten",
+                    .rewritten, "the first \(size) entries don't match this checkpoint: history was rewritten",
                     file: head.name)
             }
             older.removeLast()

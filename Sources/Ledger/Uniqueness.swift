@@ -58,7 +58,7 @@ final class Uniqueness {
         heap.sort { $0.id < $1.id }
         var last: UInt128?
         while let (id, run) = heap.first {
-            if id == last { throw VerificationFailure(.idTwice, "comes twice in the log", id: EntryID(id)) }
+            if id == last { throw VerificationFailure(.idTwice, "is duplicate in the log", id: EntryID(id)) }
             last = id
             if let id = try next(run) {
                 heap[0].id = id
@@ -106,7 +106,7 @@ final class Uniqueness {
                 var span = bytes.mutableSpan
                 read = try file.read(into: &span, at: runs[run].next)
             } catch { throw Self.failure(error) }
-            guard read == count else { throw VerificationFailure(.unreadable, "the temporary file of ids was cut") }
+            guard read == count else { throw VerificationFailure(.unreadable, "the temporary file of ids was truncated") }
             runs[run].ids = stride(from: 0, to: count, by: EntryID.count).map {
                 EntryID(bytes: bytes.span.extracting($0..<$0 + EntryID.count))!.value
             }

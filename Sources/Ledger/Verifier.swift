@@ -82,7 +82,7 @@ public struct Verifier: Sendable {
             var bundle = EntryBundle(bytes)
             while let policy = try run.check(&bundle, bytes, tile: tile, path) { run.setRules(await rules(policy), of: policy) }
             guard bundle.isAtEnd || isLonger else {
-                throw VerificationFailure(.damaged, "goes on after its last entry", file: path)
+                throw VerificationFailure(.damaged, "has bytes after its last entry", file: path)
             }
             try await compareOldPartials(TilePath.hashes(level: 0, index: index), tile)
             try await compareOldPartials(TilePath.entries(index: index), bytes, width: width)
@@ -91,7 +91,7 @@ public struct Verifier: Sendable {
         if head.size % 256 == 0 { next = run.state(of: key) }
         for expected in run.tree.partial { try await compare(expected) }
         guard run.tree.root == head.root else {
-            throw VerificationFailure(.tree, "signs another root than the entries hash to", file: TilePath.checkpoint)
+            throw VerificationFailure(.tree, "signs a root that differs from the entries' root", file: TilePath.checkpoint)
         }
         var report = try run.finish()
         (report.origin, report.compared) = (head.origin, older.count)
@@ -116,7 +116,7 @@ public struct Verifier: Sendable {
             let path = TilePath.policy(policy)
             let bytes = try await reader.file(path)
             guard Digest.sha256(bytes.span) == policy else {
-                throw VerificationFailure(.damaged, "is not the policy that it is named after", file: path)
+                throw VerificationFailure(.damaged, "doesn't match the SHA-256 in its name", file: path)
             }
             guard let rules = PublishedRules(bytes) else { throw VerifierRun.damaged(policy) }
             return .success(rules)
@@ -125,7 +125,7 @@ public struct Verifier: Sendable {
 
     private func open(_ note: [UInt8], name: String) throws(VerificationFailure) -> Checkpoint {
         guard let head = SignedNote(note)?.checkpoint(signedBy: key) else {
-            throw VerificationFailure(.signature, "is no checkpoint that \(key.name) has signed with this key", file: name)
+            throw VerificationFailure(.signature, "is not a checkpoint signed by \(key.name) with this key", file: name)
         }
         return head
     }
@@ -146,7 +146,7 @@ public struct Verifier: Sendable {
         let tile = try await reader.tile(full, width: expected.hashes.count)
         for (number, hash) in expected.hashes.enumerated() where hash != Digest(tile.span, at: number * Digest.count) {
             throw VerificationFailure(
-                .tree, "holds a hash, number \(number), that the entries do not give",
+                .tree, "contains a hash, number \(number), that doesn't match the entries",
                 file: TilePath.path(full, width: expected.hashes.count))
         }
         try await compareOldPartials(full, tile)
@@ -162,7 +162,7 @@ public struct Verifier: Sendable {
             // A growing log drops them at any moment.
             guard let old = try await reader.fileIfThere(path) else { continue }
             guard old == Array(bytes.prefix(count)) else {
-                throw VerificationFailure(.tree, "is not a beginning of what the log now holds", file: path)
+                throw VerificationFailure(.tree, "is not a prefix of the present log", file: path)
             }
         }
     }

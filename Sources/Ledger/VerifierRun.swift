@@ -36,7 +36,7 @@ struct VerifierRun {
             let entry = bytes.span.extracting(range)
             let leaf = Digest.leaf(entry)
             guard leaf == Digest(tile.span, at: offset) else {
-                throw VerificationFailure(.tree, "is not the entry that the hash tile holds", index: index, file: path)
+                throw VerificationFailure(.tree, "doesn't match its hash in the tile", index: index, file: path)
             }
             try life.checkOpen(index)
             let fields = try fields(of: entry, index)
@@ -61,13 +61,13 @@ struct VerifierRun {
     }
 
     static func damaged(_ policy: Digest) -> VerificationFailure {
-        VerificationFailure(.damaged, "is not a policy that can be read", file: TilePath.policy(policy))
+        VerificationFailure(.damaged, "is not a readable policy", file: TilePath.policy(policy))
     }
 
     private func fields(of entry: Span<UInt8>, _ index: UInt64) throws(VerificationFailure) -> EntryFields {
         do {
             return try EntryFields(entry)
-        } catch { throw VerificationFailure(.entry, "is no entry: \(error)", index: index) }
+        } catch { throw VerificationFailure(.entry, "is not a valid entry: \(error)", index: index) }
     }
 
     mutating func finish() throws(VerificationFailure) -> Report {

@@ -11,7 +11,9 @@ public struct WitnessDemand: Sendable {
     ///   - lastEntryMs: the date of the last entry under the checkpoint that is known, unix ms.
     /// - Throws: `cosignatures` when they are too few, or one is forged.
     public func check(_ note: [UInt8], of key: VerifierKey, lastEntryMs: UInt64) throws(VerificationFailure) -> Int {
-        guard let note = SignedNote(note) else { throw VerificationFailure(.signature, "is no note", file: TilePath.checkpoint) }
+        guard let note = SignedNote(note) else {
+            throw VerificationFailure(.signature, "is not a signed note", file: TilePath.checkpoint)
+        }
         return try check(note, of: key, lastEntryMs: lastEntryMs)
     }
 
@@ -25,7 +27,7 @@ public struct WitnessDemand: Sendable {
             cosigners = try policy.cosigners(of: note, dated: WitnessPolicy.dates(lastEntry: lastEntryMs / 1000, now: now))
         } catch {
             throw VerificationFailure(
-                .cosignatures, "holds a cosignature in the name of \(error.witness) that it did not make",
+                .cosignatures, "contains a false cosignature of \(error.witness)",
                 file: TilePath.checkpoint)
         }
         guard policy.isSatisfied(by: cosigners) else {

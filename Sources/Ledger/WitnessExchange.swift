@@ -114,17 +114,17 @@ public enum WitnessFailure: Error, Sendable, Equatable, CustomStringConvertible 
     public var description: String {
         switch self {
         case .ahead(let claimed, let size):
-            "it says that it has cosigned \(claimed) entries of this log, which has \(size): either it lies, or database and folder are old copies"
+            "it reports \(claimed) cosigned entries of this log, which has \(size): either it lies, or database and folder are old copies"
         case .forked(let size):
-            "what it has cosigned at \(size) entries is not this log: either it lies, or history was rewritten"
-        case .untrusted: "it does not trust this log's key (403): give its operator the line in ledger.vkey"
-        case .unknownLog: "it does not know this log's origin (404): give its operator the line in ledger.vkey"
+            "it cosigned another log of \(size) entries: either it lies, or history was rewritten"
+        case .untrusted: "it does not trust this log's key (403). Send its operator the line in ledger.vkey"
+        case .unknownLog: "it does not know this log's origin (404). Send its operator the line in ledger.vkey"
         case .refused(let status): "it answered \(status)"
         case .malformed: "its answer is malformed"
-        case .unsigned: "its answer holds no cosignature of its key: compare its key with the policy's"
-        case .forged: "its cosignature does not hold"
-        case .misdated: "its cosignature's time is more than ten minutes off: compare the clocks"
-        case .restless: "it names another size each time it is asked"
+        case .unsigned: "its answer contains no cosignature by its key. Compare its key with the policy's"
+        case .forged: "its cosignature is invalid"
+        case .misdated: "its cosignature's time is more than ten minutes off. Compare the clocks"
+        case .restless: "it reports a different size on each request"
         }
     }
 }

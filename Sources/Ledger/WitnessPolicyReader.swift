@@ -44,15 +44,15 @@ struct WitnessPolicyReader {
             line += 1
         }
         // A file that was cut short could end in another name than it had.
-        guard bytes.isEmpty || bytes.last == 0x0a else { throw failure("has no newline at its end: the file may be cut short") }
-        guard hasQuorum else { throw failure("the file ends without a quorum line: add `quorum NAME` or `quorum none`") }
+        guard bytes.isEmpty || bytes.last == 0x0a else { throw failure("has no newline at its end: the file may be truncated") }
+        guard hasQuorum else { throw failure("the file has no quorum line. Add `quorum NAME` or `quorum none`") }
         return policy
     }
 
     private mutating func read(line content: ArraySlice<UInt8>) throws(WitnessPolicy.Malformed) {
         for byte in content where byte != 0x09 && (byte < 0x20 || byte == 0x7f) {
             throw failure(
-                "holds the control character 0x\(Hex.encode([byte].span)): only tab, newline and printable characters may stand here"
+                "contains the control character 0x\(Hex.encode([byte].span)). Only tab, newline and printable characters are allowed"
             )
         }
         let words = content.split { $0 == 0x09 || $0 == 0x20 }.map { Array($0) }
@@ -62,7 +62,7 @@ struct WitnessPolicyReader {
         case "witness": try readWitness(words)
         case "group": try readGroup(words)
         case "quorum": try readQuorum(words)
-        default: throw failure("begins with none of log, witness, group, quorum")
+        default: throw failure("must begin with log, witness, group or quorum")
         }
     }
 
@@ -70,7 +70,7 @@ struct WitnessPolicyReader {
         guard (2...3).contains(words.count) else { throw failure("must be `log VKEY [URL]`") }
         let key = try key(words[1], .ed25519, "a log's")
         guard !policy.logs.contains(where: { $0.key.publicKey == key.publicKey }) else {
-            throw failure("names a log's public key that stands on an earlier line")
+            throw failure("repeats a log's public key from an earlier line")
         }
         guard policy.logs.count < WitnessPolicy.countLimit else { throw tooMany("logs") }
         policy.logs.append(WitnessPolicy.Log(key: key, url: words.count == 3 ? Self.text(words[2]) : nil))
@@ -80,7 +80,7 @@ struct WitnessPolicyReader {
         guard (3...4).contains(words.count) else { throw failure("must be `witness NAME VKEY [URL]`") }
         let key = try key(words[2], .cosignature, "a witness's")
         guard !policy.witnesses.contains(where: { $0.key.publicKey == key.publicKey }) else {
-            throw failure("names a witness's public key that stands on an earlier line: it would count twice")
+            throw failure("repeats a witness's public key from an earlier line, which would count twice")
         }
         guard policy.witnesses.count < WitnessPolicy.countLimit else { throw tooMany("witnesses") }
         try define(words[1], .witness(policy.witnesses.count))
@@ -97,10 +97,10 @@ struct WitnessPolicyReader {
         case "any": threshold = 1
         case let digits:
             guard let number = Int(digits), String(number) == digits else {
-                throw failure("\(digits) is none of all, any, or a decimal number")
+                throw failure("\(digits) must be all, any or a decimal number")
             }
             guard (1...names.count).contains(number) else {
-                throw failure("\(digits) is not from 1 to \(names.count), the number of members")
+                throw failure("\(digits) must be from 1 to \(names.count), the number of members")
             }
             threshold = number
         }
@@ -108,7 +108,7 @@ struct WitnessPolicyReader {
         for name in names {
             members.append(try member(name))
             guard taken.insert(name).inserted else {
-                throw failure("\(Self.text(name)) is a member of a group already: it would count twice")
+                throw failure("\(Self.text(name)) is already a member of a group, and would count twice")
             }
         }
         guard policy.groups.count < WitnessPolicy.countLimit else { throw tooMany("groups") }
@@ -124,7 +124,7 @@ struct WitnessPolicyReader {
     }
 
     private mutating func define(_ name: [UInt8], _ member: WitnessPolicy.Member) throws(WitnessPolicy.Malformed) {
-        guard Self.text(name) != "none" else { throw failure("the name none means no quorum and can't be given") }
+        guard Self.text(name) != "none" else { throw failure("the name none is reserved, since it means no quorum") }
         guard names.updateValue(member, forKey: name) == nil else {
             throw failure("the name \(Self.text(name)) is defined on an earlier line")
         }

@@ -46,7 +46,7 @@ public struct OpenFile: ~Copyable, Sendable {
     }
 
     static func noFile(_ path: String) -> Errno {
-        Errno(code: EINVAL, "open", path: path, note: "is no file but a pipe, a device or a socket")
+        Errno(code: EINVAL, "open", path: path, note: "is a pipe, a device or a socket, not a file")
     }
 
     public func status() throws(Errno) -> File.Status { try Self.status(descriptor.raw, path) }

@@ -16,7 +16,7 @@ public struct ShownPath: Sendable, Equatable, CustomStringConvertible {
             } else if Self.exists(path, in: folder) {
                 Self.escaped(path)
             } else {
-                "<\(path.utf8.count) bytes that are no path here>"
+                "<\(path.utf8.count) bytes that are not a path>"
             }
     }
 

@@ -15,15 +15,17 @@ struct AudienceLimitsReader {
 
     private static let activityKeys = ["activityLifeSeconds", "activitiesPerOwner", "activityUpdateSeconds"]
     private static let approvalKeys = ["approvalSeconds", "answerKeptSeconds"]
-    private static let ofOne = "one event is pushed to all that a user has, and a back end's loop must not make that thousands"
+    private static let ofOne =
+        "one event goes to all of a user's registrations, and a bug in a back end must not make that thousands"
 
     func read(_ value: JSONValue?, of kind: Policy.Kind, at path: JSONPath) -> AudienceLimits? {
         guard let object = ObjectReader(value, at: path, known: Self.keys(kind), findings) else { return nil }
         // What is made on one day ends together, so that its row need not tell when it was made: hence the least lives.
         let device = object.int(
             "deviceLifeSeconds", in: 172_800...2_592_000,
-            why: "the broker alone can open a registration's token, so it must be renewed at least every 30 days; its end is "
-                + "that of a day's registrations, up to a day sooner")
+            why:
+                "the broker alone can open a registration's token, so it must be renewed at least every 30 days; it expires with "
+                + "all registrations of its day, up to a day sooner")
         let session = session(object, of: kind)
         let registrations = object.int("registrationsPerOwner", in: 1...1_000, why: Self.ofOne)
         let events = object.budget("eventsPerUser")
@@ -42,32 +44,34 @@ struct AudienceLimitsReader {
             return object.int(
                 "sessionLifeSeconds", in: 129_600...604_800,
                 why:
-                    "a call rings once however often it is told of within 24 hours, and what is known of it is forgotten within a week; "
-                    + "its end is that of half a day's, up to 12 hours sooner")
+                    "a call rings once, even if it is reported again within 24 hours, and its record is deleted within a week; "
+                    + "it expires with all records of half a day, up to 12 hours sooner")
         }
         return object.int(
             "sessionLifeSeconds", in: 86_400...604_800,
-            why: "what is known of a session is forgotten within a week; its end is that of half a day's, up to 12 hours sooner")
+            why: "a session's record is deleted within a week; it expires with all records of half a day, up to 12 hours sooner")
     }
 
     private func activities(_ object: ObjectReader) -> ActivityLimits? {
         let life = object.int(
             "activityLifeSeconds", in: 7_200...43_200,
-            why: "the phone shows a Live Activity for 12 hours at most; its end is that of an hour's, up to an hour sooner")
+            why:
+                "the phone shows a Live Activity for 12 hours at most; it expires with all those of its hour, up to an hour sooner"
+        )
         let perOwner = object.int("activitiesPerOwner", in: 1...1_000, why: Self.ofOne)
         let update = object.int(
             "activityUpdateSeconds", in: 1...3_600,
-            why: "Apple holds updates back that come too often, and those of a Live Activity are seldom of use an hour later")
+            why: "Apple delays updates that are too frequent, and an update of a Live Activity is rarely useful an hour later")
         guard let life, let perOwner, let update else { return nil }
         return ActivityLimits(lifeMs: life.secondsInMs, perOwner: perOwner, updateMs: update.secondsInMs)
     }
 
     private func approvals(_ object: ObjectReader) -> ApprovalLimits? {
         let approval = object.int(
-            "approvalSeconds", in: 5...3_600, why: "somebody has to reach the phone, and a back end waits for the answer")
+            "approvalSeconds", in: 5...3_600, why: "somebody needs time to reach the phone, and a back end waits for the answer")
         let kept = object.int(
             "answerKeptSeconds", in: 1...86_400,
-            why: "an answer is kept for a back end that asks late, not to remember who said what")
+            why: "an answer is kept only for a back end that asks late")
         guard let approval, let kept else { return nil }
         return ApprovalLimits(answerableMs: approval.secondsInMs, answerKeptMs: kept.secondsInMs)
     }

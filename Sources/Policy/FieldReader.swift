@@ -17,9 +17,9 @@ struct FieldReader {
     private func field(_ name: String, _ value: JSONValue, at path: JSONPath) -> Field? {
         guard Self.isName(name) else {
             findings.add(
-                path, "is no name for a field",
-                why: "texts name a field as {name}, so it has to be told from the words around it",
-                do: "use 1 to 64 letters and digits, a small letter first")
+                path, "is not a valid field name",
+                why: "texts refer to a field as {name}, so it must differ from the words around it",
+                do: "use 1 to 64 letters and digits, beginning with a lower-case letter")
             return nil
         }
         guard case .object(let members) = value else {
@@ -32,8 +32,8 @@ struct FieldReader {
             findings.add(
                 kindPath, "is not one of \(Field.kindNames.joined(separator: ", "))",
                 why:
-                    "a field of any other kind could carry what somebody wrote, and Apple and the phone's notification store would keep it",
-                do: "list the words (enum), bound the number (number), say yes or no (flag) or send 16 opaque bytes (handle)")
+                    "a field of any other kind could carry free text, and Apple and the phone's notification store would keep it",
+                do: "use listed words (enum), a bounded number (number), true or false (flag) or 16 opaque bytes (handle)")
             return nil
         }
         let own: [String] =
@@ -60,13 +60,13 @@ struct FieldReader {
         let keys = text.split(separator: ".", omittingEmptySubsequences: false).map(String.init)
         guard keys.count <= 8, keys.allSatisfy({ !$0.isEmpty && $0.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f } }) else {
             findings.add(
-                path, "is no payload key", why: "the app could not find the value",
-                do: "write one to eight keys in visible ASCII, with dots between them")
+                path, "is not a valid payload key", why: "the app could not find the value",
+                do: "use one to eight keys in visible ASCII, separated by dots")
             return nil
         }
         guard keys[0] != "aps" else {
             findings.add(
-                path, "reaches into aps", why: "aps belongs to Apple; what stands there is decided by the template's own keys",
+                path, "reaches into aps", why: "aps is Apple's, and only the template's own keys write to it",
                 do: "use a key beside aps")
             return nil
         }
@@ -76,8 +76,8 @@ struct FieldReader {
     private func words(_ value: JSONValue?, at path: JSONPath) -> Field.Kind? {
         guard case .array(let items)? = value, (1...256).contains(items.count) else {
             findings.add(
-                path, "is not a list of 1 to 256 words", why: "an enum field can say only what is listed here",
-                do: "list every word the field may hold")
+                path, "is not a list of 1 to 256 words", why: "an enum field can only have the values listed here",
+                do: "list every word the field may have")
             return nil
         }
         var words: [String] = []
@@ -85,12 +85,12 @@ struct FieldReader {
             guard case .string(let word) = item, (1...64).contains(word.utf8.count), !word.hasControlCharacter else {
                 findings.add(
                     path.item(index), "is not a word of 1 to 64 bytes without control characters",
-                    why: "a longer one is a text, and texts belong into the template", do: "write a short word")
+                    why: "longer text belongs in the template", do: "use a short word")
                 return nil
             }
             guard !words.contains(word) else {
                 findings.add(
-                    path.item(index), "stands in the list twice", why: "one word must mean one thing", do: "take one of them out")
+                    path.item(index), "is in the list twice", why: "duplicates are ambiguous", do: "remove one of them")
                 return nil
             }
             words.append(word)
@@ -100,27 +100,27 @@ struct FieldReader {
 
     private func number(_ object: ObjectReader) -> Field.Kind? {
         let exact = 1 << 53
-        let why = "JavaScript and other readers of JSON hold no greater whole number exactly"
+        let why = "JavaScript and other JSON readers can't represent larger whole numbers exactly"
         let low = object.int("min", in: -exact...exact, why: why)
         let high = object.int("max", in: -exact...exact, why: why)
-        let step = object.int("step", in: 1...exact, why: "a step leads from min towards max")
+        let step = object.int("step", in: 1...exact, why: "a step must be positive")
         guard let low, let high, let step else { return nil }
         guard low < high else {
             findings.add(
-                object.path.member("min"), "is not less than max", why: "a field with one value is a constant",
+                object.path.member("min"), "is not less than max", why: "a field with a single value should be a constant",
                 do: "make it less than \(high)")
             return nil
         }
         guard (high - low) % step == 0 else {
             findings.add(
-                object.path.member("step"), "never reaches max from min", why: "max would be a value that is never allowed",
+                object.path.member("step"), "never reaches max from min", why: "max itself would not be allowed",
                 do: "choose a step that divides \(high - low)")
             return nil
         }
         guard (high - low) / step < 10_000 else {
             findings.add(
                 object.path.member("step"), "allows more than 10,000 values",
-                why: "a number that fine can name a person or spell a word", do: "choose a narrower range or a wider step")
+                why: "such a fine number could identify a person or encode a word", do: "choose a narrower range or a wider step")
             return nil
         }
         return .number(range: low...high, step: step)

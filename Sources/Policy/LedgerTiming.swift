@@ -39,9 +39,9 @@ struct LedgerTimingReader {
         }
         guard let timing = object.object("ledger", known: ["hourSeconds", "daySeconds", "batchSeals"]) else { return nil }
         let hour = timing.int(
-            "hourSeconds", in: 1...3_600, why: "an owner waits for the next batch to prove a purge; an hour is the longest")
+            "hourSeconds", in: 1...3_600, why: "an owner waits for the next batch to prove a purge, at most an hour")
         let day = timing.int(
-            "daySeconds", in: 1...86_400, why: "a bucket is checked when its day is over; a day is the longest")
+            "daySeconds", in: 1...86_400, why: "a bucket is checked at the end of its day, so a day is the limit")
         let seals = timing.int(
             "batchSeals", in: 1...10_000, why: "a larger number would only delay more batches until midnight")
         guard let hour, let day, let seals else { return nil }

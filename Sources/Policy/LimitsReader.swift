@@ -13,8 +13,8 @@ struct LimitsReader {
         ]
         let foreign = [
             "registrationLifeSeconds": (
-                why: "rooms have no registrations, so nothing reads it",
-                remedy: "take it out; deviceLifeSeconds is its like in a policy for an audience"
+                why: "rooms have no registrations, so it has no effect",
+                remedy: "remove it; a policy for an audience has deviceLifeSeconds instead"
             )
         ]
         guard let object = ObjectReader(value, at: path, known: known, foreign: foreign, findings) else { return nil }
@@ -22,16 +22,17 @@ struct LimitsReader {
         let room = roomLife(object["roomLifeSeconds"], at: path.member("roomLifeSeconds"))
         let code = joinCode(object["joinCode"], at: path.member("joinCode"))
         let knock = object.int(
-            "knockThrottleSeconds", in: 1...3600, why: "without a pause a side could make the other's phone ring on and on")
+            "knockThrottleSeconds", in: 1...3600, why: "without a pause one side could ring the other's phone without end")
         let tokenKnocks = tokenKnocks(object, knockSeconds: knock)
         let presence = object.int(
-            "presenceSeconds", in: 5...600, why: "shorter flickers with every lost packet, longer calls someone present who left")
+            "presenceSeconds", in: 5...600,
+            why: "a shorter time reacts to every lost packet, a longer one counts absent peers as present")
         let probe = presenceProbe(object)
         let peerGrace = object.int(
-            "peerGraceSeconds", in: 0...60, why: "a longer grace swallows knocks at a peer who is really gone")
-        let startGrace = object.int("startGraceSeconds", in: 0...120, why: "a longer grace outlives the job that waits for it")
+            "peerGraceSeconds", in: 0...60, why: "a longer grace suppresses knocks at a peer who is really absent")
+        let startGrace = object.int("startGraceSeconds", in: 0...120, why: "a longer grace exceeds the job's deadline")
         let retry = object.int(
-            "retryWindowSeconds", in: 1...120, why: "the copy that answers a repeat is sealed for 120 seconds and no longer")
+            "retryWindowSeconds", in: 1...120, why: "the copy for repeated answers is sealed for 120 seconds at most")
         let deadline = object.jobDeadline()
         let bits = addressBits(object["addressBits"], at: path.member("addressBits"))
         let creations = budgets(object["creations"], at: path.member("creations"))
@@ -40,13 +41,13 @@ struct LimitsReader {
         if let code, let retry, code.keptSeconds < retry {
             findings.add(
                 path.member("joinCode").member("keptAfterAcceptSeconds"), "is shorter than retryWindowSeconds",
-                why: "the code would be free for another room while its first one still answers repeats",
+                why: "another room could use the code while the first one still answers repeats",
                 do: "make it at least \(retry)")
         }
         if let peerGrace, let presence, peerGrace >= presence {
             findings.add(
                 path.member("peerGraceSeconds"), "is not shorter than presenceSeconds",
-                why: "the grace would say more about who is there than the report it follows", do: "make it less than \(presence)"
+                why: "the grace would outlast the presence report itself", do: "make it less than \(presence)"
             )
         }
         guard let room, let code, let knock, let tokenKnocks, let presence, let probe, let peerGrace, let startGrace, let retry,
@@ -68,7 +69,7 @@ struct LimitsReader {
     private func roomLife(_ value: JSONValue?, at path: JSONPath) -> (range: ClosedRange<Int>, default: Int)? {
         guard let object = ObjectReader(value, at: path, known: ["min", "max", "default"], findings) else { return nil }
         let bounds = 1...2_592_000
-        let why = "a key has to be kept for as long as a room lives; beyond 30 days that is no longer forgetting"
+        let why = "a key must be kept for a room's whole life, and 30 days is the limit for keys"
         let range = range(object, in: bounds, why: why)
         // Optional: policies written before there was a default keep working.
         let asked = object.has("default") ? object.int("default", in: bounds, why: why) : 86_400
@@ -89,7 +90,7 @@ struct LimitsReader {
         guard let low, let high else { return nil }
         guard low <= high else {
             findings.add(
-                object.path.member("min"), "is greater than max", why: "no value lies between them", do: "make it at most \(high)"
+                object.path.member("min"), "is greater than max", why: "the range is empty", do: "make it at most \(high)"
             )
             return nil
         }
@@ -104,9 +105,9 @@ struct LimitsReader {
         let ofOneRoom = Int((budget.windowMs + knockSeconds.secondsInMs - 1) / knockSeconds.secondsInMs)
         guard budget.count >= ofOneRoom else {
             findings.add(
-                path.member("count"), "is less than one room may knock in that time",
-                why: "one room could use up what a phone's other rooms need, without doing anything that it may not",
-                do: "make it at least \(ofOneRoom), better some times that")
+                path.member("count"), "is less than one room's limit for that time",
+                why: "one room within its own limit could use up the quota of a phone's other rooms",
+                do: "make it at least \(ofOneRoom), better several times that")
             return nil
         }
         return budget
@@ -117,7 +118,7 @@ struct LimitsReader {
         guard object.has("presenceProbeSeconds") else { return Limits.presenceProbeDefaultSeconds }
         return object.int(
             "presenceProbeSeconds", in: 1...5,
-            why: "a shorter wait takes every slow network for absence, a longer one delays the push to someone who is absent")
+            why: "a shorter wait treats a slow network as absence, a longer one delays the push")
     }
 
     private struct JoinCode {
@@ -129,19 +130,19 @@ struct LimitsReader {
         let known = ["lifeSeconds", "shortest", "shortBelow", "pendingShort", "keptAfterAcceptSeconds"]
         guard let object = ObjectReader(value, at: path, known: known, findings) else { return nil }
         let lifeWhy =
-            "the keys that codes are looked up by are kept for days, and a code that lives longer than one day would outlive its own"
+            "the keys for looking up codes are per day, and a code that lives longer than a day would outlive its key"
         let lifePath = path.member("lifeSeconds")
         let lifeObject = ObjectReader(object["lifeSeconds"], at: lifePath, known: ["min", "max", "default"], findings)
         let life = lifeObject.flatMap { range($0, in: 1...86_400, why: lifeWhy) }
         let lifeDefault = lifeObject.flatMap { $0.int("default", in: 1...86_400, why: lifeWhy) }
         let shortest = object.int(
-            "shortest", in: 4...64, why: "fewer than 4 characters are guessed in minutes; more than 64 no request carries")
+            "shortest", in: 4...64, why: "fewer than 4 characters are guessed in minutes, and requests allow no more than 64")
         let shortBelow = object.int("shortBelow", in: 4...64, why: "a join code has 4 to 64 characters")
         let pending = object.int(
-            "pendingShort", in: 1...1_000_000, why: "the more rooms wait behind short codes, the likelier any guess is right")
+            "pendingShort", in: 1...1_000_000, why: "the more rooms have short codes, the likelier a guess is right")
         let kept = object.int(
             "keptAfterAcceptSeconds", in: 1...3600,
-            why: "a used code is kept to tell a late comer so, not to remember who met whom")
+            why: "a used code is kept only to report it as used")
         if let life, let lifeDefault, !life.contains(lifeDefault) {
             findings.add(
                 lifePath.member("default"), "is not between min and max", why: "a code made without a life would be refused",
@@ -151,7 +152,7 @@ struct LimitsReader {
         if let shortest, let shortBelow, shortBelow < shortest {
             findings.add(
                 path.member("shortBelow"), "is less than shortest",
-                why: "no code would ever be short, and pendingShort would limit nothing",
+                why: "no code would be short, and pendingShort would have no effect",
                 do: "make it at least \(shortest)")
         }
         guard let life, let lifeDefault, let shortest, let shortBelow, let pending, let kept else { return nil }
@@ -162,9 +163,10 @@ struct LimitsReader {
 
     private func addressBits(_ value: JSONValue?, at path: JSONPath) -> (ipv4: Int, ipv6: Int)? {
         guard let object = ObjectReader(value, at: path, known: ["ipv4", "ipv6"], findings) else { return nil }
-        let ipv4 = object.int("ipv4", in: 16...32, why: "a shorter prefix lets one stranger use up the budget of whole countries")
+        let ipv4 = object.int(
+            "ipv4", in: 16...32, why: "with a shorter prefix one caller could use up the budget of whole countries")
         let ipv6 = object.int(
-            "ipv6", in: 32...64, why: "one household holds a /56 or a /64: a longer prefix gives it a budget for each address")
+            "ipv6", in: 32...64, why: "one household has a /56 or a /64; a longer prefix would give it a budget for each address")
         guard let ipv4, let ipv6 else { return nil }
         return (ipv4, ipv6)
     }
@@ -176,8 +178,8 @@ struct LimitsReader {
         guard let perAddress, let overall else { return nil }
         guard overall.perDay >= perAddress.perDay else {
             findings.add(
-                path.member("overall"), "allows less than perAddress does",
-                why: "one address could use up everyone's budget within its own",
+                path.member("overall"), "is less than perAddress",
+                why: "one address could use up everyone's budget",
                 do: "raise overall or lower perAddress")
             return nil
         }
@@ -190,16 +192,16 @@ extension ObjectReader {
     func jobDeadline() -> Int? {
         int(
             "jobDeadlineSeconds", in: 1...120,
-            why: "the key of a waiting job is destroyed; two minutes is the longest it may be needed")
+            why: "the key of a waiting job is destroyed; two minutes is the limit")
     }
 
     /// `{"count", "seconds"}` under `key`.
     func budget(_ key: String) -> Budget? {
         guard let object = object(key, known: ["count", "seconds"]) else { return nil }
         let count = object.int(
-            "count", in: 1...1_000_000_000, why: "none at all closes the door; more than a billion is no limit")
+            "count", in: 1...1_000_000_000, why: "zero would refuse everything, and more than a billion is not a limit")
         let seconds = object.int(
-            "seconds", in: 1...86_400, why: "who is counted has to be remembered for one window, and a day is the longest")
+            "seconds", in: 1...86_400, why: "counted callers are remembered for one window, and a day is the limit")
         guard let count, let seconds else { return nil }
         return Budget(count: count, windowMs: seconds.secondsInMs)
     }

@@ -16,7 +16,7 @@ final class ObjectReader {
         _ findings: Findings
     ) {
         guard let value else {
-            findings.add(path, "is missing", why: "every number and every word in force has to stand in the file", do: "add it")
+            findings.add(path, "is missing", why: "the file must contain every value in force", do: "add it")
             return nil
         }
         guard case .object(let list) = value else {
@@ -29,8 +29,8 @@ final class ObjectReader {
         for key in list.map(\.key) where !known.contains(key) {
             let words =
                 foreign[key] ?? (
-                    "a key that nothing reads looks like a rule and is none",
-                    "take it out, or use one of: \(known.joined(separator: ", "))"
+                    "an unknown key looks like a rule but has no effect",
+                    "remove it, or use one of: \(known.joined(separator: ", "))"
                 )
             findings.add(path.member(key), "is an unknown key", why: words.why, do: words.remedy)
         }
@@ -72,7 +72,7 @@ final class ObjectReader {
     private func required(_ key: String) -> JSONValue? {
         if let value = members[key] { return value }
         findings.add(
-            path.member(key), "is missing", why: "every number and every word in force has to stand in the file", do: "add it")
+            path.member(key), "is missing", why: "the file must contain every value in force", do: "add it")
         return nil
     }
 }
@@ -89,7 +89,7 @@ final class Findings {
         var found = value.typeName
         if case .number(let spelling) = value { found = spelling }
         add(
-            path, "is \(found), not \(wanted)", why: "a value of another type could be read in more than one way",
+            path, "is \(found), not \(wanted)", why: "a value of another type would be ambiguous",
             do: "write \(wanted)")
     }
 }

@@ -25,7 +25,7 @@ struct PayloadBuilder {
         for member in members where member.key == "aps" {
             findings.add(
                 path.member(member.key), "reaches into aps",
-                why: "aps belongs to Apple; what stands there is decided by the template's own keys",
+                why: "aps is Apple's, and only the template's own keys write to it",
                 do: "use the template's own keys, or a key beside aps")
         }
         findUnfilled(value, at: path)
@@ -39,8 +39,8 @@ struct PayloadBuilder {
             for field in fields where text.contains("{\(field.name)}") {
                 findings.add(
                     path, "names the field \(field.name)",
-                    why: "constants are sent as they are written, so the field's name would be sent",
-                    do: "take it out and give the field a key")
+                    why: "constants are sent unchanged, so the field's name itself would be sent",
+                    do: "remove it and give the field a key")
             }
         case .array(let items): for (index, item) in items.enumerated() { findUnfilled(item, at: path.item(index)) }
         case .object(let members): for member in members { findUnfilled(member.value, at: path.member(member.key)) }
@@ -66,7 +66,7 @@ struct PayloadBuilder {
         guard let index = fields.firstIndex(where: { $0.name == name && $0.kind == .handle }) else {
             findings.add(
                 path, "is not the name of a handle field of this template",
-                why: "notifications are grouped by it, and whatever names the group is a handle", do: "name a handle field")
+                why: "notifications are grouped by it, and a group must be named by a handle", do: "name a handle field")
             return nil
         }
         used.insert(index)
@@ -81,8 +81,8 @@ struct PayloadBuilder {
 
     private func clash(_ path: JSONPath) {
         findings.add(
-            path, "stands where a constant, the handle, a field or another time stands",
-            why: "one place in a payload holds one value",
+            path, "has the same place as a constant, the handle, a field or another time",
+            why: "a place in a payload can have one value only",
             do: "choose another key")
     }
 
@@ -95,21 +95,21 @@ struct PayloadBuilder {
             guard rest[open] == "{", let close = rest[after...].firstIndex(where: { $0 == "{" || $0 == "}" }), rest[close] == "}"
             else {
                 findings.add(
-                    path, "has a brace without its other half", why: "braces stand around a field's name and nowhere else",
-                    do: "take it out")
+                    path, "has an unbalanced brace", why: "braces may only enclose a field's name",
+                    do: "remove it")
                 return []
             }
             let name = String(rest[after..<close])
             guard let index = fields.firstIndex(where: { $0.name == name }) else {
                 findings.add(
-                    path, "names \(name), which is no field of this template", why: "it would be shown as it is written",
-                    do: "add the field, or take the name out of the text")
+                    path, "names \(name), which is not a field of this template", why: "it would be shown literally",
+                    do: "add the field, or remove the name from the text")
                 return []
             }
             guard fields[index].isText else {
                 findings.add(
                     path, "names \(name), which is a \(fields[index].kind.name) field",
-                    why: "a handle is for the app alone, and a flag says nothing to a reader",
+                    why: "a handle is for the app only, and a flag is meaningless to a reader",
                     do: "name enum and number fields only")
                 return []
             }
@@ -126,8 +126,8 @@ struct PayloadBuilder {
     func finish(aps: [String: PayloadTree], pushType: PushType) -> PayloadTree {
         for (index, field) in fields.enumerated() where !used.contains(index) {
             findings.add(
-                path.member("fields").member(field.name), "is used nowhere", why: "a value would be asked for and thrown away",
-                do: "give it a key, name it in a text, or take it out")
+                path.member("fields").member(field.name), "is not used", why: "its value would be required and discarded",
+                do: "give it a key, name it in a text, or remove it")
         }
         guard case .object(var members) = tree else { return tree }
         var aps = aps

@@ -65,15 +65,15 @@ public enum PoliciesError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .noRooms: "there is no policy for rooms: name one, or the built-in rooms"
+        case .noRooms: "there is no policy for rooms. Name one, or the built-in rooms"
         case .kindTwice(let kind, let first, let second):
-            "the policies \(first) and \(second) are both of kind \(kind.rawValue), and one of a kind can be in force: take one out"
+            "the policies \(first) and \(second) are both of kind \(kind.rawValue), but only one of a kind can be in force. Remove one"
         case .nameTwice(let name):
-            "two policies are named \(name), and the log tells them apart by their names: give one another name"
+            "two policies are named \(name), but the log identifies policies by name. Rename one"
         case .templateTwice(let template, let first, let second):
-            "the policies \(first) and \(second) both have a template \(template), and the log tells pushes apart by it: rename one"
+            "the policies \(first) and \(second) both have a template \(template), but the log identifies pushes by template. Rename one"
         case .misfit(let policy, let kind, let what):
-            "the policy \(policy) has no \(what), which the broker sends: the built-in policy \(kind.rawValue) has it"
+            "the policy \(policy) has no \(what), which the broker needs. Copy it from the built-in policy \(kind.rawValue)"
         }
     }
 }

@@ -72,7 +72,7 @@ struct PolicyReader {
         let root = JSONPath()
         guard bytes.count <= Policy.maximumCount else {
             findings.add(
-                root, "is longer than \(Policy.maximumCount) bytes", why: "a policy is read by people, and published whole",
+                root, "is longer than \(Policy.maximumCount) bytes", why: "a policy is published in full, for people to read",
                 do: "say less")
             return nil
         }
@@ -83,7 +83,7 @@ struct PolicyReader {
             let place = error.place(in: bytes.span)
             findings.add(
                 root, "is not JSON: line \(place.line), column \(place.column): \(error.problem.words)",
-                why: "a policy that has to be guessed at is none", do: "mend the file there")
+                why: "a policy must be unambiguous", do: "correct the file there")
             return nil
         }
         findRepeats(value, at: root)
@@ -96,8 +96,8 @@ struct PolicyReader {
         let name = object.string("name")
         if let name, !Self.isName(name) {
             findings.add(
-                root.member("name"), "is no name for a policy", why: "the name stands in the public ledger",
-                do: "use 1 to 64 small letters, digits and -")
+                root.member("name"), "is not a valid policy name", why: "the name is published in the ledger",
+                do: "use 1 to 64 lower-case letters, digits and -")
         }
         let kind = kind(object)
         let limits = kind.flatMap { self.limits(of: $0, object["limits"], at: root.member("limits")) }
@@ -114,8 +114,8 @@ struct PolicyReader {
         guard let kind = Policy.Kind(rawValue: name) else {
             findings.add(
                 object.path.member("kind"), "is not one of \(Policy.Kind.allCases.map(\.rawValue).joined(separator: ", "))",
-                why: "the kind says which limits there are, and who sends these templates",
-                do: "use one of these, or take it out for a policy for rooms")
+                why: "the kind determines the limits and the templates",
+                do: "use one of these, or remove it in a policy for rooms")
             return nil
         }
         return kind
@@ -132,7 +132,7 @@ struct PolicyReader {
     private func templates(_ value: JSONValue?, at path: JSONPath, jobs: JobLimits?) -> [Template] {
         guard case .object(let members)? = value, !members.isEmpty else {
             findings.add(
-                path, "is not an object with at least one template", why: "without one nothing could ever be sent",
+                path, "is not an object with at least one template", why: "without one nothing can be sent",
                 do: "add a template")
             return []
         }
@@ -149,8 +149,8 @@ struct PolicyReader {
                 let memberPath = path.member(member.key)
                 if !seen.insert(member.key).inserted {
                     findings.add(
-                        memberPath, "stands here twice", why: "readers of JSON differ in which of the two they take",
-                        do: "take one of them out")
+                        memberPath, "is duplicate", why: "JSON readers differ in which of the two they use",
+                        do: "remove one of them")
                 }
                 findRepeats(member.value, at: memberPath)
             }

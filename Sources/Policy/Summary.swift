@@ -34,10 +34,10 @@ extension PolicyLimits {
 extension Limits {
     fileprivate var rows: [(String, String)] {
         [
-            ("room life", "\(seconds(roomLifeSeconds)); \(roomLifeDefaultSeconds.grouped) s when none is asked for"),
+            ("room life", "\(seconds(roomLifeSeconds)); \(roomLifeDefaultSeconds.grouped) s by default"),
             (
                 "join code life",
-                "\(seconds(codeLifeSeconds)); \(codeLifeDefaultSeconds.grouped) s or the room's life when none is asked for"
+                "\(seconds(codeLifeSeconds)); \(codeLifeDefaultSeconds.grouped) s or the room's life by default"
             ),
             ("shortest join code", "\(shortestCode) characters"),
             (
@@ -127,7 +127,7 @@ extension Template {
         rows.append(("handle", handleKey.map { "collapse id, and \($0.joined(separator: "."))" } ?? "collapse id"))
         rows += timing.rows(after: cause)
         rows += fields.map { ("field \($0.name)", $0.kind.words + ($0.key.map { ", at \($0.joined(separator: "."))" } ?? "")) }
-        rows.append(("payload", "at most \(worstCasePayload.grouped) bytes (Apple takes \(pushType.payloadLimit.grouped))"))
+        rows.append(("payload", "at most \(worstCasePayload.grouped) bytes (Apple's limit is \(pushType.payloadLimit.grouped))"))
         rows.append(("", pieces.map(\.words).joined()))
         return rows
     }
@@ -209,7 +209,7 @@ extension Guessing {
             }
         }
         lines.append(
-            "  codes of fewer than \(limits.shortestCode) characters are refused; the cap on waiting rooms holds for those of fewer than \(limits.shortCodeBelow)"
+            "  codes of fewer than \(limits.shortestCode) characters are refused; the cap on waiting rooms applies to those of fewer than \(limits.shortCodeBelow)"
         )
         return lines
     }

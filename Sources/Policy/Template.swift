@@ -97,15 +97,15 @@ public enum RenderError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .unknownTemplate: "The policy has no template of that name. Name one that `mayfly policy show` lists."
-        case .missingField(let name): "The template's field \(name) got no value. Give one for each field."
-        case .unknownField: "A value was given for a field that the template does not have. Give the template's own fields only."
+        case .unknownTemplate: "The policy has no template with that name. Use one that `mayfly policy show` lists."
+        case .missingField(let name): "The template's field \(name) has no value. Provide a value for each field."
+        case .unknownField: "The template doesn't have one of the given fields. Use only the template's fields."
         case .wrongKind(let name):
-            "The value for field \(name) is of another kind than the field. Give the kind the policy names."
-        case .notListed(let name): "The value for field \(name) is not listed in the policy. Give one of the listed words."
+            "The value for field \(name) has the wrong kind. Use the kind from the policy."
+        case .notListed(let name): "The value for field \(name) is not listed in the policy. Use one of the listed words."
         case .outOfRange(let name):
-            "The value for field \(name) is outside its range or between its steps. Give one the policy allows."
-        case .timeMissing: "The template's payload carries a time and none was given. Give the event's in milliseconds."
+            "The value for field \(name) is outside its range or between its steps. Use one that the policy allows."
+        case .timeMissing: "The template's payload needs a time, but none was given. Provide the event's time in milliseconds."
         }
     }
 }

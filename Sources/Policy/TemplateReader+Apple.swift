@@ -10,9 +10,9 @@ extension TemplateReader {
                 findings.add(
                     object.path.member(key), "is not allowed in a \(pushType) push",
                     why: pushType == .background
-                        ? "Apple delays or drops a background push that shows or sounds"
-                        : "the app shows a \(pushType) push itself; Apple shows nothing of it",
-                    do: "take it out, or make the push an alert")
+                        ? "Apple delays or drops background pushes with text or sound"
+                        : "the app shows a \(pushType) push itself, and Apple shows nothing",
+                    do: "remove it, or make the push an alert")
             }
         } else if object.has("body"), object.has("loc-key") {
             duplicateMeaning(object, "body", "loc-key")
@@ -20,12 +20,12 @@ extension TemplateReader {
             for key in Self.shownKeys where object.has(key) {
                 findings.add(
                     object.path.member(key), "is not allowed in an alert without a text",
-                    why: "such an alert only sets the badge and wakes the app", do: "take it out, or add body or loc-key")
+                    why: "such an alert only sets the badge and wakes the app", do: "remove it, or add body or loc-key")
             }
         } else if !object.has("body"), !object.has("loc-key") {
             findings.add(
-                object.path.member("body"), "is missing", why: "an alert without a text rings and shows nothing",
-                do: "add body or loc-key; only a badge may stand alone")
+                object.path.member("body"), "is missing", why: "an alert without text rings but shows nothing",
+                do: "add body or loc-key; only a badge may be alone")
         }
         if pushType == .alert {
             if object.has("title"), object.has("title-loc-key") { duplicateMeaning(object, "title", "title-loc-key") }
@@ -36,20 +36,20 @@ extension TemplateReader {
             if let event, event != "update", event != "end" {
                 findings.add(
                     object.path.member("event"), "is not update or end",
-                    why: "a Live Activity's token is made after its start, so nothing else can be sent to it",
-                    do: "write update or end")
+                    why: "a Live Activity's token exists only after its start, so it can't receive other events",
+                    do: "use update or end")
             }
             if object.has("dismissSeconds"), event == "update" {
                 findings.add(
                     object.path.member("dismissSeconds"), "is not allowed in an update",
-                    why: "a Live Activity that goes on is not taken from the screen",
-                    do: "take it out, or write it where event is end")
+                    why: "a Live Activity that continues is not removed from the screen",
+                    do: "remove it, or use it only if event is end")
             }
         } else {
             for key in Self.liveActivityKeys where object.has(key) {
                 findings.add(
                     object.path.member(key), "is not allowed in a \(pushType) push",
-                    why: "only Live Activities have events, and times at which they are out of date or gone", do: "take it out")
+                    why: "only Live Activities have events, stale times and dismissal times", do: "remove it")
             }
         }
     }
@@ -61,9 +61,9 @@ extension TemplateReader {
 
     private func duplicateMeaning(_ object: ObjectReader, _ text: String, _ localized: String) {
         findings.add(
-            object.path.member(localized), "says what \(text) says",
-            why: "two texts for one place leave open which one a phone shows",
-            do: "keep constant texts or texts that the phone translates, not both")
+            object.path.member(localized), "has the same role as \(text)",
+            why: "with two texts it is undefined which one a phone shows",
+            do: "use either constant or localized texts")
     }
 
     func texts(_ object: ObjectReader) -> [(key: String, text: String)] {
@@ -71,8 +71,8 @@ extension TemplateReader {
             guard object.has(key), let text = object.string(key) else { return nil }
             guard !text.isEmpty, !text.hasControlCharacter else {
                 findings.add(
-                    object.path.member(key), "is empty or holds a control character", why: "a notification can't show it",
-                    do: "write the words, or take the key out")
+                    object.path.member(key), "is empty or has a control character", why: "a notification can't show it",
+                    do: "write the text, or remove the key")
                 return nil
             }
             return (key, text)
@@ -101,8 +101,8 @@ extension TemplateReader {
             guard (1...64).contains(word.utf8.count), word.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else {
                 findings.add(
                     object.path.member(key), "is not 1 to 64 visible ASCII characters",
-                    why: "it names something inside the app, and no app would find it",
-                    do: "write the name as the app has it")
+                    why: "it names something inside the app, which couldn't find it",
+                    do: "use the name from the app")
                 continue
             }
             aps[key] = .constant(.string(word))
@@ -111,7 +111,7 @@ extension TemplateReader {
             if !Self.interruptionLevels.contains(level) {
                 findings.add(
                     object.path.member("interruption-level"), "is not one of \(Self.interruptionLevels.joined(separator: ", "))",
-                    why: "Apple knows no other", do: "use one of these")
+                    why: "Apple supports no others", do: "use one of these")
             }
             aps["interruption-level"] = .constant(.string(level))
         }
@@ -121,12 +121,12 @@ extension TemplateReader {
         if object.has("badge") {
             let badge = object.int(
                 "badge", in: 0...999,
-                why: "the app's icon shows it: 0 takes it off, and who has a thousand things waiting needs no count")
+                why: "the app's icon shows it, 0 removes it, and larger counts are not useful")
             if let badge { aps["badge"] = .constant(.number(String(badge))) }
         }
         if object.has("mutable-content") {
             _ = object.int(
-                "mutable-content", in: 1...1, why: "Apple reads 1 and nothing else; without the key the app may change nothing")
+                "mutable-content", in: 1...1, why: "Apple accepts only 1; without the key the app can't change the notification")
             aps["mutable-content"] = .constant(.number("1"))
         }
         return aps
@@ -139,14 +139,14 @@ extension TemplateReader {
             let seconds = object.int(
                 "staleSeconds", in: 1...43_200,
                 why:
-                    "so long after the event the phone shows the state as out of date, and 12 hours is the longest that it shows one"
+                    "the phone marks the state as stale after this time, and shows a Live Activity for 12 hours at most"
             )
             if let seconds { aps["stale-date"] = .time(afterSeconds: seconds) }
         }
         if object.has("dismissSeconds") {
             let seconds = object.int(
                 "dismissSeconds", in: 0...14_400,
-                why: "the phone takes an ended Live Activity away after four hours at the latest")
+                why: "the phone removes an ended Live Activity after four hours at the latest")
             if let seconds { aps["dismissal-date"] = .time(afterSeconds: seconds) }
         }
         return aps

@@ -23,17 +23,17 @@ struct TemplateReader {
 
     private static let collapseWords = (
         why:
-            "the collapse id is always the handle (22 bytes, of the 64 that Apple takes): a constant one would let one room replace another's push",
-        remedy: "take it out"
+            "the collapse id is always the handle (22 bytes, of Apple's limit of 64): with a constant one, one room would replace another's push",
+        remedy: "remove it"
     )
     private static let foreign: [String: (why: String, remedy: String)] = [
         "collapseId": collapseWords, "collapse-id": collapseWords, "apns-collapse-id": collapseWords,
-        "topic": ("the topic is the app's bundle id from the configuration and the push type's suffix", "take it out"),
-        "expiration": ("a push never outlives its token, so only a length of time can stand here", "use ttlSeconds"),
-        "timestamp": ("each update of a Live Activity carries its event's time", "take it out"),
-        "stale-date": ("a date would be the same in every push", "use staleSeconds: so long after the event"),
-        "dismissal-date": ("a date would be the same in every push", "use dismissSeconds: so long after the event"),
-        "content-available": ("it is set for background and voip pushes, and for alerts that only set the badge", "take it out"),
+        "topic": ("the topic is the app's bundle id from the configuration and the push type's suffix", "remove it"),
+        "expiration": ("a push never outlives its token, so the policy has a length of time", "use ttlSeconds"),
+        "timestamp": ("each update of a Live Activity carries its event's time", "remove it"),
+        "stale-date": ("a date would be the same in every push", "use staleSeconds, counted from the event"),
+        "dismissal-date": ("a date would be the same in every push", "use dismissSeconds, counted from the event"),
+        "content-available": ("it is set for background and voip pushes, and for alerts that only set the badge", "remove it"),
     ]
 
     func read(_ name: String, _ value: JSONValue, at path: JSONPath) -> Template? {
@@ -46,8 +46,8 @@ struct TemplateReader {
             })
         {
             findings.add(
-                path, "is no name for a template", why: "the name stands in the public ledger and in metrics",
-                do: "use 1 to 64 small letters, digits and _")
+                path, "is not a valid template name", why: "the name is published in the ledger and in metrics",
+                do: "use 1 to 64 lower-case letters, digits and _")
         }
         let known = Self.commonKeys + Self.alertKeys + Self.liveActivityKeys
         guard let object = ObjectReader(value, at: path, known: known, foreign: Self.foreign, findings) else { return nil }
@@ -55,7 +55,7 @@ struct TemplateReader {
         guard let pushType = PushType(rawValue: typeName) else {
             findings.add(
                 path.member("pushType"), "is not one of \(PushType.allCases.map(\.rawValue).joined(separator: ", "))",
-                why: "tokens of no other kind are kept", do: "use one of these")
+                why: "tokens of other kinds are not stored", do: "use one of these")
             return nil
         }
         checkPushType(pushType, object)
@@ -63,8 +63,8 @@ struct TemplateReader {
         let ttl = object.int(
             "ttlSeconds", in: pushType == .voip ? 0...120 : 0...2_592_000,
             why: pushType == .voip
-                ? "the phone must show a call for each voip push, and one that late rings for nobody"
-                : "Apple keeps nothing for longer than 30 days")
+                ? "the phone must show a call for each voip push, and a late call is useless"
+                : "Apple stores pushes for 30 days at most")
         let timing = timing(object, ttl: ttl)
         let fieldReader = FieldReader(findings: findings)
         let fields = fieldReader.read(object["fields"], at: path.member("fields"))
@@ -87,9 +87,9 @@ struct TemplateReader {
         guard timing.isAtOnce || !pieces.carryTime else {
             findings.add(
                 path.member(object.has("sendSlotSeconds") ? "sendSlotSeconds" : "jitterSeconds"),
-                "hides when the event was, and the payload says it",
-                why: "a Live Activity's timestamp, and each of times, is counted from the event, so nothing would be hidden",
-                do: "take it out, or the times")
+                "hides the time of the event, but the payload contains it",
+                why: "a Live Activity's timestamp and all of times are counted from the event, so nothing would be hidden",
+                do: "remove it, or the times")
             return nil
         }
         let size = pieces.reduce(0) { $0 + $1.worstCase(fields: fields) }
@@ -108,7 +108,7 @@ struct TemplateReader {
     }
 
     private func priority(of pushType: PushType, _ object: ObjectReader) -> Int? {
-        guard let priority = object.int("priority", in: 1...10, why: "Apple knows the priorities 1 to 10") else { return nil }
+        guard let priority = object.int("priority", in: 1...10, why: "Apple's priorities are 1 to 10") else { return nil }
         guard pushType.priorities.contains(priority) else {
             let allowed = pushType.priorities.map(String.init).joined(separator: " or ")
             findings.add(
@@ -134,7 +134,7 @@ struct TemplateReader {
         return members.map(\.key).sorted(by: JSONValue.precedes).compactMap { name in
             let seconds = object.int(
                 name, in: 0...Self.longestTime,
-                why: "it is so many seconds after the event; nothing here lives for longer than 30 days")
+                why: "it is counted in seconds from the event, and 30 days is the limit for everything here")
             guard let key = keys.key(name, at: path.member(name)), let seconds else { return nil }
             return (name, key, seconds)
         }
@@ -144,7 +144,7 @@ struct TemplateReader {
     static let sendingSeconds = 10
 
     private func timing(_ object: ObjectReader, ttl: Int?) -> SendTiming {
-        let why = "a job that waits longer passes its deadline, and its key is gone"
+        let why = "a job that waits longer misses its deadline, and its key is destroyed"
         let slot = object.has("sendSlotSeconds") ? object.int("sendSlotSeconds", in: 1...60, why: why) : nil
         let jitter = object.has("jitterSeconds") ? object.int("jitterSeconds", in: 1...60, why: why) : nil
         let timing = SendTiming(slotSeconds: slot, jitterSeconds: jitter)
@@ -157,15 +157,15 @@ struct TemplateReader {
             let life = Int(jobs.deadlineMs / 1_000) - Int(jobs.startGraceMs / 1_000)
             if wait + Self.sendingSeconds > life {
                 findings.add(
-                    path, "can hold a push back for \(wait) s, with the slot that it may miss", why: why,
+                    path, "can delay a push for \(wait) s, including a missed slot", why: why,
                     do: wish
                         + "jobDeadlineSeconds\(jobs.startGraceMs == 0 ? "" : " without startGraceSeconds"), which is \(life) s")
             }
         }
         if let ttl, ttl > 0, wait + Self.sendingSeconds > ttl {
             findings.add(
-                path, "can hold a push back for \(wait) s, with the slot that it may miss",
-                why: "it would be sent when it is worth nothing any more", do: wish + "ttlSeconds, which is \(ttl) s")
+                path, "can delay a push for \(wait) s, including a missed slot",
+                why: "it would be sent after it expired", do: wish + "ttlSeconds, which is \(ttl) s")
         }
         return timing
     }

@@ -23,22 +23,22 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .missing:
-            "the key file is missing: `mayfly keys init` makes the keys of an empty state folder, `mayfly keys renew` another in the place of one that is lost"
+            "the key file is missing. `mayfly keys init` makes the keys of an empty state folder, `mayfly keys renew` replaces a lost one"
         case .alreadyExists:
-            "the key file exists: a new one would make all that is sealed unreadable; remove it first if that is meant"
-        case .notAFile: "the key file's path is no regular file: links and devices are refused"
-        case .looseMode(let mode): "the key file has mode 0\(String(mode, radix: 8)): others could read it; make it 0600"
-        case .wrongOwner(let owner): "the key file belongs to user \(owner), not to the one who runs this: run it as that user"
-        case .truncated: "the key file is cut short: what it sealed is lost unless the file can be had whole"
-        case .notAKeyFile: "the file is no ratchet key: it was overwritten or is another file"
-        case .unknownVersion(let version): "the key file has version \(version): a newer Mayfly wrote it"
-        case .corrupt: "the key file was changed or damaged: its checksum or its numbers are wrong"
-        case .wrapped: "the key file is wrapped: name the wrapping key it was made with (--wrapping-key, MAYFLY_WRAPPING_KEY)"
+            "the key file exists, and a new one would make all tokens unreadable. Remove it first if you want that"
+        case .notAFile: "the key file is not a regular file. Links and devices are refused"
+        case .looseMode(let mode): "the key file has mode 0\(String(mode, radix: 8)), so others could read it. Set it to 0600"
+        case .wrongOwner(let owner): "the key file belongs to user \(owner), not to the present user. Run this as that user"
+        case .truncated: "the key file is truncated. Everything sealed with it is lost unless you have the whole file"
+        case .notAKeyFile: "the file is not a ratchet key: it was overwritten or is another file"
+        case .unknownVersion(let version): "the key file has version \(version), which a newer Mayfly wrote. Upgrade"
+        case .corrupt: "the key file was changed or damaged: its checksum or its numbers are invalid"
+        case .wrapped: "the key file is wrapped. Set --wrapping-key (MAYFLY_WRAPPING_KEY) to the key it was made with"
         case .notWrapped:
-            "the key file is not wrapped, and a wrapping key is named: take it away, or begin with an empty state folder, since old blocks of an unwrapped file can be read"
-        case .otherWrappingKey: "the key file is wrapped under another key than the one given: bring the one it was made with"
-        case .implausibleTime: "the clock is decades away from the key file's time: set the clock"
-        case .cannotLock: "the system refuses to lock memory for keys: raise the limit (ulimit -l, LimitMEMLOCK=)"
+            "a wrapping key is set, but the key file is not wrapped. Remove the setting, or start with an empty state folder, since the disk may keep the unwrapped file"
+        case .otherWrappingKey: "the key file is wrapped under another key. Use the one it was made with"
+        case .implausibleTime: "the clock differs by decades from the key file's time. Set the clock"
+        case .cannotLock: "the system can't lock memory for keys. Raise the limit (ulimit -l, LimitMEMLOCK=)"
         case .system(let errno): "the key file could not be read or written: \(errno)"
         }
     }

@@ -10,8 +10,8 @@ public enum SealingError: Error, Equatable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .outOf(let shortage): "\(shortage)"
-        case .doesNotOpen: "the sealed bytes do not open"
-        case .outOfReach: "no key can be made for that generation and time"
+        case .doesNotOpen: "the sealed bytes can't be opened"
+        case .outOfReach: "there is no key for that generation and time"
         }
     }
 }
@@ -25,8 +25,8 @@ public enum SlotShortage: Error, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .exhausted: "no slot for another secret is free: too many requests, sockets or pushes are in flight at once"
-        case .cannotLock: "the system refuses to lock memory for secrets: raise the limit (ulimit -l, LimitMEMLOCK=)"
+        case .exhausted: "no slot for another secret is free: too many requests, sockets or pushes are in flight"
+        case .cannotLock: "the system can't lock memory for secrets. Raise the limit (ulimit -l, LimitMEMLOCK=)"
         }
     }
 }

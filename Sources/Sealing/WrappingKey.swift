@@ -57,17 +57,17 @@ public enum WrappingKeyError: Error, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .missing: "the wrapping key's file is missing: nothing is made in its place"
+        case .missing: "the wrapping key's file is missing, and no other is made. Restore it"
         case .unreadable(let errno): "the wrapping key's file can't be read: \(errno.reason)"
         case .exposed:
-            "others could read or change the wrapping key's file, or it is no file: make it one of this user or root, mode 0600 or less"
-        case .noKey: "what the file holds or the program says is no wrapping key: 32 random bytes, or their base64"
-        case .notStarted(let errno): "the program that gives the wrapping key can't be started: \(errno.reason)"
+            "the wrapping key's file is not a file, or others could read or change it. Its owner must be this user or root, and its mode 0600 or less"
+        case .noKey: "the file or program doesn't contain a wrapping key. It must be 32 random bytes, or their base64"
+        case .notStarted(let errno): "the program for the wrapping key can't be started: \(errno.reason)"
         case .failed(.status(let status)):
-            "the program that gives the wrapping key failed with status \(status): run it by hand to see why"
-        case .failed(.killed(let signal)): "the program that gives the wrapping key was killed (\(signal))"
+            "the program for the wrapping key failed with status \(status). Run it by hand to see why"
+        case .failed(.killed(let signal)): "the program for the wrapping key was killed (\(signal))"
         case .tooSlow:
-            "the program that gives the wrapping key did not end within \(WrappingKeySource.deadlineMs / 1_000) s and was killed"
+            "the program for the wrapping key did not end within \(WrappingKeySource.deadlineMs / 1_000) s and was killed"
         case .sealing(let error): error.description
         }
     }

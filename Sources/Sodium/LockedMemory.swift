@@ -11,7 +11,7 @@ public final class LockedMemory: @unchecked Sendable, CustomStringConvertible, C
     public struct Unavailable: Error, Equatable, CustomStringConvertible {
         public let count: Int
         public var description: String {
-            "can't lock \(count) bytes of memory, so secrets could reach the swap: raise the limit (ulimit -l, LimitMEMLOCK=) "
+            "can't lock \(count) bytes of memory, so secrets could be swapped to disk. Raise the limit (ulimit -l, LimitMEMLOCK=) "
                 + "or grant CAP_IPC_LOCK"
         }
     }

@@ -89,7 +89,7 @@ public struct StandingRoom: Sendable {
 
 extension Tables {
     fileprivate func insert(standing room: RoomRecord, tokens: [NewToken]) throws {
-        guard let joiner = room.joiner else { throw StoreError.damaged("a room without its second side does not stand") }
+        guard let joiner = room.joiner else { throw StoreError.damaged("an accepted room has no second side") }
         let creator = room.creator
         try run(
             """

@@ -31,18 +31,18 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .full: "the disk is full: nothing was stored; free space and try again"
+        case .full: "the disk is full, so nothing was stored. Free space and try again"
         case .readOnly:
-            "the database can't be written: nothing was stored. Its file system became read-only, as Linux makes it after a disk error, or its "
-                + "owner or mode changed. Look at the kernel's log, and make it writable again"
-        case .unavailable(let text): "the database can't be used (\(text)): nothing was stored"
+            "the database can't be written, so nothing was stored. Its file system became read-only, as after a disk error, or its "
+                + "owner or mode changed. Check the kernel's log, and make it writable again"
+        case .unavailable(let text): "the database can't be used (\(text)), so nothing was stored"
         case .damaged(let text):
             "the database is damaged or of another version (\(text)); restore nothing from a backup, start with an empty state folder"
         case .otherTiming(let recorded, let given):
-            "the rooms policy's ledger timing can't change: this state folder has \(recorded), the policy has \(given). Put the old values back "
-                + "into the policy's member ledger, or start with an empty state folder"
+            "the rooms policy's ledger timing can't change: this state folder has \(recorded), the policy has \(given). Restore the old values "
+                + "in the policy's member ledger, or start with an empty state folder"
         case .ledgerBehind:
-            "too many ledger entries wait to be published: only purges are taken until the log folder can be written again"
+            "too many ledger entries wait to be published. Only purges are accepted until the log folder can be written again"
         case .closed: "the store is closed"
         }
     }

@@ -15,7 +15,7 @@ extension Tables {
     /// Replaces the head, and deletes the rows that it covers.
     func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) throws -> Bool {
         guard try (logHead()?.size ?? 0) == size else { return false }
-        guard try isFolderCurrent() else { throw StoreError.unavailable("the head before is not published") }
+        guard try isFolderCurrent() else { throw StoreError.unavailable("the previous head is not published") }
         try remove(entries)
         try book(entries)
         try pack(entries, from: size)
@@ -131,7 +131,7 @@ extension Tables {
             var at = 0
             while at + 2 <= bytes.count {
                 let end = at + 2 + Int(bytes[at]) << 8 + Int(bytes[at + 1])
-                guard end <= bytes.count else { throw StoreError.damaged("an entry that is cut off") }
+                guard end <= bytes.count else { throw StoreError.damaged("an entry is truncated") }
                 entries.append(Array(bytes[at + 2..<end]))
                 at = end
             }

@@ -45,10 +45,10 @@ public enum KeyFault: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .noPEM: "it is no PEM text"
+        case .noPEM: "it is not PEM text"
         case .encrypted: "the private key in it is encrypted"
-        case .publicKey: "it holds a public key, not the private one"
-        case .noKey: "there is no private key in it"
+        case .publicKey: "it contains a public key, not the private one"
+        case .noKey: "it contains no private key"
         case .otherKind(let kind): "the private key in it is of another kind or curve (\(kind))"
         case .damaged: "the private key in it is damaged"
         }

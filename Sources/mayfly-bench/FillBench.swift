@@ -27,7 +27,7 @@ struct FillBench {
             keys: KeyRing.load(path: state + "/keys/ratchet.key"), first: first, over: flags.milliseconds("over") ?? 0,
             rooms: flags.count("rooms", default: 500_000, most: 100_000_000))
         guard File.exists(state + "/mayfly.sqlite") else {
-            throw BenchError("there is no database in \(ShownPath(state)): let a broker start on this folder once, and stop")
+            throw BenchError("there is no database in \(ShownPath(state)): start a broker on this folder once, and stop it")
         }
         let lock = try OpenFile(state, .read)
         guard try lock.tryLock() else { throw BenchError("a broker runs on \(ShownPath(state)): stop it first") }

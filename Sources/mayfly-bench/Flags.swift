@@ -25,7 +25,7 @@ struct Flags {
     func count(_ name: String, default standard: Int, most: Int = 1_000_000) throws -> Int {
         guard let text = values[name] else { return standard }
         guard let value = Int(text), (1...most).contains(value) else {
-            throw BenchError("--\(name) takes a whole number from 1 to \(most)")
+            throw BenchError("--\(name) must be a whole number from 1 to \(most)")
         }
         return value
     }
@@ -33,7 +33,7 @@ struct Flags {
     /// Unix milliseconds, or a span of them.
     func milliseconds(_ name: String) throws -> UInt64? {
         guard let text = values[name] else { return nil }
-        guard let value = UInt64(text) else { throw BenchError("--\(name) takes whole milliseconds") }
+        guard let value = UInt64(text) else { throw BenchError("--\(name) must be whole milliseconds") }
         return value
     }
 }

@@ -24,7 +24,7 @@ struct LedgerBench {
     static func run(_ flags: Flags) async throws {
         let path = try flags.required("folder")
         let entries = try flags.count("entries", default: 1_000_000, most: 100_000_000)
-        guard !File.exists(path) else { throw BenchError("\(ShownPath(path)) exists: the log starts in a folder of its own") }
+        guard !File.exists(path) else { throw BenchError("\(ShownPath(path)) exists: name a new folder for the log") }
 
         var bench = try LedgerBench(path + "/alone", seed: 1)
         _ = try bench.grow(to: min(Self.firstSize, entries))
@@ -92,7 +92,7 @@ struct LedgerBench {
             let head = LogHead(
                 size: plan.newSize, checkpoint: String(decoding: note.encoded, as: UTF8.self), window: entries.last?.window ?? 0)
             guard try await store.commit(head, after: plan.oldSize, entries: entries) else {
-                throw BenchError("the head was moved by another")
+                throw BenchError("another process moved the head")
             }
             try folder.publish(plan, checkpoint: note)
             log = plan.log

@@ -10,7 +10,7 @@ struct MayflyBench {
         do throws(Errno) {
             try ProcessControl.keepMemoryPrivate()
         } catch {
-            Standard.error("mayfly-bench: the system does not let this process keep its memory to itself: \(error)\n")
+            Standard.error("mayfly-bench: can't protect this process's memory from other processes: \(error)\n")
             ProcessControl.exit(1)
         }
         Signal.ignore(.pipe)
@@ -37,7 +37,7 @@ struct MayflyBench {
         case "rows": try RowsBench.run(Flags(rest, ["database", "pairs-per-transaction", "seconds"]))
         case "ledger": try await LedgerBench.run(Flags(rest, ["folder", "entries"]))
         case "fill": try await FillBench.run(Flags(rest, ["state", "rooms", "first", "over"]))
-        default: throw BenchError("no such benchmark.\n\(usage)")
+        default: throw BenchError("unknown benchmark. Use engine, courier, rows, ledger or fill.\n\(usage)")
         }
     }
 
@@ -48,11 +48,11 @@ struct MayflyBench {
                mayfly-bench rows --database FILE [--pairs-per-transaction N] [--seconds N]
                mayfly-bench ledger --folder DIR [--entries N]
                mayfly-bench fill --state DIR --rooms N --first UNIX-MS [--over MS]
-          engine   the HTTP server alone: the same small answer to every request, until a signal ends it
-          courier  the APNs client alone, on one thread: N pushes, so many of them at a time or a second; prints JSON
-          rows     a bare SQLite loop that writes the rows of creates and accepts to a new file; prints JSON
-          ledger   a log that grows to N entries in a new folder, and is verified; prints JSON
-          fill     N accepted rooms with two tokens each for a stopped broker, their ends spread evenly from a moment on; prints JSON
+          engine   run only the HTTP server, with the same small answer to every request, until a signal ends it
+          courier  run only the APNs client, on one thread: N pushes, at most so many at a time or a second; prints JSON
+          rows     write the rows of creates and accepts to a new file in a bare SQLite loop; prints JSON
+          ledger   append N entries to a log in a new folder, and verify it; prints JSON
+          fill     add N accepted rooms with two tokens each to a stopped broker, their expiries spread evenly from a time on; prints JSON
         """
 }
 

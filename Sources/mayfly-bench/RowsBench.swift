@@ -9,7 +9,7 @@ enum RowsBench {
         let path = try flags.required("database")
         let pairs = try flags.count("pairs-per-transaction", default: 1)
         let seconds = try flags.count("seconds", default: 5)
-        guard !File.exists(path) else { throw BenchError("\(ShownPath(path)) exists: the loop starts with a file of its own") }
+        guard !File.exists(path) else { throw BenchError("\(ShownPath(path)) exists: name a new file") }
 
         let loop = try RowLoop(path: path)
         var random = FastRandom(state: UInt64(truncatingIfNeeded: Clock.monotonicNs))

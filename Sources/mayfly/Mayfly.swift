@@ -11,7 +11,7 @@ struct Mayfly {
         do throws(Errno) {
             try ProcessControl.keepMemoryPrivate()
         } catch {
-            Terminal.error("mayfly: the system does not let this process keep its memory to itself: \(error)")
+            Terminal.error("mayfly: can't protect this process's memory from other processes: \(error)")
             Terminal.exit(1)
         }
         let words = Array(CommandLine.arguments.dropFirst())
@@ -55,36 +55,36 @@ struct Mayfly {
         case "drill": try await DrillCommand.run(rest)
         case "--version", "version": Terminal.out("mayfly \(version)")
         case "--help", "-h", "help": Terminal.out(usage)
-        case nil: throw UsageError("no command.\n\(usage)")
-        case let word?: throw UsageError("\(ShownWord(word)) is no command.\n\(usage)")
+        case nil: throw UsageError("a command is missing.\n\(usage)")
+        case let word?: throw UsageError("\(ShownWord(word)) is not a command.\n\(usage)")
         }
     }
 
     static let usage = """
         usage: mayfly COMMAND [FLAGS]
           serve                     run the broker
-          demo [--stay]             broker and APNs simulator with throw-away keys; plays one room's story, or stays
+          demo [--stay]             run broker and APNs simulator with throw-away keys, and play one room's story
           keys init|throwaway|show  make or show the state folder's keys
-          keys renew                make a new key file where it lies in memory and is lost
+          keys renew                make a new key file after one in memory was lost
           keys rotate               close the log and begin another under another key and name
-          audit verify DIR|URL      check a log: signature, tiles, entries, the life of each token
+          audit verify DIR|URL      check a log: signature, tiles, entries, balances
           audit prove DIR|URL REF   write a proof of a token's purge, or of any entry by its number
-          audit verify --proof FILE check such a proof
-          audit show DIR|URL        print a log's entries; with --ref REF one token's story
-          audit watch DIR|URL       an auditor's cron job: what is new, and whether mirrors agree
+          audit verify --proof FILE check a proof
+          audit show DIR|URL        print a log's entries; with --ref REF one token's history
+          audit watch DIR|URL       check new entries and mirrors, from an auditor's cron job
           audit report DIR|URL      write one HTML file that checks a log in the browser
           audit page DIR            write the auditor's page beside a published log
-          policy lint FILE...       explain what a policy may not say
-          policy show [FILE|NAME]   limits, pushes, and the odds of guessing a join code
-          apns check                whether Apple takes this provider's key, team and topic
-          apns send [TEMPLATE]      one push to the token on standard input
-          apns explain [REASON]     what Apple's reason means, whose fault it is, what to do
-          apns find APNS-ID         what became of a recent push
-          apns token                the shape of the token on standard input
-          apns jwt [--verify]       print a provider token, or look at one
-          jwt [--verify]            print a user's JWT for development, or say why one is not taken
-          apns-simulator            an APNs for tests and development
-          drill                     what you could hand over now, and why no more
+          policy lint FILE...       explain why a policy is refused
+          policy show [FILE|NAME]   show limits, pushes, and the odds of guessing a join code
+          apns check                check that Apple accepts key, team and topic
+          apns send [TEMPLATE]      send one push to the token on standard input
+          apns explain [REASON]     explain Apple's reason, whose fault it is, what to do
+          apns find APNS-ID         show the outcome of a recent push
+          apns token                describe the shape of the token on standard input
+          apns jwt [--verify]       print a provider token, or check one
+          jwt [--verify]            print a user's JWT for development, or check one
+          apns-simulator            run an APNs for tests and development
+          drill                     show what you could hand over now, and why no more
         Each command has --help.
         """
 }

@@ -65,8 +65,8 @@ import Vocabulary
         #expect(try fault(.es256, file: try mint.contents(.es256), mode: 0o644) == nil)
         let set = try mint.write("set", #"{"keys":[\#(try mint.jwk(.hs256))]}"#, mode: 0o644)
         #expect(fault(.hs256, .keySet(path: set)) == .exposed(path: set, mode: 0o644))
-        #expect(JSONWebKeyError.exposure(0o4).hasPrefix("has mode 0004, so that others"))
-        #expect(JSONWebKeyError.exposure(0o600).hasPrefix("belongs to another user, so that others"))
+        #expect(JSONWebKeyError.exposure(0o4).hasPrefix("has mode 0004, so others"))
+        #expect(JSONWebKeyError.exposure(0o600).hasPrefix("belongs to another user, so others"))
     }
 
     @Test func filesThatAreNone() throws {
@@ -123,7 +123,7 @@ import Vocabulary
         let pem = "-----BEGIN PUBLIC KEY-----\n\(base64(der))\n-----END PUBLIC KEY-----\n"
         #expect(try fault(.edDSA, file: Array(pem.utf8)) == .noPublicKey(.edDSA))
         let jwk = #"{"kty":"OKP","crv":"Ed25519","x":"\#(base64url(point))"}"#
-        #expect(try set(.edDSA, [jwk]) == .badKey("key 1", "is no good: \(JSONWebKeyError.badPoint)"))
+        #expect(try set(.edDSA, [jwk]) == .badKey("key 1", "is invalid: \(JSONWebKeyError.badPoint)"))
     }
 
     // MARK: Sets
@@ -207,8 +207,12 @@ import Vocabulary
         }
         let good = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU"
         let zero = String(repeating: "A", count: 43)
-        #expect(try fault(.es256, #"{"kty":"EC","crv":"P-256","x":"\#(good)","y":"\#(good)"}"#)?.contains("no point") == true)
-        #expect(try fault(.es256, #"{"kty":"EC","crv":"P-256","x":"\#(zero)","y":"\#(zero)"}"#)?.contains("no point") == true)
+        #expect(
+            try fault(.es256, #"{"kty":"EC","crv":"P-256","x":"\#(good)","y":"\#(good)"}"#)?.contains("not a valid point") == true
+        )
+        #expect(
+            try fault(.es256, #"{"kty":"EC","crv":"P-256","x":"\#(zero)","y":"\#(zero)"}"#)?.contains("not a valid point") == true
+        )
         for key in [
             #"{"kty":"EC","crv":"P-256","x":"\#(good)"}"#, #"{"kty":"EC","crv":"P-256","x":"\#(good)","y":"\#(good)="}"#,
             #"{"kty":"EC","crv":"P-256","x":"\#(good)","y":"\#(good.dropLast())"}"#,
@@ -230,7 +234,9 @@ import Vocabulary
         let other = try TokenMint()
         let first = try mint.jwk(.edDSA, #","kid":"one""#)
         #expect(try set(.edDSA, [first, try other.jwk(.edDSA, #","kid":"one""#)]) == .repeatedID(#"key 2 (kid "one")"#))
-        #expect(try set(.edDSA, [first, try other.jwk(.edDSA)]) == .badKey("key 2", "has no kid, which it needs beside others"))
+        #expect(
+            try set(.edDSA, [first, try other.jwk(.edDSA)])
+                == .badKey("key 2", "has no kid, which is required if there are several keys"))
     }
 
     @Test(arguments: [

@@ -171,7 +171,7 @@ import Testing
                 let row = try #require(try rows(byte).last)
                 #expect(row.subject == .audienceTokens && row.held == 2 && row.opens == opens)
             }
-            #expect(try rows(2) == rows(3) && rows(2).last?.because == "which is this one only its owner tells")
+            #expect(try rows(2) == rows(3) && rows(2).last?.because == "only its owner recognises this one")
         }
     }
 

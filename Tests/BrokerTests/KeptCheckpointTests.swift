@@ -55,7 +55,7 @@ import Vocabulary
         return .waits
     }
 
-    private let reason = "the copy can't be read (Trouble()). Nothing is signed until this ledger was compared with it"
+    private let reason = "the copy can't be read (Trouble()). Nothing is signed until this ledger is compared with it"
 
     func with(_ body: (WitnessFixture) async throws -> Void) async throws {
         let fixture = try WitnessFixture(0)

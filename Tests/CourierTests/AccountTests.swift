@@ -208,7 +208,7 @@ import Vocabulary
         for name in names.values {
             #expect(unreachable.contains { $0.hasPrefix("APNs (production) can't be reached\(name): ") }, "\(unreachable)")
             #expect(
-                unanswered.contains { $0.hasPrefix("APNs (production) can be reached and answers no push\(name). ") },
+                unanswered.contains { $0.hasPrefix("APNs (production) can be reached but answers no push\(name). ") },
                 "\(unanswered)")
         }
         #expect(unreachable.count == 2 && unanswered.count == 2)

@@ -316,7 +316,7 @@ import Vocabulary
 
     /// Nothing else would tell an operator why pushes fail.
     @Test(arguments: [
-        (429, "TooManyProviderTokenUpdates", "give each key to one broker"), (500, "InternalServerError", "system status page"),
+        (429, "TooManyProviderTokenUpdates", "use each key on one broker"), (500, "InternalServerError", "system status page"),
         (599, "New", "report it"),
     ])
     func whatIsTurnedAwayUntilTheDeadlineIsToldOnce(status: Int, reason: String, remedy: String) async throws {

@@ -77,7 +77,7 @@ def test_a_broker_goes_there(apple, state, processes):
 def test_no_other_port(state):
     for words, value in ((["serve"], "2198"), (["apns", "check"], "2197 "), (["apns", "check"], "https")):
         ran = mayfly(*words, "--state", state.folder, f"--apns-port={value}", **keys(state))
-        assert ran.returncode == 2 and "--apns-port (MAYFLY_APNS_PORT) takes 443 or 2197" in ran.stderr, ran
+        assert ran.returncode == 2 and "--apns-port (MAYFLY_APNS_PORT) must be 443 or 2197" in ran.stderr, ran
 
 
 @pytest.mark.parametrize("port", ["443", "2197"])

@@ -67,7 +67,7 @@ def test_a_knock_fails_at_once_and_purges_nothing(without):
     assert (entry["op"], entry["reason"], entry["status"]) == ("push.failed", "unreachable", 0)
     assert not ledger.read(without.state).of(room.creator.ref, "token.purged")
     assert count(without.broker, "pushes_not_configured_total") > 0 and count(without.broker, "pushes_failed_total") > 0
-    lines = [line for line in without.broker.printed().splitlines() if "there is no APNs key or certificate for alert pushes" in line]
+    lines = [line for line in without.broker.printed().splitlines() if "no APNs key or certificate is configured for alert pushes" in line]
     assert len(lines) == 1, lines
 
 
@@ -117,9 +117,9 @@ def test_half_of_them_are_refused(state, broker, given):
 def test_the_bundle_id_is_needed(broker):
     for name in (*CREDENTIALS, "apns-bundle-id"):
         del broker.options[name]
-    start_fails(broker, "--apns-bundle-id (APNS_BUNDLE_ID) is missing", "registrations", status=2)
+    start_fails(broker, "--apns-bundle-id (APNS_BUNDLE_ID) is missing", "Registrations", status=2)
     broker.options["apns-bundle-id"] = "no bundle id"
-    start_fails(broker, "is no bundle id", status=2)
+    start_fails(broker, "is not a bundle id", status=2)
 
 
 # Replaced while it runs
@@ -182,12 +182,12 @@ def test_a_key_that_apple_refuses_stays_out_of_use(world, way):
         if way == "call":
             answer = operator(world.broker).expect(status).json
             assert answer["success"] is (status == 200), answer
-            assert status == 200 or "InvalidProviderToken. Pushes go by the keys and certificates before." in answer["error"], answer
+            assert status == 200 or "InvalidProviderToken. The previous keys and certificates stay in use." in answer["error"], answer
         else:
             world.broker.child.send_signal(signal.SIGHUP)
         eventually(lambda: world.broker.printed().count(told) > before, what="the renewal")
 
-    stays = f"apns: what is in use stays. APNs (sandbox) refuses what the files say now for {BUNDLE_ID}: InvalidProviderToken."
+    stays = f"apns: the present credentials stay in use. APNs (sandbox) refuses the new credentials for {BUNDLE_ID}: InvalidProviderToken."
     alarms = count(world.broker, "last_alarm_timestamp_seconds")
     delivered(world)
     put(world.key, world.second)
@@ -202,7 +202,7 @@ def test_a_key_that_apple_refuses_stays_out_of_use(world, way):
     assert all(len(world.simulator.pushes(side.token)) == 1 for side in sides)
     assert count(world.broker, "last_alarm_timestamp_seconds") >= alarms
     put(world.key, world.first)
-    again("apns: new pushes go by what the files say now", 200)
+    again("apns: new pushes use the new credentials", 200)
     delivered(world)
 
 
@@ -210,7 +210,7 @@ def test_a_key_is_not_used_while_apple_cannot_be_asked(world):
     put(world.key, world.second)
     world.simulator.fault(at="headers", token="00" * 32, silent=True)
     answer = operator(world.broker).expect(503)
-    assert answer.json["success"] is False and "could not be asked" in answer.json["error"], answer
+    assert answer.json["success"] is False and "could not check the new credentials" in answer.json["error"], answer
     assert answer.headers["retry-after"] == "30"
     delivered(world)
     world.simulator.fault()
@@ -225,14 +225,14 @@ def test_a_bad_file_changes_nothing(world):
     public = subprocess.run(["openssl", "pkey", "-pubout"], input=world.second, capture_output=True, check=True).stdout
     alarms = count(world.broker, "last_alarm_timestamp_seconds")
     eventually(lambda: time.time() >= alarms + 1, what="another second")
-    before = world.broker.printed().count("apns: what is in use stays. ")
+    before = world.broker.printed().count("apns: the present credentials stay in use. ")
     for number, content in enumerate((b"", b"hunter2 is no key", world.second[:80], public, b"\0" * 70_000, None)):
         world.key.unlink() if content is None else put(world.key, content)
         answer = operator(world.broker).expect(400)
         assert answer.json["success"] is False and str(world.key) in answer.json["error"], answer
         assert answer.json["error"].startswith("--apns-key-path (APNS_KEY_PATH): "), answer
         assert b"hunter2" not in answer.body and world.second[30:60] not in answer.body
-        assert world.broker.printed().count("apns: what is in use stays. ") == before + number + 1
+        assert world.broker.printed().count("apns: the present credentials stay in use. ") == before + number + 1
     assert "hunter2" not in world.broker.printed()
     assert count(world.broker, "last_alarm_timestamp_seconds") > alarms
     delivered(world)

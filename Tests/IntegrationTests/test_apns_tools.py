@@ -97,7 +97,7 @@ def test_send(world):
     assert ran.returncode == 0, ran
     [push] = world.simulator.pushes(token)
     assert push["headers"]["apns-id"] in ran.stdout and push["headers"]["apns-topic"] == BUNDLE_ID
-    assert "`mayfly apns find` does not know it" in ran.stdout
+    assert "`mayfly apns find` can't find it" in ran.stdout
     assert push["payload"]["aps"]["alert"]["body"] == "Your chat partner is waiting" and len(push["payload"]["roomId"]) == 22
     assert token not in ran.stdout + ran.stderr
 
@@ -174,7 +174,7 @@ def test_send_explains_a_refusal(world, faults):
 
 
 TOKENS = [
-    ("AB" * 32, 0, "32 bytes"), ("ab" * 100, 0, "100 bytes"), ("ab" * 101, 1, "1 to 100"), ("ab" * 31 + "a", 1, "odd"), ("", 1, "nothing"),
+    ("AB" * 32, 0, "32 bytes"), ("ab" * 100, 0, "100 bytes"), ("ab" * 101, 1, "1 to 100"), ("ab" * 31 + "a", 1, "odd"), ("", 1, "empty"),
     ("<abababab cdcdcdcd>", 1, "Data"), ("{length = 32, bytes = 0xabababab ... cdcdcdcd }", 1, "two hexadecimal digits"), ("0x" + "ab" * 32, 1, "0x"),
     (base64.b64encode(bytes(range(32))).decode(), 1, "base64"), ("ExponentPushToken[xxxxxxxxxxxxxxxxxxxxxx]", 1, "Expo"),
     ("c" * 22 + ":APA91b" + "x" * 134, 1, "Firebase"), (" " + "ab" * 32, 1, "blanks"), ('"' + "ab" * 32 + '"', 1, "JSON"),
@@ -218,7 +218,7 @@ def test_verify_finds_each_fault(world):
     der = base64.urlsafe_b64encode(key.sign(b"x", ec.ECDSA(hashes.SHA256()))).decode().rstrip("=")
     cases = {
         signed(other, head, {"iss": TEAM_ID, "iat": now}): "not this key's",
-        signed(key, head, {"iss": TEAM_ID, "iat": now - 4000}): "s ago: Apple takes",
+        signed(key, head, {"iss": TEAM_ID, "iat": now - 4000}): "s ago, and Apple accepts",
         signed(key, head, {"iss": TEAM_ID, "iat": now + 600}): "ahead",
         signed(key, head, {"iss": TEAM_ID, "iat": now * 1000}): "milliseconds",
         signed(key, head, {"iss": TEAM_ID}): "iat",
@@ -232,7 +232,7 @@ def test_verify_finds_each_fault(world):
         ran = apns(world, "jwt", "--verify", given=given)
         assert ran.returncode == 1 and any("bad" in line and said in line for line in ran.stdout.splitlines()), (said, ran)
     ran = apns(world, "jwt", "--verify", given=good, APNS_KEY_PATH=None, APNS_KEY_ID=None, APNS_TEAM_ID=None)
-    assert "give --apns-key-path" in ran.stdout
+    assert "set --apns-key-path" in ran.stdout
     assert apns(world, "jwt", "--verify").returncode == 2
     for nothing in (" \t\r\n", "bearer", "Bearer  \r\n"):
         assert apns(world, "jwt", "--verify", given=nothing).returncode in (1, 2), nothing
@@ -265,7 +265,7 @@ def test_find(world, client):
         return ran if ran.returncode == 0 and "delivered" in ran.stdout else None
     ran = eventually(found, 10, what="the entries of the push")
     # Whose token it was only the token's owner can tell.
-    assert room.creator.ref not in ran.stdout and "taken in" in ran.stdout and apns_id not in ran.stdout
+    assert room.creator.ref not in ran.stdout and "accepted: template" in ran.stdout and apns_id not in ran.stdout
     entries = json.loads(apns(world, "find", apns_id.upper(), "--json").stdout)
     assert [entry["op"] for entry in entries] == ["token.opened", "push.delivered"]
     assert entries[0]["id"] == ledger.token_id(room.creator.ref, "opened", entries[0]["job"])
@@ -331,7 +331,7 @@ def test_the_simulator_names_the_flag_that_its_help_names():
     assert ran.returncode == 2 and "--certificate (MAYFLY_APNS_SIMULATOR_CERTIFICATE) is missing" in ran.stderr, ran
     assert "\n  --certificate (" in mayfly("apns-simulator", "--help").stdout
     ran = mayfly("apns-simulator", "--listen", "nowhere", "--certificate", REPOSITORY / "policies/rooms.json")
-    assert ran.returncode == 2 and "--listen (MAYFLY_APNS_SIMULATOR_LISTEN) is no ADDRESS:PORT" in ran.stderr, ran
+    assert ran.returncode == 2 and "--listen (MAYFLY_APNS_SIMULATOR_LISTEN) must be ADDRESS:PORT" in ran.stderr, ran
 
 
 # check, of what is not there: begun with the first test, and done by now

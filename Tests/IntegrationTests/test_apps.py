@@ -171,21 +171,21 @@ def test_a_long_list_is_read_in_linear_time(state):
         return after.ru_utime - before.ru_utime, ran.stderr
     few, said = seconds(1_000)
     many, also_said = seconds(10_000)
-    assert "nothing was given" in said and "nothing was given" in also_said
+    assert "the input is empty" in said and "the input is empty" in also_said
     assert many < 25 * few, (few, many)
-    assert "line 10001: this app and environment have a line already" in seconds(10_000, f"org.example.app0 sandbox {key}")[1]
+    assert "line 10001: this app and environment already have a line" in seconds(10_000, f"org.example.app0 sandbox {key}")[1]
 
 
 BAD_LISTS = [
     ([], "names no app"), (["# nothing"], "names no app"), ([BUNDLE_ID], "line 1"), ([f"{BUNDLE_ID} production"], "line 1"),
-    ([f"{BUNDLE_ID} everywhere {KEY}"], "line 1: environments are"), ([f"{BUNDLE_ID} production, {KEY}"], "line 1: environments are"),
+    ([f"{BUNDLE_ID} everywhere {KEY}"], "line 1: environments must be"), ([f"{BUNDLE_ID} production, {KEY}"], "line 1: environments must be"),
     (["", f"{BUNDLE_ID} sandbox password x y z"], "line 2"), ([f"{BUNDLE_ID} sandbox key keys/apns.p8 {KEY_ID}"], "line 1"),
-    ([f"{BUNDLE_ID} production {KEY}", f"{BUNDLE_ID} sandbox,production {KEY}"], "line 2: this app and environment have a line already"),
+    ([f"{BUNDLE_ID} production {KEY}", f"{BUNDLE_ID} sandbox,production {KEY}"], "line 2: this app and environment already have a line"),
     ([f"{BUNDLE_ID} production key nowhere.p8 {KEY_ID} {TEAM_ID}"], "can't be read"),
-    ([f"{BUNDLE_ID} production key keys/simulator-ca.pem {KEY_ID} {TEAM_ID}"], "is no APNs key"),
+    ([f"{BUNDLE_ID} production key keys/simulator-ca.pem {KEY_ID} {TEAM_ID}"], "is not an APNs key"),
     ([f"{BUNDLE_ID} production {KEY}", f"org.example.other production key nowhere.p8 {KEY_ID} {TEAM_ID}"], "can't be read"),
-    ([f"\ufeff{BUNDLE_ID} production {KEY}"], "line 1"), ([f"{BUNDLE_ID}\x1b[31m production {KEY}"], "is no bundle id"),
-    ([f"{BUNDLE_ID}\0 production {KEY}"], "is no bundle id"), ([f"örg.example production {KEY}"], "is no bundle id"),
+    ([f"\ufeff{BUNDLE_ID} production {KEY}"], "line 1"), ([f"{BUNDLE_ID}\x1b[31m production {KEY}"], "is not a bundle id"),
+    ([f"{BUNDLE_ID}\0 production {KEY}"], "is not a bundle id"), ([f"örg.example production {KEY}"], "is not a bundle id"),
     ([f"# the apps\r\n{BUNDLE_ID} production {KEY}\r\norg.example.other everywhere {KEY}\r"], "line 3"),
     ([f"{BUNDLE_ID} production key keys/apns.p8 K!Y {TEAM_ID}"], "key id"),
     ([f"{BUNDLE_ID} production key keys/apns.p8 {KEY_ID}1 {TEAM_ID}"], "line 1: the APNs key id must be ten"),
@@ -201,7 +201,7 @@ def test_bad_lists(state):
 
 
 def test_a_start_refuses_a_bad_list(listed):
-    start_fails(listed(f"{BUNDLE_ID} everywhere {KEY}"), "line 1: environments are")
+    start_fails(listed(f"{BUNDLE_ID} everywhere {KEY}"), "line 1: environments must be")
 
 
 def test_two_keys_under_one_name(listed, tmp_path):
@@ -209,7 +209,7 @@ def test_two_keys_under_one_name(listed, tmp_path):
     other, same = tmp_path / "other.p8", tmp_path / "same.p8"
     openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", other)
     other.chmod(0o600)
-    start_fails(listed(f"{BUNDLE_ID} production {KEY}", f"org.example.other production key {other} {KEY_ID} {TEAM_ID}"), "line 2", "another one")
+    start_fails(listed(f"{BUNDLE_ID} production {KEY}", f"org.example.other production key {other} {KEY_ID} {TEAM_ID}"), "line 2", "a different key")
     broker = listed(f"{BUNDLE_ID} production {KEY}", f"org.example.other production key {same} {KEY_ID} {TEAM_ID}")
     same.write_bytes((broker.state / "keys/apns.p8").read_bytes())
     same.chmod(0o600)
@@ -221,7 +221,7 @@ def test_a_bundle_id_that_is_none(state, processes):
     for bundle_id in ("org.example.app\n", "org.example_app"):
         broker = Broker(state, apns_bundle_id=bundle_id)
         processes.append(broker)
-        start_fails(broker, "is no bundle id", status=2)
+        start_fails(broker, "is not a bundle id", status=2)
 
 
 @pytest.mark.parametrize("name, value", [("apns_key_id", KEY_ID[1:]), ("apns_key_id", KEY_ID + "1"), ("apns_team_id", TEAM_ID[1:])])
@@ -257,14 +257,14 @@ def test_send_by_no_account(authority, several, tmp_path):
     ran = told_no_token(subprocess.run(
         [BINARY, "apns", "send", "ring"], input=new_token() + "\n", capture_output=True, text=True, timeout=40, env=settings))
     said = ran.stdout + ran.stderr
-    assert ran.returncode == 1 and "no APNs key or certificate for voip pushes" in said and "nothing was sent" in said
+    assert ran.returncode == 1 and "no APNs key or certificate is configured for voip pushes" in said and "nothing was sent" in said
     assert "400" not in said and "apns-id" not in said and "one team" not in said
 
 
 def test_a_list_and_flags_for_one_app(state, processes):
     broker = Broker(state, apns_apps=write(state, f"{BUNDLE_ID} production {KEY}"))
     processes.append(broker)
-    start_fails(broker, "leave out --apns-key-path", status=2)
+    start_fails(broker, "remove --apns-key-path", status=2)
     broker = Broker(state, apns_apps=write(state, f"{BUNDLE_ID} production {KEY}"), **ALONE | {"apns_bundle_id": "org.example.other"})
     processes.append(broker)
     start_fails(broker, "has no line")
@@ -293,7 +293,7 @@ def test_encrypted_certificates_say_what_to_do(authority, listed, state, process
     openssl("pkcs8", "-topk8", "-in", pem, "-out", locked, "-passout", "pass:secret")
     locked.write_bytes(pem.with_suffix(".crt").read_bytes() + locked.read_bytes())
     for path in (p12, locked):
-        start_fails(listed(f"{BUNDLE_ID} production certificate {path}"), path, "encrypted", "passphrase is missing", "after it in its line")
+        start_fails(listed(f"{BUNDLE_ID} production certificate {path}"), path, "encrypted", "passphrase is missing", "after the certificate in its line")
         broker = Broker(state, **ALONE | {"apns_bundle_id": BUNDLE_ID, "apns_certificate": path})
         processes.append(broker)
         start_fails(broker, path, "encrypted", "--apns-certificate-passphrase")
@@ -353,8 +353,8 @@ def test_calls_need_a_key(authority, listed, state):
     pem, _ = issued(authority, "rings", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     certificate, key = f"{BUNDLE_ID} production certificate {pem}", f"org.example.other production {KEY}"
     calls = {"policy": "calls", "jwt_algorithm": "HS256", "jwt_key": state / "keys/jwt.secret", "webhook_secrets": state / "keys/webhook.secret"}
-    said = ("the policy calls has the push incoming_call of type voip, which Apple takes by a token signing key only",
-            "there are only certificates: give a key, or another policy")
+    said = ("the policy calls has the push incoming_call of type voip, which Apple accepts only with a token signing key",
+            "there are only certificates. Configure a key, or use another policy")
     start_fails(listed(certificate, **calls), *said)
     broker = listed(apns_certificate=pem, **calls | {"apns_bundle_id": BUNDLE_ID})
     del broker.options["apns-apps"]
@@ -371,7 +371,7 @@ def test_one_certificate_by_flags(authority, state, processes):
     pem, _ = issued(authority, "flags", f"/UID={BUNDLE_ID}/CN=Apple Push Services")
     broker = Broker(state, apns_certificate=pem)
     processes.append(broker)
-    start_fails(broker, "leave out --apns-key-path", status=2)
+    start_fails(broker, "remove --apns-key-path", status=2)
     broker = Broker(state, **ALONE | {"apns_bundle_id": BUNDLE_ID, "apns_certificate": pem})
     processes.append(broker)
     broker.start()

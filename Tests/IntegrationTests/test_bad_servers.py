@@ -62,7 +62,7 @@ UNREACHABLE, UNANSWERED, UNTRUSTED = {"unreachable"}, {"unknown", "unsent", "unr
 KINDS = {
     "silence": ("not ready in time", UNREACHABLE),
     "closes": ("can't be reached", UNREACHABLE),
-    "plain text": ("not acceptable TLS", UNREACHABLE),
+    "plain text": ("violated TLS", UNREACHABLE),
     "http/1.1": ("does not speak HTTP/2", UNREACHABLE),
     "garbage": ("does not speak HTTP/2", UNREACHABLE),
     "silence after the handshake": ("not ready in time", UNREACHABLE),
@@ -73,7 +73,7 @@ KINDS = {
     "no window": ("answers no push", UNANSWERED),
     "settings flood": ("can't be reached", UNANSWERED),
     "ping flood": ("can't be reached", UNANSWERED),
-    "endless body": ("sends what nobody asked for", UNANSWERED),
+    "endless body": ("sends unrequested data", UNANSWERED),
     "endless block": ("can't be reached", UNANSWERED),
     "certificate expired": ("has expired", UNTRUSTED),
     "certificate not valid yet": ("not valid yet", UNTRUSTED),

@@ -235,8 +235,8 @@ def test_secrets_are_exchanged_without_a_restart():
         assert good() == ["file", "own", "next"]
         reload("the next secret in turn\n", "webhooks: 2 secrets")
         assert good() == ["own", "next"]
-        for text, mode, why in ((f"{file_secret}\n short\n", 0o600, "line 2"), ("", 0o600, "no secret"), (f"{file_secret}\n", 0o644, "the file named there has mode 0644, so that others")):
-            reload(text, "the secrets in use stay", mode)
+        for text, mode, why in ((f"{file_secret}\n short\n", 0o600, "line 2"), ("", 0o600, "no secret"), (f"{file_secret}\n", 0o644, "the file named there has mode 0644, so others")):
+            reload(text, "the present secrets stay in use", mode)
             assert why in world.broker.printed() and good() == ["own", "next"]
         printed = world.broker.printed()
         assert not any(secret in printed for secret in (file_secret, own, "the next secret in turn"))
@@ -249,7 +249,7 @@ def test_a_file_that_is_no_good(state, processes):
     path.write_text("a good one, it seems \n")
     broker = Broker(state, policy="rooms,companion,calls", webhook_secrets=path)
     processes.append(broker)
-    printed = start_fails(broker, "--webhook-secrets", "the file named there can't be used: line 1: a secret has")
+    printed = start_fails(broker, "--webhook-secrets", "the file named there can't be used: line 1: a secret must not contain")
     assert str(path) not in printed and "a good one" not in printed
 
 
@@ -292,5 +292,5 @@ def test_in_force_by_default_where_users_and_a_secret_are_known():
         service.initiate(new_call(), "alice", "bob").expect(404, "audiences_off")
         service.close()
     with World(environment={"COMETCHAT_WEBHOOK_SECRET": "x" * 32}) as world:
-        assert "warning: there are webhook secrets" in world.broker.printed()
+        assert "warning: webhook secrets are set" in world.broker.printed()
         Client(world.broker.port).send("POST", CallingService.ROUTE, {}).expect(404, "audiences_off")

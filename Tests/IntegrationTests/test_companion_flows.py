@@ -470,7 +470,7 @@ def test_what_the_operator_finds_of_a_user(world, phone, back_end):
         assert named[subject][1] == quiet[subject][1] + (subject != "activity_names"), subject
     assert named["named_events"][:2] == (quiet["named_events"][0] + 1, 0)
     assert drill("--token", other.device.token, "--json")["audience_tokens"][1:] == (1, "one of those that open alone")
-    assert drill("--token", new_token(), "--json")["audience_tokens"][1:] == (0, "which is this one only its owner tells")
+    assert drill("--token", new_token(), "--json")["audience_tokens"][1:] == (0, "only its owner recognises this one")
     other.close()
 
 

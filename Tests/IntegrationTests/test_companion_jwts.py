@@ -151,7 +151,7 @@ def test_sockets_end_with_their_key(world):
         socket.expect("pong")
         install(token_urlsafe(32))
         assert socket.closed() == other.closed() == (1001, [])
-        assert "; of the keys before, 1 of 1 gone: every /ws/sessions is closed" in world.broker.printed()
+        assert "; 1 of 1 previous keys removed: every /ws/sessions is closed" in world.broker.printed()
         silent.send({"type": "auth", "token": user.jwt})
         assert silent.expect("error")["code"] == "invalid_jwt"
     install(world.users.secret)

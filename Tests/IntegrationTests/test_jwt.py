@@ -119,7 +119,7 @@ def test_what_pyjwt_makes_is_taken(issuer, other, algorithm):
 
 def test_help_has_words_for_both_forms():
     told = mayfly("jwt", "--help").stdout
-    assert "public key that they are verified by" in told and "the private one, which signs" in told
+    assert "public key that verifies them" in told and "uses the private key" in told
     assert told.count("`mayfly jwt --sub` writes it") == 3
 
 
@@ -138,10 +138,10 @@ def test_settings_that_do_not_go_together(issuer):
         (2, {"jwt_key": secret}, "--jwt-key (MAYFLY_JWT_KEY) needs --jwt-algorithm"), (2, {"jwt_audience": "x"}, "needs --jwt-algorithm"),
         (2, {"jwt_algorithm": "HS256"}, "needs --jwt-key or --jwt-jwks"), (2, {"jwt_algorithm": "none", "jwt_key": secret}, "HS256, ES256, EdDSA"),
         (2, {"jwt_algorithm": "HS256", "jwt_key": secret, "jwt_jwks": secret}, "one of them"),
-        (1, {"jwt_algorithm": "HS256", "jwt_key": public}, "everybody may know"), (1, {"jwt_algorithm": "HS256", "jwt_key": loose}, "mode 0640, so that others"),
-        (1, {"jwt_algorithm": "HS256", "jwt_key": short}, "shorter than 32"), (1, {"jwt_algorithm": "ES256", "jwt_key": secret}, "no public key"),
-        (1, {"jwt_algorithm": "EdDSA", "jwt_key": public}, "Ed25519"), (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.private("ES256")}, "give the public"),
-        (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.write("rsa", rsa_key)}, "P-256"), (1, {"jwt_algorithm": "ES256", "jwt_jwks": public}, "no JWK set"),
+        (1, {"jwt_algorithm": "HS256", "jwt_key": public}, "public keys are not secret"), (1, {"jwt_algorithm": "HS256", "jwt_key": loose}, "mode 0640, so others"),
+        (1, {"jwt_algorithm": "HS256", "jwt_key": short}, "shorter than 32"), (1, {"jwt_algorithm": "ES256", "jwt_key": secret}, "not a public key"),
+        (1, {"jwt_algorithm": "EdDSA", "jwt_key": public}, "Ed25519"), (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.private("ES256")}, "Use the public"),
+        (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.write("rsa", rsa_key)}, "P-256"), (1, {"jwt_algorithm": "ES256", "jwt_jwks": public}, "not a JWK set"),
         (1, {"jwt_algorithm": "ES256", "jwt_key": issuer.folder / "none"}, "can't be read"), (1, {"jwt_algorithm": "ES256", "jwt_jwks": private}, 'key 2 (kid "leaked")')]
     with World(apns=False, start=False) as world:
         for status, settings, word in cases:
@@ -176,15 +176,15 @@ def test_keys_are_read_again(issuer, other):
             world.broker.child.send_signal(signal.SIGHUP)
         install(path, issuer.jwk("ES256", kid="first"), other.jwk("ES256", kid="second"), other.jwk("HS256", kid="k", k="AA") | {"use": "enc"})
         hang_up()
-        told(world, "jwt: the keys in use stay. ", 1)
-        assert 'key 3 (kid "k") has the member k: a secret' in world.broker.printed()
+        told(world, "jwt: the present keys stay in use. ", 1)
+        assert 'key 3 (kid "k") has the member k: it is a secret' in world.broker.printed()
         install(path, issuer.jwk("ES256", kid="first"), other.jwk("ES256", kid="second"))
         hang_up()
         told(world, f"jwt: 2 keys for ES256 from {path}", 1)
         for content in ("", "{", None):
             path.unlink() if content is None else path.write_text(content)
             hang_up()
-            told(world, "jwt: the keys in use stay. ", {"": 2, "{": 3, None: 4}[content])
+            told(world, "jwt: the present keys stay in use. ", {"": 2, "{": 3, None: 4}[content])
         alarms = urllib.request.urlopen(f"{world.broker.operator_url}/metrics", timeout=5).read().decode()
         assert re.search(r"^mayfly_alarms_total [1-9]", alarms, re.M), alarms
         assert "certificate" not in world.broker.printed()

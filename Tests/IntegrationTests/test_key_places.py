@@ -123,13 +123,13 @@ def test_wrapped_under_a_file(wrapping):
         other.write_bytes(base64.b64encode(os.urandom(32)) + b"\n")
         other.chmod(0o600)
         place.refuses("wrapped under another key", wrapping_key=other)
-        place.refuses("is missing", "nothing is made", wrapping_key=wrapping.with_name("none"))
+        place.refuses("is missing", "no other is made", wrapping_key=wrapping.with_name("none"))
         assert not wrapping.with_name("none").exists()
         other.chmod(0o644)
         place.refuses("others could read", wrapping_key=other)
         other.chmod(0o600)
         other.write_bytes(bytes(32))
-        place.refuses("no wrapping key: 32 random bytes", wrapping_key=other)
+        place.refuses("must be 32 random bytes", wrapping_key=other)
         assert canaries.in_files(place.state.folder, place.state.prints) == []
         # The same key, as text.
         other.write_bytes(base64.b64encode(secret) + b"\n")
@@ -162,8 +162,8 @@ def test_wrapped_behind_a_command(wrapping, tmp_path):
         printed = place.broker.printed()
         printed += place.refuses("failed with status 1", "--wrapping-key", wrapping_key=f"command:{ask} bad")
         printed += place.refuses("can't be started", wrapping_key="command:/none/such")
-        printed += place.refuses("no wrapping key: 32 random bytes", wrapping_key=f"command:/bin/echo {ask};cat {wrapping}")
-        printed += place.refuses("no wrapping key: 32 random bytes", wrapping_key=f"command:/bin/echo $(cat {wrapping})")
+        printed += place.refuses("must be 32 random bytes", wrapping_key=f"command:/bin/echo {ask};cat {wrapping}")
+        printed += place.refuses("must be 32 random bytes", wrapping_key=f"command:/bin/echo $(cat {wrapping})")
         assert "SECRET-ERROR" not in printed
         for bad in ("command:", "command:cat x", "command: "):
             shown = place.keys("show", flags={"wrapping-key": bad})
@@ -336,10 +336,10 @@ def test_a_folder_that_is_not_mounted(memory):
     with Place() as place:
         missing = memory.path / "not-mounted/ratchet.key"
         made = mayfly("keys", "init", "--state", place.state.parent / "new", "--origin", ORIGIN, "--ratchet-key", missing)
-        assert made.returncode == 1 and "mount or make it first" in made.stderr, made.stderr
+        assert made.returncode == 1 and "Mount or make it first" in made.stderr, made.stderr
         assert not (place.state.parent / "new").exists() and not missing.parent.exists()
         renewed = place.keys("renew", flags={"ratchet-key": missing})
-        assert renewed.returncode == 1 and "mount or make it first" in renewed.stderr, renewed.stderr
+        assert renewed.returncode == 1 and "Mount or make it first" in renewed.stderr, renewed.stderr
         # Nothing was noted as lost.
         place.start()
 

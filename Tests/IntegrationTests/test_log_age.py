@@ -132,7 +132,7 @@ def test_a_running_broker_is_fresh(world, browser):
     page, checked = visit(browser, f"{world.broker.url}/audit")
     with page:
         assert checked.word == "Verified" and re.search(r"UTC \(\d+ s ago\)", checked.reason), checked
-        assert "stands still" not in checked.reason
+        assert "the broker has stopped" not in checked.reason
 
 
 @pytest.mark.campaign
@@ -141,7 +141,7 @@ def test_the_page_of_an_old_log(site, browser):
     page, checked = visit(browser, site.url("old"))
     with page:
         assert checked.verdict == "good" and re.fullmatch(r"Verified, but 3 d( \d+ (h|min|s))? old", checked.word), checked
-        assert re.search(r"UTC \(3 d.* ago\)", checked.reason) and "stands still, or this copy lags" in checked.reason
+        assert re.search(r"UTC \(3 d.* ago\)", checked.reason) and "the broker has stopped, or this copy lags" in checked.reason
         assert page.value("document.title").startswith("Verified, but 3 d")
 
 
@@ -159,4 +159,4 @@ def test_the_page_of_a_closed_log(site, browser):
     site.make("closed", of_age(3 * DAY, closed_story))
     page, checked = visit(browser, site.url("closed"))
     with page:
-        assert checked.word == "Verified" and "goes on as log.test/next" in checked.reason, checked
+        assert checked.word == "Verified" and "log.test/next continues it" in checked.reason, checked

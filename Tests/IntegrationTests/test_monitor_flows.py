@@ -290,7 +290,7 @@ def test_what_the_operator_finds_of_a_printer(world, server, printer, phone):
     for question in (("--printer", printer), ("--user", phone.name), ("--user", bare.name)):
         drill(*question)
     assert drill("--printer", printer, "--json") == {
-        "printer_devices": (1, 1, "by its prefix"), "run": (1, 1, "its begin and how far it is")}
+        "printer_devices": (1, 1, "by its prefix"), "run": (1, 1, "its start and progress")}
     assert drill("--user", phone.name, "--json")["printer_devices"] == (1, 0, "each needs its printer's prefix")
     assert drill("--user", bare.name, "--json")["printer_devices"] == (1, 1, "without a printer")
     assert drill("--printer", phone.name, "--json") == {"printer_devices": (0, 0, "none; one that ended looks the same")}

@@ -72,7 +72,7 @@ def test_reports_that_cannot_be(site, tmp_path):
     assert done.returncode == 1 and "64 MiB" in done.stderr and not file.exists(), done.stderr
     (place / "checkpoint").write_bytes(b"hello")
     done = mayfly("audit", "report", place, "--html", file)
-    assert done.returncode == 1 and "no checkpoint" in done.stderr
+    assert done.returncode == 1 and "no readable checkpoint" in done.stderr
     for words in (("report", place), ("report", "--html", file), ("page",), ("page", place, "--html", file),
                   ("report", place, "--html", file, "--key", "nonsense")):
         assert mayfly("audit", *words).returncode == 2, words

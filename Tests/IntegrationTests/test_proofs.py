@@ -158,14 +158,14 @@ def test_bad_use(log, proof):
         assert done.returncode == 2 and "Fatal error" not in done.stderr, (words, done.stderr)
     assert mayfly("audit", "verify", "--proof", proof).returncode == 2, "a key is needed"
     done = mayfly("audit", "prove", world.state / "nowhere", 1, "--key", world.state.vkey)
-    assert done.returncode == 1 and "no folder" in done.stderr
+    assert done.returncode == 1 and "not a folder" in done.stderr
 
 
 def test_a_proof_that_proves_nothing(log, proof, tmp_path):
     """What a proof may be wrong in: `ProofTests`."""
     text, path = proof.read_bytes(), tmp_path / "bad"
     lines = text.split(b"\n")
-    for changed, word in ((b"\n".join([*lines[:3], *lines[4:]]), "takes"), (text[:-20], "no proof file")):
+    for changed, word in ((b"\n".join([*lines[:3], *lines[4:]]), "needs"), (text[:-20], "not a proof file")):
         path.write_bytes(changed)
         done = verify(log, path)
         assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1, done

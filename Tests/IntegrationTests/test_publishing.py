@@ -203,7 +203,7 @@ def test_folder_from_a_backup(state, processes):
     good = state.prints / "good"
     (state / "ledger").rename(good)
     shutil.copytree(backup, state / "ledger")
-    start_fails(broker, "ledger folder is behind", "restore")
+    start_fails(broker, "ledger folder is behind", "Restore")
     assert (state / "ledger/checkpoint").read_bytes() == (backup / "checkpoint").read_bytes()
     shutil.rmtree(state / "ledger")
     good.rename(state / "ledger")

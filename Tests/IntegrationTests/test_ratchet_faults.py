@@ -330,7 +330,7 @@ def test_clock_an_hour_back():
         earlier = life.key_file
         life.clocks.leap(-3600)
         life.clocks.go_on(11)
-        life.says("clock: the wall clock stepped by -3[56][0-9]{2} s; time goes on at half the pace")
+        life.says("clock: the wall clock stepped by -3[56][0-9]{2} s; broker time runs at half speed")
         room = life.ask(lambda client: client.room(expires=60))
         life.clocks.go_on(100)
         life.ask(lambda client: client.status(room.roomid).expect(200))

@@ -122,7 +122,7 @@ def test_bad_files_change_nothing(world, made):
         else:
             path.write_text(content)
         world.broker.child.send_signal(signal.SIGHUP)
-        told(world, "the one in use stays", number + 1)
+        told(world, "the present one stays in use", number + 1)
         line = world.broker.printed().splitlines()[-1]
         assert str(path) in line and "PRIVATE" not in line, line
         assert shown(world) == made[0].der
@@ -134,7 +134,7 @@ def test_an_expired_certificate_replaces_none(world, made, tmp_path):
     for file, installed in zip(Authority(tmp_path, "ours").issue("late", days=-1), world.files):
         installed.write_text(file.read_text())
     world.broker.child.send_signal(signal.SIGHUP)
-    told(world, "the one in use stays", 1)
+    told(world, "the present one stays in use", 1)
     assert "expired" in world.broker.printed().splitlines()[-1]
     assert shown(world) == made[0].der
     alarms = urllib.request.urlopen(f"{world.broker.operator_url}/metrics", timeout=5).read().decode()
@@ -145,7 +145,7 @@ def test_without_tls(made):
     """The signal that ends most programs ends no broker, not even one that has nothing to read again."""
     with World(apns=False, apns_key_path=None, apns_key_id=None, apns_team_id=None) as world:
         world.broker.child.send_signal(signal.SIGHUP)
-        told(world, "SIGHUP: there is no certificate", 1)
+        told(world, "SIGHUP: nothing to read again", 1)
         with Peer(world.broker.port) as peer:
             peer.send(ASK)
             assert peer.answer().status == 404

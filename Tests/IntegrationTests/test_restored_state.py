@@ -173,7 +173,7 @@ def test_what_is_no_checkpoint(stage, tmp_path):
 def test_bad_use(stage, tmp_path):
     for value in ("http://mirror.example/audit/", "https://mirror.example/?a=b", "https://user:name@mirror.example/"):
         start_fails(stage.broker_with(ledger_mirror=value), "--ledger-mirror", "https://", status=2)
-    start_fails(stage.broker_with(ledger_mirror=tmp_path / "none"), "--ledger-mirror", "no folder")
+    start_fails(stage.broker_with(ledger_mirror=tmp_path / "none"), "--ledger-mirror", "neither a folder")
     start_fails(stage.broker_with(not_before=tmp_path / "none"), "--not-before")
 
 

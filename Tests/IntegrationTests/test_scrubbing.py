@@ -151,7 +151,7 @@ def test_a_reader_holds_the_log_open():
             eventually(lambda: "write-ahead log" in here.broker.printed(), what="the alarm")
         here.clocks.go_on(2)
         here.is_clean_of(gone, "when the reader has gone")
-        eventually(lambda: "is emptied again" in here.broker.printed(), what="the end of the alarm")
+        eventually(lambda: "was emptied again" in here.broker.printed(), what="the end of the alarm")
 
 
 @pytest.mark.background

@@ -74,7 +74,7 @@ def test_all_of_them_are_shown():
     done = mayfly("policy", "show", "monitor,calls")
     assert "policy monitor\n" in done.stdout and "policy calls\n" in done.stdout and "policy rooms\n" not in done.stdout, done
     done = mayfly("policy", "show", "monitor,")
-    assert done.returncode == 2 and "policy show takes policy files and names with one comma" in done.stderr, done
+    assert done.returncode == 2 and "policy show needs policy files and names, separated by single commas" in done.stderr, done
     done = mayfly("policy", "show", "companion")
     assert "policy companion\n" in done.stdout and "policy rooms\n" not in done.stdout, done
 
@@ -113,9 +113,9 @@ REFUSALS = {
     "two of a kind": ("companion", rename, "companion,{}", 1, ("companion", "mine", "both of kind companion")),
     "two for rooms": ("rooms", rename, "rooms,{}", 1, ("rooms", "mine", "both of kind rooms")),
     "a template in both": ("rooms", clash, "{},companion", 1, ("mine", "companion", "clear_session")),
-    "a push is missing": ("companion", lacks, "{}", 1, ("mine", "activity_end", "policy companion has it")),
-    "an empty name": ("rooms", rename, "{},,companion", 2, ("one comma",)),
-    "nothing behind the comma": ("rooms", rename, "{},", 2, ("one comma",)),
+    "a push is missing": ("companion", lacks, "{}", 1, ("mine", "activity_end", "built-in policy companion")),
+    "an empty name": ("rooms", rename, "{},,companion", 2, ("single commas",)),
+    "nothing behind the comma": ("rooms", rename, "{},", 2, ("single commas",)),
     "a name unheard of": ("rooms", rename, "{},pager", 2, ("pager is neither a policy file nor a built-in policy",)),
 }
 

@@ -125,4 +125,4 @@ def test_a_back_end_has_a_larger_share_and_not_none(tmp_path):
                                    ("--backends", "certificates")])
 def test_what_is_no_back_end_is_refused(world, words):
     ran = mayfly("serve", "--state", world.state.folder, *words)
-    assert ran.returncode == 2 and words[0] in ran.stderr and "is no flag" not in ran.stderr, ran.stderr
+    assert ran.returncode == 2 and words[0] in ran.stderr and "is not a flag" not in ran.stderr, ran.stderr

@@ -180,7 +180,7 @@ def test_ledger_lost(state, broker):
     assert broker.stop() == 0
     (state / "ledger/checkpoint").unlink()
     shutil.rmtree(state / "ledger/tile")
-    start_fails(broker, "ledger", "restore")
+    start_fails(broker, "ledger", "Restore")
     assert not (state / "ledger/checkpoint").exists()
 
 
@@ -270,7 +270,7 @@ def test_what_is_no_file(broker, tmp_path, option, make):
     path = tmp_path / "odd.pem"
     make(path)
     broker.options[option] = path
-    start_fails(broker, "--wrapping-key" if option == "wrapping-key" else path, "no file")
+    start_fails(broker, "--wrapping-key" if option == "wrapping-key" else path, "not a file")
 
 
 def test_apns_certificate_authority_missing(state, broker):
@@ -426,4 +426,4 @@ def test_read_only_for_this_user(state):
     done = subprocess.run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", BINARY, "keys", "renew", "--state", state.folder],
         capture_output=True, text=True, timeout=30, env=clean_environment())
-    assert done.returncode == 1 and f"can't write the state folder {state.folder}" in done.stderr and "owner" in done.stderr, done.stderr
+    assert done.returncode == 1 and f"can't write to the state folder {state.folder}" in done.stderr and "owner" in done.stderr, done.stderr

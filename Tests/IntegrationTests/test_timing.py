@@ -74,7 +74,7 @@ def timed():
 def test_what_the_operator_is_told(timed, tmp_path):
     shown = mayfly("policy", "show", timed_policy(tmp_path / "policy.json", 30, 15)).stdout
     assert "(a guess at its second is right at most 1 time in 30)" in shown
-    assert "cut the slots of 2 s" in timed.broker.printed(), "windows of a second"
+    assert "cut the send slots of 2 s" in timed.broker.printed(), "windows of a second"
 
 
 @pytest.mark.campaign

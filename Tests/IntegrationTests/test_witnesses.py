@@ -412,7 +412,7 @@ def test_the_end_of_a_log_is_cosigned():
         old = watched.state.vkey
         witness.stop()
         done = mayfly(*words, "--witness-policy", watched.file)
-        assert done.returncode == 1 and "quorum was not reached: run this again" in done.stderr, done.stdout + done.stderr
+        assert done.returncode == 1 and "quorum was not reached. Run this again" in done.stderr, done.stdout + done.stderr
         assert not archive.exists() and watched.state.vkey == old
         assert watched.verify().returncode == 0, "what was published stays good"
         witness.start()

@@ -44,7 +44,7 @@ import Testing
         "/tmp/MIGTAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBHkwdwIBAQQgMIGTAgEAMBMGByqGSM49AgEGCCqGSM49",
         "a\0b", "correct horse battery/staple",
     ]) func secretsAreNot(secret: String) throws {
-        let said = "<\(secret.utf8.count) bytes that are no path here>"
+        let said = "<\(secret.utf8.count) bytes that are not a path>"
         #expect("\(ShownPath(secret))" == said)
         if !secret.hasPrefix("/") { #expect("\(ShownPath(secret, in: folder))" == said) }
         let error = try #require(throws: Errno.self) { try File.read(secret, limit: 1) }

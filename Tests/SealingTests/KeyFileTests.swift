@@ -238,7 +238,7 @@ import Testing
         for error in [
             KeyFileError.missing, .alreadyExists, .looseMode(0o644), .wrongOwner(1000), .unknownVersion(2), .cannotLock,
         ] {
-            #expect(error.description.contains(":"))
+            #expect(error.description.contains(". "))
         }
         #expect(KeyFileError.looseMode(0o644).description.contains("0644"))
     }

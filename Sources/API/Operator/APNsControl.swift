@@ -39,8 +39,10 @@ public struct APNsControl: Sendable {
 
     func renewal(_ request: HTTPRequest) async -> HTTPResponse {
         // A page that is open in a browser on this machine reaches loopback too, and can't leave this header out of a POST.
-        guard request.header("origin") == nil else { return Self.failure(403, "This call is not for pages in a browser.") }
-        guard let renew else { return Self.failure(400, "APNs not configured. Set \(whatToSet), and start again.") }
+        guard request.header("origin") == nil else {
+            return Self.failure(403, "Browsers may not call this. Call it without an Origin header.")
+        }
+        guard let renew else { return Self.failure(400, "APNs is not configured. Set \(whatToSet), and restart.") }
         switch await renew() {
         case .inUse:
             return .json(200) { json in

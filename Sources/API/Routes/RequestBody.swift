@@ -135,7 +135,7 @@ final class RequestBody {
 
     /// A whole number.
     /// - Parameter allowed: where its range is the policy's to say.
-    func integer(_ name: String, in part: Part? = nil, allowed: String = "what the policy lets pass") -> Int? {
+    func integer(_ name: String, in part: Part? = nil, allowed: String = "a number within the policy's range") -> Int? {
         field(name, false, part, expected: "a whole number", allowed: allowed) { object, bytes throws(JSONObject.Failure) in
             try object.integer(name, in: bytes)
         }
@@ -200,7 +200,7 @@ final class RequestBody {
         let token = noted == before ? onlyToken("token") : nil
         guard noted == before else { return nil }
         if token == nil, !isAll { return refuse(.missingField("token")) }
-        if token != nil, isAll { return refuse(.outOfRange("all", allowed: "true without token, or token alone")) }
+        if token != nil, isAll { return refuse(.outOfRange("all", allowed: "either all or token")) }
         return token
     }
 

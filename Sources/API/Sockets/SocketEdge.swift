@@ -38,7 +38,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
             case (.leave, _?):
                 await end(socket, isDeliberate: true)
                 await socket.close(.normal)
-            default: throw BrokerError.wrongType("type", expected: "join_room first, once; then ping or leave_room")
+            default: throw BrokerError.wrongType("type", expected: "join_room first and only once, then ping or leave_room")
             }
         } catch {
             guard let invalid = InvalidRequest(error) else { return await socket.close(.internalError) }

@@ -33,7 +33,7 @@ struct JSONWebKeySet: Sendable {
         }
         guard !keys.isEmpty else { throw .noUsableKey(algorithm, passedOver: passedOver) }
         if keys.count > 1, let nameless = keys.firstIndex(where: { $0.id == nil }) {
-            throw .badKey(names[nameless], "has no kid, which it needs beside others")
+            throw .badKey(names[nameless], "has no kid, which is required if there are several keys")
         }
         self.keys = keys
         self.passedOver = passedOver
@@ -72,14 +72,14 @@ private struct Entry {
     private static let privateMembers = ["d", "p", "q", "dp", "dq", "qi", "oth"]
 
     func read(_ text: Span<UInt8>, for algorithm: JSONWebAlgorithm) throws(JSONWebKeyError) -> Outcome {
-        guard let object else { throw .badKey(name, "is no JSON object with each name once") }
+        guard let object else { throw .badKey(name, "is not a JSON object without duplicate names") }
         if let member = Self.privateMembers.first(where: { object.has($0, in: text) }) {
-            throw .badKey(name, "has the member \(member): a private key, which whoever signs keeps to themselves")
+            throw .badKey(name, "has the member \(member): it is a private key, which only the signer may have")
         }
         if algorithm != .hs256, object.has("k", in: text) {
-            throw .badKey(name, "has the member k: a secret, which does not belong among public keys")
+            throw .badKey(name, "has the member k: it is a secret, and the set is for public keys")
         }
-        if object.has("kid", in: text), id == nil { throw .badKey(name, "has a kid that is no text") }
+        if object.has("kid", in: text), id == nil { throw .badKey(name, "has a kid that is not text") }
         if let why = try otherPurpose(object, text, algorithm) { return .passedOver(why) }
         do throws(JSONWebKeyError) {
             switch algorithm {
@@ -91,7 +91,7 @@ private struct Entry {
             }
         } catch {
             if case .badKey = error { throw error }
-            throw .badKey(name, "is no good: \(error)")
+            throw .badKey(name, "is invalid: \(error)")
         }
     }
 
@@ -122,7 +122,7 @@ private struct Entry {
     private func string(_ name: String, _ object: JSONObject, _ text: Span<UInt8>) throws(JSONWebKeyError) -> String? {
         do throws(JSONObject.Failure) {
             return try object.bytes(name, in: text).map { String(decoding: $0, as: UTF8.self) }
-        } catch { throw .badKey(self.name, "has a member \(name) that is no text") }
+        } catch { throw .badKey(self.name, "has a member \(name) that is not text") }
     }
 
     /// 32 bytes of a public key.
@@ -133,7 +133,7 @@ private struct Entry {
         var bytes = [UInt8](repeating: 0, count: 36)
         var room = bytes.mutableSpan
         guard Base64.url.decode(text.extracting(range), into: &room) == 32 else {
-            throw .badKey(self.name, "has a member \(name) that is no base64url without padding")
+            throw .badKey(self.name, "has a member \(name) that is not base64url without padding")
         }
         return Array(bytes.prefix(32))
     }
@@ -144,7 +144,7 @@ private struct Entry {
         defer { wipe(&bytes) }
         var room = bytes.mutableSpan
         guard let count = Base64.url.decode(text.extracting(range), into: &room) else {
-            throw .badKey(name, "has a member k that is no base64url without padding")
+            throw .badKey(name, "has a member k that is not base64url without padding")
         }
         return try JSONWebKey.secret(bytes.span.extracting(first: count))
     }

@@ -76,23 +76,23 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
     public var description: String {
         switch self {
         case .unreadable(let path, let why): "\(ShownPath(path)) can't be read: \(why)"
-        case .tooLarge(let path, let limit): "\(ShownPath(path)) is larger than \(limit) bytes, too large for keys of JWTs"
-        case .exposed(let path, let mode): "\(ShownPath(path)), which holds a secret, \(Self.exposure(mode))"
+        case .tooLarge(let path, let limit): "\(ShownPath(path)) is larger than \(limit) bytes, the limit for keys of JWTs"
+        case .exposed(let path, let mode): "\(ShownPath(path)), which contains a secret, \(Self.exposure(mode))"
         case .shortSecret:
-            "the secret is shorter than \(JSONWebKey.shortestSecret) bytes, so that it could be guessed from one JWT: make one with `openssl rand -base64 48`"
-        case .notASecret: "this is a key in PEM, and HS256 is done with a secret: everybody may know a public key"
-        case .privateKey: "this is a private key, which whoever signs keeps to themselves: give the public one"
+            "the secret is shorter than \(JSONWebKey.shortestSecret) bytes, so it could be guessed from one JWT. Make one with `openssl rand -base64 48`"
+        case .notASecret: "this is a key in PEM, but HS256 needs a secret, and public keys are not secret"
+        case .privateKey: "this is a private key, which only the signer may have. Use the public key"
         case .noPublicKey(let algorithm):
-            "this is no public key for \(algorithm.rawValue): give one \(algorithm.curveText) as PEM (-----BEGIN PUBLIC KEY-----)"
+            "this is not a public key for \(algorithm.rawValue). Use one \(algorithm.curveText) as PEM (-----BEGIN PUBLIC KEY-----)"
         case .noPrivateKey(let algorithm):
-            "this is no private key for \(algorithm.rawValue): give one \(algorithm.curveText) as unencrypted PEM (-----BEGIN PRIVATE KEY-----)"
-        case .badPoint: "its numbers are no point of the curve that a key may have"
-        case .noKeySet: "this is no JWK set: one JSON object, each name once, with an array keys (RFC 7517 section 5)"
+            "this is not a private key for \(algorithm.rawValue). Use one \(algorithm.curveText) as unencrypted PEM (-----BEGIN PRIVATE KEY-----)"
+        case .badPoint: "its coordinates are not a valid point of the curve"
+        case .noKeySet: "this is not a JWK set: one JSON object without duplicate names, with an array keys (RFC 7517 section 5)"
         case .badKey(let key, let what): "\(key) \(what)"
-        case .repeatedID(let key): "\(key) has the kid of another one: who signs could mean either"
+        case .repeatedID(let key): "\(key) has the same kid as another key, so a JWT could name either"
         case .noUsableKey(let algorithm, let passedOver):
-            "no key of the set is for \(algorithm.rawValue)"
-                + (passedOver.isEmpty ? ": it is empty" : ": " + passedOver.joined(separator: "; "))
+            "the set has no key for \(algorithm.rawValue)"
+                + (passedOver.isEmpty ? ". The set is empty" : ": " + passedOver.joined(separator: "; "))
         case .memory(let error): error.description
         case .file(let path, let error): "\(ShownPath(path)): \(error)"
         }
@@ -104,7 +104,7 @@ public enum JSONWebKeyError: Error, Sendable, Equatable, CustomStringConvertible
         let cause =
             mode & 0o077 == 0
             ? "belongs to another user" : "has mode \(String(repeating: "0", count: max(0, 4 - digits.count)) + digits)"
-        return cause + ", so that others could read or change it: make it a file of this user or root, mode 0600 or less"
+        return cause + ", so others could read or change it. Its owner must be this user or root, and its mode 0600 or less"
     }
 }
 

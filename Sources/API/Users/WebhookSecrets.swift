@@ -103,16 +103,16 @@ public indirect enum WebhookSecretsError: Error, Sendable, Equatable, CustomStri
 
     public var description: String {
         switch self {
-        case .none: "holds no secret: write one a line"
-        case .tooMany: "holds more than \(WebhookSecrets.most) secrets: take out those that nobody signs with any more"
+        case .none: "contains no secret. Write one per line"
+        case .tooMany: "contains more than \(WebhookSecrets.most) secrets. Remove those that are no longer used"
         case .length:
-            "a secret has \(WebhookSecrets.range.lowerBound) to \(WebhookSecrets.range.upperBound) bytes: make one with `openssl rand -hex 32`"
-        case .notText: "a secret has no control character, and no space at an end: was it pasted along?"
+            "a secret must have \(WebhookSecrets.range.lowerBound) to \(WebhookSecrets.range.upperBound) bytes. Make one with `openssl rand -hex 32`"
+        case .notText: "a secret must not contain control characters, or spaces at its ends. Check what was pasted"
         case .line(let line, let error): "can't be used: line \(line): \(error)"
         case .file(.exposed(_, let mode)): JSONWebKeyError.exposure(mode)
         case .file(.tooLarge(_, let limit)): "is larger than \(limit) bytes"
-        case .file(.memory(let error)): "can't be kept: \(error)"
-        case .file: "can't be read: is it there, and may this user read it?"
+        case .file(.memory(let error)): "can't be stored in locked memory: \(error)"
+        case .file: "can't be read. Check that it exists and that this user may read it"
         }
     }
 }

@@ -108,7 +108,7 @@ export class Auditor {
     async #all() {
         this.#step('signature', 'running');
         this.key = await readKey(this.order.vkey);
-        if (!this.key) throw new Unable('The key is malformed, or its id is not its own.');
+        if (!this.key) throw new Unable('The key is malformed, or its id is wrong.');
         this.head = await readHead(this.source, this.key);
         const { head } = this;
         this.tell({ kind: 'head', origin: head.origin, size: head.size, root: hex(head.root), note: head.note.whole });
@@ -118,7 +118,7 @@ export class Auditor {
         const tiles = new Tiles(this.source, head.size);
         this.#step('edge', 'running');
         await checkEdge(tiles, head);
-        this.#step('edge', 'good', 'The tiles that every new entry builds on give the signed root.');
+        this.#step('edge', 'good', 'The newest tiles hash to the signed root.');
         await this.#compare(tiles);
 
         this.#step('entries', 'running');
@@ -144,7 +144,7 @@ export class Auditor {
                     this.#step('memory', 'none', `This browser has proved a later head, of ${counted(old.size, 'entry', 'entries')}: this file is older.`);
                     return;
                 }
-                if (!old) throw new Unable('The checkpoint to compare with is not one that this key has signed.');
+                if (!old) throw new Unable('The checkpoint to compare with is not signed by this key.');
                 await checkContinues(tiles, this.head, old);
             }
         } catch (error) {
@@ -155,8 +155,8 @@ export class Auditor {
         }
         this.tell({ kind: 'keep', note: this.head.note.whole });
         const seen = kept ? `The ${counted(old.size, 'entry', 'entries')} of your last visit are the first of these ${count(this.head.size)}.` : '';
-        const first = 'Nothing to compare with: this is the first visit with this key. The head is kept in this browser now.';
-        const brought = others.length > 0 ? ' The log begins with all that the checkpoint signs that you brought.' : '';
+        const first = 'Nothing to compare with on the first visit with this key. This browser now keeps the head.';
+        const brought = others.length > 0 ? ' The log continues the checkpoint that you pasted.' : '';
         this.#step('memory', kept || others.length > 0 ? 'good' : 'none', (seen || first) + brought);
     }
 
@@ -214,14 +214,14 @@ export class Auditor {
     #conclude() {
         const { counts, size } = this.figures.told(this.story, false), policies = this.policies.count;
         this.#step('entries', 'good',
-            `All ${counted(size, 'entry', 'entries')}, in their one spelling and in order, give every tile and the signed root.`);
-        this.#step('balance', 'good', `${counted(counts.sealed + counts.carried, 'token')} came in, ${count(counts.purged)} went, ${count(counts.live)} live; `
+            `All ${counted(size, 'entry', 'entries')} are canonical and in order, and match every tile and the signed root.`);
+        this.#step('balance', 'good', `${counted(counts.sealed + counts.carried, 'token')} sealed, ${count(counts.purged)} purged, ${count(counts.live)} live; `
             + `${counted(counts.closed, 'day')} closed in balance.`);
         this.#step('pushes', 'good', `${counted(counts.opened, 'opening')}, each by a template of the policy in force, with one outcome in time`
             + `${counts.pending > 0 ? `; ${count(counts.pending)} under way` : ''}.`);
         const gaps = counts.gaps > 0 ? ` Gaps without a broker excuse ${span(counts.gaps)} in all.` : '';
         this.#step('time', 'good', `Keys destroyed, purges done and ${counted(counts.batches, 'batch', 'batches')} published on time.${gaps}`);
-        this.#step('policies', 'good', `${counted(policies, 'policy', 'policies')}, each what its name says, with one timing for the log.`);
+        this.#step('policies', 'good', `${counted(policies, 'policy', 'policies')}, each with the hash in its name, and one timing for the log.`);
     }
 
     /**

@@ -47,7 +47,7 @@ export class Balance {
         this.#timing = timing;
         const { day } = timing;
         for (const until of this.#buckets.keys()) {
-            if (until % day !== 0) this.#fail('carry', `follows a balance for ${time(until)}, which ends no day of the policy`, index);
+            if (until % day !== 0) this.#fail('carry', `follows a balance for ${time(until)}, which is not the end of a day of the policy`, index);
         }
         this.#lastClosed = Math.floor(first / day) * day;
         for (const until of this.#buckets.keys()) this.#lastClosed = Math.min(this.#lastClosed, until - day);
@@ -71,7 +71,7 @@ export class Balance {
 
     #requireOpen(until, index) {
         if (until % this.#timing.day !== 0 || until <= this.#lastClosed) {
-            this.#fail('bucket_unknown', `belongs to no bucket: ${time(until)} ends no day, or its bucket is closed`, index);
+            this.#fail('bucket_unknown', `belongs to no bucket: ${time(until)} is not the end of a day, or its bucket is closed`, index);
         }
     }
 
@@ -124,13 +124,13 @@ export class Balance {
         this.#booked += ended;
         if (this.#booked > this.#early) this.#fail('overbooked', 'books more early purges than the log has', index);
         const all = sealed + bucket.carried, gone = expired + ended, isRotation = until > clock.at;
-        if (isRotation ? all < gone : all !== gone) wrong(`where ${all} came in and ${gone} went`);
+        if (isRotation ? all < gone : all !== gone) wrong(`where ${all} were sealed and ${gone} purged`);
         if (isRotation) {
             this.#isRotating = true;
             batch.rotated += 1;
         } else {
             const missed = this.#firstMissed(until);
-            if (missed !== null) this.#fail('midnight_missing', `closes a bucket, and that of ${time(missed)} was not closed before`, index);
+            if (missed !== null) this.#fail('midnight_missing', `closes a bucket, but that of ${time(missed)} was not closed before`, index);
             if (clock.isLate(until)) this.#fail('batch_late', `closes the bucket of ${time(until)} too late`, index);
             this.#lastClosed = until;
             batch.closings += 1;
@@ -166,12 +166,12 @@ export class Balance {
         const hasTokens = batch.seals + batch.purges > 0;
         if (hasTokens && closings === 0) {
             this.smallest = Math.min(this.smallest ?? Infinity, batch.seals);
-            if (batch.seals < seals) this.#fail('small_batch', `ends a batch of ${counted(batch.seals, 'seal')}; the policy asks for ${seals}`, index);
+            if (batch.seals < seals) this.#fail('small_batch', `ends a batch of ${counted(batch.seals, 'seal')}; the policy requires ${seals}`, index);
         }
         if ((closings > 0 || hasTokens) && hour > clock.window + grace && clock.isLate(Math.floor(clock.at / hour) * hour)) {
             this.#fail('batch_late', 'ends a batch that is published too late after its hour', index);
         }
-        if (rotated === 0 && this.live < 0) this.#fail('overbooked', 'ends a batch after which more tokens are purged than came in', index);
+        if (rotated === 0 && this.live < 0) this.#fail('overbooked', 'ends a batch after which more tokens are purged than sealed', index);
     }
 
     /** At the end of a window: whether a midnight is overdue. */
@@ -179,14 +179,14 @@ export class Balance {
         if (!this.#timing || this.clock.at < this.#lastClosed + this.#timing.day) return;
         const missed = this.#firstMissed(this.clock.at + 1);
         if (missed !== null && this.clock.isLate(missed)) {
-            this.#fail('midnight_missing', `is after ${time(missed)}, and the bucket of that midnight is not closed`, index);
+            this.#fail('midnight_missing', `is after ${time(missed)}, but the bucket of that midnight is not closed`, index);
         }
     }
 
     /** At `ledger.closed`, and in a log that ends while it rotates. */
     requireEmpty(index) {
-        for (const until of this.#buckets.keys()) this.#fail('unbalanced', `closes the log, and the bucket of ${time(until)} is open`, index);
-        if (this.#booked < this.#early) this.#fail('overbooked', 'closes the log, and early purges belong to no bucket', index);
+        for (const until of this.#buckets.keys()) this.#fail('unbalanced', `closes the log, but the bucket of ${time(until)} is open`, index);
+        if (this.#booked < this.#early) this.#fail('overbooked', 'closes the log, but some early purges belong to no bucket', index);
     }
 
     /** The open buckets, soonest first, and the newest closed ones. */

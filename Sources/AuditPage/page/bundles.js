@@ -40,10 +40,10 @@ export async function checkBundle(tiles, index, keepsHashes = false) {
         for (let place = 0; place < width; place++) {
             const where = { index: first + place, file: path };
             if (place >= leaves.length) throw new Finding('damaged', 'ends before this entry does', where);
-            if (!equal(hashes[place], expected[place])) throw new Finding('tree', 'is not the entry that the hash tile holds', where);
+            if (!equal(hashes[place], expected[place])) throw new Finding('tree', "doesn't match its hash in the tile", where);
             columns.push(reader.read(leaves[place].subarray(1), first + place));
         }
-        if (end < bytes.length && !isLonger) throw new Finding('damaged', 'goes on after its last entry', { file: path });
+        if (end < bytes.length && !isLonger) throw new Finding('damaged', 'has bytes after its last entry', { file: path });
     } catch (error) {
         if (!(error instanceof Finding)) throw error;
         error.file = path;

@@ -73,12 +73,12 @@ export class EntryReader {
         } while (this.#skip(0x2c));
         this.#expect(0x7d);
         if (this.#position !== bytes.length) this.#wrong();
-        this.op = opNumbers.get(opText) ?? this.#fail('is no entry: its op is unknown');
+        this.op = opNumbers.get(opText) ?? this.#fail('is not a valid entry: its op is unknown');
         const choices = choiceNumbers[this.op];
-        if (choices && choiceText !== null) this.choice = choices.get(choiceText) ?? this.#fail('is no entry: it has an unknown cause or reason');
+        if (choices && choiceText !== null) this.choice = choices.get(choiceText) ?? this.#fail('is not a valid entry: its cause or reason is unknown');
         const more = this.op === Op.purged && choiceText === 'expired' ? untilKey : 0;
-        if (present !== (ops[this.op].keys | more)) this.#fail(`is no entry: ${opText} without all of its keys, or with another's`);
-        if (this.sums?.live === 0) this.#fail('is no entry: it carries nothing');
+        if (present !== (ops[this.op].keys | more)) this.#fail(`is not a valid entry: ${opText} with missing or extra keys`);
+        if (this.sums?.live === 0) this.#fail('is not a valid entry: it carries no token');
         return this;
     }
 
@@ -87,7 +87,7 @@ export class EntryReader {
     }
 
     #wrong() {
-        this.#fail(`is no entry: not in the one spelling that is allowed, at byte ${this.#start}`);
+        this.#fail(`is not a valid entry: not canonical at byte ${this.#start}`);
     }
 
     #skip(byte) {

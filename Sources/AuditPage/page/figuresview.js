@@ -58,7 +58,7 @@ export class FiguresView {
             opened.length === 0 ? element('p', { class: 'quiet' }, 'No day is open.')
                 : table(`Open days${some}; tokens that ended early are booked when a day closes`,
                     [['ends by'], ['sealed', true], ['carried', true], ['expired', true], ['']], opened),
-            closed.length === 0 ? null : element('details', {}, element('summary', {}, newest), table('What came in is what went',
+            closed.length === 0 ? null : element('details', {}, element('summary', {}, newest), table('Tokens sealed and purged',
                 [['ended by'], ['closed'], ['sealed', true], ['carried', true], ['expired', true], ['ended', true]], closed)),
         ];
     }

@@ -38,12 +38,12 @@ export class Growth {
             this.#compare(await this.tiles.tile(level, index), this.#levels[level], this.tiles.path(level, index));
         }
         if (!equal(await rootOf(this.#levels), root)) {
-            throw new Finding('tree', 'signs another root than the entries give', { file: 'checkpoint' });
+            throw new Finding('tree', "signs a root that differs from the entries' root", { file: 'checkpoint' });
         }
     }
 
     #compare(tile, hashes, file) {
         const place = hashes.findIndex((hash, number) => !equal(hash, tile[number]));
-        if (place >= 0) throw new Finding('tree', `holds a hash, number ${place}, that the entries do not give`, { file });
+        if (place >= 0) throw new Finding('tree', `contains a hash, number ${place}, that doesn't match the entries`, { file });
     }
 }

@@ -10,7 +10,7 @@ export async function readHead(source, key) {
     const bytes = await source.read('checkpoint', longestNote + 1, true);
     if (!bytes) throw new Finding('missing', 'is missing', { file: 'checkpoint' });
     const head = await openCheckpoint(bytes, key);
-    if (!head) throw new Finding('signature', `is no checkpoint that ${key.name} has signed with this key`, { file: 'checkpoint' });
+    if (!head) throw new Finding('signature', `is not a checkpoint signed by ${key.name} with this key`, { file: 'checkpoint' });
     if (head.size > Number.MAX_SAFE_INTEGER) throw new Unable(`This log claims ${head.size} entries, more than this page can count.`);
     return head;
 }
@@ -23,7 +23,7 @@ export async function readCosignatures(head, key, witnesses) {
         const witness = witnesses.find((one) => one.name === signature.name && equal(one.id, signature.id));
         const verdict = witness ? await standing(head.note, witness) : 'unknown';
         if (verdict === 'bad') {
-            throw new Finding('signature', `holds a signature of the witness ${witness.name} that is not its own`, { file: 'checkpoint' });
+            throw new Finding('signature', `contains a false signature of the witness ${witness.name}`, { file: 'checkpoint' });
         }
         const at = cosignedAt(signature.bytes);
         list.push({ name: signature.name, id: hex(signature.id), at: at === null ? null : Number(at), state: verdict });
@@ -34,7 +34,7 @@ export async function readCosignatures(head, key, witnesses) {
 /** Throws unless the tiles on the right edge give the signed root. */
 export async function checkEdge(tiles, head) {
     if (!equal(await rootOf(await tiles.edge()), head.root)) {
-        throw new Finding('tree', 'signs another root than the tiles on the right edge give', { file: 'checkpoint' });
+        throw new Finding('tree', 'signs a root that differs from the root of the newest tiles', { file: 'checkpoint' });
     }
 }
 
@@ -44,7 +44,7 @@ export async function checkContinues(tiles, head, old) {
         throw new Finding('rewritten', `signs ${head.size} entries, where an earlier one has ${old.size}: the log was cut back, `
             + 'or an old copy is shown', { file: 'checkpoint' });
     }
-    const differs = new Finding('rewritten', `the first ${old.size} entries are not those that an earlier checkpoint signs: history was rewritten`);
+    const differs = new Finding('rewritten', `the first ${old.size} entries don't match an earlier checkpoint: history was rewritten`);
     if (old.size === head.size || old.size === 0) {
         const root = old.size === 0 ? await rootOf([]) : head.root;
         if (!equal(root, old.root)) throw differs;
@@ -54,6 +54,6 @@ export async function checkContinues(tiles, head, old) {
     const roots = await rootsOfProof(old.size, head.size, old.root, proof);
     if (!roots) throw new Unable('the proof of consistency that was made has the wrong length');
     // Both are checked: hashes of another tree would prove nothing about this one.
-    if (!equal(roots.root, head.root)) throw new Finding('tree', 'signs another root than the hash tiles give', { file: 'checkpoint' });
+    if (!equal(roots.root, head.root)) throw new Finding('tree', "signs a root that differs from the hash tiles' root", { file: 'checkpoint' });
     if (!equal(roots.old, old.root)) throw differs;
 }

@@ -5,14 +5,14 @@ import { count, counted, span, time } from './format.js';
 import { Op } from './vocabulary.js';
 
 const outcomeOf = ({ outcome }) => !outcome ? 'no outcome yet'
-    : `${outcome.reason === null ? 'Apple took the push' : `the push failed: ${outcome.reason}`} (${outcome.status || 'no answer'}), ${time(outcome.at)}`;
+    : `${outcome.reason === null ? 'Apple accepted the push' : `the push failed: ${outcome.reason}`} (${outcome.status || 'no answer'}), ${time(outcome.at)}`;
 const words = new Map([
     [Op.sealed, ({ until }) => `taken in and sealed, to be destroyed by ${time(until)}`],
     [Op.opened, (row) => `opened for one push by the template ${row.template}; ${outcomeOf(row)}`],
     [Op.purged, ({ cause }) => `destroyed: ${cause}`],
 ]);
 
-const waiting = 'Seals and purges come out in batches: often after hours, at the latest after midnight UTC.';
+const waiting = 'Seals and purges are published in batches: often after hours, at the latest after midnight UTC.';
 
 /** While the log is read once more. A screen reader waits for the story. */
 export function showSearch(ref, read, size) {

@@ -62,10 +62,10 @@ export class Policies {
         if (this.#read.size === mostPolicies) throw new Unable(`This log names more than ${mostPolicies} policies, too many for this page.`);
         const file = policyPath(digest), bytes = await this.source.read(file, longestPolicy);
         if (!bytes) throw new Finding('missing', 'is missing', { file });
-        if (hex(await sha256(bytes)) !== digest) throw new Finding('damaged', 'is not the policy that it is named after', { file });
+        if (hex(await sha256(bytes)) !== digest) throw new Finding('damaged', "doesn't match the SHA-256 in its name", { file });
         this.tell(digest, new TextDecoder().decode(bytes));
         const policy = readPolicy(bytes);
-        if (!policy) throw new Finding('damaged', 'is no policy', { file });
+        if (!policy) throw new Finding('damaged', 'is not a policy', { file });
         this.#read.set(digest, policy);
         return policy;
     }

@@ -71,7 +71,7 @@ class AuditPage {
     /** Finds the key; returns why there can be no check, or null. */
     async prepare() {
         if (!globalThis.isSecureContext || !globalThis.crypto?.subtle) {
-            return 'Browsers check signatures only on pages that came over https or from this machine. Open this page over https.';
+            return 'Browsers check signatures only on pages from https or from this machine. Open this page over https.';
         }
         try {
             await this.trust.find();
@@ -80,7 +80,7 @@ class AuditPage {
         }
         if (!this.trust.key) return 'No key came with this log. Paste the one that its operator published, below.';
         if (await readKey(this.trust.key)) return null;
-        return 'The key is malformed, or its id is not its own. Paste the one that the operator published, below.';
+        return 'The key is malformed, or its id is wrong. Paste the one that the operator published, below.';
     }
 
     hear(message) {
@@ -148,8 +148,8 @@ class AuditPage {
     }
 
     good() {
-        const old = this.next !== null ? ` The log is closed and goes on as ${this.next}.`
-            : this.isStale ? ' A running broker adds an entry every five minutes: it stands still, or this copy lags.' : '';
+        const old = this.next !== null ? ` The log is closed, and ${this.next} continues it.`
+            : this.isStale ? ' A running broker adds an entry every five minutes: the broker has stopped, or this copy lags.' : '';
         const age = this.age < 0 ? `${span(-this.age)} ahead of this machine's clock` : `${span(this.age)} ago`;
         const until = this.size > 0 ? `, to ${time(this.to)} (${age})` : '';
         return `${counted(this.size, 'entry', 'entries')}${until}: every step below was checked here.${old} ${this.trust.caveat}`;

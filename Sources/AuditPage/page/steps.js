@@ -5,13 +5,13 @@ import { time } from './format.js';
 
 const titles = new Map([
     ['signature', 'The head of the log is signed by its key'],
-    ['edge', 'The newest tiles lead to the signed root'],
+    ['edge', 'The newest tiles match the signed root'],
     ['memory', 'Nothing was changed or removed since your last visit'],
-    ['entries', 'Every entry is what the tiles and the root say'],
-    ['balance', 'As many tokens went as came in'],
+    ['entries', 'Every entry matches the tiles and the root'],
+    ['balance', 'As many tokens were purged as sealed'],
     ['pushes', 'Every opening has its template and its outcome'],
     ['time', 'Keys, purges and batches are on time'],
-    ['policies', 'Every policy is what its name says'],
+    ['policies', 'Every policy has the hash in its name'],
 ]);
 const states = new Map([
     ['waiting', '· waiting'], ['running', '… checking'], ['good', '✓ good'], ['bad', '✗ wrong'], ['unable', '? not checked'],

@@ -59,16 +59,16 @@ export class Story {
     /** Takes in the entry at `place` of a bundle's columns. One that names a policy is followed by a call of `name`. */
     admit(columns, place) {
         const index = columns.first + place, at = columns.at[place], op = columns.op[place], { rank } = ops[op];
-        if (this.#isClosed) this.#fail('after_closed', 'stands after the entry that closed this log', index);
+        if (this.#isClosed) this.#fail('after_closed', 'comes after the entry that closed this log', index);
         this.from ??= at;
-        if (this.clock.at !== null && at < this.clock.at) this.#fail('time', "has a time before its predecessor's", index);
+        if (this.clock.at !== null && at < this.clock.at) this.#fail('time', "is earlier than its predecessor", index);
         const isLater = at !== this.clock.at;
         if (isLater || rank < batchRank || rank > closingRank) this.balance.endBatch(index - 1);
         if (isLater) this.#openWindow(at, op === Op.started ? columns.number[place] : 0, index);
         if (!this.#isStarted || op === Op.ledgerOpened || op === Op.carried) this.#checkBeginning(op, columns.until[place], index);
         this.#checkOrder(columns, place, isLater, index);
         if (this.balance.isRotating && op !== Op.bucketClosed && op !== Op.ledgerClosed) {
-            this.#fail('unbalanced', 'follows a bucket that was closed before its time, and does not close the log', index);
+            this.#fail('unbalanced', 'follows a bucket that was closed before its time, but does not close the log', index);
         }
         this.#take(columns, place, index);
         this.#last = { op, rank };
@@ -97,7 +97,7 @@ export class Story {
         }
         const lengths = [clock.window, resolution].filter((length) => length > 0);
         if (lengths.length > 0 && lengths.every((length) => at % length !== 0)) {
-            this.#fail('time', "begins its window at no multiple of the windows' length", index);
+            this.#fail('time', "begins its window at a time that is not a multiple of the window length", index);
         }
         if (resolution > 0 && !isFirst) {
             const gap = clock.recordSilence(at);
@@ -144,13 +144,13 @@ export class Story {
     /** A log begins with a start, or with what it takes over from an earlier one. */
     #checkBeginning(op, until, index) {
         if (op === Op.ledgerOpened && this.size === 0) return;
-        if (op === Op.ledgerOpened) this.#fail('carry', 'takes over an earlier log, and is not the first entry', index);
+        if (op === Op.ledgerOpened) this.#fail('carry', 'continues an earlier log, but is not the first entry', index);
         if (op === Op.carried) {
             if (this.#last.op !== Op.ledgerOpened && this.#last.op !== Op.carried) {
-                this.#fail('carry', 'carries a balance over, and not at the beginning of the log', index);
+                this.#fail('carry', 'carries a balance over, but not at the beginning of the log', index);
             }
             if (this.#last.op === Op.carried && until <= this.#carried.until) {
-                this.#fail('carry', 'carries a balance over that is not of a later day than the one before', index);
+                this.#fail('carry', "carries a balance over whose day is not later than its predecessor's", index);
             }
         } else if (op !== Op.started) {
             this.#fail('entry', 'comes before any broker.started', index);
@@ -161,14 +161,14 @@ export class Story {
     #checkOrder(columns, place, isLater, index) {
         const op = columns.op[place], { rank } = ops[op], last = isLater ? runRank : this.#last.rank, key = this.#key;
         if (rank === runRank) return;
-        if (rank < last) this.#fail('entry', 'stands behind an entry that belongs after it in its window', index);
+        if (rank < last) this.#fail('entry', 'is out of order within its window', index);
         const until = columns.until[place];
         const words = rank === closingRank ? Uint32Array.of(0, 0, Math.floor(until / 2 ** 32), until % 2 ** 32)
             : (rank === 2 ? columns.job : columns.id).subarray(4 * place, 4 * place + 4);
         if (rank === last) {
             let word = 0;
             while (word < 3 && words[word] === key[word]) word += 1;
-            if (words[word] <= key[word]) this.#fail('entry', 'stands behind an id of its window that is not smaller: they are not sorted', index);
+            if (words[word] <= key[word]) this.#fail('entry', 'has an id that is not larger than the one before it in its window', index);
         }
         key.set(words);
     }
@@ -217,10 +217,10 @@ export class Story {
     #ratchet({ epoch, swept }, index) {
         const end = this.clock.at + this.clock.window;
         // The key of the epoch that runs is in use. A claim that it is destroyed would switch the check off.
-        if ((epoch + 1) * epochLength > end) this.#fail('ratchet_early', 'claims that the keys of an epoch are destroyed that is not over', index);
+        if ((epoch + 1) * epochLength > end) this.#fail('ratchet_early', 'reports destroyed keys of an epoch that has not ended', index);
         this.#destroyed = Math.max(this.#destroyed, epoch);
-        if (swept * epochLength > end) this.#fail('swept_early', 'claims that everything is purged that is due in the future', index);
-        if (this.#swept !== null && swept < this.#swept) this.#fail('swept_early', 'takes back an earlier claim of what is purged', index);
+        if (swept * epochLength > end) this.#fail('swept_early', 'reports purges of tokens that are not due yet', index);
+        if (this.#swept !== null && swept < this.#swept) this.#fail('swept_early', 'contradicts an earlier report of what is purged', index);
         this.#swept = swept;
         this.#sweptDue = Math.max(swept + 2, Math.floor(this.clock.at / epochLength) + 1) * epochLength;
         if (this.clock.isLate((swept + 1) * epochLength)) {
@@ -231,7 +231,7 @@ export class Story {
     #open(job, template, index) {
         if (this.#jobs.has(job)) this.#fail('job_twice', 'is opened for a push that is under way', index);
         if (![...this.#inForce, ...this.#before].some(({ templates }) => templates.has(template))) {
-            this.#fail('template_unknown', `is opened by the template ${template}, which no policy in force has`, index);
+            this.#fail('template_unknown', `is opened by the template ${template}, which is in no policy in force`, index);
         }
         this.#jobs.set(job, this.clock.at);
         this.counts.opened += 1;

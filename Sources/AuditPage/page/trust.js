@@ -69,7 +69,7 @@ export class Trust {
         const field = byID('vkey');
         if (document.activeElement !== field) field.value = this.key ?? '';
         byID('server-key').hidden = !this.differs;
-        const origin = this.key ? this.caveat || 'You gave this key.' : 'No key came along.';
+        const origin = this.key ? this.caveat || 'You gave this key.' : 'There is no key.';
         byID('key-from').textContent = this.differs && this.key ? `${origin} The server now names another one: ${this.foundKey}` : origin;
         const head = this.key ? this.memory.head(this.key) : null;
         if (!this.memory.isThere) fill('kept', element('p', {}, 'Nothing: this browser forbids it, so every visit is the first.'));
@@ -79,7 +79,7 @@ export class Trust {
 
     async #use(text, isOwn) {
         const key = await readKey(text);
-        byID('key-trouble').textContent = key ? '' : 'This is no key NAME+ID+KEY, or its id is not its own.';
+        byID('key-trouble').textContent = key ? '' : 'This is not a key NAME+ID+KEY, or its id is wrong.';
         if (!key) return;
         this.memory.setKey(key.text, isOwn);
         this.check();
@@ -88,7 +88,7 @@ export class Trust {
     async #useWitnesses(text) {
         const lines = text.split('\n').map((line) => line.trim()).filter(Boolean);
         const wrong = (await Promise.all(lines.map(async (line) => await readKey(line) ? null : line))).find(Boolean);
-        byID('witness-trouble').textContent = wrong ? `This is no key NAME+ID+KEY: ${wrong}` : '';
+        byID('witness-trouble').textContent = wrong ? `This is not a key NAME+ID+KEY: ${wrong}` : '';
         if (wrong) return;
         this.memory.setWitnesses(lines.join('\n'));
         this.check();

@@ -15,10 +15,10 @@ enum APNsCommand {
             words, keys: keys, switches: ["json", "verify"], options: ["field"])
         let operands = configuration.operands.dropFirst()
         if configuration.repeated["field"] != nil, configuration.operands.first != "send" {
-            throw UsageError("--field is for apns send")
+            throw UsageError("--field is an option of `apns send` only")
         }
         if configuration.has("verify"), configuration.operands.first != "jwt" {
-            throw UsageError("--verify is for apns jwt")
+            throw UsageError("--verify is an option of `apns jwt` only")
         }
         switch (configuration.operands.first, operands.count) {
         case ("check", 0): try await TrialPush(configuration).check(json: configuration.has("json"))
@@ -29,7 +29,8 @@ enum APNsCommand {
         case ("jwt", 0): try configuration.has("verify") ? verify(configuration) : jwt(configuration)
         default:
             throw UsageError(
-                "apns takes check, explain [REASON...], find APNS-ID, jwt [--verify], send [TEMPLATE] or token: see --help")
+                "unknown apns command. Use check, explain [REASON...], find APNS-ID, jwt [--verify], send [TEMPLATE] or token; see --help"
+            )
         }
     }
 
@@ -72,30 +73,31 @@ enum APNsCommand {
         guard var text = try Terminal.inputLine(limit: 8_192, usage) else { throw UsageError(usage) }
         defer { wipe(&text) }
         let shape = TokenShape(text)
-        guard shape.isToken else { throw CheckFailed("no device token: \(shape.text)") }
+        guard shape.isToken else { throw CheckFailed("not a device token: \(shape.text)") }
         Terminal.out(shape.text)
     }
 
     private static let subcommands = [
         Subcommand(
             "check", ["[FLAGS] [--json]"],
-            "whether Apple takes each app's key and topic, in each of its environments: with a background push to nobody's token",
+            "check that Apple accepts each app's key and topic in each environment, by a background push to a token that doesn't exist",
             keys: [.state] + APNsSettings.keys),
         Subcommand(
             "send", ["[TEMPLATE] [--field NAME=VALUE]... [--json]"],
-            "a policy's template, to the one token on standard input; nothing of it is recorded. TEMPLATE: one that\n`mayfly policy show` lists for the policies of --policy; default: peer_waiting",
-            flags: [("--field", "a value for one of the template's fields; handles are made up")],
+            "send a template to the token on standard input; nothing is recorded. TEMPLATE: one of those that\n`mayfly policy show` lists for the policies of --policy; default: peer_waiting",
+            flags: [("--field", "the value of one of the template's fields; handles are random")],
             keys: [.state, .policy] + APNsSettings.keys),
         Subcommand(
-            "explain", ["[REASON...] [--json]"], "what a reason means, whose fault it is, what Mayfly does and what you can do"),
+            "explain", ["[REASON...] [--json]"],
+            "explain a reason: what it means, whose fault it is, what Mayfly does and what you can do"),
         Subcommand(
             "find", ["APNS-ID [--json]"],
-            "what became of a push, by its apns-id: for seven minutes at least and twelve at most, until the key is gone by which it is found.\nAn apns-unique-id is recognised, and not found: Mayfly keeps none",
+            "show the outcome of a push by its apns-id. This works for seven to twelve minutes, until the key for the search is destroyed.\nAn apns-unique-id can't be looked up: Mayfly doesn't store them",
             keys: [.state, .ratchetKey, .wrappingKey, .policy]),
-        Subcommand("token", [""], "the shape of the token on standard input"),
+        Subcommand("token", [""], "describe the shape of the token on standard input"),
         Subcommand(
             "jwt", ["[--verify]"],
-            "print a provider token, good for an hour: a secret. --verify: look at the one on standard input",
+            "print a provider token, a secret that is valid for an hour. --verify: check the one on standard input",
             keys: [.apnsKeyPath, .apnsKeyID, .apnsTeamID]),
     ]
 }

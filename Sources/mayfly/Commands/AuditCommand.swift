@@ -9,7 +9,7 @@ enum AuditCommand {
     static func run(_ words: [String]) async throws {
         if words.asksForHelp { return Terminal.out(Subcommand.help(words, "audit", subcommands)) }
         guard let first = words.first, !first.hasPrefix("--") else {
-            throw UsageError("audit takes verify, watch, prove, show, report or page: see --help")
+            throw UsageError("unknown audit command. Use verify, watch, prove, show, report or page; see --help")
         }
         if ["report", "page"].contains(first) { return try await ReportCommand.run(words) }
         if first == "watch" { return try await WatchCommand.run(words) }
@@ -41,7 +41,7 @@ enum AuditCommand {
             }
         default:
             throw UsageError(
-                "audit takes a subcommand and one DIR or URL; prove takes a REF or INDEX after it, and verify --proof no log: see --help"
+                "audit needs a subcommand and one DIR or URL. `prove` also needs a REF or INDEX, and `verify --proof` needs no log; see --help"
             )
         }
     }
@@ -54,26 +54,26 @@ enum AuditCommand {
             case "verify": ("verify", ["key", "since", "policy", "max-age", "allow-gaps", "unique", "json"])
             case "prove": ("prove", ["key", "out"])
             case "show": ("show", ["key", "ref"])
-            default: throw UsageError("audit takes verify, watch, prove, show, report or page: see --help")
+            default: throw UsageError("unknown audit command. Use verify, watch, prove, show, report or page; see --help")
             }
         let given = Set(configuration.repeated.keys).union(configuration.switches)
         guard let other = given.subtracting(known).min() else { return }
         throw UsageError(
-            "--\(other) is no option of `audit \(name)`"
+            "--\(other) is not an option of `audit \(name)`"
                 + (other == "ref"
-                    ? ": `audit show --ref` prints a token's story, `audit prove` takes the ref right after the log" : ""))
+                    ? ". `audit show --ref` prints a token's history; `audit prove` expects the ref right after the log" : ""))
     }
 
     /// - Throws: `UsageError` if the text is no ref.
     static func ref(_ text: String) throws -> Ref {
         let digits = text.lowercased().utf8.filter { $0 > 0x20 }
-        guard let ref = Ref(hex: digits.span) else { throw UsageError("--ref takes 32 digits 0-9 a-f") }
+        guard let ref = Ref(hex: digits.span) else { throw UsageError("--ref must be 32 digits 0-9 a-f") }
         return ref
     }
 
     static func seconds(_ text: String) throws -> UInt64 {
         guard let seconds = UInt64(text), seconds > 0, seconds <= UInt64(Int64.max) else {
-            throw UsageError("--max-age takes a whole number of seconds from 1 on")
+            throw UsageError("--max-age must be a whole number of seconds, at least 1")
         }
         return seconds
     }
@@ -82,7 +82,7 @@ enum AuditCommand {
         if let key = VerifierKey(text) { return key }
         let lines = (try? File.read(text, limit: 4_096)).map { String(decoding: $0, as: UTF8.self).split(separator: "\n") }
         guard let line = lines?.first, let key = VerifierKey(String(line)) else {
-            throw UsageError("--key is no verifier key NAME+ID+KEY, nor a file that begins with one")
+            throw UsageError("--key must be a verifier key NAME+ID+KEY, or a file that begins with one")
         }
         return key
     }
@@ -90,7 +90,7 @@ enum AuditCommand {
     static func source(_ place: String) throws -> any LogSource {
         guard place.hasPrefix("http://") || place.hasPrefix("https://") else {
             guard try File.status(place)?.kind == .folder else {
-                throw CheckFailed("bad: \(ShownPath(place)) is no folder; a URL begins with http:// or https://")
+                throw CheckFailed("bad: \(ShownPath(place)) is not a folder. A URL must begin with http:// or https://")
             }
             return FolderSource(place)
         }
@@ -127,7 +127,7 @@ enum AuditCommand {
 
     private static func show(_ source: any LogSource, _ key: VerifierKey) async throws {
         guard let bytes = try await source.read("checkpoint"), let head = SignedNote(bytes)?.checkpoint(signedBy: key) else {
-            throw CheckFailed("bad: there is no checkpoint signed by this key")
+            throw CheckFailed("bad: the log has no checkpoint signed by this key")
         }
         do throws(VerificationFailure) {
             var tree = try await SignedTree(source, head: head)
@@ -144,7 +144,7 @@ enum AuditCommand {
             let story = try await TokenStory.find(in: source, key: key, ref: ref)
             Terminal.out(
                 "\(story)\n\(openings(story.pushes.count)) in the log, which ends at \(story.end). "
-                    + "A push that the phone got two minutes or more before that, and that is missing here, was hidden"
+                    + "If the phone got a push two minutes or more before that, and it is missing here, the broker hid it"
             )
         } catch { throw CheckFailed("bad: \(error)") }
     }
@@ -185,12 +185,12 @@ enum AuditCommand {
         }
     }
 
-    static let keyFlag = ("--key", "the log's public key: the line in ledger.vkey, or a file that holds it")
+    static let keyFlag = ("--key", "the log's public key: the line in ledger.vkey, or a file that contains it")
     static let policyFlag = (
         "--policy", "a C2SP tlog-policy file: its quorum of witnesses must have cosigned the checkpoint"
     )
 
-    static let gapsFlag = ("--allow-gaps", "allow more than an hour a day in which no broker ran")
+    static let gapsFlag = ("--allow-gaps", "allow more than an hour a day without a running broker")
 
     private static let subcommands = [
         Subcommand(
@@ -198,30 +198,30 @@ enum AuditCommand {
             [
                 "DIR|URL --key VKEY [--since CHECKPOINT-FILE]... [--policy FILE] [--max-age SECONDS] [--allow-gaps] [--unique] [--json]",
                 "--proof FILE --key VKEY [--ref REF] [--policy FILE] [--json]",
-            ], "exit 0 and one line of figures, or exit 1 and what is wrong, and where",
+            ], "check a log: exit 0 with one line of figures, or exit 1 with the fault and its place",
             flags: [
                 keyFlag, ("--since", "a checkpoint kept from earlier, which the log must continue"), policyFlag,
                 ("--max-age", "how old the last entry may be, e.g. 900: a running broker adds one every five minutes"),
-                gapsFlag, ("--unique", "also compare each id with all others, sorting in a temporary file"),
-                ("--proof", "a proof's file, checked by itself: exit 0 and what it proves, or exit 1 and what is wrong"),
+                gapsFlag, ("--unique", "also check that ids are unique, by sorting them in a temporary file"),
+                ("--proof", "a proof file to check without the log: exit 0 with what it proves, or exit 1 with the fault"),
                 ("--ref", "the ref of the token that the proved entry must be about"),
             ]),
         WatchCommand.subcommand,
         Subcommand(
             "prove", ["DIR|URL REF|INDEX --key VKEY [--out FILE]"],
-            "write a proof that an entry is in the log; of a ref: the token's purge or, while there is none,\nits latest seal or opening",
-            flags: [keyFlag, ("--out", "the proof's file, - for standard output. Default: INDEX.tlog-proof in this folder")]),
+            "write a proof that an entry is in the log. For a ref this is the token's purge, or until then\nits latest seal or opening",
+            flags: [keyFlag, ("--out", "the file to write, - for standard output. Default: INDEX.tlog-proof in this folder")]),
         Subcommand(
             "show", ["DIR|URL --key VKEY [--ref REF]"],
-            "the entries under the checkpoint, one a line, as they lie in the log; of a ref: the token's whole story, in words",
+            "print the log's entries, one per line; with --ref the history of one token, in words",
             flags: [keyFlag, ("--ref", "the ref of one token: only its owner knows it")]),
         Subcommand(
             "report", ["DIR|URL --html FILE [--key VKEY]"],
-            "write one HTML file with the log in it (64 MiB at most), which checks it in any browser that opens it",
+            "write one HTML file that contains the log (64 MiB at most) and checks it in any browser",
             flags: [keyFlag]),
         Subcommand(
             "page", ["DIR [--key VKEY]"],
-            "write the auditor's page into a folder, for any static server that publishes the log's files there",
+            "write the auditor's page into a folder, for a static server that publishes the log's files there",
             flags: [keyFlag]),
     ]
 }

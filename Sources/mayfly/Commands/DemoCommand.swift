@@ -16,17 +16,17 @@ enum DemoCommand {
                 Terminal.help(
                     """
                     usage: mayfly demo [--stay] [FLAGS]
-                    Starts broker and APNs simulator with throw-away keys. Plays the story of one room and ends; with --stay, stays.
+                    Starts broker and APNs simulator with throw-away keys, and plays the story of one room. With --stay they keep running.
                     """, keys))
         }
         var configuration = try Configuration(words, keys: keys, switches: ["stay"])
-        guard configuration.operands.isEmpty else { throw UsageError("demo takes flags only") }
+        guard configuration.operands.isEmpty else { throw UsageError("demo accepts flags only") }
         for key in [Key.tlsCertificate, .tlsKey, .tlsClientCA] where configuration[key] != nil {
             throw UsageError(
-                "demo speaks cleartext on loopback only: leave out \(key.named), or use `mayfly serve`")
+                "demo serves only cleartext on loopback: remove \(key.named), or use `mayfly serve`")
         }
         if case .unix = try configuration.address(.listen, default: "127.0.0.1:8787") {
-            throw UsageError("demo listens on an ADDRESS:PORT only: for a Unix-domain socket use `mayfly serve`")
+            throw UsageError("demo listens only on ADDRESS:PORT. For a Unix-domain socket use `mayfly serve`")
         }
         let state = configuration.state
         try KeysCommand.makeThrowaway(
@@ -103,7 +103,7 @@ enum DemoCommand {
             (claims.user, claims.scope) = ("back-end", "broker.notify")
             Terminal.out(
                 """
-                JWTs by the throw-away secret \(state.jwtSecret), good for a day. More by \(program) jwt --sub USER --algorithm HS256 --key \(state.jwtSecret)
+                JWTs signed with the throw-away secret \(state.jwtSecret), valid for a day. For more: \(program) jwt --sub USER --algorithm HS256 --key \(state.jwtSecret)
                   user-1     \(user)
                   back end   \(try signer.token(claims))
                 """)
@@ -112,7 +112,7 @@ enum DemoCommand {
             let secret = String(decoding: try File.read(state.webhookSecret, limit: 256), as: UTF8.self)
             Terminal.out(
                 """
-                Webhooks of calls, at http://\(service.address)/webhooks/call, by the throw-away secret \(state.webhookSecret)
+                Webhooks of calls, at http://\(service.address)/webhooks/call, signed with the throw-away secret \(state.webhookSecret)
                   secret     \(secret.prefix { $0 != "\n" })
                 """)
         }

@@ -20,19 +20,21 @@ enum DrillCommand {
             words, keys: [.state, .ratchetKey, .wrappingKey, .policy, .operatorListen],
             switches: ["all", "json"],
             options: ["token", "room", "code", "address", "user", "printer", "report"])
-        guard configuration.operands.isEmpty else { throw UsageError("drill takes flags only: see --help") }
+        guard configuration.operands.isEmpty else { throw UsageError("drill accepts flags only: see --help") }
         let asked = questions.filter {
             configuration.has($0) || configuration.repeated[$0] != nil
         }
-        guard asked.count <= 1 else { throw UsageError("one question at a time, not --\(asked.joined(separator: " --"))") }
+        guard asked.count <= 1 else {
+            throw UsageError("drill answers one question at a time, not --\(asked.joined(separator: " --"))")
+        }
         let question = asked.first ?? "all"
         let file = configuration.option("report")
         guard file == nil || question == "all" else {
-            throw UsageError("--report is for everything: a report on one token or room would name it")
+            throw UsageError("--report covers everything. A report about one token or room would name it: remove the question")
         }
         // It would take the place of a device or a pipe.
         if let file, try file.isEmpty || File.status(file, followLinks: false).map({ $0.kind != .file }) ?? false {
-            throw UsageError("--report takes a file's path: nothing was replaced")
+            throw UsageError("--report must be a file's path: nothing was replaced")
         }
         let state = configuration.state
         var drill = DrillReport(question: question, now: Clock.wallMs)
@@ -61,7 +63,7 @@ enum DrillCommand {
             longestLifeSeconds: KeyRing.largestLifeSeconds)
         guard File.exists(state.database) else {
             throw CommandFailed(
-                "\(state.shown(state.database)) is missing: no broker has run on this state folder, and nothing is kept")
+                "\(state.shown(state.database)) is missing: no broker has run on this state folder, so nothing is stored")
         }
         let look = Drill(keys: keys, store: try snapshot(state), limits: policies.rooms, now: drill.now)
         var value: [UInt8] = []
@@ -69,11 +71,13 @@ enum DrillCommand {
         if let given = configuration.option(question) { value = try secret(given, question) }
         switch question {
         case "token":
-            guard let token = try Secret(hexToken: value.span) else { throw UsageError("a token is 2 to 200 hexadecimal digits") }
+            guard let token = try Secret(hexToken: value.span) else {
+                throw UsageError("--token must be 2 to 200 hexadecimal digits")
+            }
             drill.findings = try look.token(token)
         case "room":
             guard let room = try RoomID(base64url: value.span) else {
-                throw UsageError("a room id is 43 characters of base64url, as the app was given it")
+                throw UsageError("--room must be 43 characters of base64url, as the app received it")
             }
             drill.findings = try look.room(room)
         case "code": drill.findings = try look.code(value)
@@ -89,7 +93,7 @@ enum DrillCommand {
             drill.triesPerSecond = look.codesTriedPerSecond()
         }
         if let shortage = look.shortage {
-            throw CommandFailed("not everything could be tried, so this says nothing of what opens: \(shortage)")
+            throw CommandFailed("the drill could not try everything, so it reports nothing: \(shortage)")
         }
     }
 
@@ -100,7 +104,7 @@ enum DrillCommand {
             guard error == .readOnly else { throw error }
             throw CommandFailed(
                 "the state folder \(state.shown) is on a read-only file system, and the database can't be read there: "
-                    + "SQLite makes files beside it. Mount it read-write, or copy the folder to a tmpfs (no disk: it holds keys) and name the copy in --state"
+                    + "SQLite makes files beside it. Mount it read-write, or copy the folder to a tmpfs (not to a disk: it contains keys) and name the copy in --state"
             )
         }
     }
@@ -128,21 +132,21 @@ enum DrillCommand {
             let line = String(decoding: answer, as: UTF8.self).split(separator: "\n").first(where: { $0.hasPrefix(gauge) }),
             let count = Int(line.dropFirst(gauge.count))
         else { return Drill.Finding(.sockets, held: nil, opens: 0, "no broker answers at \(address)") }
-        return Drill.Finding(.sockets, held: count, opens: count, "about; their room ids are in memory")
+        return Drill.Finding(.sockets, held: count, opens: count, "estimated; their room ids are in memory")
     }
 
     private static let usage = """
         usage: mayfly drill [--all] [--json] [--report FILE]
                mayfly drill --token HEX | --room ID | --code CODE | --address ADDRESS | --user USER | --printer PREFIX [--json]
-          What you could hand over now, and why no more, found out by trying to open what lies in the state folder. Opens nothing
-          that it prints. `-` in place of a value reads it from standard input, out of sight of other processes.
-          --all      everything; the default
-          --token    what is known of a push token that someone names
-          --room     what a room's id lets you find, if someone brings it
+          Shows what you could hand over now, and why no more, by trying to open everything in the state folder. It prints no secret.
+          `-` instead of a value reads it from standard input, hidden from other processes.
+          --all      everything (default)
+          --token    what is stored about a push token
+          --room     what a room id lets you find
           --code     what a join code lets you find
-          --address  what is known of an address
-          --user     what a user's name lets you find, if someone names or guesses it
-          --printer  what a printer's prefix lets you find, likewise
-          --report   write everything, counts rounded, as a note signed with the log's key, to be published beside the log
+          --address  what is stored about an address
+          --user     what a user's name lets you find
+          --printer  what a printer's prefix lets you find
+          --report   write everything, with rounded counts, as a note signed with the log's key, to publish beside the log
         """
 }

@@ -31,9 +31,9 @@ struct DrillReport {
             lines.append("Short join codes: \(triesPerSecond) tries a second here; six digits fall in \(sixDigits) s.")
         }
         if let until = findings.compactMap(\.until).max() {
-            lines.append("Nothing of this opens after \(Self.minute(until)), if a broker runs until then.")
+            lines.append("After \(Self.minute(until)) nothing of this opens, if a broker runs until then.")
         }
-        lines.append("Not seen from here: the broker's memory, Apple's records, a proxy's logs.")
+        lines.append("Not examined: the broker's memory, Apple's records, a proxy's logs.")
         return lines.joined(separator: "\n")
     }
 

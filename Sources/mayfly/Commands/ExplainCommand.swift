@@ -18,7 +18,7 @@ enum ReasonText {
         let lower = name.lowercased()
         guard let reason = APNsReason.allCases.first(where: { $0.rawValue.lowercased() == lower }) else {
             throw UsageError(
-                "\(ShownWord(name)) is no reason of Apple's or the log's: `mayfly apns explain` lists them")
+                "\(ShownWord(name)) is not a reason of Apple's or the log's: `mayfly apns explain` lists them")
         }
         return reason
     }

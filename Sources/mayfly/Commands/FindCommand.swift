@@ -14,7 +14,7 @@ enum DeliveryCommand {
             path: state.ratchetKey, wrapping: try WrappingKeySource(configuration)?.get(),
             longestLifeSeconds: UInt64(try PolicyCommand.inForce(configuration).longestLifeSeconds))
         guard let search = DeliverySearch(apnsID, keys: keys) else {
-            throw UsageError("an apns-id is a UUID: 32 hexadecimal digits in five groups")
+            throw UsageError("the apns-id is malformed. It must be a UUID: 32 hexadecimal digits in five groups")
         }
         let isBrokers = isOfBroker(apnsID)
         let entries = isBrokers ? try await found(search, state) : []
@@ -28,17 +28,17 @@ enum DeliveryCommand {
         }
         for entry in entries { Terminal.out(Self.line(entry)) }
         guard entries.count == 1 else { return }
-        Terminal.out("nothing more of it has been published yet: it is under way, or its outcome comes with the next window")
+        Terminal.out("the outcome is not published yet: the push is under way, or the next window will contain it")
     }
 
     /// Times are starts of windows.
     private static func line(_ entry: Entry) -> String {
         let at = Timestamp.text(entry.atMs)
         return switch entry.op {
-        case .tokenOpened(_, let job, let template): "\(at)  taken in: template \(template), job \(job)"
+        case .tokenOpened(_, let job, let template): "\(at)  accepted: template \(template), job \(job)"
         case .pushDelivered(_, let status): "\(at)  delivered: Apple has it (status \(status))"
         case .pushFailed(_, let status, let reason):
-            "\(at)  not delivered: \(reason.rawValue) (status \(status)). `mayfly apns explain \(reason.rawValue)` says what that means"
+            "\(at)  not delivered: \(reason.rawValue) (status \(status)). `mayfly apns explain \(reason.rawValue)` explains it"
         default: entry.sentence
         }
     }
@@ -76,13 +76,13 @@ enum DeliveryCommand {
     private static func isOfBroker(_ uuid: String) -> Bool { uuid.dropFirst(14).first == "8" }
 
     private static let foreign = """
-        this is not the apns-id of a broker's push: those have an 8 after the second hyphen. An apns-unique-id is Apple's name for a delivery: Mayfly \
-        keeps none of them. Look it up in Apple's Push Notifications Console, or find the push by its apns-id, which works for seven to twelve minutes. \
-        What `mayfly apns send` has sent is not recorded.
+        this is not the apns-id of a broker's push: those have an 8 after the second hyphen. Mayfly doesn't store apns-unique-ids, Apple's ids of \
+        deliveries. Look one up in Apple's Push Notifications Console, or find the push by its apns-id, which works for seven to twelve minutes. \
+        Pushes of `mayfly apns send` are not recorded.
         """
 
     private static let notFound = """
-        no push that can still be found has this apns-id. One is found until the key is destroyed by which its apns-id is made, seven to \
-        twelve minutes after it was taken in; what was taken in during the log's present window is found when that is published.
+        no recent push has this apns-id. A push can be found until the key of its apns-id is destroyed, seven to \
+        twelve minutes after it was accepted. A push of the log's present window can be found once that window is published.
         """
 }

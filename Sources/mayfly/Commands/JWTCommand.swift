@@ -11,10 +11,10 @@ enum JWTCommand {
         if words.asksForHelp { return Terminal.out(Terminal.help(usage, JWTSettings.keys, shortFlags: true)) }
         let configuration = try Configuration(
             words, keys: JWTSettings.keys, switches: ["verify"], options: options, shortFlags: true)
-        guard configuration.operands.isEmpty else { throw UsageError("jwt takes flags only") }
+        guard configuration.operands.isEmpty else { throw UsageError("jwt accepts flags only") }
         if configuration.has("verify") { return try verify(configuration) }
         guard configuration[.jwtJWKS] == nil || configuration[.jwtKey] != nil else {
-            throw UsageError("jwt signs with one key: --key, and --kid to name it")
+            throw UsageError("jwt signs with one key: use --key, and --kid for its id")
         }
         let algorithm = try JWTSettings.algorithm(configuration)
         let path = try configuration.required(.jwtKey)
@@ -33,7 +33,7 @@ enum JWTCommand {
     /// Says what a broker with these settings would.
     private static func verify(_ configuration: Configuration) throws {
         if let option = options.first(where: { configuration.repeated[$0] != nil }) {
-            throw UsageError("--\(option) is for making a JWT, not for --verify")
+            throw UsageError("--\(option) is for signing a JWT, not for --verify")
         }
         guard let settings = try JWTSettings(configuration) else {
             throw UsageError("jwt --verify needs --algorithm, and --key or --jwks")
@@ -53,7 +53,7 @@ enum JWTCommand {
 
     private static func user(_ configuration: Configuration) throws -> String {
         guard let user = configuration.option("sub"), Principal.userRange.contains(user.utf8.count) else {
-            throw UsageError("jwt needs --sub, a user's id of 1 to 128 bytes")
+            throw UsageError("--sub is missing: a user's id of 1 to 128 bytes")
         }
         return user
     }
@@ -61,7 +61,7 @@ enum JWTCommand {
     private static func life(_ configuration: Configuration) throws -> UInt64 {
         guard let text = configuration.option("expires-in") else { return 3_600 }
         guard let seconds = Int(text), (1...longestLifeS).contains(seconds) else {
-            throw UsageError("--expires-in takes seconds, 1 to \(longestLifeS)")
+            throw UsageError("--expires-in must be seconds, 1 to \(longestLifeS)")
         }
         return UInt64(seconds)
     }
@@ -69,8 +69,8 @@ enum JWTCommand {
     private static let usage = """
         usage: mayfly jwt --sub USER --algorithm A --key FILE [--scope broker.notify] [--expires-in SECONDS] [--kid ID] [--issuer I] [--audience A] [--user-claim NAME]
                mayfly jwt --verify --algorithm A (--key FILE | --jwks FILE) [--issuer I] [--audience A] [--user-claim NAME]
-        Prints a JWT as an app's login would make it: for development, and a secret until it expires, in an hour unless told otherwise. FILE holds
-        what signs: the secret of HS256, or a private key in PEM. --scope broker.notify makes it a back end's, which speaks for users.
-          --verify   whether a broker with these settings takes the JWT on standard input, or why not. FILE is the broker's
+        Prints a JWT for development, as an app's login would sign it. It is a secret until it expires, by default in an hour. FILE contains
+        the secret of HS256, or a private key in PEM. --scope broker.notify makes it a JWT of a back end, which may act for every user.
+          --verify   check whether a broker with these settings accepts the JWT on standard input. FILE is the broker's
         """
 }

@@ -26,13 +26,13 @@ enum KeysCommand {
         case ["show"]: try show(state, wrapping: wrapping)
         case ["rotate"]:
             guard let archive = configuration.option("archive") else {
-                throw UsageError("--archive is missing: a folder that does not exist yet, for the log that is closed")
+                throw UsageError("--archive is missing: a new folder for the closed log")
             }
             try await LogRotation(
                 state, origin: try configuration.required(.origin), archive: archive,
                 witnesses: try WitnessSettings(configuration), kept: try KeptCheckpointSettings(configuration), wrapping: wrapping
             ).run()
-        default: throw UsageError("keys takes one of init, throwaway, renew, rotate, show")
+        default: throw UsageError("unknown keys command. Use init, throwaway, renew, rotate or show")
         }
     }
 
@@ -40,7 +40,7 @@ enum KeysCommand {
         _ = try checked(origin: origin)
         for path in [state.ratchetKey, state.ledgerKey] where File.exists(path) {
             throw CheckFailed(
-                "\(state.shown(path)) exists already and is not replaced: what it sealed could never be opened again")
+                "\(state.shown(path)) exists and is not replaced, since its tokens could never be opened again")
         }
         let wrapping = try wrapping?.get()
         try checkPlace(state)
@@ -59,7 +59,7 @@ enum KeysCommand {
         Terminal.out(
             "made \(state.shown(state.ratchetKey)), \(state.shown(state.ledgerKey)) and \(state.shown(state.verifierKey))")
         Terminal.out("Auditors need: \(key.verifierKey.description)")
-        Terminal.out("Never back up \(state.shown(state.keys)): forgetting is destroying keys.")
+        Terminal.out("Never back up \(state.shown(state.keys)): tokens are forgotten by destroying keys.")
     }
 
     /// A log's name: one that its entries can hold, and its key.
@@ -76,7 +76,7 @@ enum KeysCommand {
     private static func checkPlace(_ state: StateFolder) throws {
         let folder = File.folder(of: state.ratchetKey)
         guard state.hasRatchetKeyElsewhere, try File.status(folder)?.kind != .folder else { return }
-        throw CommandFailed("the folder \(ShownPath(folder)) of --ratchet-key is missing: mount or make it first")
+        throw CommandFailed("the folder \(ShownPath(folder)) of --ratchet-key is missing. Mount or make it first")
     }
 
     /// Makes a key file in the place of one that is lost. That there is nothing left to open is told to the store first: once the new file is
@@ -84,14 +84,14 @@ enum KeysCommand {
     private static func renew(_ state: StateFolder, wrapping: WrappingKeySource?) async throws {
         guard File.exists(state.ledgerKey) else {
             throw CommandFailed(
-                "\(state.shown(state.ledgerKey)) is missing, too: make the keys of an empty state folder with `mayfly keys init`"
+                "\(state.shown(state.ledgerKey)) is missing too: make the keys of an empty state folder with `mayfly keys init`"
             )
         }
         let lock = try state.lock()
         defer { extendLifetime(lock) }
         try RotationMark.refuse(state)
         guard !File.exists(state.ratchetKey) else {
-            return Terminal.out("\(state.shown(state.ratchetKey)) is there: nothing was done")
+            return Terminal.out("\(state.shown(state.ratchetKey)) exists: nothing was done")
         }
         let wrapping = try wrapping?.get()
         try checkPlace(state)
@@ -108,7 +108,7 @@ enum KeysCommand {
         }
         try KeyRing.create(path: state.ratchetKey, wrapping: wrapping, nowMs: Clock.wallMs)
         Terminal.out(
-            "made \(state.shown(state.ratchetKey)). What was sealed under the one that is lost is forgotten by the next start.")
+            "made \(state.shown(state.ratchetKey)). The next start forgets everything that was sealed under the lost one.")
     }
 
     /// Keys that protect nothing: for pushes at the simulator, and for users that anyone may make up.
@@ -142,7 +142,7 @@ enum KeysCommand {
         if let wrapping { Terminal.out("         wrapped under the key \(Hex.encode(wrapping.id.span))") }
         Terminal.out("ledger:  \(key.verifierKey.description)")
         if File.exists(state.nextLedgerKey) {
-            Terminal.out("a change to another log is not finished: run the same `mayfly keys rotate` again")
+            Terminal.out("a rotation is not finished: run the same `mayfly keys rotate` again")
         }
     }
 
@@ -150,26 +150,26 @@ enum KeysCommand {
 
     private static let subcommands = [
         Subcommand(
-            "init", ["[FLAGS]"], "make keys/ratchet.key, keys/ledger.key and ledger.vkey; never over anything",
+            "init", ["[FLAGS]"], "make keys/ratchet.key, keys/ledger.key and ledger.vkey; replaces nothing",
             keys: places + [.origin]),
         Subcommand(
             "throwaway", ["[FLAGS]"],
-            "what init makes, an APNs key and certificate for the simulator, and secrets for users' JWTs and for webhooks: for development only",
+            "like init, and also make an APNs key and certificate for the simulator and secrets for JWTs and webhooks; for development only",
             keys: places + [.origin]),
         Subcommand(
             "renew", ["[FLAGS]"],
             """
-            make another ratchet key where that file alone is lost, as one in memory is when the machine was restarted. The
-            next start forgets all that was sealed: rooms, tokens, pushes. If the file is there, nothing
+            make another ratchet key if only that file is lost, e.g. one in memory after a restart of the machine. The
+            next start forgets all rooms, tokens and pushes. Does nothing if the file exists
             """, keys: places),
         Subcommand(
             "rotate", ["--origin NEW --archive DIR [--state DIR] [--witness-policy FILE]"],
             """
             close the log, move it to DIR (which must not exist, or be empty) with its ledger.vkey, destroy its private key, and
-            begin another log under NEW with another key. The broker must be stopped. After a crash run it again.
-            The closed log's last checkpoint is cosigned as `serve` has it cosigned. As for `serve`, the log must continue the
+            begin another log under NEW with another key. Stop the broker first. After a crash run it again.
+            Witnesses cosign the last checkpoint as with `serve`. As with `serve`, the log must continue the
             copy of --ledger-mirror and the checkpoint of --not-before
             """, keys: keys),
-        Subcommand("show", ["[FLAGS]"], "what is there; nothing secret", keys: places),
+        Subcommand("show", ["[FLAGS]"], "show ids and steps of the keys, nothing secret", keys: places),
     ]
 }

@@ -11,7 +11,7 @@ enum PolicyCommand {
         case ("show", let names) where names.count <= 1:
             let shown = try names.first.map { try load(list: $0, "policy show") } ?? inForce(configuration).all
             Terminal.out(shown.map { $0.summary() }.joined(separator: "\n"))
-        default: throw UsageError("policy takes lint FILE... or show [FILE|NAME,...]")
+        default: throw UsageError("unknown policy command. Use lint FILE... or show [FILE|NAME,...]")
         }
     }
 
@@ -29,7 +29,7 @@ enum PolicyCommand {
 
     private static func load(list: String, _ source: String) throws -> [Policy] {
         try list.split(separator: ",", omittingEmptySubsequences: false).map { name in
-            guard !name.isEmpty else { throw UsageError("\(source) takes policy files and names with one comma between them") }
+            guard !name.isEmpty else { throw UsageError("\(source) needs policy files and names, separated by single commas") }
             return try load(GivenFile(String(name), source))
         }
     }
@@ -74,10 +74,10 @@ enum PolicyCommand {
     }
 
     private static let subcommands = [
-        Subcommand("lint", ["FILE..."], "every reason why a policy would be refused; exit 1 if there is one"),
+        Subcommand("lint", ["FILE..."], "report every reason why a policy would be refused; exit 1 if there is one"),
         Subcommand(
             "show", ["[FILE|NAME,...]"],
-            "limits, pushes, what their time tells, and the probability of guessing a join code; default: those that --policy puts in force",
+            "show limits, pushes, what their timing reveals, and the probability of guessing a join code. Default: the policies of --policy",
             keys: [.policy]),
     ]
 }

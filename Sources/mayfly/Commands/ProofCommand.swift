@@ -17,7 +17,7 @@ enum ProofCommand {
             } else if let index = UInt64(word), word == "\(index)" {
                 self = .index(index)
             } else {
-                throw UsageError("what is to be proved is neither a ref, 32 digits 0-9 a-f, nor the number of an entry")
+                throw UsageError("give a ref (32 digits 0-9 a-f) or the number of an entry to prove")
             }
         }
     }
@@ -40,7 +40,7 @@ enum ProofCommand {
         }
         // Never the ref: names of files are seen and logged.
         let path = out ?? "\(proof.index).tlog-proof"
-        if out == nil, File.exists(path) { throw CheckFailed("\(ShownPath(path)) exists already: name another file with --out") }
+        if out == nil, File.exists(path) { throw CheckFailed("\(ShownPath(path)) exists. Name another file with --out") }
         do {
             try File.replaceDurably(path, bytes.span, mode: 0o644)
         } catch { throw CheckFailed("\(ShownPath(path)) can't be written: \(error.reason)") }
@@ -86,7 +86,8 @@ enum ProofCommand {
         } catch { throw VerificationFailure(.unreadable, "can't be read: \(error.reason)") }
         guard let proof = LogProof(bytes) else {
             throw VerificationFailure(
-                .damaged, "is no proof file (C2SP tlog-proof). Mail programs and editors change line ends: each is one newline")
+                .damaged,
+                "is not a proof file (C2SP tlog-proof). Lines must end with one newline; mail programs and editors change that")
         }
         return proof
     }

@@ -15,8 +15,8 @@ enum ReportCommand {
         case ("report", 2, let html?): try await report(operands[1], html, key: key)
         case ("report", 2, nil): throw UsageError("--html is missing: the file to write")
         case ("page", 2, nil): try writePage(operands[1], key: key)
-        case ("page", _, nil): throw UsageError("audit page takes one DIR")
-        default: throw UsageError("audit report takes one DIR or URL, and --html FILE")
+        case ("page", _, nil): throw UsageError("audit page needs one DIR")
+        default: throw UsageError("audit report needs one DIR or URL, and --html FILE")
         }
     }
 
@@ -25,7 +25,7 @@ enum ReportCommand {
         var key = try text.map { try AuditCommand.verifierKey($0).description }
         if key == nil { key = foundKey(try await source.read("ledger.vkey")) }
         let files = try await copy(source)
-        let about = "This file holds the log as it was read at \(timestamp()): what came after is not in it."
+        let about = "This file contains the log as it was read at \(timestamp()). Later entries are not in it."
         let beside = file + ".new"
         do {
             if try File.status(beside, followLinks: false) != nil { try File.remove(beside) }
@@ -40,7 +40,7 @@ enum ReportCommand {
             throw CheckFailed("\(ShownPath(file)) can't be written: \(error)")
         }
         Terminal.out(
-            "\(ShownPath(file)): open it in a browser, which then checks the log\(key == nil ? "; it will ask for the key" : "")")
+            "\(ShownPath(file)): open it in a browser to check the log\(key == nil ? "; the page will ask for the key" : "")")
     }
 
     private static func copy(_ source: any LogSource) async throws -> [(path: String, bytes: [UInt8])] {
@@ -48,8 +48,8 @@ enum ReportCommand {
             return try await LogCopy(source, limit: limit).files()
         } catch LogCopyError.tooLarge(let size) {
             throw CheckFailed(
-                "the log has \(size): a report holds \(limit >> 20) MiB at most. Publish the page beside the log instead "
-                    + "(mayfly audit page DIR), or use mayfly audit verify, which checks any size")
+                "the log has \(size): a report may have \(limit >> 20) MiB at most. Publish the page beside the log instead "
+                    + "(mayfly audit page DIR), or use mayfly audit verify, which has no limit")
         } catch let error as LogCopyError { throw CheckFailed("\(error)") }
     }
 
@@ -75,7 +75,7 @@ enum ReportCommand {
             throw CheckFailed("\(ShownPath(folder)) can't be written: \(error.reason)")
         }
         let hasKey = File.exists("\(folder)/ledger.vkey")
-        let noKey = hasKey ? "" : ". No ledger.vkey is there: visitors must bring the key; give --key"
-        Terminal.out("\(ShownPath(folder))/index.html: the auditor's page, for a log whose checkpoint lies beside it\(noKey)")
+        let noKey = hasKey ? "" : ". It has no ledger.vkey, so visitors need the key: add it with --key"
+        Terminal.out("\(ShownPath(folder))/index.html: the auditor's page, for a log whose checkpoint is beside it\(noKey)")
     }
 }

@@ -11,16 +11,17 @@ enum ServeCommand {
         if words.asksForHelp {
             return Terminal.out(
                 Terminal.help(
-                    "usage: mayfly serve [FLAGS]\nEach flag may stand in the environment under the name in brackets.", keys))
+                    "usage: mayfly serve [FLAGS]\nEach flag can also be set in the environment, under the name in brackets.", keys
+                ))
         }
         let configuration = try Configuration(words, keys: keys)
-        guard configuration.operands.isEmpty else { throw UsageError("serve takes flags only") }
+        guard configuration.operands.isEmpty else { throw UsageError("serve accepts flags only") }
         let service = try await Service.start(try ServiceSettings(configuration))
         let signals = ServiceSignals(loop: service.loop)
         try await signals.onHangUp { await service.reload() }
         Terminal.log("ready: apps at \(service.address), operator at \(service.operatorAddress)")
         await signals.waitForStop()
-        Terminal.log("stopping: answering what has come, ten seconds at most; once more to stop at once")
+        Terminal.log("stopping: answering open requests for ten seconds at most. Signal again to stop at once")
         await service.stop()
         Terminal.log("stopped")
     }

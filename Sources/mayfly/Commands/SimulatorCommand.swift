@@ -13,12 +13,12 @@ enum SimulatorCommand {
 
     private static let usage = """
         usage: mayfly apns-simulator [FLAGS]
-        An APNs for tests and development: checks what Apple checks, keeps what it accepted last in memory. docs/simulator.md
-          --app FILE          one more key, with its team and apps, as JSON; may come more than once
-          --client-ca FILE    PEM: clients may authenticate with certificates from these authorities
-          --production        play the production service. Default: the sandbox
-          --streams N         how many streams a client may have open once it is known. Default: 1000
-          --record FILE       append the apns-id of each accepted push. For tests that kill the simulator
+        Runs an APNs for tests and development: checks what Apple checks, keeps the last accepted pushes in memory. docs/simulator.md
+          --app FILE          another key, with its team and apps, as JSON; may be repeated
+          --client-ca FILE    PEM: accept client certificates from these authorities
+          --production        act as the production service. Default: the sandbox
+          --streams N         limit of open streams for a client after its first accepted push. Default: 1000
+          --record FILE       append the apns-id of each accepted push, for tests that kill the simulator
         """
 
     static func run(_ words: [String]) async throws {
@@ -26,12 +26,13 @@ enum SimulatorCommand {
         let configuration = try Configuration(
             words, keys: keys, switches: ["with-parent", "production"],
             options: ["app", "client-ca", "record", "streams"], shortFlags: true)
-        guard configuration.operands.isEmpty else { throw UsageError("apns-simulator takes flags only") }
+        guard configuration.operands.isEmpty else { throw UsageError("apns-simulator accepts flags only") }
         if configuration.has("with-parent") { try ProcessControl.dieWithParent(.kill) }
 
         let control = try configuration.address(.apnsSimulatorControl, default: "127.0.0.1:8790")
         guard control.isLoopback else {
-            throw configuration.invalid(.apnsSimulatorControl, "must be on loopback: it has no authentication and shows tokens")
+            throw configuration.invalid(
+                .apnsSimulatorControl, "must be on loopback, because it has no authentication and shows tokens")
         }
         let certificate = try pem(try configuration.requiredFile(.apnsSimulatorCertificate))
         var settings = APNsSimulator.Configuration(
@@ -40,7 +41,7 @@ enum SimulatorCommand {
             isSandbox: !configuration.has("production"))
         if let streams = try single("streams", configuration) {
             guard let count = UInt32(streams), (1...65_536).contains(count) else {
-                throw UsageError("--streams takes a number from 1 to 65536")
+                throw UsageError("--streams must be a number from 1 to 65536")
             }
             settings.streams = count
         }
@@ -59,7 +60,7 @@ enum SimulatorCommand {
         do {
             addresses = try await simulator.start()
         } catch let error as Errno where error.isAddressInUse {
-            throw CommandFailed("\(settings.listen.shown) or \(control.shown) is taken: another program listens there")
+            throw CommandFailed("\(settings.listen.shown) or \(control.shown) is in use: another program listens there")
         }
         Terminal.log("APNs simulator: pushes at \(addresses.apns), control at \(control)")
         await ServiceSignals(loop: loop).waitForStop()
@@ -101,7 +102,7 @@ enum SimulatorCommand {
 
     private static func single(_ option: String, _ configuration: Configuration) throws -> String? {
         let values = configuration.repeated[option] ?? []
-        guard values.count <= 1 else { throw UsageError("--\(option) may come once") }
+        guard values.count <= 1 else { throw UsageError("--\(option) may be given only once") }
         return values.first
     }
 

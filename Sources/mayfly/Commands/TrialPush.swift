@@ -41,7 +41,9 @@ struct TrialPush {
             Terminal.out(Self.verdict(outcome))
         }
         if json { Terminal.out("[" + rows.joined(separator: ",\n") + "]") }
-        guard bad == 0 else { throw CheckFailed("Apple does not take pushes of this provider everywhere it is to send") }
+        guard bad == 0 else {
+            throw CheckFailed("Apple refuses pushes of this provider for some app or environment listed above")
+        }
     }
 
     private static func isTaken(_ outcome: Outcome) -> Bool {
@@ -53,10 +55,12 @@ struct TrialPush {
 
     private static func verdict(_ outcome: Outcome) -> String {
         if case .failed(_, let reason, _) = outcome {
-            if isTaken(outcome) { return "  key, team and topic are taken (\(reason.rawValue), since the token is nobody's)" }
+            if isTaken(outcome) {
+                return "  key, team and topic are accepted (\(reason.rawValue), since the token doesn't exist)"
+            }
             return indented(ReasonText.whole(reason))
         }
-        return "  key, team and topic are taken"
+        return "  key, team and topic are accepted"
     }
 
     // MARK: send
@@ -67,13 +71,15 @@ struct TrialPush {
         guard let template = policies.template(name) else {
             let names = policies.all.map(\.name).joined(separator: ", ")
             throw UsageError(
-                "no policy in force (\(names)) has a template \(ShownWord(name)): `mayfly policy show` lists them, and a token is read from standard input"
+                "no policy in force (\(names)) has a template \(ShownWord(name)): `mayfly policy show` lists them. The token is read from standard input"
             )
         }
         let fields = try Self.fields(configuration.repeated["field"] ?? [], template)
         var line = try Terminal.inputLine(limit: 8_192, "apns send reads a token from standard input") ?? []
         defer { wipe(&line) }
-        guard let token = try Secret(hexToken: line.span) else { throw CheckFailed("no device token: \(TokenShape(line).text)") }
+        guard let token = try Secret(hexToken: line.span) else {
+            throw CheckFailed("not a device token: \(TokenShape(line).text)")
+        }
         let rendered = try template.render(
             handle: .random(), fields: fields, nowMs: Clock.wallMs)
         let type = template.pushType
@@ -81,7 +87,8 @@ struct TrialPush {
         // As a broker does, whose app did not say.
         let served = PushEnvironment.allCases.filter { accounts.account(for: topic, $0, type) != nil }
         guard let environment = served.contains(settings.environment) ? settings.environment : served.first else {
-            throw CheckFailed("there is no APNs key or certificate for \(type.rawValue) pushes to \(topic): nothing was sent")
+            throw CheckFailed(
+                "no APNs key or certificate is configured for \(type.rawValue) pushes to \(topic), so nothing was sent")
         }
         let now = Clock.wallMs
         let push = Push(
@@ -101,13 +108,13 @@ struct TrialPush {
                     Self.write(outcome, to: &json)
                 })
         } else {
-            Terminal.out("apns-id \(push.apnsID), \(environment). It is not recorded: `mayfly apns find` does not know it")
-            if let uniqueID { Terminal.out("apns-unique-id \(uniqueID): Apple's console finds the delivery by it") }
+            Terminal.out("apns-id \(push.apnsID), \(environment). It is not recorded, so `mayfly apns find` can't find it")
+            if let uniqueID { Terminal.out("apns-unique-id \(uniqueID): use it to find the delivery in Apple's console") }
         }
         guard case .failed(let status, let reason, _) = outcome else {
             if json { return }
             return Terminal.out(
-                "delivered: Apple has it. Whether a phone shows it nobody is told: docs/why-no-push.md goes through what can stop it"
+                "delivered: Apple has it. Apple doesn't report whether the phone shows it; docs/why-no-push.md lists what can stop it"
             )
         }
         if !json { Terminal.out(Self.indented(ReasonText.whole(reason))) }
@@ -121,17 +128,19 @@ struct TrialPush {
             let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
             guard parts.count == 2, let field = template.fields.first(where: { $0.name == parts[0] }) else {
                 throw UsageError(
-                    "--field takes NAME=VALUE, NAME one of \(template.fields.map(\.name).joined(separator: ", "))"
+                    "--field must be NAME=VALUE, with a NAME of \(template.fields.map(\.name).joined(separator: ", "))"
                 )
             }
             values[field.name] =
                 switch field.kind {
-                case .handle: throw UsageError("--field \(field.name): a handle is made up, and can't be given")
+                case .handle: throw UsageError("--field \(field.name): this field is a handle, and handles are random. Remove it")
                 case .oneOf: .choice(parts[1])
                 case .number: Int(parts[1]).map { .number($0) }
                 case .flag: ["true": .flag(true), "false": .flag(false)][parts[1]]
                 }
-            guard values[field.name] != nil else { throw UsageError("--field \(field.name): not of the field's kind") }
+            guard values[field.name] != nil else {
+                throw UsageError("--field \(field.name): the value doesn't match the field's kind")
+            }
         }
         for field in template.fields where field.kind == .handle { values[field.name] = .handle(.random()) }
         let missing = template.fields.filter { values[$0.name] == nil }.map { "\($0.name) (\($0.kind.words))" }

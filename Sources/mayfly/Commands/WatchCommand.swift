@@ -8,10 +8,10 @@ enum WatchCommand {
             words, keys: [], switches: ["allow-gaps"],
             options: ["key", "state", "mirror", "policy", "max-age"])
         let operands = configuration.operands
-        guard operands.count == 2 else { throw UsageError("audit watch takes one DIR or URL") }
+        guard operands.count == 2 else { throw UsageError("audit watch needs one DIR or URL") }
         guard let text = configuration.option("key") else { throw UsageError("--key is missing: the line in ledger.vkey") }
         guard let folder = configuration.option("state") else {
-            throw UsageError("--state is missing: a folder of this auditor's own, to keep checkpoints in")
+            throw UsageError("--state is missing: the auditor's own folder for checkpoints")
         }
         let key = try AuditCommand.verifierKey(text)
         let demand = try AuditCommand.demand(configuration)
@@ -32,16 +32,16 @@ enum WatchCommand {
     static let subcommand = Subcommand(
         "watch",
         ["DIR|URL --key VKEY --state DIR [--mirror DIR|URL]... [--policy FILE] [--max-age SECONDS] [--allow-gaps]"],
-        "for cron: verify what is new since the last time, and exit 0 or 1 with one line. Checks that the log continues the\n"
+        "for cron: verify new entries since the last run, and exit 0 or 1 with one line. Checks that the log continues the\n"
             + "kept checkpoint, that its last entry is recent, and that mirrors and witnesses have seen the same log",
         flags: [
             AuditCommand.keyFlag,
             (
                 "--state",
-                "the auditor's own folder: the checkpoints that were verified, and the verifier's state. Without the state the whole\n"
+                "the auditor's own folder for verified checkpoints and the verifier's state. Without the state the whole\n"
                     + "log is verified again"
             ),
-            ("--mirror", "another place of the same log: its checkpoint and this one must be of one history"),
+            ("--mirror", "another copy of the same log: its checkpoint and this one must have the same history"),
             AuditCommand.policyFlag, ("--max-age", "how old the last entry may be. Default: 900"), AuditCommand.gapsFlag,
         ])
 }

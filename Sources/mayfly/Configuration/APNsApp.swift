@@ -62,28 +62,28 @@ struct APNsApp {
         let mayBeSecret = parts.contains { $0.count > 63 } || parts.count == 1 && text.utf8.count > 31
         guard isPlain, !mayBeSecret, (1...255).contains(text.utf8.count) else {
             throw UsageError(
-                "\(source): what stands there, \(text.utf8.count) bytes, is no bundle id: letters, digits, hyphens and dots, at most 255, "
-                    + "and 63 between two dots")
+                "\(source): this is not a bundle id (\(text.utf8.count) bytes). Use letters, digits, hyphens and dots, at most 255, "
+                    + "at most 63 between two dots")
         }
         return text
     }
 
     /// Apple's .p8 key.
     static func signingKey(_ file: GivenFile) throws -> ES256.PrivateKey {
-        warn(file, "by which pushes are signed")
+        warn(file, "the key that signs pushes")
         let text = try file.read(limit: 65_536)
         do throws(TLSError) {
             return try ES256.PrivateKey(pem: text.span)
         } catch {
             throw file.failure(
-                "is no APNs key: \(KeyFault(text.span)). It takes an unencrypted private key of EC P-256: Apple's .p8 as downloaded"
+                "is not an APNs key: \(KeyFault(text.span)). Use an unencrypted EC P-256 private key: Apple's .p8 as downloaded"
             )
         }
     }
 
     /// A `.p12` file, or PEM with certificates and key.
     static func certificate(_ file: GivenFile, passphrase: GivenFile?) throws -> ClientCertificate {
-        warn(file, "by which pushes are sent")
+        warn(file, "the certificate and key that send pushes")
         var bytes = try file.read(limit: 1_048_576)
         defer { wipe(&bytes) }
         var secret = try passphrase?.read(limit: 1_024) ?? []
@@ -99,8 +99,8 @@ struct APNsApp {
             return certificate
         } catch ClientCertificateError.needsPassphrase {
             throw CommandFailed(
-                "\(file.source): \(file): \(ClientCertificateError.needsPassphrase). Write it into a file of mode 0600, and name that with "
-                    + "\(Key.apnsCertificatePassphrase.named) or, in a list of apps, after it in its line"
+                "\(file.source): \(file): \(ClientCertificateError.needsPassphrase). Write it to a file with mode 0600, and name that file with "
+                    + "\(Key.apnsCertificatePassphrase.named) or, in a list of apps, after the certificate in its line"
             )
         } catch {
             throw CommandFailed("\(file.source): \(file): \(error)")
@@ -117,7 +117,7 @@ struct APNsApp {
 
     private static func warn(_ file: GivenFile, _ what: String) {
         guard let status = try? File.status(file.path), status.kind == .file, status.mode & 0o077 != 0 else { return }
-        Terminal.log("warning: others than this user can read \(file), \(what): make its mode 0600")
+        Terminal.log("warning: other users can read \(file), \(what). Set its mode to 0600")
     }
 }
 
@@ -142,6 +142,7 @@ extension ClientCertificate {
         guard !wanted.isSubset(of: environments) else { return }
         let only = environments == [.sandbox] ? "the sandbox" : "production"
         throw LacksEnvironment(
-            description: "the certificate is for \(only) only, and Apple takes no other pushes by it: use one that is for both")
+            description:
+                "the certificate is for \(only) only, and Apple refuses other pushes with it. Use one for both environments")
     }
 }

@@ -40,7 +40,7 @@ struct APNsSettings {
             let topic = configuration[.apnsBundleID] ?? apps[0].topic
             guard apps.contains(where: { $0.topic == topic }) else {
                 throw CommandFailed(
-                    "the list of apps has no line for the app that is meant where nobody names one: \(Key.apnsBundleID.named), or its first at the start"
+                    "the list of apps has no line for the default app: \(Key.apnsBundleID.named), or the first line at the start"
                 )
             }
             (self.apps, self.topic) = (apps, topic)
@@ -61,7 +61,7 @@ struct APNsSettings {
     private static func topicAlone(_ configuration: Configuration) throws -> String {
         guard let topic = configuration[.apnsBundleID] else {
             throw UsageError(
-                "\(Key.apnsBundleID.named) is missing: the app's bundle id. Without a key for APNs it is needed too: registrations are taken for it"
+                "\(Key.apnsBundleID.named) is missing: the app's bundle id. Registrations need it even if there is no key for APNs"
             )
         }
         return try APNsApp.bundleID(topic, Key.apnsBundleID.named)
@@ -71,7 +71,7 @@ struct APNsSettings {
         let alone: [Key] = [.apnsKeyPath, .apnsKeyID, .apnsTeamID, .apnsBundleID, .apnsCertificate, .apnsCertificatePassphrase]
         if let list = configuration.file(.apnsApps) {
             if let other = alone.first(where: { $0 != .apnsBundleID && configuration[$0] != nil }) {
-                throw configuration.invalid(.apnsApps, "names keys and apps: leave out \(other.named)")
+                throw configuration.invalid(.apnsApps, "already names keys and apps: remove \(other.named)")
             }
             return try AppList.read(list)
         }
@@ -81,7 +81,7 @@ struct APNsSettings {
             return [APNsApp(topic: topic, environments: environments, identity: .key(try teamKey(configuration)))]
         }
         if let other = alone.prefix(3).first(where: { configuration[$0] != nil }) {
-            throw configuration.invalid(.apnsCertificate, "takes the place of a key: leave out \(other.named)")
+            throw configuration.invalid(.apnsCertificate, "replaces a key: remove \(other.named)")
         }
         let certificate = try APNsApp.certificate(file, passphrase: configuration.file(.apnsCertificatePassphrase))
         // A registration that names the other environment is refused; what it is when none is named must be one of the certificate's.
@@ -186,18 +186,18 @@ struct APNsSettings {
         switch (configuration[.apnsEnvironment], configuration[.apnsProduction]) {
         case ("production", _), (nil, nil), (nil, "true"), (nil, "1"): return .production
         case ("sandbox", _), ("development", _), (nil, "false"), (nil, "0"): return .sandbox
-        case (nil, _): throw configuration.invalid(.apnsProduction, "takes true or false")
-        default: throw configuration.invalid(.apnsEnvironment, "takes production, sandbox or development")
+        case (nil, _): throw configuration.invalid(.apnsProduction, "must be true or false")
+        default: throw configuration.invalid(.apnsEnvironment, "must be production, sandbox or development")
         }
     }
 
     private static func port(_ configuration: Configuration) throws -> UInt16 {
         guard let text = configuration[.apnsPort] else { return Endpoint.production.port }
         if configuration[.apnsEndpoint] != nil {
-            throw configuration.invalid(.apnsEndpoint, "names its port: leave out \(Key.apnsPort.named)")
+            throw configuration.invalid(.apnsEndpoint, "contains a port: remove \(Key.apnsPort.named)")
         }
         guard let port = Endpoint.ports.first(where: { String($0) == text }) else {
-            throw configuration.invalid(.apnsPort, "takes 443 or 2197, the ports at which Apple listens")
+            throw configuration.invalid(.apnsPort, "must be 443 or 2197, Apple's ports")
         }
         return port
     }
@@ -211,7 +211,7 @@ struct APNsSettings {
         }
         guard parts.count == 2, isName, parts[0].split(separator: ".").allSatisfy({ $0.utf8.count <= 63 }),
             let port = UInt16(parts[1]), port > 0
-        else { throw UsageError("\(Key.apnsEndpoint.named) is no HOST:PORT") }
+        else { throw UsageError("\(Key.apnsEndpoint.named) must be HOST:PORT") }
         return Endpoint(host: String(parts[0]), port: port)
     }
 }

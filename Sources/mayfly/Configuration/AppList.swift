@@ -14,7 +14,7 @@ import Vocabulary
 enum AppList {
     static func read(_ list: GivenFile) throws -> [APNsApp] {
         let text = try list.read(limit: 1_048_576)
-        guard let text = String(validating: text, as: UTF8.self) else { throw list.failure("is no UTF-8 text") }
+        guard let text = String(validating: text, as: UTF8.self) else { throw list.failure("is not UTF-8 text") }
         var apps: [APNsApp] = []
         var keys: [String: (path: String, key: APNsApp.TeamKey)] = [:]
         var listed: [String: Set<PushEnvironment>] = [:]
@@ -27,7 +27,7 @@ enum AppList {
                 let app = try app(words, "\(list), line \(number + 1)", folder: File.folder(of: list.path), &keys)
                 // By two ways would leave to chance which one is used.
                 guard app.environments.isDisjoint(with: listed[app.topic, default: []]) else {
-                    throw UsageError("this app and environment have a line already")
+                    throw UsageError("this app and environment already have a line")
                 }
                 listed[app.topic, default: []].formUnion(app.environments)
                 apps.append(app)
@@ -36,7 +36,7 @@ enum AppList {
             }
         }
         guard !apps.isEmpty else {
-            throw list.failure("names no app: a line is BUNDLE-ID ENVIRONMENTS key|certificate FILE …")
+            throw list.failure("names no app. A line is BUNDLE-ID ENVIRONMENTS key|certificate FILE …")
         }
         return apps
     }
@@ -64,7 +64,7 @@ enum AppList {
                 key = try APNsApp.TeamKey(key: signing, keyID: words[4], teamID: words[5])
             } catch { throw UsageError("\(error)") }
             if let known = keys[name], try known.key.key.publicKeyPEM() != key.key.publicKeyPEM() {
-                throw UsageError("the key of this id and team is another one here than in a line above")
+                throw UsageError("this key id and team have a different key in a line above")
             }
             keys[name] = (file.path, key)
             identity = .key(key)
@@ -77,7 +77,9 @@ enum AppList {
                 try certificate.check(isFor: environments)
             } catch { throw UsageError("\(file): \(error)") }
             identity = .certificate(certificate)
-        default: throw UsageError("after the environments comes key FILE KEY-ID TEAM-ID, or certificate FILE [PASSPHRASE-FILE]")
+        default:
+            throw UsageError(
+                "the environments must be followed by key FILE KEY-ID TEAM-ID, or by certificate FILE [PASSPHRASE-FILE]")
         }
         return APNsApp(
             topic: try APNsApp.bundleID(words[0], "the first word"), environments: environments, identity: identity)
@@ -90,7 +92,7 @@ enum AppList {
                 switch name {
                 case "production": .production
                 case "sandbox", "development": .sandbox
-                default: throw UsageError("environments are production, sandbox, or both with a comma between")
+                default: throw UsageError("environments must be production, sandbox, or both separated by a comma")
                 }
             })
     }

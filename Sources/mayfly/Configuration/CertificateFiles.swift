@@ -14,14 +14,14 @@ struct CertificateFiles: Sendable {
         case (nil, nil):
             guard configuration[.tlsClientCA] == nil else {
                 throw configuration.invalid(
-                    .tlsClientCA, "needs --tls-certificate and --tls-key: only TLS has client certificates")
+                    .tlsClientCA, "needs --tls-certificate and --tls-key, because only TLS has client certificates")
             }
             return nil
         case (let certificate?, let key?):
             self.certificate = certificate
             self.key = key
             clientCA = configuration.file(.tlsClientCA)
-        default: throw UsageError("--tls-certificate and --tls-key belong together: give both or neither")
+        default: throw UsageError("--tls-certificate and --tls-key need each other: set both or neither")
         }
     }
 
@@ -33,12 +33,13 @@ struct CertificateFiles: Sendable {
         var secret = try key.read(limit: Self.limit)
         defer { wipe(&secret) }
         if let status = try? File.status(key.path), status.kind == .file, status.mode & 0o077 != 0 {
-            Terminal.log("warning: others than this user can read \(key), the key of the TLS certificate: make its mode 0600")
+            Terminal.log("warning: other users can read \(key), the key of the TLS certificate. Set its mode to 0600")
         }
         let context = try make(chain, secret)
         if context.hasExpired {
             if isRenewal { throw certificate.failure("has expired") }
-            Terminal.log("warning: the certificate in \(certificate) has expired: apps will refuse it")
+            Terminal.log(
+                "warning: the certificate in \(certificate) has expired, so apps will refuse it. Renew it and send SIGHUP")
         }
         if let clientCA {
             // With the certificate found good, what is wrong now are the authorities.

@@ -22,7 +22,7 @@ struct Configuration {
             if let key = Key.allCases.first(where: { $0.environment == name }) {
                 values[key] = value
             } else if name.hasPrefix("MAYFLY_") {
-                throw UsageError("\(ShownWord(name)) is no setting of Mayfly: `mayfly serve --help` lists them")
+                throw UsageError("\(ShownWord(name)) is not a setting of Mayfly: `mayfly serve --help` lists them")
             }
         }
         var rest = arguments[...]
@@ -39,7 +39,7 @@ struct Configuration {
             }
             let key = keys.first { $0.rawValue == flag || shortFlags && $0.shortFlag == flag }
             guard key != nil || options.contains(flag) else {
-                throw UsageError("--\(ShownWord(flag)) is no flag of this command: see --help")
+                throw UsageError("--\(ShownWord(flag)) is not a flag of this command: see --help")
             }
             guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else { throw UsageError("--\(flag) needs a value") }
             if let key { values[key] = value } else { repeated[flag, default: []].append(value) }
@@ -84,9 +84,9 @@ struct Configuration {
         let text = self[key] ?? text
         guard let address = SocketAddress(parsing: text) else {
             if text.hasPrefix("unix:") {
-                throw invalid(key, "takes a path of 1 to 107 bytes for a Unix-domain socket, not \(text.utf8.count - 5)")
+                throw invalid(key, "must be a path of 1 to 107 bytes for a Unix-domain socket, not \(text.utf8.count - 5)")
             }
-            throw invalid(key, "is no ADDRESS:PORT: \(key.manual)")
+            throw invalid(key, "must be ADDRESS:PORT: \(key.manual)")
         }
         return address
     }

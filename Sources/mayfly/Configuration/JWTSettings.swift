@@ -17,14 +17,14 @@ struct JWTSettings {
         guard let given = Self.keys.first(where: { configuration[$0] != nil }) else { return nil }
         guard configuration[.jwtAlgorithm] != nil else {
             throw configuration.invalid(
-                given, "needs --jwt-algorithm: the one that JWTs are signed with is never taken from them")
+                given, "needs --jwt-algorithm: the broker never reads the algorithm from a JWT")
         }
         algorithm = try Self.algorithm(configuration)
         switch (configuration[.jwtKey], configuration[.jwtJWKS]) {
         case (let path?, nil): (source, named) = (.key(path: path), configuration.name(.jwtKey))
         case (nil, let path?): (source, named) = (.keySet(path: path), configuration.name(.jwtJWKS))
-        case (nil, nil): throw configuration.invalid(.jwtAlgorithm, "needs --jwt-key or --jwt-jwks: what JWTs are verified by")
-        default: throw UsageError("--jwt-key and --jwt-jwks are two ways to name keys: give one of them")
+        case (nil, nil): throw configuration.invalid(.jwtAlgorithm, "needs --jwt-key or --jwt-jwks, the key that verifies JWTs")
+        default: throw UsageError("--jwt-key and --jwt-jwks exclude each other: set one of them")
         }
         issuer = configuration[.jwtIssuer]
         audience = configuration[.jwtAudience]
@@ -37,10 +37,10 @@ struct JWTSettings {
         let isPlain = claim.utf8.allSatisfy { 0x21...0x7e ~= $0 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
         guard claim.utf8.count <= 128, isPlain else {
             throw configuration.invalid(
-                .jwtUserClaim, "takes a claim's name: 1 to 128 visible ASCII characters without quote or backslash")
+                .jwtUserClaim, "must be a claim's name: 1 to 128 visible ASCII characters without quote or backslash")
         }
         guard !["aud", "exp", "iat", "iss", "nbf", "scope", "scp"].contains(claim) else {
-            throw configuration.invalid(.jwtUserClaim, "can't be \(claim): that claim has a meaning of its own")
+            throw configuration.invalid(.jwtUserClaim, "can't be \(claim): that claim has another meaning")
         }
         return claim
     }
@@ -48,7 +48,7 @@ struct JWTSettings {
     static func algorithm(_ configuration: Configuration) throws -> JSONWebAlgorithm {
         guard let algorithm = JSONWebAlgorithm(rawValue: try configuration.required(.jwtAlgorithm)) else {
             throw configuration.invalid(
-                .jwtAlgorithm, "takes \(JSONWebAlgorithm.allCases.map(\.rawValue).joined(separator: ", "))")
+                .jwtAlgorithm, "must be one of \(JSONWebAlgorithm.allCases.map(\.rawValue).joined(separator: ", "))")
         }
         return algorithm
     }

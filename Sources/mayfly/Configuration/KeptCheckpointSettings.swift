@@ -30,14 +30,14 @@ struct KeptCheckpointSettings {
         if given.hasPrefix("https://") || given.hasPrefix("http://") {
             guard PlainURL.isPlain(given), PlainURL.isProtected(given) else {
                 throw UsageError(
-                    "\(name) takes https://, or http:// and a loopback address, in ASCII and without ?, # and @: others on the way could change the answer"
+                    "\(name) must be https://, or http:// with a loopback address, in ASCII and without ?, # and @. Otherwise others could change the answer"
                 )
             }
             return .url(given.hasSuffix("/") ? given : given + "/")
         }
         let file = GivenFile(given.hasPrefix("file://") ? String(given.dropFirst(7)) : given, name)
         guard try File.status(file.path)?.kind == .folder else {
-            throw file.failure("is no folder, and no URL that begins with https://")
+            throw file.failure("is neither a folder nor a URL that begins with https://")
         }
         return .folder(file.path)
     }

@@ -39,7 +39,7 @@ struct ServiceSettings {
         certificate = try CertificateFiles(configuration)
         if certificate == nil { try Self.checkCleartext(listen, configuration) }
         guard operatorListen.isLoopback else {
-            throw configuration.invalid(.operatorListen, "must be on loopback: it has no authentication")
+            throw configuration.invalid(.operatorListen, "must be on loopback, because it has no authentication")
         }
         proxies = try Self.proxies(configuration, listen)
         backEnds = try Self.backEnds(configuration)
@@ -61,7 +61,7 @@ struct ServiceSettings {
         apns = try APNsSettings(configuration, mayLackCredentials: true)
         if apns.apps.isEmpty {
             Terminal.log(
-                "warning: no APNs credentials: registrations are taken, and every push fails until mayfly is started with \(APNsSettings.whatToSet)"
+                "warning: no APNs credentials: registrations are accepted, but every push fails until mayfly is started with \(APNsSettings.whatToSet)"
             )
         }
     }
@@ -76,8 +76,8 @@ struct ServiceSettings {
         guard File.exists(state.ratchetKey) else {
             let source = state.hasRatchetKeyElsewhere ? "\(Key.ratchetKey.named): " : ""
             throw CommandFailed(
-                "\(source)\(state.shown(state.ratchetKey)) is missing, and the log's key is not: look whether this is the right place. If it is lost for good, "
-                    + "`mayfly keys renew` makes another and forgets all that was sealed; `mayfly keys init` makes the keys of an empty state folder"
+                "\(source)\(state.shown(state.ratchetKey)) is missing, but the log's key exists. Check the path. If the file is lost, "
+                    + "`mayfly keys renew` makes another and forgets all tokens. For an empty state folder use `mayfly keys init`"
             )
         }
     }
@@ -87,33 +87,34 @@ struct ServiceSettings {
         throw configuration.invalid(
             .listen,
             "\(address.host) is beyond loopback, and tokens must not travel in cleartext. Give --tls-certificate and --tls-key, "
-                + "or end TLS in a proxy on this machine, or name the address in --allow-cleartext.")
+                + "or terminate TLS in a proxy on this machine, or name the address in --allow-cleartext.")
     }
 
     private static func proxies(_ configuration: Configuration, _ listen: SocketAddress) throws -> TrustedProxies {
         let hosts = (configuration[.trustedProxies] ?? "").split(separator: ",").map { String($0.filter { $0 != " " }) }
         for (number, host) in hosts.enumerated() where host != "unix" && SocketAddress(numeric: host, port: 0) == nil {
             throw configuration.invalid(
-                .trustedProxies, "takes numeric addresses: number \(number + 1) of \(hosts.count) is none")
+                .trustedProxies, "must be numeric addresses: number \(number + 1) of \(hosts.count) is not one")
         }
         if case .unix = listen {
             if !hosts.contains("unix") {
                 Terminal.log(
-                    "warning: without --trusted-proxies unix all callers behind the Unix-domain socket count as one and share its budgets"
+                    "warning: all callers behind the Unix-domain socket count as one and share its budgets. Set --trusted-proxies unix"
                 )
             }
         } else if hosts.contains("unix") {
-            Terminal.log("warning: --trusted-proxies unix means nothing here: --listen is no Unix-domain socket")
+            Terminal.log("warning: --trusted-proxies unix has no effect: --listen is not a Unix-domain socket")
         }
         return TrustedProxies(hosts: Set(hosts))
     }
 
     private static func backEnds(_ configuration: Configuration) throws -> BackEnds {
         guard let backEnds = BackEnds(configuration[.backEnds] ?? "") else {
-            throw configuration.invalid(.backEnds, "takes addresses, networks such as 10.0.0.0/8, and certificates")
+            throw configuration.invalid(.backEnds, "must be addresses, networks such as 10.0.0.0/8, or certificates")
         }
         guard !backEnds.haveCertificates || configuration[.tlsClientCA] != nil else {
-            throw configuration.invalid(.backEnds, "names certificates: say with \(Key.tlsClientCA.named) who signs them")
+            throw configuration.invalid(
+                .backEnds, "names certificates: set \(Key.tlsClientCA.named) to the authorities that sign them")
         }
         return backEnds
     }
@@ -125,30 +126,30 @@ struct ServiceSettings {
         guard policies.ledger.hourSeconds.isMultiple(of: resolution) else {
             throw configuration.invalid(
                 .resolution,
-                "\(resolution) doesn't divide ledger.hourSeconds of the rooms policy, \(policies.ledger.hourSeconds): batches begin with a window"
+                "\(resolution) doesn't divide ledger.hourSeconds of the rooms policy, \(policies.ledger.hourSeconds). Batches must begin with a window"
             )
         }
         if !hasUsers, let policy = policies.all.first(where: { $0.kind != .rooms }) {
             throw configuration.invalid(
                 .policy,
-                "\(policy.name) is for apps with accounts, whose users are known by JWT: give --jwt-algorithm and a key")
+                "\(policy.name) is for apps with accounts, whose users have JWTs: set --jwt-algorithm and a key")
         }
         let calls = policies.audience(.calls)?.policy
         if !hasWebhooks, let calls {
             throw configuration.invalid(
                 .policy,
-                "\(calls.name) is for calls, which signed webhooks tell of: give \(Key.webhookSecrets.named) or \(WebhookSettings.variable)"
+                "\(calls.name) is for calls, which signed webhooks report: set \(Key.webhookSecrets.named) or \(WebhookSettings.variable)"
             )
         }
         if hasWebhooks, calls == nil {
             Terminal.log(
-                "warning: there are webhook secrets, and no policy for calls is in force: no webhook is taken. Give --jwt-algorithm and a key, and leave out --policy or add calls to it"
+                "warning: webhook secrets are set, but no policy for calls is in force, so webhooks are refused. Set --jwt-algorithm and a key, and remove --policy or add calls to it"
             )
         }
         let slots = Set(policies.templates.values.map(\.timing.slotMs)).filter { $0 > 0 && resolution * 1_000 % $0 != 0 }
         for slot in slots.sorted() {
             Terminal.log(
-                "warning: the log's windows of \(resolution) s cut the slots of \(slot / 1_000) s in which pushes leave: with Apple's records, the log tells more about when people knocked. Make --resolution a whole multiple"
+                "warning: the log's windows of \(resolution) s cut the send slots of \(slot / 1_000) s. With Apple's records, the log then reveals more about when people knocked. Make --resolution a whole multiple"
             )
         }
     }
@@ -163,8 +164,8 @@ struct ServiceSettings {
         for template in policy.templates.values.sorted(by: { $0.name < $1.name }) {
             guard !accounts.all.contains(where: { $0.takes(template.pushType) }) else { continue }
             throw CommandFailed(
-                "the policy \(policy.name) has the push \(template.name) of type \(template.pushType.rawValue), which Apple takes by a token signing key "
-                    + "only, and there are only certificates: give a key, or another policy")
+                "the policy \(policy.name) has the push \(template.name) of type \(template.pushType.rawValue), which Apple accepts only with a token signing key, "
+                    + "and there are only certificates. Configure a key, or use another policy")
         }
     }
 }

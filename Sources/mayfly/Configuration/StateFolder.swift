@@ -34,8 +34,8 @@ struct StateFolder {
             throw CommandFailed(
                 error.isReadOnly
                     ? "the state folder \(shown) is on a read-only file system, so nothing can be stored. Linux makes a file system read-only "
-                        + "after a disk error, or if it was mounted so. Look at the kernel's log, mount it read-write, and run this again"
-                    : "this user can't write the state folder \(shown): \(error.reason). Correct the folder's owner and mode, or run this "
+                        + "after a disk error, or if it was mounted so. Check the kernel's log, mount it read-write, and run this again"
+                    : "this user can't write to the state folder \(shown): \(error.reason). Correct the folder's owner and mode, or run this "
                         + "as its owner")
         }
     }
@@ -51,7 +51,7 @@ struct StateFolder {
             throw CommandFailed("the state folder \(ShownPath(path)) can't be opened: \(error)")
         }
         guard try folder.tryLock() else {
-            throw CommandFailed("another broker runs on the state folder \(ShownPath(path)): one folder takes one broker")
+            throw CommandFailed("another broker uses the state folder \(ShownPath(path)). Stop it, or use another folder")
         }
         return FolderLock(folder: folder)
     }

@@ -39,7 +39,7 @@ struct WebhookSettings {
     var warning: String? {
         guard secrets.guessable > 0 else { return nil }
         return "warning: \(secrets.guessable) of \(secrets.count) webhook secrets "
-            + "\(secrets.guessable == 1 ? "has" : "have") fewer than \(WebhookSecrets.safe) bytes: who has seen one webhook can find it by trying, and let phones ring. Make one with `openssl rand -hex 32`"
+            + "\(secrets.guessable == 1 ? "has" : "have") fewer than \(WebhookSecrets.safe) bytes. Whoever sees one webhook can guess the secret and ring phones. Make one with `openssl rand -hex 32`"
     }
 
     private static func failure(_ file: GivenFile?, _ error: WebhookSecretsError) -> CommandFailed {

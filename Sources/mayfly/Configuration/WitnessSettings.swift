@@ -16,17 +16,17 @@ struct WitnessSettings {
     init?(_ configuration: Configuration) throws {
         guard let file = configuration.file(.witnessPolicy) else {
             guard configuration[.witnessFailure] == nil else {
-                throw configuration.invalid(.witnessFailure, "means nothing without --witness-policy")
+                throw configuration.invalid(.witnessFailure, "has no effect without --witness-policy: set both")
             }
             return nil
         }
         guard let mode = Sequencer.WitnessFailureMode(rawValue: configuration[.witnessFailure] ?? "closed") else {
-            throw configuration.invalid(.witnessFailure, "takes open or closed")
+            throw configuration.invalid(.witnessFailure, "must be open or closed")
         }
         self.file = file
         failureMode = mode
         policy = try Self.policy(file)
-        guard !policy.witnesses.isEmpty else { throw file.failure("names no witness: leave --witness-policy out") }
+        guard !policy.witnesses.isEmpty else { throw file.failure("names no witness: remove --witness-policy") }
         for witness in policy.witnesses { try Self.check(witness, file) }
     }
 
@@ -42,13 +42,13 @@ struct WitnessSettings {
     /// A policy that lists logs must list this one.
     func check(_ key: VerifierKey) throws {
         guard policy.admits(key) else {
-            throw file.failure("is for other logs: none of its log lines is \(key)")
+            throw file.failure("is for other logs: none of its log lines contains \(key)")
         }
     }
 
     private static func check(_ witness: WitnessPolicy.Witness, _ file: GivenFile) throws {
         guard let url = witness.url else {
-            throw CommandFailed("\(file): the witness \(witness.name) has no URL to be asked at")
+            throw CommandFailed("\(file): the witness \(witness.name) has no URL")
         }
         guard PlainURL.isPlain(url) else {
             throw CommandFailed("\(file): the URL of the witness \(witness.name) must be ASCII, without ?, # and @")

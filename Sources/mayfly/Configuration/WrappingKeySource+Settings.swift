@@ -13,7 +13,7 @@ extension WrappingKeySource {
         guard let path = words.first, path.hasPrefix("/") else {
             throw configuration.invalid(
                 .wrappingKey,
-                "takes a command as a program's absolute path and words between spaces; no shell reads it. For more write a script"
+                "must be a command: a program's absolute path and words separated by spaces. No shell is used; for more write a script"
             )
         }
         self = .command(path: path, arguments: Array(words.dropFirst()))

@@ -22,7 +22,7 @@ actor SimulatorProcess: LoopActor {
             if answer?.status == 200 { return }
             try await loop.sleep(20)
         }
-        throw CommandFailed("the APNs simulator did not start; what it said stands above")
+        throw CommandFailed("the APNs simulator did not start; its error is printed above")
     }
 
     func stop() {

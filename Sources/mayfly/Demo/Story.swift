@@ -36,23 +36,23 @@ struct Story {
             .post, "\(api)/api/rooms/accept",
             "{\"joinid\":\"482913\",\"client2\":\"ben\",\"client2_token\":\"\(Self.joinerToken)\"}", expect: 200)
         guard try joined.text("roomid") == room else { throw CheckFailed("Ben got another room") }
-        try check(try await pushes().isEmpty, "Nobody was pushed to yet.")
+        try check(try await pushes().isEmpty, "No push was sent yet.")
 
-        step("3", "Ben opens the room; Ann is away. Ben's word lets the broker open Ann's address, for this one push.")
+        step("3", "Ben opens the room; Ann is away. Ben's room id lets the broker open Ann's address, for this one push.")
         let ben = try await socket(room, "ben")
         let hello = try await ben.next()
         try check(
             hello.contains("\"type\":\"joined\"") && hello.contains("\"delivery\":\"queued\""),
             "The push is stored and on its way.")
         let arrived = try await waitForPush()
-        try check(arrived.contains(Self.creatorToken), "Apple's stand-in got it for Ann's phone.")
+        try check(arrived.contains(Self.creatorToken), "The simulator received it for Ann's phone.")
         try check(arrived.contains("Your chat partner is waiting"), "It says: Your chat partner is waiting.")
         for secret in [room, "482913", "ann", "ben"] where arrived.contains("\"\(secret)\"") {
             throw CheckFailed("the push says too much")
         }
         Terminal.out("     Nothing in it names the room, the code or a person.")
 
-        step("4", "Ann comes. Ben is there, so nobody is pushed to.")
+        step("4", "Ann comes back. Ben is present, so no push is sent.")
         let ann = try await socket(room, "ann")
         try check(try await ann.next().contains("\"delivery\":\"peer_present\""), "Ann joined; Ben is present.")
         try check(try await ben.next().contains("peer_joined"), "Ben saw Ann come.")
@@ -61,7 +61,7 @@ struct Story {
         step("5", "Ann ends the room: both addresses are destroyed.")
         let closed = try await call(.delete, "\(api)/api/room", nil, bearer: room, expect: 200)
         try check(closed.body.contains("\"purged\":2"), "Two addresses purged.")
-        try check(try await ben.next().contains("room_closed"), "Ben was told.")
+        try check(try await ben.next().contains("room_closed"), "Ben was notified.")
         _ = try await call(.get, "\(api)/api/room", nil, bearer: room, expect: 404)
         Terminal.out("     The room is gone.")
         await ann.end()
@@ -70,7 +70,7 @@ struct Story {
         step("6", "The log is checked as an auditor would check it.")
         let hour = timing.hourSeconds
         let isWaitedFor = hour <= Self.longestHour
-        Terminal.out("     Seals and purges come out together, every \(hour) s.")
+        Terminal.out("     Seals and purges are published together, every \(hour) s.")
         let report = try await published(within: isWaitedFor ? 2 * hour + 5 : 3)
         try check(report.delivered >= 1 && (report.purged >= 2 || !isWaitedFor), "\(report)")
         Terminal.out("\nThe ledger's verdict: good.")
@@ -93,7 +93,7 @@ struct Story {
     private func step(_ number: String, _ text: String) { Terminal.out("\(number).   \(text)") }
 
     private func check(_ holds: Bool, _ text: String) throws {
-        guard holds else { throw CheckFailed("mayfly demo: this did not hold: \(text)") }
+        guard holds else { throw CheckFailed("mayfly demo: this check failed: \(text)") }
         Terminal.out("     \(text)")
     }
 

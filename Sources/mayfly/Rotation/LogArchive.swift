@@ -19,7 +19,7 @@ struct LogArchive {
         while path.count > 1, path.last == "/" { path.removeLast() }
         let name = path.split(separator: "/").last ?? ""
         guard !name.isEmpty, name != ".", name != "..", !path.contains(where: \.isNewline) else {
-            throw UsageError("--archive takes a folder that does not exist yet, in one that does")
+            throw UsageError("--archive must be a new folder in an existing one")
         }
         let parent = File.folder(of: String(path))
         do {
@@ -36,21 +36,21 @@ struct LogArchive {
         try checkIsFree()
         let own = try File.resolve(state.path)
         for folder in ["ledger", "keys"] where path == "\(own)/\(folder)" || path.hasPrefix("\(own)/\(folder)/") {
-            throw CommandFailed("the archive can't lie in \(ShownPath(own))/\(folder)")
+            throw CommandFailed("the archive can't be inside \(ShownPath(own))/\(folder)")
         }
         guard try File.status(state.ledger, followLinks: false)?.kind == .folder else {
             throw CommandFailed(
-                "\(state.shown(state.ledger)) is no folder, or a link to one, which can't be moved: put the folder in its place"
+                "\(state.shown(state.ledger)) is not a folder. A link can't be moved: replace it with the folder"
             )
         }
         let probe = "\(state.ledger).new"
         guard try !File.exists(probe) || File.list(probe).isEmpty else {
-            throw CommandFailed("\(ShownPath(probe)) is in the way: move it elsewhere")
+            throw CommandFailed("\(ShownPath(probe)) is in the way. Move it elsewhere")
         }
         do {
             guard try !File.isMountPoint(state.ledger) else {
                 throw CommandFailed(
-                    "something is mounted on \(state.shown(state.ledger)), which can't be moved: unmount it first")
+                    "something is mounted on \(state.shown(state.ledger)), so it can't be moved. Unmount it first")
             }
             try File.makeFolder(probe, mode: 0o755)
             let place = File.exists(path) ? trial : path
@@ -60,7 +60,7 @@ struct LogArchive {
             try? File.removeFolder(probe)
             throw CommandFailed(
                 error.isOtherFileSystem
-                    ? "\(ShownPath(path)) is on another file system than \(state.shown): name a folder on the same one, and copy it from there"
+                    ? "\(ShownPath(path)) is on another file system than \(state.shown). Name a folder on the same one, and copy it from there"
                     : "the log can't be moved to \(ShownPath(path)): \(error)")
         }
     }
@@ -70,7 +70,7 @@ struct LogArchive {
         guard let status = try File.status(path, followLinks: false) else { return }
         guard status.kind == .folder, try File.list(path).isEmpty else {
             throw CommandFailed(
-                "\(ShownPath(path)) exists and is no empty folder: name an empty one, or one that does not exist yet")
+                "\(ShownPath(path)) exists and is not an empty folder. Name an empty or a new one")
         }
     }
 
@@ -91,7 +91,7 @@ struct LogArchive {
             }
         } else if try !isClosedLog(path) {
             throw CommandFailed(
-                "the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(path)): put it back, and run this again"
+                "the closed log is neither in \(state.shown(state.ledger)) nor in \(ShownPath(path)). Put it back, and run this again"
             )
         }
         // Also after a crash that came just behind the move. The folder around the archive changed only if the whole folder moved.
@@ -107,7 +107,7 @@ struct LogArchive {
             for name in names {
                 guard !File.exists("\(path)/\(name)") else {
                     throw CommandFailed(
-                        "\(ShownPath(path))/\(name) is in the way: move it elsewhere, and run this again")
+                        "\(ShownPath(path))/\(name) is in the way. Move it elsewhere, and run this again")
                 }
                 try File.rename("\(state.ledger)/\(name)", to: "\(path)/\(name)")
             }

@@ -45,7 +45,7 @@ struct LogRotation {
     ) throws {
         let next = try KeysCommand.checked(origin: origin)
         guard try File.status(state.path)?.kind == .folder, File.exists(state.database) else {
-            throw CommandFailed("no broker has run on \(state.shown) yet, so there is no log to close")
+            throw CommandFailed("no broker has run on \(state.shown), so there is no log to close")
         }
         self.state = state
         self.next = next
@@ -66,7 +66,7 @@ struct LogRotation {
             try await withStore(UInt64(start.resolution), time) { store in try await change(store, start, time) }
         } catch Sequencer.Failure.quorumMissed {
             throw CommandFailed(
-                "the witnesses' quorum was not reached: run this again when they answer, or with --witness-failure open")
+                "the witnesses' quorum was not reached. Run this again when they answer, or with --witness-failure open")
         }
     }
 
@@ -77,13 +77,13 @@ struct LogRotation {
                 case .brokerStarted(let node, _, let policy, let resolution, _) = try? Entry(canonical: told.span).op
             else {
                 throw CommandFailed(
-                    "no broker of this version has run on \(state.shown): start it once and stop it, then rotate")
+                    "no broker of this version has run on \(state.shown). Start it once and stop it, then rotate")
             }
             // Versions that knew one policy only did not write them down.
             let list = try await store.mark(RotationMark.policiesMark) ?? Array(policy.hex.utf8)
             let policies = RotationMark.policies(list)
             guard policies.contains(policy) else {
-                throw StoreError.damaged("the mark of the policies in force can't be read")
+                throw StoreError.damaged("the record of the policies in force can't be read")
             }
             return LastStart(node: node, policy: policy, policies: policies, resolution: resolution)
         }
@@ -111,7 +111,7 @@ struct LogRotation {
         if let begun = try await RotationMark.read(store) {
             guard begun.next == next.description, begun.archive == archive.path else {
                 throw CommandFailed(
-                    "another change is under way: finish it with --origin \(begun.next) --archive \(begun.archive)")
+                    "another rotation is not finished. Finish it with --origin \(begun.next) --archive \(begun.archive)")
             }
             mark = begun
         } else if let old = try await isDone(store) {
@@ -137,10 +137,10 @@ struct LogRotation {
     }
 
     private func tell(_ old: VerifierKey, _ key: SigningKey, _ tokens: Int) {
-        Terminal.out("closed \(old.name): the log lies in \(archive.path) with its ledger.vkey, and its private key is destroyed")
-        Terminal.out("began \(next): \(tokens) live token\(tokens == 1 ? " goes" : "s go") on in it")
+        Terminal.out("closed \(old.name): the log is in \(archive.path) with its ledger.vkey, and its private key is destroyed")
+        Terminal.out("began \(next): it continues \(tokens) live token\(tokens == 1 ? "" : "s")")
         Terminal.out("Auditors need: \(key.verifierKey.description)")
-        Terminal.out("Witnesses, and witness policies, name a log's key: give them this one.")
+        Terminal.out("Give this key to the witnesses, and put it into every witness policy.")
     }
 
     // MARK: Steps
@@ -177,7 +177,7 @@ struct LogRotation {
             if try await store.closeLog([.brokerStopped(node: start.node)], next: next, mark: mark.mark) { return mark }
             try await loop.sleep(200)
         }
-        throw CommandFailed("entries still wait to be published: nothing was closed; run this again")
+        throw CommandFailed("some entries are not published yet, so nothing was closed. Run this again")
     }
 
     private static let closingTries = 25
@@ -204,7 +204,7 @@ struct LogRotation {
         guard let head = try await store.logHead(),
             let end = SignedNote(Array(head.checkpoint.utf8))?.checkpoint(signedBy: mark.old),
             try await store.beginLog(after: end, marks: marks)
-        else { throw CommandFailed("the closed log is not wholly published: run this again") }
+        else { throw CommandFailed("the closed log is not fully published. Run this again") }
     }
 
     /// Destroys the old private key and puts the new keys in the old ones' places.
@@ -271,9 +271,9 @@ struct LogRotation {
 
     private func checkOrigin(_ current: String, _ earlier: [String]) throws {
         let name = next.description
-        guard name != current else { throw CommandFailed("the log is \(name) already: another log takes another origin") }
+        guard name != current else { throw CommandFailed("the log is already \(name). Another log needs another origin") }
         guard !earlier.contains(name) else {
-            throw CommandFailed("a log that is closed had the origin \(name): an origin stands for one log, for good")
+            throw CommandFailed("a closed log had the origin \(name). Choose an origin that was never used")
         }
     }
 

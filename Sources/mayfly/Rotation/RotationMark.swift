@@ -57,7 +57,7 @@ struct RotationMark: Equatable {
         return try policies(try await store.mark(carriedMark) ?? []).filter { !named.contains($0) }.map { digest in
             guard let bytes = try folder.read(TilePath.policy(digest)), let name = EntryText(try Policy(bytes).name) else {
                 throw CommandFailed(
-                    "ledger/\(TilePath.policy(digest)) is missing: restore it from the archive of the log before")
+                    "ledger/\(TilePath.policy(digest)) is missing: restore it from the archive of the previous log")
             }
             return .policyLoaded(name: name, policy: digest)
         }
@@ -81,7 +81,7 @@ struct RotationMark: Equatable {
     /// The change that is under way, nil if none is.
     static func read(_ store: any Store) async throws -> RotationMark? {
         guard let bytes = try await store.mark(name), !bytes.isEmpty else { return nil }
-        guard let mark = RotationMark(bytes) else { throw StoreError.damaged("the mark of a change of logs can't be read") }
+        guard let mark = RotationMark(bytes) else { throw StoreError.damaged("the record of a rotation can't be read") }
         return mark
     }
 
@@ -96,13 +96,13 @@ struct RotationMark: Equatable {
     /// The same before the store is open: there may be no key to open it with.
     static func refuse(_ state: StateFolder) throws {
         if File.exists(state.nextLedgerKey) {
-            throw unfinished(state, words: "--origin NEW --archive DIR, with the words of the first time")
+            throw unfinished(state, words: "--origin NEW --archive DIR, with the same values as before")
         }
     }
 
     private static func unfinished(_ state: StateFolder, words: String) -> CommandFailed {
         CommandFailed(
-            "a change to another log was begun and is not finished: run `mayfly keys rotate --state \(state.shown) \(words)` again"
+            "a rotation to another log is not finished. Run `mayfly keys rotate --state \(state.shown) \(words)` again"
         )
     }
 }

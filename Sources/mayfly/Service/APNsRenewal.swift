@@ -47,7 +47,7 @@ actor APNsRenewal {
         case .refused(let topic, let environment, let reason):
             return .refused(
                 stays(
-                    "APNs (\(environment)) refuses what the files say now for \(topic): \(reason.rawValue). Pushes go by the keys and certificates before. "
+                    "APNs (\(environment)) refuses the new credentials for \(topic): \(reason.rawValue). The previous keys and certificates stay in use. "
                         + "\(reason.explanation.remedy)"))
         case .unknown(let topic, let environment, let reason):
             retry = Task {
@@ -56,20 +56,20 @@ actor APNsRenewal {
             }
             return .unknown(
                 stays(
-                    "APNs (\(environment)) could not be asked about what the files say now for \(topic): \(reason.rawValue). Pushes go by the keys and "
-                        + "certificates before. The files are tried again every 30 seconds"))
-        case .superseded: return .unknown("a later renewal, or a stop, took this one's place")
+                    "APNs (\(environment)) could not check the new credentials for \(topic): \(reason.rawValue). The previous keys and "
+                        + "certificates stay in use. The check is repeated every 30 seconds"))
+        case .superseded: return .unknown("a later renewal or a stop replaced this one")
         }
     }
 
     private func isInUse() -> APNsControl.Renewal {
-        Terminal.log("apns: new pushes go by what the files say now")
+        Terminal.log("apns: new pushes use the new credentials")
         return .inUse
     }
 
     private func stays(_ fault: String) -> String {
         metrics.add(.alarms)
-        Terminal.log("apns: what is in use stays. \(fault)")
+        Terminal.log("apns: the present credentials stay in use. \(fault)")
         return fault
     }
 }

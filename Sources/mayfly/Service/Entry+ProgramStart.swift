@@ -8,7 +8,7 @@ extension Entry.Op {
     /// - Parameter policy: the one for rooms.
     static func programStarted(node: EntryText, policy: Digest, resolutionSeconds: UInt32) throws -> Entry.Op {
         guard let version = EntryText(Mayfly.version) else {
-            throw CommandFailed("this version's name can't stand in the log")
+            throw CommandFailed("the version's name is invalid in the log")
         }
         return .brokerStarted(
             node: node, version: version, policy: policy, resolutionSeconds: resolutionSeconds, binary: try programDigest())

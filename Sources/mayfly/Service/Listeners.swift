@@ -78,9 +78,9 @@ struct Listeners: Sendable {
         do {
             return try await server.start()
         } catch  where error.isAddressInUse {
-            throw CommandFailed("\(address.shown) is taken: another program listens there")
+            throw CommandFailed("\(address.shown) is in use: another program listens there")
         } catch  where error.isNoSocket {
-            throw CommandFailed("\(address.shown): something that is no socket stands there; nothing was replaced")
+            throw CommandFailed("\(address.shown): the path exists and is not a socket; nothing was replaced")
         } catch {
             throw CommandFailed("can't listen on \(address.shown): \(error)")
         }

@@ -24,14 +24,14 @@ struct OpenState: Sendable {
         folder = settings.state
         guard try File.status(folder.path)?.kind == .folder else {
             throw CommandFailed(
-                "there is no state folder \(folder.shown): make one with `mayfly keys init --state \(folder.shown) --origin NAME`"
+                "the state folder \(folder.shown) doesn't exist. Make one with `mayfly keys init --state \(folder.shown) --origin NAME`"
             )
         }
         lock = try folder.lock()
         keys = try Self.keys(settings)
         ledgerKey = try Self.ledgerKey(settings)
         guard let node = EntryText(settings.node) else {
-            throw UsageError("\(Key.node.named) takes 1 to 128 visible ASCII characters")
+            throw UsageError("\(Key.node.named) must be 1 to 128 visible ASCII characters")
         }
         self.node = node
         let starts = try Self.starts(settings, node)
@@ -59,7 +59,7 @@ struct OpenState: Sendable {
     private static func ledgerKey(_ settings: ServiceSettings) throws -> SigningKey {
         let key = try SigningKey.load(settings.state.ledgerKey)
         if let origin = settings.origin, origin != key.verifierKey.name {
-            throw CommandFailed("the ledger key is for \(key.verifierKey.name), not for what \(Key.origin.named) says")
+            throw CommandFailed("the ledger key is for \(key.verifierKey.name), not for the origin in \(Key.origin.named)")
         }
         try settings.witnesses?.check(key.verifierKey)
         return key
@@ -67,7 +67,7 @@ struct OpenState: Sendable {
 
     private static func starts(_ settings: ServiceSettings, _ node: EntryText) throws -> [Entry.Op] {
         let loaded = try settings.policies.all.map { policy in
-            guard let name = EntryText(policy.name) else { throw CommandFailed("the policy's name can't stand in the log") }
+            guard let name = EntryText(policy.name) else { throw CommandFailed("the policy's name is invalid in the log") }
             return (name: name, digest: policy.digest)
         }
         let start = try Entry.Op.programStarted(

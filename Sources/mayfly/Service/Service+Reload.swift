@@ -8,7 +8,7 @@ extension Service {
     func reload() async {
         let (certificate, authenticator, webhooks) = (settings.certificate, settings.authenticator, settings.webhooks)
         if certificate == nil, authenticator == nil, webhooks == nil, parts.renewal == nil {
-            Terminal.log("SIGHUP: there is no certificate, no key for JWTs or APNs and no webhook secret to read again")
+            Terminal.log("SIGHUP: nothing to read again: no certificate, no key for JWTs or APNs, no webhook secret")
         }
         _ = await parts.renewal?.renew()
         if let certificate { await reload(certificate) }
@@ -23,7 +23,7 @@ extension Service {
             Terminal.log("certificate: new connections use \(files.certificate) as it is now")
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("certificate: the one in use stays. \(error)")
+            Terminal.log("certificate: the present one stays in use. \(error)")
         }
     }
 
@@ -31,12 +31,12 @@ extension Service {
     private func reload(_ authenticator: Authenticator) async {
         do {
             let (gone, before) = try authenticator.reload()
-            let end = gone == 0 ? "" : "; of the keys before, \(gone) of \(before) gone: every /ws/sessions is closed"
+            let end = gone == 0 ? "" : "; \(gone) of \(before) previous keys removed: every /ws/sessions is closed"
             Terminal.log("jwt: \(authenticator.keysText)\(end)")
             if gone > 0 { await listeners.sessions?.endAll() }
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("jwt: the keys in use stay. \(error)")
+            Terminal.log("jwt: the present keys stay in use. \(error)")
         }
     }
 
@@ -48,7 +48,7 @@ extension Service {
             if let warning = webhooks.warning { Terminal.log(warning) }
         } catch {
             parts.broker.metrics.add(.alarms)
-            Terminal.log("webhooks: the secrets in use stay. \(error)")
+            Terminal.log("webhooks: the present secrets stay in use. \(error)")
         }
     }
 }

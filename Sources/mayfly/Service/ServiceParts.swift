@@ -115,7 +115,7 @@ struct ServiceParts: Sendable {
         table[.connections].total = connections
         if connections < 10_000 {
             Terminal.log(
-                "warning: the limit on descriptors, \(descriptors), leaves \(connections) connections to apps: raise it (LimitNOFILE, ulimit -n)"
+                "warning: the limit of \(descriptors) descriptors allows only \(connections) connections of apps. Raise it (LimitNOFILE, ulimit -n)"
             )
         }
         return table

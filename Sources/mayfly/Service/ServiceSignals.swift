@@ -25,7 +25,7 @@ actor ServiceSignals: LoopActor {
 
     private func stopRequested() {
         guard let stop else {
-            Terminal.log("stopped at once: asked twice")
+            Terminal.log("stopped at once after a second signal")
             Terminal.exit(1)
         }
         self.stop = nil
