@@ -22,14 +22,14 @@ public final class StoreAccess: Sendable {
         self.log = log
     }
 
-    nonisolated(nonsending) func read<Value: Sendable>(
+    func read<Value: Sendable>(
         _ operation: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(BrokerError) -> Value {
         try await perform(.read, operation)
     }
 
     /// Returns when what was written is durable.
-    nonisolated(nonsending) func write<Value: Sendable>(
+    func write<Value: Sendable>(
         _ operation: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(BrokerError) -> Value {
         try await perform(.write, operation)
@@ -37,7 +37,7 @@ public final class StoreAccess: Sendable {
 
     /// To be called on the loop.
     /// - Throws: `.storageUnavailable`, `.ledgerUnavailable` or `.shuttingDown`, after `tell`.
-    nonisolated(nonsending) func perform<Value: Sendable>(
+    func perform<Value: Sendable>(
         _ access: Access, _ operation: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(BrokerError) -> Value {
         hold()

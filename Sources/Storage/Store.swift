@@ -30,19 +30,19 @@ public protocol Operation: AnyObject, Sendable {
 }
 
 extension Store {
-    public nonisolated(nonsending) func read<Value: Sendable>(
+    public func read<Value: Sendable>(
         _ body: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(StoreError) -> Value {
         try await perform(.read, body)
     }
 
-    public nonisolated(nonsending) func write<Value: Sendable>(
+    public func write<Value: Sendable>(
         _ body: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(StoreError) -> Value {
         try await perform(.write, body)
     }
 
-    public nonisolated(nonsending) func perform<Value: Sendable>(
+    public func perform<Value: Sendable>(
         _ access: Access, _ body: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(StoreError) -> Value {
         let result = await withCheckedContinuation { continuation in
