@@ -62,7 +62,7 @@ public final class SQLiteStore: Store {
             case .write: writer
             case .survey: background
             }
-        thread.submit(StoreThread.Job(operation))
+        thread.submit(StoreThread.Job(run: { try operation.run($0.transaction) }, finish: operation.finish))
     }
 
     /// The write-ahead log's length at which it is copied into the database, and the one at which writers have to wait for that. In frames of

@@ -9,38 +9,11 @@ import Synchronization
 /// answers at once from what is durable.
 final class StoreThread: Sendable {
     struct Job: Sendable {
-        private enum Work {
-            case operation(any Operation)
-            case keeping(run: @Sendable (SQLiteDatabase) throws -> Void, finish: @Sendable (StoreError?) -> Void)
-        }
-
-        private let work: Work
-        let turn: Turn
+        let run: @Sendable (SQLiteDatabase) throws -> Void
+        let finish: @Sendable (StoreError?) -> Void
+        var turn = Turn.shared
         /// Whether its success shows that the store can write.
-        let isSignOfLife: Bool
-
-        init(_ operation: any Operation) { (work, turn, isSignOfLife) = (.operation(operation), .shared, true) }
-
-        init(
-            run: @escaping @Sendable (SQLiteDatabase) throws -> Void, finish: @escaping @Sendable (StoreError?) -> Void,
-            turn: Turn = .shared, isSignOfLife: Bool = true
-        ) {
-            (work, self.turn, self.isSignOfLife) = (.keeping(run: run, finish: finish), turn, isSignOfLife)
-        }
-
-        fileprivate func run(_ database: SQLiteDatabase) throws {
-            switch work {
-            case .operation(let operation): try operation.run(database.transaction)
-            case .keeping(let run, _): try run(database)
-            }
-        }
-
-        func finish(_ error: StoreError?) {
-            switch work {
-            case .operation(let operation): operation.finish(error)
-            case .keeping(_, let finish): finish(error)
-            }
-        }
+        var isSignOfLife = true
     }
 
     /// When a job has its turn.
