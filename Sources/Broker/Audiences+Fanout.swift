@@ -170,7 +170,7 @@ extension Audiences {
         await broker.hold(jobs)
         var outcome: ChangeOutcome
         do {
-            outcome = try await access.stored { () throws(StoreError) in try await self.store.apply(change, now: now) }
+            outcome = try await store.write { try $0.apply(change, now: now) }
         } catch {
             await broker.release(jobs)
             charge?.refund(jobs.count)

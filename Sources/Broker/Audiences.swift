@@ -2,7 +2,7 @@ public import EventLoop
 import Linux
 public import Policy
 public import Sealing
-public import Storage
+import Storage
 import Vocabulary
 
 /// What the apps with accounts share: registrations, fan-out, throttle, timers, idempotency. One for each kind of app.
@@ -12,7 +12,7 @@ import Vocabulary
 public actor Audiences: LoopActor {
     public nonisolated let loop: EventLoop
     let broker: Broker
-    let store: any Store
+    let store: StoreAccess
     let keys: KeyRing
     let time: BrokerTime
     let sweeper: Sweeper
@@ -20,7 +20,6 @@ public actor Audiences: LoopActor {
     public nonisolated let limits: AudienceLimits
     let settings: Broker.Settings
     let metrics: Metrics
-    let access: StoreAccess
     var tokenPushes: KeyedBudget
     private var events: KeyedBudget
     private var windowsEnd: UInt64?
@@ -35,8 +34,8 @@ public actor Audiences: LoopActor {
     private var registering: [[UInt8]: [CheckedContinuation<Void, Never>]] = [:]
 
     public init(
-        broker: Broker, store: any Store, keys: KeyRing, time: BrokerTime, sweeper: Sweeper, policy: Policy,
-        limits: AudienceLimits, settings: Broker.Settings, metrics: Metrics, access: StoreAccess
+        broker: Broker, store: StoreAccess, keys: KeyRing, time: BrokerTime, sweeper: Sweeper, policy: Policy,
+        limits: AudienceLimits, settings: Broker.Settings, metrics: Metrics
     ) {
         loop = broker.loop
         self.broker = broker
@@ -48,7 +47,6 @@ public actor Audiences: LoopActor {
         self.limits = limits
         self.settings = settings
         self.metrics = metrics
-        self.access = access
         tokenPushes = KeyedBudget(limits.tokenPushes)
         events = KeyedBudget(limits.eventsPerUser)
     }
@@ -159,7 +157,7 @@ public actor Audiences: LoopActor {
     /// Learns where registrations lie, once, before anything is looked up: what was registered by a policy with other lives is found, renewed
     /// and deleted like everything else until it expires.
     public func learnPlaces() async throws(BrokerError) {
-        let found = try await access.stored { () throws(StoreError) in try await self.store.registrationPlaces() }
+        let found = try await store.perform(.survey) { try $0.registrationPlaces() }
         formerPlaces = found.compactMap { found in
             usualPlaces(found.kind.life).contains(found.place) ? nil : (found.kind, found.place)
         }
@@ -226,7 +224,7 @@ public actor Audiences: LoopActor {
     /// The row of what goes on by these names: of a user's session, or of a printer's run.
     func session(_ names: [UInt8]...) async throws(BrokerError) -> SessionRecord? {
         let indexes = try indexes(.session, .session, names)
-        let found = try await access.stored { () throws(StoreError) in try await self.store.session(indexes) }
+        let found = try await store.read { try $0.session(indexes) }
         return found.flatMap { $0.expires > time.now ? $0 : nil }
     }
 
@@ -242,7 +240,7 @@ public actor Audiences: LoopActor {
         _ lookup: RegistrationLookup, _ indexes: [Digest]
     ) async throws(BrokerError) -> [RegistrationRecord] {
         let now = time.now
-        let found = try await access.stored { () throws(StoreError) in try await self.store.registrations(lookup, indexes) }
+        let found = try await store.read { try $0.registrations(lookup, indexes) }
         return found.filter { $0.expires > now }
     }
 

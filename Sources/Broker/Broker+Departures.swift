@@ -13,7 +13,7 @@ extension Broker {
 
     /// Takes up the jobs that a previous run left.
     public func resumeJobs() async throws(BrokerError) {
-        let jobs = try await stored { () throws(StoreError) in try await self.store.jobs() }
+        let jobs = try await store.read { try $0.jobs() }
         for job in jobs { hold(job) }
         take(jobs, isFromBefore: true)
         if !jobs.isEmpty { log("courier: \(Metrics.inWords(jobs.count)) pushes resumed from before the start") }
@@ -36,7 +36,7 @@ extension Broker {
         do throws(SlotShortage) {
             contents = try jobs.map { job throws(SlotShortage) in try content(of: job) }
         } catch {
-            access.tell(.overloaded(error))
+            store.tell(.overloaded(error))
             loop.after(Self.pauseMs) { self.assumeIsolated { $0.take(jobs, charge: charge, isFromBefore: isFromBefore) } }
             return
         }
@@ -146,7 +146,7 @@ extension Broker {
     }
 
     private func pause(_ shortage: SlotShortage) {
-        access.tell(.overloaded(shortage))
+        store.tell(.overloaded(shortage))
         guard departures.pause() else { return }
         loop.after(Self.pauseMs) {
             self.assumeIsolated { broker in
@@ -161,7 +161,7 @@ extension Broker {
         var wait: UInt64 = 100
         while true {
             do {
-                try await store.finish(job, outcome)
+                try await store.engine.write { try $0.finish(job, outcome) }
                 holdsOutcomes = false
                 // Its row, too: the key that opens it lives ten minutes more.
                 await sweeper.noteErasure()

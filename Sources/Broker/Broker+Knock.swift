@@ -24,7 +24,7 @@ extension Broker {
             }
             guard let name = room[slot]?.token else { return .noToken }
             let expires = room.expires
-            let token = try await stored { () throws(StoreError) in try await self.store.token(name, expires: expires) }
+            let token = try await store.read { try $0.token(name, expires: expires) }
             if let token, let delivery = try await queue(token, room: roomID, now: now) { return delivery }
             guard let again = try await live(keys.roomIndex(roomID)) else { throw .roomNotFound }
             room = again
@@ -61,9 +61,8 @@ extension Broker {
         let job = new.record
         hold(job)
         defer { if !isQueued { release(job) } }
-        let outcome = try await stored { () throws(StoreError) in
-            try await self.store.knock(new, throttle: self.policies.rooms.knockThrottleMs, now: now, knocked: plan.knocked)
-        }
+        let throttle = policies.rooms.knockThrottleMs
+        let outcome = try await store.write { try $0.knock(new, throttle: throttle, now: now, knocked: plan.knocked) }
         switch outcome {
         case .queued:
             isQueued = true
@@ -168,7 +167,7 @@ extension Broker {
     /// Whether the token of a job is there still, or went with the job's own request.
     private func stands(_ job: JobRecord) async throws(StoreError) -> Bool {
         if job.isLast || renewals.contains(job.purgeID) { return true }
-        return try await store.holdsToken(of: job)
+        return try await store.engine.read { try $0.holdsToken(of: job) }
     }
 
     private func isNewest(_ departure: Departures.Departure) -> Bool {

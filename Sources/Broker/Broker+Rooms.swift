@@ -46,16 +46,17 @@ extension Broker {
         } catch {
             // A repeat costs nothing of the budget, so that a lost answer can always be asked for again. Nobody else is told that the
             // code is taken: that would be a guess for nothing.
-            let taken = try await stored { () throws(StoreError) in try await self.store.code(codes, now: now) }
+            let taken = try await store.read { try $0.joinable(codes, now: now)?.code }
             guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
             return again
         }
         let outcome: CreateOutcome
         do {
-            outcome = try await stored { () throws(StoreError) in
-                try await self.store.create(
-                    record, code: code, otherIndexes: Array(codes.dropFirst()), token: token?.new,
-                    shortLimit: self.policies.rooms.pendingShortCodes, now: now)
+            let shortLimit = policies.rooms.pendingShortCodes
+            outcome = try await store.write {
+                try $0.create(
+                    record, code: code, otherIndexes: Array(codes.dropFirst()), token: token?.new, shortLimit: shortLimit,
+                    now: now)
             }
         } catch {
             giveBackCreation(request.joinid)
@@ -94,7 +95,7 @@ extension Broker {
                     code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
                     codeIndex: code.code)
             }),
-            let record = try await stored({ () throws(StoreError) in try await self.store.room(code.room) }),
+            let record = try await store.read({ try $0.room(code.room) }),
             record.joiner == nil
         else { return nil }
         let creator = record.creator
@@ -124,7 +125,7 @@ extension Broker {
         for _ in 0..<3 {
             let now = time.now
             let codes = try codeIndexes(request.joinid, now: now)
-            let found = try await stored { () throws(StoreError) in try await self.store.joinable(codes, now: now) }
+            let found = try await store.read { try $0.joinable(codes, now: now) }
             // Once more: of guesses that came at the same moment, those before this one may have used the budget up.
             try admitGuess(request.joinid, address)
             guard let found else {
@@ -196,8 +197,8 @@ extension Broker {
                     generation: generation, codeIndex: code.code)
             },
             retryGeneration: generation, retryUntil: retryUntil)
-        let outcome = try await stored { () throws(StoreError) in
-            try await self.store.accept(code, joiner: joiner, token: token?.new, used: used, now: now)
+        let outcome = try await store.write {
+            try $0.accept(code, joiner: joiner, token: token?.new, used: used, now: now)
         }
         guard outcome == .accepted else { return nil }
         metrics.add(.roomsAccepted)
@@ -238,8 +239,8 @@ extension Broker {
         let charges = try chargeReplacement(record.room, slot, isProven: caller.member != nil)
         var isReplaced = false
         defer { if !isReplaced { shares.refund(charges) } }
-        isReplaced = try await stored { () throws(StoreError) in
-            try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed.new)
+        isReplaced = try await store.write {
+            try $0.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed.new)
         }
         guard isReplaced else { throw try await refusal(of: caller) }
         revoke(record[slot]?.token)
@@ -269,7 +270,7 @@ extension Broker {
     ) async throws(BrokerError) -> (record: TokenRecord, context: TokenContext)? {
         guard let name = room[slot]?.token else { return nil }
         let expires = room.expires
-        let found = try await stored { () throws(StoreError) in try await self.store.token(name, expires: expires) }
+        let found = try await store.read { try $0.token(name, expires: expires) }
         return found.map { ($0, $0.context) }
     }
 
@@ -295,8 +296,8 @@ extension Broker {
     public func withdrawToken(_ caller: Caller) async throws(BrokerError) -> Int {
         let (record, slot) = try await authorize(caller)
         if record[slot]?.token == nil { return 0 }
-        let purged = try await stored { () throws(StoreError) in
-            try await self.store.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)
+        let purged = try await store.write {
+            try $0.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)
         }
         guard let purged else { throw try await refusal(of: caller) }
         revoke(record[slot]?.token)
@@ -311,7 +312,7 @@ extension Broker {
         let index = keys.roomIndex(room)
         // An expired room that the sweeper has not reached yet is gone to callers.
         guard let record = try await live(index),
-            let purged = try await stored({ () throws(StoreError) in try await self.store.close(room: index) })
+            let purged = try await store.write({ try $0.close(room: index) })
         else { throw .roomNotFound }
         for side in [record.creator, record.joiner] { revoke(side?.token) }
         metrics.add(.roomsClosed)
@@ -345,9 +346,7 @@ extension Broker {
             guard keys.memberHash(member) == side.member else { throw .notAMember }
             try holdOperation(room.room, slot)
             if !side.proven {
-                let known = try await stored { () throws(StoreError) in
-                    try await self.store.markProven(room: room.room, slot: slot)
-                }
+                let known = try await store.write { try $0.markProven(room: room.room, slot: slot) }
                 guard known else { throw .roomNotFound }
                 // This has deleted the sealed copy of the creator's secret.
                 if slot == 1 { await sweeper.noteErasure() }
@@ -363,7 +362,7 @@ extension Broker {
 
     /// The room's row, unless it has expired.
     func live(_ index: Digest) async throws(BrokerError) -> RoomRecord? {
-        let record = try await stored { () throws(StoreError) in try await self.store.room(index) }
+        let record = try await store.read { try $0.room(index) }
         return record.flatMap { $0.ends > time.now ? $0 : nil }
     }
 
@@ -423,8 +422,4 @@ extension Broker {
 
     /// Keys that can't be had are the broker's trouble, not the caller's.
     func secret<Value>(_ body: () throws(SealingError) -> Value) throws(BrokerError) -> Value { try available(body) }
-
-    func stored<Value: Sendable>(_ body: () async throws(StoreError) -> Value) async throws(BrokerError) -> Value {
-        try await access.stored(body)
-    }
 }

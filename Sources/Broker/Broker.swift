@@ -5,7 +5,7 @@ import Linux
 public import Policy
 public import Sealing
 public import Shares
-public import Storage
+import Storage
 public import Vocabulary
 
 /// The rules of rooms: who may do what, what is sealed under what, when the peer is knocked at.
@@ -42,7 +42,7 @@ public actor Broker: LoopActor {
     }
 
     public nonisolated let loop: EventLoop
-    let store: any Store
+    let store: StoreAccess
     let keys: KeyRing
     let time: BrokerTime
     /// Broker time, unix ms: what expiry is measured by.
@@ -87,14 +87,13 @@ public actor Broker: LoopActor {
     let newest = NewestPushes()
     /// Seals of tokens that were sealed anew while pushes to them may be under way: those still leave.
     let renewals = Revocations()
-    let access: StoreAccess
     /// When outcomes that the store does not take are logged again, on the loop's clock, and whether it took none of late.
     var outcomesLogAt: UInt64 = 0
     var holdsOutcomes = false
 
     public init(
-        loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
-        sweeper: Sweeper, settings: Settings, metrics: Metrics, access: StoreAccess, shares: Shares? = nil,
+        loop: EventLoop, store: StoreAccess, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
+        sweeper: Sweeper, settings: Settings, metrics: Metrics, shares: Shares? = nil,
         log: @escaping @Sendable (String) -> Void
     ) {
         self.loop = loop
@@ -106,7 +105,6 @@ public actor Broker: LoopActor {
         self.sweeper = sweeper
         self.settings = settings
         self.metrics = metrics
-        self.access = access
         self.log = log
         let limits = policies.rooms
         presence = Presence(
@@ -259,13 +257,13 @@ public actor Broker: LoopActor {
     /// Counts a refusal for the ledger's next window.
     public func noteRefusal(_ error: BrokerError) {
         metrics.add(.refused)
-        access.tell(error)
+        store.tell(error)
         if let cause = error.ledgerCause { refusals[cause, default: 0] += 1 }
     }
 
     /// Reports trouble that is no caller's fault.
     /// - Parameter text: its kind, a colon, what is wrong.
-    public func noteTrouble(_ text: String) { access.report(text) }
+    public func noteTrouble(_ text: String) { store.report(text) }
 
     /// The refusals since the last call, rounded, at most one of each cause.
     public func takeRefusals() -> [Entry.Op] {
@@ -299,7 +297,7 @@ public actor Broker: LoopActor {
             .init("mayfly_resident_bytes", "Resident memory.", ProcessControl.residentMemory),
         ]
         // Unreadable counts are left out. Zeros would report an empty store.
-        guard let counts = try? await store.counts() else { return own }
+        guard let counts = try? await store.engine.counts() else { return own }
         return [
             .init("mayfly_rooms", "Rooms stored.", counts.rooms),
             .init("mayfly_tokens", "Tokens of rooms stored.", counts.tokens),

@@ -10,19 +10,17 @@ public import Vocabulary
 public actor Companion: LoopActor {
     public nonisolated let loop: EventLoop
     public nonisolated let audiences: Audiences
-    let store: any Store
+    let store: StoreAccess
     let keys: KeyRing
     let time: BrokerTime
-    let access: StoreAccess
     var edge: (any CompanionSockets)?
 
-    public init(audiences: Audiences, store: any Store, keys: KeyRing, time: BrokerTime, access: StoreAccess) async {
+    public init(audiences: Audiences, store: StoreAccess, keys: KeyRing, time: BrokerTime) async {
         loop = audiences.loop
         self.audiences = audiences
         self.store = store
         self.keys = keys
         self.time = time
-        self.access = access
         await audiences.setTimedOut { [weak self] timer async throws(BrokerError) in try await self?.timedOut(timer) }
     }
 

@@ -78,7 +78,8 @@ final class HTTP1Connection {
     func start(_ request: HTTPRequest, on server: isolated HTTPServer) {
         if request.message.wantsUpgrade, server.handler.shouldUpgrade(request) { return upgrade(request, on: server) }
         Task { [id = connection.id] in
-            var response = await server.handler.respond(to: request)
+            // What the handler waits for comes straight back here, and not by way of the global pool.
+            var response = await withTaskExecutorPreference(server.loop) { await server.handler.respond(to: request) }
             request.message.wipe()
             server.answer(id, &response)
         }

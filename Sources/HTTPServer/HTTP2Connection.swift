@@ -127,7 +127,7 @@ final class HTTP2Connection {
         // A peer that has gone back on its request is not answered.
         if stream.phase == .abandoned { return release(stream, on: server) }
         Task { [id = connection.id] in
-            var response = await server.handler.respond(to: request)
+            var response = await withTaskExecutorPreference(server.loop) { await server.handler.respond(to: request) }
             request.message.wipe()
             server.answer(id, stream, &response)
         }

@@ -43,7 +43,9 @@ final class WebSocketConnection {
         webSocket.isDelivering = true
         server.deliveries += 1
         Task {
-            await server.handler.opened(webSocket.handle, request: request)
+            await withTaskExecutorPreference(server.loop) {
+                await server.handler.opened(webSocket.handle, request: request)
+            }
             request.message.wipe()
             await webSocket.deliver(on: server)
         }
@@ -114,7 +116,7 @@ final class WebSocketConnection {
     private func deliver(on server: isolated HTTPServer) async {
         while let message = machine.nextMessage() {
             await server.awaitTurn(owners)
-            await server.handler.received(message, on: handle)
+            await withTaskExecutorPreference(server.loop) { await server.handler.received(message, on: handle) }
             message.wipe()
             connection?.advance(on: server)
         }

@@ -177,19 +177,19 @@ actor SimulatedBroker: LoopActor {
         }
         let access = StoreAccess(loop: loop, store: store, metrics: metrics, log: log)
         let broker = Broker(
-            loop: loop, store: store, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
-            settings: settings, metrics: metrics, access: access, log: log)
+            loop: loop, store: access, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
+            settings: settings, metrics: metrics, log: log)
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = policies.audience(kind) else { return nil }
             let audiences = Audiences(
-                broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
-                settings: settings, metrics: metrics, access: access)
+                broker: broker, store: access, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
+                settings: settings, metrics: metrics)
             try await audiences.learnPlaces()
             return audiences
         }
         var companion: Companion?
         if let audiences = try await audiences(.companion) {
-            companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
+            companion = await Companion(audiences: audiences, store: access, keys: keys, time: time)
         }
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,

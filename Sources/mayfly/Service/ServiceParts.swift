@@ -61,22 +61,22 @@ struct ServiceParts: Sendable {
         let destinations = Self.destinations(settings.apns, courier)
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
         let broker = Broker(
-            loop: main, store: store, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
-            settings: destinations, metrics: metrics, access: access, shares: Shares(Self.shareTable(settings)), log: log)
+            loop: main, store: access, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
+            settings: destinations, metrics: metrics, shares: Shares(Self.shareTable(settings)), log: log)
         self.broker = broker
 
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = settings.policies.audience(kind) else { return nil }
             let audiences = Audiences(
-                broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
-                settings: destinations, metrics: metrics, access: access)
+                broker: broker, store: access, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
+                settings: destinations, metrics: metrics)
             try await audiences.learnPlaces()
             // On a thread of its own: nobody waits for it.
             Task.detached { audiences.prepare() }
             return audiences
         }
         if let audiences = try await audiences(.companion) {
-            companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
+            companion = await Companion(audiences: audiences, store: access, keys: keys, time: time)
         } else {
             companion = nil
         }
