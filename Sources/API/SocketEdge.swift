@@ -65,11 +65,11 @@ public actor SocketEdge: LoopActor, RoomSockets {
         guard let number = numbers.removeValue(forKey: socket) else { return }
         members[number] = nil
         early[number] = nil
-        await broker.leave(socket: number, isDeliberate: isDeliberate)
+        await broker.presence.leave(socket: number, isDeliberate: isDeliberate)
     }
 
     func ponged(_ socket: WebSocketHandle, number: UInt64) async {
-        if let member = numbers[socket] { await broker.pong(socket: member, number: number) }
+        if let member = numbers[socket] { await broker.presence.pong(socket: member, number: number) }
     }
 
     private func join(_ caller: Caller, _ socket: WebSocketHandle) async throws {

@@ -53,7 +53,7 @@ extension Audiences {
                 do throws(BrokerError) {
                     try await timedOut?(timer)
                 } catch {
-                    guard error == .tooManyPushes, await !broker.isFull else { throw error }
+                    guard error == .tooManyPushes, await !outbox.isFull else { throw error }
                     held.insert(timer.id)
                 }
             }
@@ -64,8 +64,8 @@ extension Audiences {
     /// Sends what waited for windows that are open now; what can't be sent any more waits no longer.
     private func send(_ activities: [RegistrationRecord]) async throws(BrokerError) {
         guard !activities.isEmpty else { return }
-        guard await !broker.isFull else { throw .tooManyPushes }
-        let fitting = Set(await broker.fitting(activities).map(\.purgeID))
+        guard await !outbox.isFull else { throw .tooManyPushes }
+        let fitting = Set(await outbox.fitting(activities).map(\.purgeID))
         // One that changed meanwhile holds up no other; it is looked at again.
         if try await send(activities, fitting) != .done { for activity in activities { _ = try await send([activity], fitting) } }
     }
@@ -90,11 +90,11 @@ extension Audiences {
 
     private func add(_ activity: RegistrationRecord, to fanout: inout Fanout) throws(BrokerError) {
         if let (audience, content) = try waiting(of: activity), let opened = try open(activity, of: audience) {
-            guard let place = try take(opened) else {
+            guard let reservation = try reserve(opened) else {
                 fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
                 return
             }
-            fanout.places.append(place)
+            fanout.reservations.append(reservation)
             guard var update = try update(content, of: opened) else {
                 fanout.change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
                 return

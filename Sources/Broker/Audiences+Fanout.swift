@@ -26,8 +26,11 @@ struct Fanout: Sendable {
     var pushes = 0
     /// Those that a token has had too many of: alerts are left out, updates wait.
     var throttled = 0
-    /// What these pushes took of their tokens' shares.
-    var places: [KeyedBudget.Place] = []
+    /// What these pushes took of their tokens' budgets.
+    var reservations: [KeyedBudget.Reservation] = []
+
+    /// Nothing of it is stored: the reservations are free again.
+    func cancel() { for reservation in reservations { reservation.cancel() } }
 
     static func += (all: inout Fanout, more: Fanout) {
         all.change.jobs += more.change.jobs
@@ -35,7 +38,7 @@ struct Fanout: Sendable {
         all.change.purges += more.change.purges
         all.pushes += more.pushes
         all.throttled += more.throttled
-        all.places += more.places
+        all.reservations += more.reservations
     }
 }
 
@@ -69,11 +72,11 @@ extension Audiences {
                 // Thousands may watch one printer.
                 if number % 64 == 63 { await loop.nextTurn() }
                 guard let opened = try open(registration, of: audience) else { continue }
-                guard let place = try take(opened) else {
+                guard let reservation = try reserve(opened) else {
                     fanout.throttled += 1
                     continue
                 }
-                fanout.places.append(place)
+                fanout.reservations.append(reservation)
                 guard let job = try job(content(event, opened), to: opened) else { continue }
                 fanout.change.jobs.append(AudienceJob(job))
                 fanout.pushes += 1
@@ -93,8 +96,8 @@ extension Audiences {
                 let content = content(event, opened)
                 if time.now < activity.opens {
                     fanout.change.waits.append(try wait(content, of: audience, for: activity, until: activity.opens))
-                } else if let place = try take(opened) {
-                    fanout.places.append(place)
+                } else if let reservation = try reserve(opened) {
+                    fanout.reservations.append(reservation)
                     guard let update = try update(content, of: opened) else { continue }
                     fanout.change.jobs.append(update)
                 } else {
@@ -113,14 +116,11 @@ extension Audiences {
         do throws(BrokerError) {
             try await body(&fanout)
         } catch {
-            giveBack(fanout)
+            fanout.cancel()
             throw error
         }
         return fanout
     }
-
-    /// Nothing of it was stored, or will be.
-    func giveBack(_ fanout: Fanout) { for place in fanout.places { tokenPushes.giveBack(place) } }
 
     /// The end of each of these Live Activities: it passes whatever was sent when, and destroys the token.
     func ends(
@@ -164,40 +164,40 @@ extension Audiences {
         do {
             charge = try await broker.chargePushes(jobs.count)
         } catch {
-            giveBack(fanout)
+            fanout.cancel()
             throw error
         }
-        await broker.hold(jobs)
+        await outbox.reserve(jobs)
         var outcome: ChangeOutcome
         do {
             outcome = try await access.stored { () throws(StoreError) in try await self.store.apply(change, now: now) }
         } catch {
-            await broker.release(jobs)
+            await outbox.release(jobs)
             charge?.refund(jobs.count)
-            giveBack(fanout)
+            fanout.cancel()
             throw error
         }
         if case .leftOut(let gone) = outcome {
             let leftOut = jobs.filter { gone.contains($0.row) }
-            await broker.release(leftOut)
+            await outbox.release(leftOut)
             charge?.refund(leftOut.count)
             jobs.removeAll { gone.contains($0.row) }
             outcome = .done
         }
         guard outcome == .done else {
-            await broker.release(jobs)
+            await outbox.release(jobs)
             charge?.refund(jobs.count)
-            giveBack(fanout)
+            fanout.cancel()
             return outcome
         }
         metrics.add(.knocksQueued, jobs.count)
         let purged = change.jobs.filter { $0.purge != nil }.count + change.purges.count
         if purged > 0 {
             metrics.add(.tokensPurged, purged)
-            await broker.revoke(change.purges.map(\.row.purgeID))
+            await outbox.revoke(change.purges.map(\.row.purgeID))
             await sweeper.noteErasure()
         }
-        await broker.take(jobs, charge: charge)
+        await outbox.add(jobs, charge: charge)
         // Not before it is stored: who is woken finds it.
         for wait in change.waits where wait.waiting != nil { expectDue(wait.opens) }
         if case .begin(let timer) = change.timer { expectDue(timer.due) }
@@ -227,21 +227,21 @@ extension Audiences {
 
     /// All of an event's pushes or none: nobody could tell who was left out.
     private func admit(_ registrations: [RegistrationRecord]) async throws(BrokerError) {
-        guard await broker.fitting(registrations).count == registrations.count else { throw .tooManyPushes }
+        guard await outbox.fitting(registrations).count == registrations.count else { throw .tooManyPushes }
     }
 
     /// When a token that has had its share has another.
     var tokenPushesEnd: UInt64 { tokenPushes.end ?? time.now }
 
     /// Nil when the token may not be pushed to once more: who knows another's token could register it as his own.
-    func take(_ registration: OpenedRegistration) throws(BrokerError) -> KeyedBudget.Place? {
+    func reserve(_ registration: OpenedRegistration) throws(BrokerError) -> KeyedBudget.Reservation? {
         let now = time.now
-        let place = try available { () throws(SealingError) in
-            try tokenPushes.take(registration.token.token, registration.context.environment, now: now)
+        let reservation = try available { () throws(SealingError) in
+            try tokenPushes.reserve(registration.token.token, registration.context.environment, now: now)
         }
-        if place == nil { metrics.add(.knocksThrottled) }
+        if reservation == nil { metrics.add(.knocksThrottled) }
         watchWindows()
-        return place
+        return reservation
     }
 
     private func content(_ event: AudienceEvent, _ registration: OpenedRegistration) -> PushContent {

@@ -89,7 +89,7 @@ extension Audiences {
             do throws(Shortage) {
                 charges = try await broker.chargeEntries()
             } catch {
-                giveBackEvent(event)
+                event.cancel()
                 throw BrokerError(error)
             }
             var isKept = false
@@ -104,7 +104,7 @@ extension Audiences {
                 isKept = true
                 // The same token lives on under another seal: what is queued for it still leaves, unless it was carried over.
                 let renewed = same.filter { !sameActivity.contains($0) }
-                await broker.renew(renewed.map(\.purgeID))
+                await outbox.renew(renewed.map(\.purgeID))
                 await forget(replaced.filter { !renewed.contains($0) })
                 await sweeper.noteErasure()
                 await sweeper.expect(record.row.expires)
@@ -114,10 +114,10 @@ extension Audiences {
                     id: record.row.id, ref: record.ref, expires: record.row.expires, handleKey: record.handleKey,
                     isNew: same.isEmpty)
             case .tooMany:
-                giveBackEvent(event)
+                event.cancel()
                 throw .tooManyRegistrations(limit: limit)
             case .changed:
-                giveBackEvent(event)
+                event.cancel()
             }
         }
         throw .storageUnavailable
@@ -196,8 +196,8 @@ extension Audiences {
 
     private func underWay(to activity: RegistrationRecord) async throws(BrokerError) -> PushContent? {
         guard let details = try details(of: activity) else { return nil }
-        return try await broker.underWay(
-            at: NewestPushes.Place(token: activity.purgeID, collapse: collapse(.session(details.session), details)))
+        return try await outbox.newestContent(
+            of: WantedPushes.Target(token: activity.purgeID, collapse: collapse(.session(details.session), details)))
     }
 
     /// - Returns: how many tokens were destroyed.
@@ -213,7 +213,7 @@ extension Audiences {
     /// These tokens are destroyed: what is queued for them is not sent, and nothing of them stays in the write-ahead log.
     func forget(_ registrations: [RegistrationRecord]) async {
         if registrations.isEmpty { return }
-        await broker.revoke(registrations.map(\.purgeID))
+        await outbox.revoke(registrations.map(\.purgeID))
         await sweeper.noteErasure()
     }
 

@@ -12,6 +12,7 @@ import Vocabulary
 public actor Audiences: LoopActor {
     public nonisolated let loop: EventLoop
     let broker: Broker
+    let outbox: Outbox
     let store: any Store
     let keys: KeyRing
     let time: BrokerTime
@@ -21,8 +22,8 @@ public actor Audiences: LoopActor {
     let settings: Broker.Settings
     let metrics: Metrics
     let access: StoreAccess
-    var tokenPushes: KeyedBudget
-    private var events: KeyedBudget
+    let tokenPushes: KeyedBudget
+    private let events: KeyedBudget
     private var windowsEnd: UInt64?
     /// Where registrations lie that were made while the policy had them live longer or shorter.
     private var formerPlaces: [(kind: TokenKind, place: Place)] = []
@@ -40,6 +41,7 @@ public actor Audiences: LoopActor {
     ) {
         loop = broker.loop
         self.broker = broker
+        outbox = broker.outbox
         self.store = store
         self.keys = keys
         self.time = time
@@ -64,12 +66,12 @@ public actor Audiences: LoopActor {
     /// One event more for this user; whatever else of his is written counts like one, so that nobody fills the disk or the queue.
     /// - Throws: `.tooManyRequests` when the policy does not let it.
     @discardableResult
-    func takeEvent(of user: [UInt8]) throws(BrokerError) -> KeyedBudget.Place {
+    func takeEvent(of user: [UInt8]) throws(BrokerError) -> KeyedBudget.Reservation {
         let now = time.now
-        let place = try available { () throws(SealingError) in try events.take(user, now: now) }
-        if let place {
+        let reservation = try available { () throws(SealingError) in try events.reserve(user, now: now) }
+        if let reservation {
             watchWindows()
-            return place
+            return reservation
         }
         throw .tooManyRequests(retryAfterSeconds: Int(((events.end ?? now) - now + 999) / 1_000))
     }
@@ -97,9 +99,6 @@ public actor Audiences: LoopActor {
             registering[owner] = nil
         }
     }
-
-    /// Nothing was written after all.
-    func giveBackEvent(_ place: KeyedBudget.Place) { events.giveBack(place) }
 
     /// Whom and what was counted in a window is forgotten when it ends, also if nobody asks then.
     func watchWindows() {

@@ -1,10 +1,8 @@
-import Courier
 import EventLoop
 import Ledger
 import Policy
 import Sealing
 import Shares
-import Sodium
 import Storage
 import Vocabulary
 
@@ -12,13 +10,82 @@ extension Broker {
     /// The template of the one push that rooms know.
     public static let template = "peer_waiting"
 
+    /// A socket joins its room. An absent peer is knocked at.
+    /// - Parameter isOpen: whether the socket is still open after a wait.
+    /// - Returns: nil if the socket ended meanwhile.
+    public func join(
+        _ caller: Caller, socket: UInt64, isOpen: @Sendable () -> Bool
+    ) async throws(BrokerError) -> (expires: UInt64, peerPresent: Bool, delivery: Delivery)? {
+        let (record, slot) = try await authorize(caller)
+        guard isOpen() else { return nil }
+        let side = RoomSide(room: record.room, slot: slot)
+        try chargePresenceChange(side)
+        await presence.join(socket, at: side, in: caller.room, endsInMs: record.ends - min(time.now, record.ends))
+        // The room may have ended between its look-up and the socket's entry. Then nobody has told this socket.
+        guard let current = try await live(record.room) else {
+            await presence.leave(socket: socket, isDeliberate: true)
+            throw .roomNotFound
+        }
+        guard await presence.hasSocket(socket) else { return nil }
+        switch await presence.check(side.peer, isAwaited: true) {
+        case .present:
+            metrics.add(.knocksUnneeded)
+            return (current.expires, true, .peerPresent)
+        // If the probe fails, `peer_left` follows.
+        case .probing: return (current.expires, true, .peerPresent)
+        case .absent: break
+        }
+        do {
+            return (current.expires, false, try await knock(in: caller.room, current, at: side.peer.slot))
+        } catch {
+            // The socket is more than a knock: if it were closed, the app would open another at once.
+            switch error {
+            case .tooManyPushes, .overloaded, .outOf: break
+            default: throw error
+            }
+            await presence.checkAgain(side.peer, in: caller.room, afterMs: error.retryMs)
+            return (current.expires, false, .throttled)
+        }
+    }
+
+    /// An app reports over HTTP that a side is present, or that it leaves.
+    public func report(_ caller: Caller, leaving: Bool) async throws(BrokerError) -> Delivery {
+        let (record, slot) = try await authorize(caller)
+        let side = RoomSide(room: record.room, slot: slot)
+        try chargePresenceChange(side)
+        if leaving {
+            await presence.reportLeaving(side)
+            return .none
+        }
+        await presence.report(side, in: caller.room)
+        switch await presence.check(side.peer, isAwaited: true) {
+        case .present:
+            metrics.add(.knocksUnneeded)
+            return .peerPresent
+        case .probing: return try await presence.resultOfProbe(of: side.peer)
+        case .absent: return try await knock(in: caller.room, record, at: side.peer.slot)
+        }
+    }
+
+    private func chargePresenceChange(_ side: RoomSide) throws(BrokerError) {
+        do throws(Shortage) {
+            _ = try shares.charge(.presenceChanges, to: Owners(shares.side(side.room, slot: side.slot)), now: loop.now)
+        } catch { throw BrokerError(error) }
+    }
+
+    /// Knocks at a side for `Presence`, whose peer waits there.
+    func knock(at side: RoomSide, in id: RoomID) async throws(BrokerError) -> Delivery {
+        guard let record = try await live(side.room) else { throw .roomNotFound }
+        return try await knock(in: id, record, at: side.slot)
+    }
+
     /// Asks for a push to the side in `slot`, unless it is there. When this returns `queued` the push is durable.
     func knock(in roomID: RoomID, _ record: RoomRecord, at slot: UInt8) async throws(BrokerError) -> Delivery {
         var room = record
         for _ in 0..<3 {
             let now = time.now
             // The side may have arrived while the store was asked.
-            if presence.isPresent(Presence.Place(room: room.room, slot: slot)) {
+            if await presence.isPresent(RoomSide(room: room.room, slot: slot)) {
                 metrics.add(.knocksUnneeded)
                 return .peerPresent
             }
@@ -40,45 +107,54 @@ extension Broker {
             return nil
         }
         let heldUntil = max(startGraceEnd(token.room), recentAccepts.holdEnd(token.room, now: now))
-        let plan = times(template).plan(now: now, heldUntil: heldUntil, tokenExpires: token.expires)
+        let plan = JobTimes(template).plan(now: now, heldUntil: heldUntil, tokenExpires: token.expires)
         // The room ends too soon for a push.
         guard let plan else { return .noToken }
-        guard !departures.isFull(topic: token.topic, environment: token.environment) else { throw .tooManyPushes }
+        guard await !outbox.isFull(topic: token.topic, environment: token.environment) else { throw .tooManyPushes }
         let opened = try ifItOpens { () throws(SealingError) in
             try keys.openToken(token.sealed.span, context: context, room: room)
         }
         guard let opened else { return nil }
-        let place = try secret { () throws(SealingError) in try tokenKnocks.take(opened.token, context.environment, now: now) }
-        guard let place else { return throttled(token, room, until: tokenKnocks.end ?? now) }
+        let reservation = try secret { () throws(SealingError) in
+            try tokenKnocks.reserve(opened.token, context.environment, now: now)
+        }
+        guard let reservation else { return await throttled(token, room, until: tokenKnocks.end ?? now) }
         watchWindows()
-        // Taken before the wait, so that knocks at the same moment don't all find room; given back unless a push comes of it.
+        // Reserved before the wait, so that knocks at the same moment don't all find room.
         var isQueued = false
-        defer { if !isQueued { tokenKnocks.giveBack(place) } }
+        defer { if !isQueued { reservation.cancel() } }
         let (charges, isThrottled) = try chargeKnock(token)
-        if isThrottled { return throttled(token, room, until: now + policies.rooms.knockThrottleMs) }
+        if isThrottled { return await throttled(token, room, until: now + policies.rooms.knockThrottleMs) }
         defer { if !isQueued { shares.refund(charges) } }
         let new = try self.job(opened, token, context, plan, room: room)
         let job = new.record
-        hold(job)
-        defer { if !isQueued { release(job) } }
-        let outcome = try await stored { () throws(StoreError) in
-            try await self.store.knock(new, throttle: self.policies.rooms.knockThrottleMs, now: now, knocked: plan.knocked)
+        await outbox.reserve(job)
+        let outcome: KnockOutcome
+        do throws(BrokerError) {
+            outcome = try await stored { () throws(StoreError) in
+                try await self.store.knock(new, throttle: self.policies.rooms.knockThrottleMs, now: now, knocked: plan.knocked)
+            }
+        } catch {
+            await outbox.release(job)
+            throw error
         }
+        if outcome != .queued { await outbox.release(job) }
         switch outcome {
         case .queued:
             isQueued = true
             metrics.add(.knocksQueued)
-            schedule(Departures.Departure(job: job, place: place, charge: charges.first.map { PushCharge(shares, $0) }))
+            let charge = charges.first.map { PushCharge(shares, $0) }
+            await outbox.schedule(Outbox.Entry(job: job, reservation: reservation, charge: charge))
             return .queued
-        case .throttled(let until): return throttled(token, room, until: until)
+        case .throttled(let until): return await throttled(token, room, until: until)
         case .changed: return nil
         }
     }
 
-    private func throttled(_ token: TokenRecord, _ room: RoomID, until end: UInt64) -> Delivery {
+    private func throttled(_ token: TokenRecord, _ room: RoomID, until end: UInt64) async -> Delivery {
         metrics.add(.knocksThrottled)
         let now = time.now
-        checkAgain(Presence.Place(room: token.room, slot: token.slot), in: room, afterMs: end - min(now, end) + 1)
+        await presence.checkAgain(RoomSide(room: token.room, slot: token.slot), in: room, afterMs: end - min(now, end) + 1)
         return .throttled
     }
 
@@ -117,134 +193,5 @@ extension Broker {
             slot: token.slot, kind: token.kind, environment: token.environment, topic: token.topic, template: Self.template,
             generation: job.generation, expires: token.expires, sealed: sealed)
         return NewJob(row, openedID: opened.ref.openedID(job.job))
-    }
-
-    private func times(_ template: Template) -> JobTimes { JobTimes(template) }
-
-    /// A push that may leave, or how its job ends without one.
-    enum Ready {
-        case push(Push)
-        /// The push must wait until there is room for its token.
-        case short(SlotShortage)
-        /// Nil: not now, the broker is stopping.
-        case end(JobOutcome?)
-        /// Its side is being probed: it is looked at again when the probe has ended.
-        case probing(Presence.Place)
-    }
-
-    func makeReady(_ departure: Departures.Departure) async -> Ready {
-        let job = departure.job
-        let isLate = departure.isMissed || time.now >= job.deadline
-        // The side may have arrived while the job was stored or waited, or returned after a restart.
-        if let room = job.room {
-            let place = Presence.Place(room: room, slot: job.slot)
-            switch isLate ? (presence.isPresent(place) ? .present : .absent) : check(place, isAwaited: false) {
-            case .present: return .end(JobOutcome(status: 0, reason: .unsent, releaseThrottle: true))
-            case .probing: return .probing(place)
-            case .absent: break
-            }
-        }
-        // Past its deadline the key is as good as gone: what became of it before a restart is not known.
-        guard !isLate else {
-            return .end(JobOutcome(status: 0, reason: departure.isFromBefore ? .unknown : .unsent))
-        }
-        // Its token may have been destroyed since, before a restart too.
-        guard job.isLast || !revocations.contains(job.purgeID) else { return .end(JobOutcome(status: 0, reason: .unsent)) }
-        do {
-            guard try await stands(job) else { return .end(JobOutcome(status: 0, reason: .unsent)) }
-        } catch {
-            // That it can't be read now does not say that it is gone: what was acknowledged is sent.
-            if error == .closed { return .end(nil) }
-        }
-        // Something came in its place while it waited.
-        guard isNewest(departure) else { return .end(JobOutcome(status: 0, reason: .other)) }
-        do throws(SlotShortage) {
-            if let push = try push(for: departure) { return .push(push) }
-        } catch { return .short(error) }
-        metrics.add(.alarms)
-        return .end(JobOutcome(status: 0, reason: .other))
-    }
-
-    /// Whether the token of a job is there still, or went with the job's own request.
-    private func stands(_ job: JobRecord) async throws(StoreError) -> Bool {
-        if job.isLast || renewals.contains(job.purgeID) { return true }
-        return try await store.holdsToken(of: job)
-    }
-
-    private func isNewest(_ departure: Departures.Departure) -> Bool {
-        departure.replaces.map { newest.isNewest(departure.job.job, at: $0) } ?? true
-    }
-
-    func send(_ push: Push, of job: JobRecord) async -> JobOutcome? {
-        switch await courier.send(push) {
-        case .delivered:
-            metrics.add(.pushesDelivered)
-            return JobOutcome(status: 200, reason: nil)
-        case .failed(_, .stopped, _):
-            return nil
-        case .failed(let status, .revoked, _):
-            let isGone = revocations.contains(job.purgeID)
-            return JobOutcome(status: UInt16(clamping: status), reason: isGone ? .unsent : .other)
-        case .failed(let status, let reason, let verdict):
-            metrics.add(.pushesFailed)
-            if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
-            return JobOutcome(
-                status: UInt16(clamping: status), reason: reason.recorded,
-                purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
-        }
-    }
-
-    /// A token sealed after the moment from which APNs calls it gone is live again.
-    private static func purges(_ verdict: Verdict, sealedAt: UInt64) -> Bool {
-        switch verdict {
-        case .keep, .configuration: false
-        case .purge(nil): true
-        case .purge(let moment?): sealedAt <= moment
-        }
-    }
-
-    /// Returns nil for a row that does not open.
-    private func push(for departure: Departures.Departure) throws(SlotShortage) -> Push? {
-        let job = departure.job
-        guard let template = policies.template(job.template),
-            let content = try opened({ () throws(SealingError) in try keys.openJob(job.sealed.span, context: job.context) }),
-            let apnsID = try? keys.apnsID(job.job, deadlineMs: job.deadline, generation: job.generation),
-            let (fields, stampMs) = try fields(of: job),
-            let rendered = try? template.render(handle: content.handle, fields: fields, nowMs: stampMs)
-        else { return nil }
-        let counted = times(template).counted(deadline: job.deadline, tokenExpires: job.expires)
-        return Push(
-            apnsID: apnsID, token: content.token,
-            environment: job.environment, topic: job.topic + rendered.pushType.topicSuffix, type: rendered.pushType,
-            priority: UInt8(clamping: rendered.priority),
-            expirationS: expiration(template, counted, job.expires),
-            collapseID: content.handle.base64url, payload: rendered.payload, sealedAtMs: content.sealedAtMs,
-            deadlineMs: job.deadline,
-            isWanted: { [revocations, newest] in
-                (job.isLast || !revocations.contains(job.purgeID))
-                    && (departure.replaces.map { newest.isNewest(job.job, at: $0) } ?? true)
-            })
-    }
-
-    /// By Apple's clock, also while broker time is ahead of the wall clock: a phone would ring long after the call.
-    private func expiration(_ template: Template, _ counted: UInt64, _ tokenExpires: UInt64) -> UInt64 {
-        let expires = template.expiration(nowMs: counted, tokenExpiryMs: tokenExpires)
-        return expires - min(expires, time.secondsAhead)
-    }
-
-    /// What an audience's push is filled with, and when that was so; rooms have nothing but their handle.
-    private func fields(of job: JobRecord) throws(SlotShortage) -> (fields: [String: FieldValue], stampMs: UInt64)? {
-        if job.fields == nil { return ([:], time.now) }
-        return try content(of: job).map { ($0.fields, $0.stampMs) }
-    }
-
-    /// Returns nil in rooms, and for a row that does not open.
-    func content(of job: JobRecord) throws(SlotShortage) -> PushContent? {
-        guard let sealed = job.fields else { return nil }
-        let place = Place(generation: job.generation, expiryMs: job.deadline)
-        let note = try opened { () throws(SealingError) in
-            try keys.openNote(sealed.span, .fields, place, [job.job.bytes], block: 64)
-        }
-        return note.flatMap(PushContent.init)
     }
 }

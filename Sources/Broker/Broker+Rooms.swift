@@ -203,7 +203,7 @@ extension Broker {
         await sweeper.expect(retryUntil)
         await sweeper.noteErasure()
         recentAccepts.add(code.room, now: now)
-        await tell(Presence.Place(room: code.room, slot: 1), .peerAccepted)
+        await presence.tell(RoomSide(room: code.room, slot: 1), .peerAccepted)
         return Membership(
             room: room, member: member, expires: record.expires, ref: token?.ref, isNew: true)
     }
@@ -213,8 +213,8 @@ extension Broker {
         guard let record = try await live(index) else { throw .roomNotFound }
         return RoomStatus(
             expires: record.expires, accepted: record.joiner != nil,
-            creatorPresent: presence.isPresent(Presence.Place(room: record.room, slot: 1)),
-            joinerPresent: presence.isPresent(Presence.Place(room: record.room, slot: 2)),
+            creatorPresent: await presence.isPresent(RoomSide(room: record.room, slot: 1)),
+            joinerPresent: await presence.isPresent(RoomSide(room: record.room, slot: 2)),
             creatorHasToken: record.creator.token != nil, joinerHasToken: record.joiner?.token != nil)
     }
 
@@ -241,7 +241,7 @@ extension Broker {
             try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed.new)
         }
         guard isReplaced else { throw try await refusal(of: caller) }
-        revoke(record[slot]?.token)
+        if let token = record[slot]?.token { await outbox.revoke([token]) }
         await sweeper.noteErasure()
         return (sealed.ref, record.expires)
     }
@@ -298,7 +298,7 @@ extension Broker {
             try await self.store.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)
         }
         guard let purged else { throw try await refusal(of: caller) }
-        revoke(record[slot]?.token)
+        if let token = record[slot]?.token { await outbox.revoke([token]) }
         metrics.add(.tokensPurged, purged)
         if purged > 0 { await sweeper.noteErasure() }
         return purged
@@ -312,11 +312,11 @@ extension Broker {
         guard let record = try await live(index),
             let purged = try await stored({ () throws(StoreError) in try await self.store.close(room: index) })
         else { throw .roomNotFound }
-        for side in [record.creator, record.joiner] { revoke(side?.token) }
+        await outbox.revoke([record.creator, record.joiner].compactMap { $0?.token })
         metrics.add(.roomsClosed)
         metrics.add(.tokensPurged, purged)
         await sweeper.noteErasure()
-        await end(index)
+        await presence.end(index)
         return purged
     }
 
@@ -364,6 +364,11 @@ extension Broker {
     func live(_ index: Digest) async throws(BrokerError) -> RoomRecord? {
         let record = try await stored { () throws(StoreError) in try await self.store.room(index) }
         return record.flatMap { $0.ends > time.now ? $0 : nil }
+    }
+
+    /// Returns nil if the room has ended.
+    func msUntilEnd(of room: Digest) async throws(BrokerError) -> UInt64? {
+        try await live(room).map { $0.ends - min(time.now, $0.ends) }
     }
 
     private func destination(

@@ -51,7 +51,6 @@ public actor Broker: LoopActor {
     /// The wall clock, unix ms: what JWTs are dated by.
     public nonisolated var wallMs: UInt64 { time.wallMs }
     public nonisolated let policies: Policies
-    let courier: any PushSender
     let sweeper: Sweeper
     let settings: Settings
     public nonisolated let metrics: Metrics
@@ -59,21 +58,12 @@ public actor Broker: LoopActor {
 
     /// The shares of all callers. Every layer charges here.
     public nonisolated let shares: Shares
-    var presence: Presence
-    /// The timer of each room side that waits for something, and of each room with sockets for its end.
-    var presenceTimers: [Presence.Place: TimerID] = [:]
-    var roomEnds: [Digest: TimerID] = [:]
-    /// One copy of the id of each room in which a knock may become due without a caller.
-    var roomIDs: [Digest: RoomID] = [:]
-    /// Reports over HTTP that wait for a probe of the side in this place.
-    var waitingReports: [Presence.Place: [CheckedContinuation<Result<Delivery, BrokerError>, Never>]] = [:]
-    /// Pushes about to leave that wait for such a probe.
-    var waitingPushes: [Presence.Place: [Departures.Departure]] = [:]
+    public nonisolated let presence: Presence
+    public nonisolated let outbox: Outbox
     var recentAccepts = RecentAccepts()
-    var edge: (any RoomSockets)?
     private var wrongCodes: AttemptBudget
     private var shortCreations: Allowance
-    var tokenKnocks: KeyedBudget
+    let tokenKnocks: KeyedBudget
     /// The timer for the next end of a window of these, and when that is.
     private var windowsEnd: (at: UInt64, timer: TimerID)?
     /// When the last window of what was charged is over; nil if there is none.
@@ -82,27 +72,18 @@ public actor Broker: LoopActor {
     private let startedAt: UInt64
     /// Rooms made since the start, for as long as it matters: nobody was in them before, so no one can come back to them.
     var young: Set<Digest> = []
-    var departures: Departures
-    let revocations = Revocations()
-    let newest = NewestPushes()
-    /// Seals of tokens that were sealed anew while pushes to them may be under way: those still leave.
-    let renewals = Revocations()
     let access: StoreAccess
-    /// When outcomes that the store does not take are logged again, on the loop's clock, and whether it took none of late.
-    var outcomesLogAt: UInt64 = 0
-    var holdsOutcomes = false
 
     public init(
         loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
         sweeper: Sweeper, settings: Settings, metrics: Metrics, access: StoreAccess, shares: Shares? = nil,
         log: @escaping @Sendable (String) -> Void
-    ) {
+    ) async {
         self.loop = loop
         self.store = store
         self.keys = keys
         self.time = time
         self.policies = policies
-        self.courier = courier
         self.sweeper = sweeper
         self.settings = settings
         self.metrics = metrics
@@ -110,16 +91,19 @@ public actor Broker: LoopActor {
         self.log = log
         let limits = policies.rooms
         presence = Presence(
-            Presence.Timing(graceMs: limits.peerGraceMs, reportMs: limits.presenceMs, probeMs: limits.presenceProbeMs))
+            loop: loop,
+            timing: PresenceState.Timing(
+                graceMs: limits.peerGraceMs, reportMs: limits.presenceMs, probeMs: limits.presenceProbeMs))
         self.shares = shares ?? Shares(.standard(limits.creations))
         wrongCodes = AttemptBudget(limits.wrongCodes, ipv4Bits: limits.ipv4Bits, ipv6Bits: limits.ipv6Bits)
         shortCreations = Allowance(limits.shortCreations)
         tokenKnocks = KeyedBudget(limits.tokenKnocks)
-        departures = Departures(shuffles: policies.templates.values.contains { !$0.timing.isAtOnce })
+        outbox = Outbox(
+            loop: loop, store: store, access: access, keys: keys, time: time, policies: policies, courier: courier,
+            sweeper: sweeper, metrics: metrics, presence: presence, log: log)
         startedAt = time.now
+        await presence.attach(self)
     }
-
-    public func setEdge(_ edge: any RoomSockets) { self.edge = edge }
 
     // MARK: Budgets
 
@@ -238,22 +222,6 @@ public actor Broker: LoopActor {
         watchWindows()
     }
 
-    /// A token was destroyed: what is queued for it is not sent any more.
-    /// - Parameter token: its purge id.
-    func revoke(_ token: EntryID?) {
-        guard let token else { return }
-        let now = time.now
-        revocations.add(token, until: now + policies.jobDeadlineMs, now: now)
-    }
-
-    /// These tokens live on under other seals.
-    func renew(_ tokens: [EntryID]) {
-        let now = time.now
-        for token in tokens { renewals.add(token, until: now + policies.jobDeadlineMs, now: now) }
-    }
-
-    func revoke(_ tokens: [EntryID]) { for token in tokens { revoke(token) } }
-
     // MARK: Refusals for the ledger
 
     /// Counts a refusal for the ledger's next window.
@@ -295,7 +263,7 @@ public actor Broker: LoopActor {
 
     public func gauges() async -> [Metrics.Sample] {
         let own: [Metrics.Sample] = [
-            .init("mayfly_sockets", "Open WebSockets in rooms.", presence.socketCount),
+            .init("mayfly_sockets", "Open WebSockets in rooms.", await presence.socketCount),
             .init("mayfly_resident_bytes", "Resident memory.", ProcessControl.residentMemory),
         ]
         // Unreadable counts are left out. Zeros would report an empty store.

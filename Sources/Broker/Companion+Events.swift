@@ -125,7 +125,7 @@ extension Companion {
                 news = .state(word, before: listed, session: session)
             }
         } catch {
-            await audiences.giveBack(fanout)
+            fanout.cancel()
             throw error
         }
         fanout.change.session = change

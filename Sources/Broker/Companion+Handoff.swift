@@ -45,7 +45,7 @@ extension Companion {
             next.version += 1
             fanout.change.session = .set(next, after: standing?.version)
             if try await audiences.apply(fanout) == .done { return standing?.client != nil && !isSame }
-            await audiences.giveBackEvent(event)
+            event.cancel()
         }
         throw .storageUnavailable
     }

@@ -55,7 +55,7 @@ public actor Monitor: LoopActor {
                     device.row, removing: removing.rawValue, adding: adding.rawValue)
             }
             if isSet { return true }
-            await audiences.giveBackEvent(event)
+            event.cancel()
         }
         throw .storageUnavailable
     }

@@ -165,7 +165,7 @@ final class Service: Sendable {
             return accounts.account(for: whole, environment, kind.push) != nil
         }
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
-        let broker = Broker(
+        let broker = await Broker(
             loop: main, store: store, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
             settings: destinations, metrics: metrics, access: access,
             shares: Shares(shareTable(settings)), log: log)
@@ -237,7 +237,7 @@ final class Service: Sendable {
         operatorConfiguration.shares = Shares(operatorTable)
         let operatorServer = HTTPServer(loop: main, configuration: operatorConfiguration, handler: operatorHandler)
         let edge = SocketEdge(loop: main, broker: broker)
-        await broker.setEdge(edge)
+        await broker.presence.setEdge(edge)
         let api = API(
             broker: broker, audit: AuditFiles(LedgerFolder(settings.state.ledger), key: parts.verifierKey),
             proxies: settings.proxies, authenticator: settings.authenticator, companion: parts.companion,
@@ -260,7 +260,7 @@ final class Service: Sendable {
         let operatorAddress = try await start(operatorServer, settings.operatorListen)
         let address: SocketAddress
         do {
-            try await broker.resumeJobs()
+            try await broker.outbox.resumeJobs()
             address = try await start(publicServer, settings.listen)
         } catch {
             await operatorServer.drain(deadlineMs: 0)
@@ -357,7 +357,7 @@ final class Service: Sendable {
     func stop() async {
         operatorHandler.setReady(false)
         await publicServer.drain(deadlineMs: 10_000)
-        await parts.broker.drainPushes(deadlineMs: 3_000)
+        await parts.broker.outbox.drain(deadlineMs: 3_000)
         await Self.end(parts, tasks)
         await operatorServer.drain(deadlineMs: 1_000)
         for loop in parts.loops { loop.stop() }

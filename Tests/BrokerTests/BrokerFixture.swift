@@ -31,7 +31,7 @@ struct BrokerFixture {
     let sweeper: Sweeper
 
     /// - Parameter courier: in place of one that never reaches anyone.
-    init(courier: ((EventLoop) -> any PushSender)? = nil) throws {
+    init(courier: ((EventLoop) -> any PushSender)? = nil) async throws {
         folder = try SimulatedBroker.makeFolder()
         let clock = TestClock(1_800_000_000_000)
         self.clock = clock
@@ -50,7 +50,7 @@ struct BrokerFixture {
         configuration.production = Endpoint(host: "127.0.0.1", port: 9)
         configuration.sandbox = configuration.production
         let policies = try Policies([Policy.builtIn("rooms")!])
-        broker = Broker(
+        broker = await Broker(
             loop: loop, store: store, keys: keys, time: time, policies: policies,
             courier: try courier?(loop) ?? Courier(loop: loop, configuration),
             sweeper: sweeper,

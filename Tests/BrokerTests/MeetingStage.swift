@@ -73,7 +73,7 @@ actor MeetingStage: LoopActor {
     func start() async throws {
         try await simulated.start()
         let broker = try await broker
-        await broker.setEdge(sockets)
+        await broker.presence.setEdge(sockets)
         sockets.serve(broker)
     }
 
@@ -126,7 +126,7 @@ actor MeetingStage: LoopActor {
     }
 
     func end(_ socket: UInt64, isDeliberate: Bool) async throws {
-        try await broker.leave(socket: socket, isDeliberate: isDeliberate)
+        try await broker.presence.leave(socket: socket, isDeliberate: isDeliberate)
     }
 
     func report(_ slot: UInt8, leaving: Bool = false) async throws -> Delivery {
@@ -178,7 +178,7 @@ final class Sockets: RoomSockets {
             state.pings[socket, default: []].append(number)
             return state.answering.contains(socket) ? state.broker : nil
         }
-        await broker?.pong(socket: socket, number: number)
+        await broker?.presence.pong(socket: socket, number: number)
     }
 
     func close(_ socket: UInt64) async { state.withLock { $0.closed.append(socket) } }

@@ -33,7 +33,7 @@ import Vocabulary
     }
 
     @Test func manyRoomsKnockAtATokenNoMoreThanItsShare() async throws {
-        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let share = fixture.broker.policies.rooms.tokenKnocks
         #expect(try await knocks(fixture, 0..<share.count + 10, at: fixture.token()) == share.count)
         #expect(try await knocks(fixture, 100..<101, at: fixture.token(8)) == 1, "another token")
@@ -44,7 +44,7 @@ import Vocabulary
 
     /// All at the same moment: those that wait for the store are counted already.
     @Test func knocksAtOnceAreCountedAsOneAfterTheOther() async throws {
-        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let share = fixture.broker.policies.rooms.tokenKnocks.count
         var callers: [Caller] = []
         for number in 0..<share + 10 { callers.append(try await room(fixture, number, token: try fixture.token())) }
@@ -58,7 +58,7 @@ import Vocabulary
 
     /// Rooms that are closed before their push is sent ring nowhere, and must not silence the phone either.
     @Test func whatIsNeverSentCountsForNothing() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let share = fixture.broker.policies.rooms.tokenKnocks.count
         for number in 0..<share {
             let caller = try await room(fixture, number, token: try fixture.token())
@@ -72,7 +72,7 @@ import Vocabulary
 
     /// Knocks that are refused by the throttle of their side take nothing of the token's share.
     @Test func aSidesOwnThrottleComesFirst() async throws {
-        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let caller = try await room(fixture, 0, token: try fixture.token())
         let share = fixture.broker.policies.rooms.tokenKnocks.count
         var taken = 0
@@ -89,7 +89,7 @@ import Vocabulary
     }
 
     @Test func theWrongEnvironmentSilencesNobody() async throws {
-        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         for number in 0...fixture.broker.policies.rooms.tokenKnocks.count {
             let caller = try await room(fixture, number, token: try fixture.token(), environment: .sandbox)
             _ = try await fixture.broker.report(caller, leaving: false)

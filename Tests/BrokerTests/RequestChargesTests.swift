@@ -29,7 +29,7 @@ import Vocabulary
 
     // Promise: repeat-writes-nothing
     @Test func theSameTokenAgainWritesNothing() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let (token, other) = (try fixture.token(1), try fixture.token(2))
         let room = try await fixture.create(token: token)
         let caller = fixture.caller(room.room, "creator", room.member)
@@ -57,7 +57,7 @@ import Vocabulary
     }
 
     @Test func aSideReplacesItsTokenSixTimesInTenMinutes() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let room = try await fixture.create(life: 3_600, codeLife: 3_600, token: fixture.token(1))
         let joined = try await fixture.accept(token: fixture.token(1))
         let guesser = fixture.caller(room.room, "creator")
@@ -88,7 +88,7 @@ import Vocabulary
 
     // Promise: log-grows-with-creations
     @Test func whatAddsToTheLogTakesOfTheNetworksCreations() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let shares = fixture.broker.shares
         func used() -> Int { shares.used(.creations, now: fixture.clock.now) }
         let token = try fixture.token(1)
@@ -153,7 +153,7 @@ import Vocabulary
     }
 
     @Test func aSideReportsFiveTimesAtOnceAndFiveInFiveSeconds() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let room = try await fixture.create()
         let joined = try await fixture.accept()
         let creator = fixture.caller(room.room, "creator", room.member)
@@ -169,7 +169,7 @@ import Vocabulary
     }
 
     @Test func aSideHasEightOperationsAtATime() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let room = try await fixture.create(token: fixture.token(1))
         let joined = try await fixture.accept()
         let shares = fixture.broker.shares
@@ -194,7 +194,7 @@ import Vocabulary
     }
 
     @Test func whileTheLogCantBePublishedANetworkLeavesRoomInIt() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let shares = fixture.broker.shares
         let (flood, other) = (Owners(shares.network(BrokerFixture.here)), Owners(shares.network(Self.other)))
         let token = try fixture.token(1)

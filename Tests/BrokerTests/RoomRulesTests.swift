@@ -11,7 +11,7 @@ import Vocabulary
 @Suite struct RoomRulesTests {
     // Promise: create-repeated
     @Test func aRepeatedCreateGivesTheSameRoom() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let first = try await fixture.create(token: try fixture.token())
         let again = try await fixture.create(token: try fixture.token(9))
         #expect(first.isNew && !again.isNew)
@@ -25,7 +25,7 @@ import Vocabulary
     /// The code and a client id may be known to others; what makes the creator is not given away by them for long.
     // Promise: create-secrets-until-proof
     @Test func aRepeatedCreateHasNoSecretsOnceTheCreatorHasUsedThem() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         // Without its secret the creator has proven nothing.
         _ = try await fixture.broker.report(fixture.caller(made.room, "creator"), leaving: false)
@@ -41,7 +41,7 @@ import Vocabulary
 
     // Promise: create-secrets-for-two-minutes
     @Test func aRepeatedCreateHasTheSecretsForTwoMinutes() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         fixture.clock.advance(119_999)
         #expect(try await fixture.create().member == made.member)
@@ -57,7 +57,7 @@ import Vocabulary
     }
 
     @Test func aRoomSaysWhenItsCodeEnds() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 600, codeLife: 300)
         #expect(made.joinExpires == fixture.clock.now + 300_000 && made.expires == fixture.clock.now + 600_000)
         #expect(try await fixture.accept().joinExpires == nil)
@@ -66,7 +66,7 @@ import Vocabulary
 
     /// The answer to one who can't be pushed to is the same whether the code is right or not.
     @Test func anAppThatIsNotServedLearnsNothingOfACode() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         _ = try await fixture.create("123456")
         for code in ["123456", "654321"] {
             let accept = AcceptRoom(
@@ -80,7 +80,7 @@ import Vocabulary
 
     // Promise: accept-repeated
     @Test func aRepeatedAcceptGivesTheSameForTwoMinutes() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 3_600)
         let first = try await fixture.accept(token: try fixture.token())
         #expect(first.room == made.room && first.member != made.member)
@@ -97,7 +97,7 @@ import Vocabulary
     }
 
     @Test func aUsedCodeEndsWithItsRoom() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         _ = try await fixture.create(life: 60, codeLife: 60, token: try fixture.token())
         let made = try await fixture.accept(token: try fixture.token(9))
         #expect(try await fixture.broker.close(made.room) == 2)
@@ -114,7 +114,7 @@ import Vocabulary
 
     // Promise: codes-end
     @Test func codesEnd() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("000000") }
         let made = try await fixture.create(codeLife: 10)
         fixture.clock.advance(10_000)
@@ -125,7 +125,7 @@ import Vocabulary
     }
 
     @Test func aCodeIsFoundOverMidnight() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let day: UInt64 = 86_400_000
         fixture.clock.advance(day - fixture.clock.now % day - 60_000)
         _ = try fixture.keys.step(nowMs: fixture.clock.now)
@@ -138,7 +138,7 @@ import Vocabulary
 
     // Promise: member-secret-required, third-client-refused
     @Test func sidesAreToldApart() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create()
         await #expect(throws: BrokerError.notAMember) { try await fixture.accept(client: "creator") }
         let joined = try await fixture.accept()
@@ -162,7 +162,7 @@ import Vocabulary
 
     // Promise: room-ends-on-time
     @Test func aRoomEndsOnTimeEvenIfNobodySweeps() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 10, codeLife: 10, token: try fixture.token())
         fixture.clock.advance(9_999)
         #expect(try await fixture.broker.status(made.room).creatorHasToken)
@@ -174,7 +174,7 @@ import Vocabulary
 
     // Promise: token-replaced-and-withdrawn, close-once
     @Test func tokensAreReplacedWithdrawnAndClosed() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         let (ref, _) = try await fixture.broker.replaceToken(
             fixture.caller(made.room, "creator"), token: try fixture.token(8), environment: .sandbox)
@@ -188,7 +188,7 @@ import Vocabulary
     }
 
     @Test func guessingIsHeldToABudget() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let limit = fixture.broker.policies.rooms.wrongCodes.perAddress.count
         for guess in 0..<limit {
             await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("guess\(guess)") }
@@ -201,7 +201,7 @@ import Vocabulary
     }
 
     @Test func guessersShutOutNobodyWithALongCode() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let overall = fixture.broker.policies.rooms.wrongCodes.overall.count
         for guess in 0..<overall {
             let address = SocketAddress.v4(0x0a00_0000 + UInt32(guess), port: 1)
@@ -216,7 +216,7 @@ import Vocabulary
     }
 
     @Test func nothingIsSentToATokenThatIsGone() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
@@ -229,9 +229,9 @@ import Vocabulary
     }
 
     @Test func noSocketStaysInARoomThatEndsWhileItJoins() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let broker = fixture.broker
-        await broker.setEdge(ClosingSockets(broker: broker))
+        await broker.presence.setEdge(ClosingSockets(broker: broker))
         for round in 0..<40 {
             let made = try await fixture.create("round-\(round)")
             let caller = fixture.caller(made.room, "creator", made.member)
@@ -244,16 +244,16 @@ import Vocabulary
     }
 
     @Test func aSocketThatComesAndGoesTakesNoOthersPlace() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         let creator = fixture.caller(made.room, "creator")
         _ = try await fixture.broker.join(creator, socket: 1, isOpen: { true })
         for socket: UInt64 in 2..<40 {
             async let joining = try? fixture.broker.join(creator, socket: socket, isOpen: { true })
-            async let leaving: Void = fixture.broker.leave(socket: socket, isDeliberate: true)
+            async let leaving: Void = fixture.broker.presence.leave(socket: socket, isDeliberate: true)
             _ = await (joining, leaving)
-            await fixture.broker.leave(socket: socket, isDeliberate: true)
+            await fixture.broker.presence.leave(socket: socket, isDeliberate: true)
             fixture.clock.advance(1_000)
         }
         #expect(try await fixture.broker.status(made.room).creatorPresent)
@@ -263,7 +263,7 @@ import Vocabulary
 
     // Promise: presence-delivery
     @Test func aKnockIsForWhoIsAway() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         let (creator, joiner) = (fixture.caller(made.room, "creator"), fixture.caller(made.room, "joiner"))
@@ -285,7 +285,7 @@ import Vocabulary
     }
 
     @Test func aRoomFromBeforeTheStartWaitsForItsPeer() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         await fixture.broker.forgetYoung()
@@ -296,10 +296,10 @@ import Vocabulary
 
     /// What can't leave in time is refused before anything is opened or stored; a socket is let in all the same.
     @Test func aFullQueueTakesNoMore() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept(token: try fixture.token(8))
-        await fixture.broker.fillDepartures()
+        await fixture.broker.outbox.fill()
         await #expect(throws: BrokerError.tooManyPushes) {
             try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false)
         }
@@ -307,21 +307,21 @@ import Vocabulary
         #expect(joined?.delivery == .throttled)
         #expect(try await fixture.store.jobs().isEmpty)
         #expect(BrokerError.tooManyPushes.status == 503 && BrokerError.tooManyPushes.retryAfter != nil)
-        await fixture.broker.emptyDepartures()
+        await fixture.broker.outbox.empty()
         // Its own app's alone, and more than its share.
-        await fixture.broker.fillDepartures(180_000)
+        await fixture.broker.outbox.fill(180_000)
         await #expect(throws: BrokerError.tooManyPushes) {
             try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false)
         }
-        await fixture.broker.emptyDepartures()
+        await fixture.broker.outbox.empty()
         // Another app's, and more than its share.
-        await fixture.broker.fillDepartures(180_000, of: "com.example.other")
+        await fixture.broker.outbox.fill(180_000, of: "com.example.other")
         #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         try await fixture.end()
     }
 
     @Test func refusalsReachTheLedgerRoundedAndOnce() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         for _ in 0..<123 { await fixture.broker.noteRefusal(.notAMember) }
         await fixture.broker.noteRefusal(.malformedJSON)
         #expect(await fixture.broker.takeRefusals() == [.requestRefused(cause: .forbidden, count: 120)])
@@ -346,7 +346,7 @@ private struct ClosingSockets: RoomSockets {
     let broker: Broker
 
     func tell(_ socket: UInt64, _ event: RoomEvent) async {
-        if event == .roomClosed { await broker.leave(socket: socket, isDeliberate: true) }
+        if event == .roomClosed { await broker.presence.leave(socket: socket, isDeliberate: true) }
     }
     func ping(_ socket: UInt64, _ number: UInt64) async {}
     func close(_ socket: UInt64) async {}
@@ -360,15 +360,15 @@ extension Broker {
     func forgetAccepts() { recentAccepts = RecentAccepts() }
 }
 
-extension Broker {
-    fileprivate func fillDepartures(_ count: Int = Departures.mostQueued, of topic: String = "com.example.app") {
+extension Outbox {
+    fileprivate func fill(_ count: Int = OutboxQueue.mostQueued, of topic: String = "com.example.app") {
         let job = JobRecord(
             job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 1, kind: .alert,
             environment: .production, topic: topic,
             template: "",
             generation: 1, expires: 0, sealed: [])
-        for _ in 0..<count { departures.enter(job) }
+        for _ in 0..<count { queue.reserve(job) }
     }
 
-    fileprivate func emptyDepartures() { departures = Departures(shuffles: false) }
+    fileprivate func empty() { queue = OutboxQueue(shuffles: false) }
 }

@@ -176,7 +176,7 @@ actor SimulatedBroker: LoopActor {
             topic == "com.example.app"
         }
         let access = StoreAccess(loop: loop, store: store, metrics: metrics, log: log)
-        let broker = Broker(
+        let broker = await Broker(
             loop: loop, store: store, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
             settings: settings, metrics: metrics, access: access, log: log)
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
@@ -197,7 +197,7 @@ actor SimulatedBroker: LoopActor {
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
         try await startup.catchUp(
             starts, policies: policies.all.map(\.bytes), folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
-        try await broker.resumeJobs()
+        try await broker.outbox.resumeJobs()
         return Run(
             store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,
             courier: courier, metrics: metrics, companion: companion,

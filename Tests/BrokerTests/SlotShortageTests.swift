@@ -8,7 +8,7 @@ import Testing
 @Suite struct SlotShortageTests {
     // Promise: shortage-is-503-and-an-alarm
     @Test func everyCallOfARoomIsRefusedAndCanBeRepeated() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         try await Task(executorPreference: fixture.loop) {
             let token = try fixture.token()
             let made = try await TakenSlots.untilItFits("create") { try await fixture.create(token: token) }
@@ -36,7 +36,7 @@ import Testing
     /// A guess that was not looked at is not counted.
     // Promise: shortage-is-no-404
     @Test func aShortageIsNoWrongCode() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         try await Task(executorPreference: fixture.loop) {
             _ = try await fixture.create()
             let taken = try TakenSlots()
@@ -113,7 +113,7 @@ import Testing
             #expect(try await broker.knock(0) == .queued)
             let taken = try TakenSlots(reserve: true)
             await broker.simulated.advance(21_000)
-            let drain = Task(executorPreference: broker.loop) { await run.broker.drainPushes(deadlineMs: 500) }
+            let drain = Task(executorPreference: broker.loop) { await run.broker.outbox.drain(deadlineMs: 500) }
             await broker.simulated.advance(1_000)
             await drain.value
             #expect(try await broker.jobs.count == 1, "the next start takes it up")

@@ -1,34 +1,37 @@
 import Shares
 import Vocabulary
 
+/// One side of one room.
+struct RoomSide: Hashable, Sendable {
+    let room: Digest
+    let slot: UInt8
+
+    var peer: RoomSide { RoomSide(room: room, slot: Self.peer(of: slot)) }
+
+    static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
+}
+
 /// Tracks presence with one state machine per room side. It does no I/O and reads no clock. A restart forgets it.
 ///
-/// Each event returns the effects that the broker carries out, in order. All times are milliseconds of the event loop's clock.
-struct Presence {
-    /// One side of one room.
-    struct Place: Hashable, Sendable {
-        let room: Digest
-        let slot: UInt8
-
-        var peer: Place { Place(room: room, slot: Presence.peer(of: slot)) }
-    }
+/// Each event returns the effects that `Presence` carries out, in order. All times are milliseconds of the event loop's clock.
+struct PresenceState {
 
     enum Effect: Equatable, Sendable {
         /// Ping these sockets with this number.
         case ping([UInt64], number: UInt64)
         case close(UInt64)
-        /// Tell the peer of this place `peer_joined`.
-        case arrived(Place)
-        /// Tell the peer of this place `peer_left`.
-        case left(Place)
+        /// Tell the peer of this side `peer_joined`.
+        case arrived(RoomSide)
+        /// Tell the peer of this side `peer_left`.
+        case left(RoomSide)
         /// The side is absent: knock at it if its peer waits, then tell the peer `peer_left` with what became of the knock.
-        case absent(Place, knocks: Bool)
+        case absent(RoomSide, knocks: Bool)
         /// Knock at a side whose peer already knows that it is absent.
-        case knock(Place)
+        case knock(RoomSide)
         /// A probe ended with the side present: reports that waited for it are answered.
-        case answered(Place)
-        /// Set the one timer of this place, or cancel it.
-        case arm(Place, at: UInt64?)
+        case answered(RoomSide)
+        /// Set the one timer of this side, or cancel it.
+        case arm(RoomSide, at: UInt64?)
     }
 
     /// The result of checking a side.
@@ -54,11 +57,9 @@ struct Presence {
     /// Sockets that one side may have. One more closes the one that has been silent for longest.
     static let mostSockets = ShareTable.standard[.roomSockets].side?.cap ?? .max
 
-    static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
-
     private let timing: Timing
     private var rooms: [Digest: Room] = [:]
-    private var places: [UInt64: Place] = [:]
+    private var places: [UInt64: RoomSide] = [:]
 
     init(_ timing: Timing) { self.timing = timing }
 
@@ -71,9 +72,9 @@ struct Presence {
     func room(of socket: UInt64) -> Digest? { places[socket]?.room }
 
     /// A side in its grace or in doubt counts as present.
-    func isPresent(_ place: Place) -> Bool { rooms[place.room].map { $0[place.slot].state != .absent } ?? false }
+    func isPresent(_ place: RoomSide) -> Bool { rooms[place.room].map { $0[place.slot].state != .absent } ?? false }
 
-    func sockets(at place: Place) -> [UInt64] { rooms[place.room]?[place.slot].sockets.map(\.id) ?? [] }
+    func sockets(at place: RoomSide) -> [UInt64] { rooms[place.room]?[place.slot].sockets.map(\.id) ?? [] }
 
     func hasSockets(in room: Digest) -> Bool { rooms[room]?.hasSockets ?? false }
 
@@ -86,7 +87,7 @@ struct Presence {
 
     // MARK: Events
 
-    mutating func join(_ socket: UInt64, at place: Place, now: UInt64) -> [Effect] {
+    mutating func join(_ socket: UInt64, at place: RoomSide, now: UInt64) -> [Effect] {
         var step = begin(place.room, now)
         if let closed = step.room[place.slot].add(Socket(id: socket, provenAt: now)) {
             places[closed] = nil
@@ -110,7 +111,7 @@ struct Presence {
     }
 
     /// A side reports over HTTP that it is present.
-    mutating func report(_ place: Place, now: UInt64) -> [Effect] {
+    mutating func report(_ place: RoomSide, now: UInt64) -> [Effect] {
         var step = begin(place.room, now)
         step.room[place.slot].reportedAt = now
         step.room[place.slot].reportedUntil = now + timing.reportMs
@@ -119,7 +120,7 @@ struct Presence {
     }
 
     /// A side reports over HTTP that it leaves. Sockets that it has still open count again when it returns.
-    mutating func reportLeaving(_ place: Place, now: UInt64) -> [Effect] {
+    mutating func reportLeaving(_ place: RoomSide, now: UInt64) -> [Effect] {
         var step = begin(place.room, now)
         step.room[place.slot].reportedUntil = 0
         // A pong that is on its way was sent before the side left.
@@ -138,14 +139,14 @@ struct Presence {
 
     /// Finds out whether a side is present, for its peer or for a push about to leave.
     /// - Parameter isAwaited: its peer has arrived. A knock follows if the side turns out to be absent.
-    mutating func check(_ place: Place, isAwaited: Bool, now: UInt64) -> (finding: Finding, effects: [Effect]) {
+    mutating func check(_ place: RoomSide, isAwaited: Bool, now: UInt64) -> (finding: Finding, effects: [Effect]) {
         var step = begin(place.room, now)
         let finding = step.check(place.slot, isAwaited: isAwaited)
         return (finding, end(step))
     }
 
     /// A knock was throttled or failed for now. The side is checked again at that time, if its peer stays present.
-    mutating func checkAgain(_ place: Place, at time: UInt64, now: UInt64) -> [Effect] {
+    mutating func checkAgain(_ place: RoomSide, at time: UInt64, now: UInt64) -> [Effect] {
         var step = begin(place.room, now)
         let side = step.room[place.slot]
         if side.state == .absent, step.room[place.peer.slot].isHere {
@@ -154,8 +155,8 @@ struct Presence {
         return end(step)
     }
 
-    /// The timer of a place fired.
-    mutating func fire(_ place: Place, now: UInt64) -> [Effect] {
+    /// The timer of a side fired.
+    mutating func fire(_ place: RoomSide, now: UInt64) -> [Effect] {
         guard rooms[place.room] != nil else { return [] }
         var step = begin(place.room, now)
         step.room[place.slot].armedAt = nil
@@ -169,7 +170,7 @@ struct Presence {
         guard let ended = rooms.removeValue(forKey: room) else { return ([], []) }
         let sockets = (ended.creator.sockets + ended.joiner.sockets).map(\.id)
         for socket in sockets { places[socket] = nil }
-        return (sockets, [.arm(Place(room: room, slot: 1), at: nil), .arm(Place(room: room, slot: 2), at: nil)])
+        return (sockets, [.arm(RoomSide(room: room, slot: 1), at: nil), .arm(RoomSide(room: room, slot: 2), at: nil)])
     }
 
     // MARK: Steps
@@ -184,14 +185,14 @@ struct Presence {
             let at = step.room[slot].timer(step.now)
             guard at != step.room[slot].armedAt else { continue }
             step.room[slot].armedAt = at
-            step.effects.append(.arm(Place(room: step.name, slot: slot), at: at))
+            step.effects.append(.arm(RoomSide(room: step.name, slot: slot), at: at))
         }
         if !step.room.isForgotten(step.now) { rooms[step.name] = step.room }
         return step.effects
     }
 }
 
-extension Presence {
+extension PresenceState {
     fileprivate enum State: Equatable {
         case absent
         /// Gone for a moment, and counted as present until then.
@@ -277,7 +278,7 @@ extension Presence {
         let now: UInt64
         var effects: [Effect] = []
 
-        private func place(_ slot: UInt8) -> Place { Place(room: name, slot: slot) }
+        private func place(_ slot: UInt8) -> RoomSide { RoomSide(room: name, slot: slot) }
 
         mutating func arrive(_ slot: UInt8) {
             switch room[slot].state {
@@ -304,7 +305,7 @@ extension Presence {
             room[slot].state = .grace(until: now + timing.graceMs, isDeliberate: isDeliberate)
             if isDeliberate { effects.append(.left(place(slot))) }
             // The peer is checked again only while this side stays.
-            room[peer(of: slot)].checkAt = nil
+            room[RoomSide.peer(of: slot)].checkAt = nil
         }
 
         mutating func answer(_ slot: UInt8, _ socket: UInt64, number: UInt64) {
@@ -315,7 +316,8 @@ extension Presence {
             room[slot].sockets[index].counts = true
             let wasAbsent = room[slot].state == .absent
             if room[slot].state != .present { arrive(slot) }
-            if wasAbsent, check(peer(of: slot), isAwaited: true) == .absent { effects.append(.knock(place(peer(of: slot)))) }
+            let peer = RoomSide.peer(of: slot)
+            if wasAbsent, check(peer, isAwaited: true) == .absent { effects.append(.knock(place(peer))) }
         }
 
         mutating func check(_ slot: UInt8, isAwaited: Bool) -> Finding {
@@ -363,7 +365,7 @@ extension Presence {
             }
             guard let checkAt = room[slot].checkAt, checkAt <= now else { return }
             room[slot].checkAt = nil
-            guard room[peer(of: slot)].isHere else { return }
+            guard room[RoomSide.peer(of: slot)].isHere else { return }
             if check(slot, isAwaited: true) == .absent { effects.append(.knock(place(slot))) }
         }
 
@@ -372,8 +374,8 @@ extension Presence {
             room[slot].state = .absent
             room[slot].isAwaited = false
             room[slot].reportedUntil = 0
-            effects.append(.absent(place(slot), knocks: isAwaited && room[peer(of: slot)].isHere))
-            room[peer(of: slot)].checkAt = nil
+            effects.append(.absent(place(slot), knocks: isAwaited && room[RoomSide.peer(of: slot)].isHere))
+            room[RoomSide.peer(of: slot)].checkAt = nil
         }
     }
 }

@@ -7,7 +7,7 @@ import Vocabulary
 @testable import Broker
 
 /// When a push leaves that waits for its slot, and when it does not leave at all.
-@Suite struct DepartureTests {
+@Suite struct OutboxTests {
     private static let slots = #""sendSlotSeconds": 20, "jitterSeconds": 5,"#
 
     @Test func aKillBetweenKnockAndSlotChangesNothing() async throws {
@@ -183,7 +183,7 @@ import Vocabulary
             let (machine, running) = (broker.machine, try #require(await broker.simulated.run?.broker))
             let before = machine.monotonic
             let drained = Task(executorPreference: broker.loop) {
-                await running.drainPushes(deadlineMs: 3_000)
+                await running.outbox.drain(deadlineMs: 3_000)
                 return machine.monotonic
             }
             await broker.simulated.advance(4_000)
@@ -208,136 +208,5 @@ import Vocabulary
             let count = try await asked.value
             #expect(count < 500, "a call that came with the slot was answered after \(count) of 1,000 pushes")
         }
-    }
-}
-
-@Suite struct DeparturesTests {
-    private func departure(_ number: UInt8, topic: String = "") -> Departures.Departure {
-        let job = JobRecord(
-            job: JobID(UInt128(number)), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 1, kind: .alert,
-            environment: .production, topic: topic,
-            template: "", generation: 1, expires: 0, sealed: [])
-        return Departures.Departure(job: job, place: nil)
-    }
-
-    @Test func theirOrderIsDrawn() {
-        var orders: Set<[UInt8]> = []
-        for _ in 0..<50 {
-            var departures = Departures(shuffles: true)
-            for number in 0..<30 as Range<UInt8> { #expect(departures.wait(departure(number), until: 7) == (number == 0)) }
-            #expect(departures.open == 0 && departures.start() == nil)
-            departures.arrive(at: 7)
-            var order: [UInt8] = []
-            while let started = departures.start() {
-                order.append(UInt8(started.job.job.low))
-                departures.isReady()
-            }
-            #expect(order.sorted() == Array(0..<30) && departures.open == 30)
-            orders.insert(order)
-        }
-        #expect(orders.count == 50)
-    }
-
-    @Test func noMoreStartThanMayBeOpen() {
-        var departures = Departures(shuffles: false)
-        // The arena's places are for rooms and sockets, too.
-        #expect(Departures.mostUnderWay <= 20_480)
-        let count = 25_000
-        for number in 0..<count { departures.add(departure(UInt8(truncatingIfNeeded: number))) }
-        var started = 0
-        while departures.start() != nil { started += 1 }
-        #expect(started == Departures.mostGettingReady && departures.open == count)
-        while started < Self.mostOfOne {
-            departures.isReady()
-            #expect(departures.start() != nil && departures.start() == nil)
-            started += 1
-        }
-        departures.isReady()
-        for number in started..<count {
-            #expect(departures.start() == nil)
-            departures.end(departure(0))
-            // In the order in which they came.
-            #expect(departures.start()?.job.job == JobID(UInt128(UInt8(truncatingIfNeeded: number))))
-            departures.isReady()
-        }
-        for _ in 0..<Self.mostOfOne { departures.end(departure(0)) }
-        #expect(departures.open == 0 && departures.start() == nil)
-    }
-
-    /// Where no other app has any under way, as many as are eight times what is free.
-    private static let mostOfOne = Departures.mostUnderWay / 9 * 8
-
-    @Test func anAppWhosePushesHangLeavesOthersRoom() {
-        var departures = Departures(shuffles: false)
-        func startAll() -> [String] {
-            var topics: [String] = []
-            while let started = departures.start() {
-                topics.append(started.job.topic)
-                departures.isReady()
-            }
-            return topics
-        }
-        for number in 0..<25_000 { departures.add(departure(UInt8(truncatingIfNeeded: number), topic: "dead")) }
-        #expect(startAll().count == Self.mostOfOne)
-        for app in ["a", "b"] { for number in 0..<100 as Range<UInt8> { departures.add(departure(number, topic: app)) } }
-        #expect(startAll().sorted() == Array(repeating: "a", count: 100) + Array(repeating: "b", count: 100))
-        // Another one that hangs takes what is left, but for a rest.
-        for number in 0..<25_000 { departures.add(departure(UInt8(truncatingIfNeeded: number), topic: "dying")) }
-        #expect(Set(startAll()) == ["dying"])
-        departures.add(departure(0, topic: "c"))
-        #expect(startAll() == ["c"])
-        #expect(departures.open == 50_201)
-        // What was held back goes on when there is room again.
-        for _ in 0..<4_000 { departures.end(departure(0, topic: "dead")) }
-        #expect(Set(startAll()).isSuperset(of: ["dying"]))
-        for _ in 0..<Self.mostOfOne - 4_000 { departures.end(departure(0, topic: "dead")) }
-        #expect(Set(startAll()) == ["dead", "dying"])
-    }
-
-    @Test func fewOutcomesAreRecordedAtATime() {
-        final class Begun { var numbers: [Int] = [] }
-        var departures = Departures(shuffles: false)
-        func taken() -> Int { (0..<2 * Departures.mostRecording).count { _ in departures.mayRecord() } }
-        #expect(taken() == Departures.mostRecording)
-        let begun = Begun()
-        for number in 0..<1_000 { departures.waitToRecord { begun.numbers.append(number) } }
-        // One that is recorded makes room for one, in the order in which they came.
-        for number in 0..<1_000 {
-            departures.isRecorded()?()
-            #expect(begun.numbers.count == number + 1 && begun.numbers.last == number && taken() == 0)
-        }
-        let left = (0..<Departures.mostRecording).count { _ in departures.isRecorded() != nil }
-        #expect(left == 0 && taken() == Departures.mostRecording)
-    }
-
-    /// Takes as many of an app as there is room for.
-    private func fill(_ departures: inout Departures, _ topic: String, _ environment: PushEnvironment = .production) -> Int {
-        let job = departure(0, topic: topic).job
-        var taken = 0
-        while !departures.isFull(topic: topic, environment: environment), taken <= Departures.mostQueued {
-            departures.enter(job)
-            taken += 1
-        }
-        return taken
-    }
-
-    @Test func theLastPlacesOfTheQueueAreForOtherApps() {
-        var departures = Departures(shuffles: false)
-        // 177,778: 22,222 are left.
-        #expect(fill(&departures, "dead") == Departures.mostQueued * 8 / 9 + 1)
-        #expect(!departures.isFull(topic: "a", environment: .production))
-        // The same app's other environment hangs or not by itself.
-        #expect(!departures.isFull(topic: "dead", environment: .sandbox))
-        #expect(fill(&departures, "dying") > 19_000 && !departures.isFull(topic: "a", environment: .production))
-        #expect(fill(&departures, "a") > 2_000 && !departures.isFull(topic: "b", environment: .production))
-        for number in 0..<100 { _ = fill(&departures, "many \(number)") }
-        #expect(departures.queued == Departures.mostQueued && departures.isFull(topic: "new", environment: .production))
-        // Where one goes another may come, of an app that has few.
-        departures.leave(departure(0, topic: "dead").job)
-        #expect(
-            !departures.isFull(topic: "new", environment: .production)
-                && departures.isFull(topic: "dead", environment: .production))
-        for _ in 0..<30_000 { departures.leave(departure(0, topic: "dead").job) }
-        #expect(!departures.isFull(topic: "dead", environment: .production))
     }
 }
