@@ -55,19 +55,19 @@ public struct API: Sendable {
         } catch let error as BrokerError {
             return await refuse(error)
         } catch let error as InvalidRequest {
-            await broker.noteRefusal(error.errors[0])
+            broker.noteRefusal(error.errors[0])
             return HTTPResponse(error)
         } catch let error as SealingError {
             return await refuse(BrokerError(error))
         } catch {
             // A file of the log that can't be read.
-            await broker.noteTrouble("requests: \(error)")
+            broker.noteTrouble("requests: \(error)")
             return HTTPResponse(.storageUnavailable)
         }
     }
 
     private func refuse(_ error: BrokerError) async -> HTTPResponse {
-        await broker.noteRefusal(error)
+        broker.noteRefusal(error)
         return HTTPResponse(error)
     }
 

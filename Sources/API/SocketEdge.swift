@@ -51,7 +51,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
     }
 
     private func refuse(_ invalid: InvalidRequest, _ socket: WebSocketHandle) async {
-        await broker.noteRefusal(invalid.errors[0])
+        broker.noteRefusal(invalid.errors[0])
         await socket.send(Self.message("error") { SocketMessage.write(invalid, to: &$0) })
         await socket.close(.policyViolation)
     }
@@ -80,7 +80,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
         members[number] = socket
         early[number] = []
         do {
-            let joined = try await broker.join(caller, socket: number) { [weak self] in
+            let joined = try await broker.rooms.join(caller, socket: number) { [weak self] in
                 self?.assumeIsolated { $0.members[number] != nil } ?? false
             }
             guard let joined else { return }

@@ -162,7 +162,7 @@ extension Audiences {
         var jobs = change.jobs.map(\.job.record)
         let charge: PushCharge?
         do {
-            charge = try await broker.chargePushes(jobs.count)
+            charge = try broker.shared.charges.chargePushes(jobs.count)
         } catch {
             fanout.cancel()
             throw error

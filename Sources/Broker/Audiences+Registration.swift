@@ -87,7 +87,7 @@ extension Audiences {
             let event = try takeEvent(of: asked.owner)
             let charges: [Charge]
             do throws(Shortage) {
-                charges = try await broker.chargeEntries()
+                charges = try broker.shared.charges.chargeEntries()
             } catch {
                 event.cancel()
                 throw BrokerError(error)

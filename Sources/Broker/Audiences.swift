@@ -1,8 +1,8 @@
 public import EventLoop
 import Linux
 public import Policy
-public import Sealing
-public import Storage
+import Sealing
+import Storage
 import Vocabulary
 
 /// What the apps with accounts share: registrations, fan-out, throttle, timers, idempotency. One for each kind of app.
@@ -11,7 +11,7 @@ import Vocabulary
 /// engine's loop, beside `Broker`, which carries its pushes out.
 public actor Audiences: LoopActor {
     public nonisolated let loop: EventLoop
-    let broker: Broker
+    nonisolated let broker: Broker
     let outbox: Outbox
     let store: any Store
     let keys: KeyRing
@@ -35,22 +35,20 @@ public actor Audiences: LoopActor {
     /// Registrations of an owner that wait for the one before them, by owner.
     private var registering: [[UInt8]: [CheckedContinuation<Void, Never>]] = [:]
 
-    public init(
-        broker: Broker, store: any Store, keys: KeyRing, time: BrokerTime, sweeper: Sweeper, policy: Policy,
-        limits: AudienceLimits, settings: Broker.Settings, metrics: Metrics, access: StoreAccess
-    ) {
-        loop = broker.loop
+    public init(broker: Broker, policy: Policy, limits: AudienceLimits) {
+        let shared = broker.shared
+        loop = shared.loop
+        store = shared.store
+        access = shared.access
+        keys = shared.keys
+        time = shared.time
+        sweeper = shared.sweeper
+        settings = shared.settings
+        metrics = shared.metrics
         self.broker = broker
         outbox = broker.outbox
-        self.store = store
-        self.keys = keys
-        self.time = time
-        self.sweeper = sweeper
         self.policy = policy
         self.limits = limits
-        self.settings = settings
-        self.metrics = metrics
-        self.access = access
         tokenPushes = KeyedBudget(limits.tokenPushes)
         events = KeyedBudget(limits.eventsPerUser)
     }
@@ -59,7 +57,7 @@ public actor Audiences: LoopActor {
     public nonisolated var wallMs: UInt64 { time.wallMs }
 
     /// Counts a refusal for the ledger's next window.
-    public func noteRefusal(_ error: BrokerError) async { await broker.noteRefusal(error) }
+    public nonisolated func noteRefusal(_ error: BrokerError) { broker.noteRefusal(error) }
 
     func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws(BrokerError) -> Void) { timedOut = action }
 

@@ -16,13 +16,14 @@ public actor Companion: LoopActor {
     let access: StoreAccess
     var edge: (any CompanionSockets)?
 
-    public init(audiences: Audiences, store: any Store, keys: KeyRing, time: BrokerTime, access: StoreAccess) async {
-        loop = audiences.loop
+    public init(audiences: Audiences) async {
+        let shared = audiences.broker.shared
+        loop = shared.loop
+        store = shared.store
+        access = shared.access
+        keys = shared.keys
+        time = shared.time
         self.audiences = audiences
-        self.store = store
-        self.keys = keys
-        self.time = time
-        self.access = access
         await audiences.setTimedOut { [weak self] timer async throws(BrokerError) in try await self?.timedOut(timer) }
     }
 

@@ -171,9 +171,7 @@ final class Service: Sendable {
             shares: Shares(shareTable(settings)), log: log)
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = settings.policies.audience(kind) else { return nil }
-            let audiences = Audiences(
-                broker: broker, store: store, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
-                settings: destinations, metrics: metrics, access: access)
+            let audiences = Audiences(broker: broker, policy: policy, limits: limits)
             try await audiences.learnPlaces()
             // On a thread of its own: nobody waits for it.
             Task.detached { audiences.prepare() }
@@ -181,13 +179,13 @@ final class Service: Sendable {
         }
         var companion: Companion?
         if let audiences = try await audiences(.companion) {
-            companion = await Companion(audiences: audiences, store: store, keys: keys, time: time, access: access)
+            companion = await Companion(audiences: audiences)
         }
         let sequencer = Sequencer(
             loop: ledgerLoop, store: store, folder: folder, key: ledgerKey, resolution: settings.resolution, time: time,
             metrics: metrics, log: log, witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),
             witnessFailure: settings.witnesses?.failureMode ?? .closed, kept: try settings.kept.checkpoints(on: ledgerLoop),
-            refusals: { await broker.takeRefusals() },
+            refusals: { broker.takeRefusals() },
             erased: { await sweeper.noteErasure() }, caughtUp: { broker.shares.clear(.ledgerBacklog) })
         let parts = Parts(
             loops: loops, lock: lock, store: store, keeper: keeper, sweeper: sweeper, sequencer: sequencer, courier: courier,

@@ -75,17 +75,17 @@ struct BrokerFixture {
         _ code: String = "123456", client: String = "creator", life: Int = 600, codeLife: Int = 300, token: Secret? = nil,
         environment: PushEnvironment? = nil
     ) async throws -> Membership {
-        try await broker.create(
+        try await broker.rooms.create(
             CreateRoom(
                 joinid: Array(code.utf8), lifeSeconds: life, codeLifeSeconds: codeLife, client: Array(client.utf8), token: token,
                 environment: environment), from: Self.here)
     }
 
     func accept(_ code: String = "123456", client: String = "joiner", token: Secret? = nil) async throws -> Membership {
-        let membership = try await broker.accept(
+        let membership = try await broker.rooms.accept(
             AcceptRoom(joinid: Array(code.utf8), client: Array(client.utf8), token: token, environment: nil), from: Self.here)
         // Knocks just after an accept wait on a clock that stands still here.
-        await broker.forgetAccepts()
+        await broker.rooms.forgetAccepts()
         return membership
     }
 

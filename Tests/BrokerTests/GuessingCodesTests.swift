@@ -66,7 +66,7 @@ import Testing
                     let request = AcceptRoom(
                         joinid: Self.kinds[kind].draw(), client: Array("a stranger".utf8), token: nil, environment: nil)
                     do throws(BrokerError) {
-                        _ = try await fixture.broker.accept(
+                        _ = try await fixture.broker.rooms.accept(
                             request, from: guesser == .oneAddress ? BrokerFixture.here : Self.anyAddress())
                         answers.entered[kind] = 1
                     } catch {
@@ -156,8 +156,8 @@ import Testing
         let request = CreateRoom(
             joinid: code, lifeSeconds: 600, codeLifeSeconds: 600, client: Sodium.randomBytes(16), token: nil, environment: nil)
         do throws(BrokerError) {
-            let made = try await fixture.broker.create(request, from: Self.anyAddress())
-            _ = try await fixture.broker.close(made.room)
+            let made = try await fixture.broker.rooms.create(request, from: Self.anyAddress())
+            _ = try await fixture.broker.rooms.close(made.room)
             return true
         } catch {
             switch error {

@@ -18,7 +18,7 @@ import Testing
 
     private func times(_ ttl: Int, _ timing: String = "") throws -> JobTimes {
         let policy = try TimedPolicy(timing, ttlSeconds: ttl).policy
-        return JobTimes(try #require(policy.templates[Broker.template]))
+        return JobTimes(try #require(policy.templates[Rooms.template]))
     }
 
     /// The expiration that APNs is told must be that of the knock, whatever cut the deadline short.

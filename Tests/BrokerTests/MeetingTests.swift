@@ -59,7 +59,7 @@ import Testing
             await stage.pass(60_000)
             let report = try await stage.reporting(2)
             await stage.pass(500)
-            _ = try await stage.broker.close(try stage.caller(1).room)
+            _ = try await stage.broker.rooms.close(try stage.caller(1).room)
             await #expect(throws: BrokerError.roomNotFound) { try await report.value }
             let state = try await stage.broker.presence.counts
             #expect(state == Presence.Counts())

@@ -24,7 +24,7 @@ import Vocabulary
     private func knocks(_ fixture: BrokerFixture, _ rooms: Range<Int>, at token: Secret) async throws -> Int {
         var taken = 0
         for number in rooms {
-            let delivery = try await fixture.broker.report(
+            let delivery = try await fixture.broker.rooms.report(
                 try await room(fixture, number, token: token), leaving: false)
             #expect([.queued, .throttled].contains(delivery))
             if delivery == .queued { taken += 1 }
@@ -49,7 +49,7 @@ import Vocabulary
         var callers: [Caller] = []
         for number in 0..<share + 10 { callers.append(try await room(fixture, number, token: try fixture.token())) }
         let taken = try await withThrowingTaskGroup { group in
-            for caller in callers { group.addTask { try await fixture.broker.report(caller, leaving: false) == .queued } }
+            for caller in callers { group.addTask { try await fixture.broker.rooms.report(caller, leaving: false) == .queued } }
             return try await group.reduce(0) { $0 + ($1 ? 1 : 0) }
         }
         #expect(taken == share)
@@ -62,8 +62,8 @@ import Vocabulary
         let share = fixture.broker.policies.rooms.tokenKnocks.count
         for number in 0..<share {
             let caller = try await room(fixture, number, token: try fixture.token())
-            #expect(try await fixture.broker.report(caller, leaving: false) == .queued)
-            #expect(try await fixture.broker.close(caller.room) == 1)
+            #expect(try await fixture.broker.rooms.report(caller, leaving: false) == .queued)
+            #expect(try await fixture.broker.rooms.close(caller.room) == 1)
         }
         for _ in 0..<400 where try await !fixture.store.jobs().isEmpty { try await Task.sleep(for: .milliseconds(10)) }
         #expect(try await knocks(fixture, 100..<101, at: fixture.token()) == 1)
@@ -78,7 +78,7 @@ import Vocabulary
         var taken = 0
         for _ in 0..<share * 2 {
             do throws(BrokerError) {
-                if try await fixture.broker.report(caller, leaving: false) == .queued { taken += 1 }
+                if try await fixture.broker.rooms.report(caller, leaving: false) == .queued { taken += 1 }
             } catch {
                 guard case .tooManyRequests(1...5) = error else { throw error }
             }
@@ -92,7 +92,7 @@ import Vocabulary
         let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         for number in 0...fixture.broker.policies.rooms.tokenKnocks.count {
             let caller = try await room(fixture, number, token: try fixture.token(), environment: .sandbox)
-            _ = try await fixture.broker.report(caller, leaving: false)
+            _ = try await fixture.broker.rooms.report(caller, leaving: false)
         }
         #expect(try await knocks(fixture, 100..<101, at: fixture.token()) == 1)
         try await fixture.end()
@@ -110,20 +110,20 @@ import Vocabulary
             try await simulated.makeRoom(facts)
             let broker = try #require(await simulated.run?.broker)
             let room = try #require(facts.room(Chance(seed: 1)))
-            _ = try await broker.accept(
+            _ = try await broker.rooms.accept(
                 AcceptRoom(joinid: room.code, client: Facts.joiner, token: nil, environment: nil), from: BrokerFixture.here)
-            let knock = try await broker.report(Caller(room: room.id, client: Facts.joiner, member: nil), leaving: false)
+            let knock = try await broker.rooms.report(Caller(room: room.id, client: Facts.joiner, member: nil), leaving: false)
             #expect(knock == .queued)
             let window = broker.policies.rooms.tokenKnocks.windowMs
             await simulated.advance(window - 1_000)
-            let before = await broker.tokenKnocks.count
+            let before = await broker.rooms.tokenKnocks.count
             await simulated.advance(2_000)
-            let after = await broker.tokenKnocks.count
+            let after = await broker.rooms.tokenKnocks.count
             #expect(before == 1 && after == 0)
             // Addresses: those of who made rooms, for ten minutes.
-            let addresses = await broker.chargesEnd
+            let addresses = broker.shared.charges.end
             await simulated.advance(window)
-            let none = await broker.chargesEnd
+            let none = broker.shared.charges.end
             #expect(addresses != nil && none == nil)
             await simulated.stop()
             await simulated.runOut()

@@ -28,9 +28,9 @@ import Vocabulary
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         // Without its secret the creator has proven nothing.
-        _ = try await fixture.broker.report(fixture.caller(made.room, "creator"), leaving: false)
+        _ = try await fixture.broker.rooms.report(fixture.caller(made.room, "creator"), leaving: false)
         #expect(try await fixture.create().member == made.member)
-        _ = try await fixture.broker.report(fixture.caller(made.room, "creator", made.member), leaving: false)
+        _ = try await fixture.broker.rooms.report(fixture.caller(made.room, "creator", made.member), leaving: false)
         let again = try await fixture.create(token: try fixture.token(9))
         #expect(again.member == nil && again.ref == nil && !again.isNew)
         #expect(again.room == made.room && again.expires == made.expires && again.joinExpires == made.joinExpires)
@@ -51,7 +51,7 @@ import Vocabulary
             #expect(again.member == nil && again.ref == nil && again.room == made.room)
             _ = try await fixture.sweeper.sweep()
         }
-        let live = try await fixture.broker.status(made.room)
+        let live = try await fixture.broker.rooms.status(made.room)
         #expect(live.creatorHasToken && !live.accepted)
         try await fixture.end()
     }
@@ -72,7 +72,9 @@ import Vocabulary
             let accept = AcceptRoom(
                 joinid: Array(code.utf8), client: Array("joiner".utf8), token: try fixture.token(), environment: nil,
                 topic: "com.example.other")
-            await #expect(throws: BrokerError.appNotServed) { try await fixture.broker.accept(accept, from: BrokerFixture.here) }
+            await #expect(throws: BrokerError.appNotServed) {
+                try await fixture.broker.rooms.accept(accept, from: BrokerFixture.here)
+            }
         }
         #expect(try await fixture.accept("123456").isNew)
         try await fixture.end()
@@ -100,7 +102,7 @@ import Vocabulary
         let fixture = try await BrokerFixture()
         _ = try await fixture.create(life: 60, codeLife: 60, token: try fixture.token())
         let made = try await fixture.accept(token: try fixture.token(9))
-        #expect(try await fixture.broker.close(made.room) == 2)
+        #expect(try await fixture.broker.rooms.close(made.room) == 2)
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept() }
         _ = try await fixture.create(life: 60, codeLife: 60)
         _ = try await fixture.accept()
@@ -120,7 +122,7 @@ import Vocabulary
         fixture.clock.advance(10_000)
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept() }
         _ = try await fixture.sweeper.sweep()
-        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.status(made.room) }
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.status(made.room) }
         try await fixture.end()
     }
 
@@ -143,19 +145,21 @@ import Vocabulary
         await #expect(throws: BrokerError.notAMember) { try await fixture.accept(client: "creator") }
         let joined = try await fixture.accept()
         let broker = fixture.broker
-        #expect(try await broker.authorize(fixture.caller(made.room, "creator")).slot == 1)
-        #expect(try await broker.authorize(fixture.caller(made.room, "joiner")).slot == 2)
-        await #expect(throws: BrokerError.notAMember) { try await broker.authorize(fixture.caller(made.room, "third")) }
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator")).slot == 1)
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "joiner")).slot == 2)
+        await #expect(throws: BrokerError.notAMember) { try await broker.rooms.authorize(fixture.caller(made.room, "third")) }
         // A member secret must be that side's own.
         await #expect(throws: BrokerError.notAMember) {
-            try await broker.authorize(fixture.caller(made.room, "creator", joined.member))
+            try await broker.rooms.authorize(fixture.caller(made.room, "creator", joined.member))
         }
         // Once it was used, the client id alone does no longer.
-        #expect(try await broker.authorize(fixture.caller(made.room, "creator", made.member)).slot == 1)
-        await #expect(throws: BrokerError.memberRequired) { try await broker.authorize(fixture.caller(made.room, "creator")) }
-        #expect(try await broker.authorize(fixture.caller(made.room, "joiner")).slot == 2)
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator", made.member)).slot == 1)
+        await #expect(throws: BrokerError.memberRequired) {
+            try await broker.rooms.authorize(fixture.caller(made.room, "creator"))
+        }
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "joiner")).slot == 2)
         await #expect(throws: BrokerError.roomNotFound) {
-            try await broker.authorize(fixture.caller(try RoomID.random(), "creator"))
+            try await broker.rooms.authorize(fixture.caller(try RoomID.random(), "creator"))
         }
         try await fixture.end()
     }
@@ -165,10 +169,10 @@ import Vocabulary
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 10, codeLife: 10, token: try fixture.token())
         fixture.clock.advance(9_999)
-        #expect(try await fixture.broker.status(made.room).creatorHasToken)
+        #expect(try await fixture.broker.rooms.status(made.room).creatorHasToken)
         fixture.clock.advance(1)
-        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.status(made.room) }
-        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.close(made.room) }
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.status(made.room) }
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.close(made.room) }
         try await fixture.end()
     }
 
@@ -176,14 +180,14 @@ import Vocabulary
     @Test func tokensAreReplacedWithdrawnAndClosed() async throws {
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
-        let (ref, _) = try await fixture.broker.replaceToken(
+        let (ref, _) = try await fixture.broker.rooms.replaceToken(
             fixture.caller(made.room, "creator"), token: try fixture.token(8), environment: .sandbox)
         #expect(ref != made.ref)
-        #expect(try await fixture.broker.withdrawToken(fixture.caller(made.room, "creator")) == 1)
-        #expect(try await fixture.broker.withdrawToken(fixture.caller(made.room, "creator")) == 0)
+        #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 1)
+        #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 0)
         _ = try await fixture.accept(token: try fixture.token(9))
-        #expect(try await fixture.broker.close(made.room) == 1)
-        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.close(made.room) }
+        #expect(try await fixture.broker.rooms.close(made.room) == 1)
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.close(made.room) }
         try await fixture.end()
     }
 
@@ -206,7 +210,7 @@ import Vocabulary
         for guess in 0..<overall {
             let address = SocketAddress.v4(0x0a00_0000 + UInt32(guess), port: 1)
             let request = AcceptRoom(joinid: Array("g\(guess)".utf8), client: [1], token: nil, environment: nil)
-            await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.accept(request, from: address) }
+            await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.accept(request, from: address) }
         }
         let error = await #expect(throws: BrokerError.self) { try await fixture.accept("1234567") }
         #expect(error?.code == "too_many_requests")
@@ -219,9 +223,9 @@ import Vocabulary
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
-        #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         #expect(try await fixture.store.jobs().count == 1)
-        #expect(try await fixture.broker.withdrawToken(fixture.caller(made.room, "creator")) == 1)
+        #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 1)
         // Nothing listens where the push goes, so that it was still waiting for its next attempt.
         for _ in 0..<400 where try await !fixture.store.jobs().isEmpty { try await Task.sleep(for: .milliseconds(10)) }
         #expect(try await fixture.store.jobs().isEmpty)
@@ -235,8 +239,8 @@ import Vocabulary
         for round in 0..<40 {
             let made = try await fixture.create("round-\(round)")
             let caller = fixture.caller(made.room, "creator", made.member)
-            async let joining = try? broker.join(caller, socket: UInt64(round), isOpen: { true })
-            async let closing = try? broker.close(made.room)
+            async let joining = try? broker.rooms.join(caller, socket: UInt64(round), isOpen: { true })
+            async let closing = try? broker.rooms.close(made.room)
             _ = await (joining, closing)
         }
         #expect(await broker.presence.socketCount == 0)
@@ -248,15 +252,15 @@ import Vocabulary
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         let creator = fixture.caller(made.room, "creator")
-        _ = try await fixture.broker.join(creator, socket: 1, isOpen: { true })
+        _ = try await fixture.broker.rooms.join(creator, socket: 1, isOpen: { true })
         for socket: UInt64 in 2..<40 {
-            async let joining = try? fixture.broker.join(creator, socket: socket, isOpen: { true })
+            async let joining = try? fixture.broker.rooms.join(creator, socket: socket, isOpen: { true })
             async let leaving: Void = fixture.broker.presence.leave(socket: socket, isDeliberate: true)
             _ = await (joining, leaving)
             await fixture.broker.presence.leave(socket: socket, isDeliberate: true)
             fixture.clock.advance(1_000)
         }
-        #expect(try await fixture.broker.status(made.room).creatorPresent)
+        #expect(try await fixture.broker.rooms.status(made.room).creatorPresent)
         #expect(await fixture.broker.presence.socketCount == 1)
         try await fixture.end()
     }
@@ -267,19 +271,19 @@ import Vocabulary
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         let (creator, joiner) = (fixture.caller(made.room, "creator"), fixture.caller(made.room, "joiner"))
-        #expect(try await fixture.broker.report(creator, leaving: false) == .noToken)
-        #expect(try await fixture.broker.report(joiner, leaving: false) == .peerPresent)
+        #expect(try await fixture.broker.rooms.report(creator, leaving: false) == .noToken)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .peerPresent)
         // The report lapses, and then the grace ends.
         for wait: UInt64 in [45_000, 5_000] {
             fixture.clock.advance(wait)
-            _ = try await fixture.broker.status(made.room)
+            _ = try await fixture.broker.rooms.status(made.room)
         }
-        #expect(try await fixture.broker.report(joiner, leaving: false) == .queued)
-        #expect(try await fixture.broker.report(joiner, leaving: false) == .throttled)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .queued)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .throttled)
         // Otherwise the throttled knock is tried again.
-        #expect(try await fixture.broker.report(joiner, leaving: true) == .none)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: true) == .none)
         fixture.clock.advance(30_000)
-        #expect(try await fixture.broker.report(joiner, leaving: false) == .queued)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .queued)
         #expect(try await fixture.store.jobs().count == 2)
         try await fixture.end()
     }
@@ -288,8 +292,8 @@ import Vocabulary
         let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
-        await fixture.broker.forgetYoung()
-        #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        await fixture.broker.rooms.forgetNewRooms()
+        #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         #expect(try await fixture.store.jobs().first?.notBefore == fixture.clock.now + 15_000)
         try await fixture.end()
     }
@@ -301,9 +305,9 @@ import Vocabulary
         _ = try await fixture.accept(token: try fixture.token(8))
         await fixture.broker.outbox.fill()
         await #expect(throws: BrokerError.tooManyPushes) {
-            try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false)
+            try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false)
         }
-        let joined = try await fixture.broker.join(fixture.caller(made.room, "joiner"), socket: 1) { true }
+        let joined = try await fixture.broker.rooms.join(fixture.caller(made.room, "joiner"), socket: 1) { true }
         #expect(joined?.delivery == .throttled)
         #expect(try await fixture.store.jobs().isEmpty)
         #expect(BrokerError.tooManyPushes.status == 503 && BrokerError.tooManyPushes.retryAfter != nil)
@@ -311,21 +315,21 @@ import Vocabulary
         // Its own app's alone, and more than its share.
         await fixture.broker.outbox.fill(180_000)
         await #expect(throws: BrokerError.tooManyPushes) {
-            try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false)
+            try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false)
         }
         await fixture.broker.outbox.empty()
         // Another app's, and more than its share.
         await fixture.broker.outbox.fill(180_000, of: "com.example.other")
-        #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         try await fixture.end()
     }
 
     @Test func refusalsReachTheLedgerRoundedAndOnce() async throws {
         let fixture = try await BrokerFixture()
-        for _ in 0..<123 { await fixture.broker.noteRefusal(.notAMember) }
-        await fixture.broker.noteRefusal(.malformedJSON)
-        #expect(await fixture.broker.takeRefusals() == [.requestRefused(cause: .forbidden, count: 120)])
-        #expect(await fixture.broker.takeRefusals().isEmpty)
+        for _ in 0..<123 { fixture.broker.noteRefusal(.notAMember) }
+        fixture.broker.noteRefusal(.malformedJSON)
+        #expect(fixture.broker.takeRefusals() == [.requestRefused(cause: .forbidden, count: 120)])
+        #expect(fixture.broker.takeRefusals().isEmpty)
         try await fixture.end()
     }
 }
@@ -352,12 +356,12 @@ private struct ClosingSockets: RoomSockets {
     func close(_ socket: UInt64) async {}
 }
 
-extension Broker {
+extension Rooms {
     /// As if every room had been made before the start.
-    func forgetYoung() { young = [] }
+    func forgetNewRooms() { knockHolds.newRooms = [] }
 
     /// As if every room had been accepted a while ago.
-    func forgetAccepts() { recentAccepts = RecentAccepts() }
+    func forgetAccepts() { knockHolds.accepts = [:] }
 }
 
 extension Outbox {

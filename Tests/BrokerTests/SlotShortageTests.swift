@@ -21,12 +21,12 @@ import Testing
             #expect(!rejoined.isNew && rejoined.member == joined.member)
             let (first, second) = (try fixture.token(8), fixture.caller(made.room, "joiner", joined.member))
             let replaced = try await TakenSlots.untilItFits("replace token") {
-                try await fixture.broker.replaceToken(second, token: first, environment: nil)
+                try await fixture.broker.rooms.replaceToken(second, token: first, environment: nil)
             }
-            let status = try await fixture.broker.status(made.room)
+            let status = try await fixture.broker.rooms.status(made.room)
             #expect(status.creatorHasToken && status.joinerHasToken && replaced.expires == made.expires)
             let delivery = try await TakenSlots.untilItFits("knock") {
-                try await fixture.broker.report(fixture.caller(made.room, "creator", made.member), leaving: false)
+                try await fixture.broker.rooms.report(fixture.caller(made.room, "creator", made.member), leaving: false)
             }
             #expect(delivery == .queued)
         }.value
@@ -53,7 +53,7 @@ import Testing
             let run = try #require(await broker.simulated.run)
             func told() -> Int { broker.simulated.prints.all.count { $0.hasPrefix("secrets: no slot") } }
             for minute in 1...2 {
-                for _ in 0..<100 { await run.broker.noteRefusal(.overloaded(.exhausted)) }
+                for _ in 0..<100 { run.broker.noteRefusal(.overloaded(.exhausted)) }
                 #expect(told() == minute && run.metrics.value(.alarms) == minute)
                 await broker.simulated.advance(60_000)
             }

@@ -38,21 +38,18 @@ public actor Outbox: LoopActor {
     /// How long pushes wait for free slots after a shortage.
     private static let pauseMs: UInt64 = 250
 
-    init(
-        loop: EventLoop, store: any Store, access: StoreAccess, keys: KeyRing, time: BrokerTime, policies: Policies,
-        courier: any PushSender, sweeper: Sweeper, metrics: Metrics, presence: Presence, log: @escaping @Sendable (String) -> Void
-    ) {
-        self.loop = loop
-        self.store = store
-        self.access = access
-        self.keys = keys
-        self.time = time
-        self.policies = policies
+    init(_ shared: Dependencies, courier: any PushSender, presence: Presence) {
+        loop = shared.loop
+        store = shared.store
+        access = shared.access
+        keys = shared.keys
+        time = shared.time
+        policies = shared.policies
+        sweeper = shared.sweeper
+        metrics = shared.metrics
+        log = shared.log
         self.courier = courier
-        self.sweeper = sweeper
-        self.metrics = metrics
         self.presence = presence
-        self.log = log
         queue = OutboxQueue(shuffles: policies.templates.values.contains { !$0.timing.isAtOnce })
     }
 

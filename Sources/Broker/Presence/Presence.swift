@@ -5,11 +5,11 @@ import Vocabulary
 
 /// Tracks who is present in rooms: sockets join and leave, reports come over HTTP, probes find out who still answers.
 ///
-/// `PresenceState` decides. This actor feeds it events and carries out its effects. It lives on the engine's loop, beside `Broker`.
+/// `PresenceState` decides. This actor feeds it events and carries out its effects. It lives on the engine's loop, beside `Rooms`.
 public actor Presence: LoopActor {
     public nonisolated let loop: EventLoop
     private var state: PresenceState
-    private weak var broker: Broker?
+    private weak var rooms: Rooms?
     private var edge: (any RoomSockets)?
     /// The timer of each side that waits for something.
     private(set) var timers: [RoomSide: TimerID] = [:]
@@ -28,7 +28,7 @@ public actor Presence: LoopActor {
     }
 
     /// Sets where knocks go that become due without a caller.
-    func attach(_ broker: Broker) { self.broker = broker }
+    func attach(_ rooms: Rooms) { self.rooms = rooms }
 
     public func setEdge(_ edge: any RoomSockets) { self.edge = edge }
 
@@ -155,9 +155,9 @@ public actor Presence: LoopActor {
 
     /// Knocks at a side because its peer waits. No caller sees an error, so a knock that could not be stored is tried again.
     private func knock(at side: RoomSide, in id: RoomID?) async -> Result<Delivery, BrokerError> {
-        guard let id, let broker else { return .failure(.roomNotFound) }
+        guard let id, let rooms else { return .failure(.roomNotFound) }
         do {
-            return .success(try await broker.knock(at: side, in: id))
+            return .success(try await rooms.knock(at: side, in: id))
         } catch {
             if error.isRetryable { checkAgain(side, in: id, afterMs: error.retryMs) }
             return .failure(error)
@@ -205,10 +205,10 @@ public actor Presence: LoopActor {
     }
 
     private func checkEnd(of room: Digest) async {
-        guard let broker else { return }
+        guard let rooms else { return }
         let wait: UInt64
         do {
-            guard let left = try await broker.msUntilEnd(of: room) else { return await end(room) }
+            guard let left = try await rooms.msUntilEnd(of: room) else { return await end(room) }
             wait = left
         } catch {
             if error == .shuttingDown { return }

@@ -6,7 +6,7 @@ import Shares
 import Storage
 import Vocabulary
 
-extension Broker {
+extension Rooms {
     /// The template of the one push that rooms know.
     public static let template = "peer_waiting"
 
@@ -69,7 +69,8 @@ extension Broker {
 
     private func chargePresenceChange(_ side: RoomSide) throws(BrokerError) {
         do throws(Shortage) {
-            _ = try shares.charge(.presenceChanges, to: Owners(shares.side(side.room, slot: side.slot)), now: loop.now)
+            let owner = charges.shares.side(side.room, slot: side.slot)
+            _ = try charges.shares.charge(.presenceChanges, to: Owners(owner), now: loop.now)
         } catch { throw BrokerError(error) }
     }
 
@@ -106,7 +107,7 @@ extension Broker {
         guard now < token.expires, let template = policies.template(Self.template) else {
             return nil
         }
-        let heldUntil = max(startGraceEnd(token.room), recentAccepts.holdEnd(token.room, now: now))
+        let heldUntil = knockHolds.end(token.room, now: now)
         let plan = JobTimes(template).plan(now: now, heldUntil: heldUntil, tokenExpires: token.expires)
         // The room ends too soon for a push.
         guard let plan else { return .noToken }
@@ -115,7 +116,7 @@ extension Broker {
             try keys.openToken(token.sealed.span, context: context, room: room)
         }
         guard let opened else { return nil }
-        let reservation = try secret { () throws(SealingError) in
+        let reservation = try available { () throws(SealingError) in
             try tokenKnocks.reserve(opened.token, context.environment, now: now)
         }
         guard let reservation else { return await throttled(token, room, until: tokenKnocks.end ?? now) }
@@ -123,9 +124,10 @@ extension Broker {
         // Reserved before the wait, so that knocks at the same moment don't all find room.
         var isQueued = false
         defer { if !isQueued { reservation.cancel() } }
-        let (charges, isThrottled) = try chargeKnock(token)
-        if isThrottled { return await throttled(token, room, until: now + policies.rooms.knockThrottleMs) }
-        defer { if !isQueued { shares.refund(charges) } }
+        guard let charged = try chargeKnock(token) else {
+            return await throttled(token, room, until: now + policies.rooms.knockThrottleMs)
+        }
+        defer { if !isQueued { charges.shares.refund(charged) } }
         let new = try self.job(opened, token, context, plan, room: room)
         let job = new.record
         await outbox.reserve(job)
@@ -143,7 +145,7 @@ extension Broker {
         case .queued:
             isQueued = true
             metrics.add(.knocksQueued)
-            let charge = charges.first.map { PushCharge(shares, $0) }
+            let charge = charged.first.map { PushCharge(charges.shares, $0) }
             await outbox.schedule(Outbox.Entry(job: job, reservation: reservation, charge: charge))
             return .queued
         case .throttled(let until): return await throttled(token, room, until: until)
@@ -158,20 +160,13 @@ extension Broker {
         return .throttled
     }
 
-    /// Charges a push to this side, and its entries in the log. A knock without a caller is not charged.
-    /// - Returns: the charges, that of the queue first; and whether the side or the caller is over its share.
-    private func chargeKnock(_ token: TokenRecord) throws(BrokerError) -> (charges: [Charge], isThrottled: Bool) {
-        let side = shares.side(token.room, slot: token.slot)
+    /// A knock without a caller is not charged.
+    /// - Returns: nil if the side or the caller is over its share.
+    private func chargeKnock(_ token: TokenRecord) throws(BrokerError) -> [Charge]? {
         do throws(Shortage) {
-            guard let queued = try charge(.queuedPushes, side: side, urgency: .knock) else { return ([], false) }
-            do throws(Shortage) {
-                return ([queued] + (try chargeEntries(urgency: .knock)), false)
-            } catch {
-                shares.refund(queued)
-                throw error
-            }
+            return try charges.chargeKnock(at: charges.shares.side(token.room, slot: token.slot))
         } catch {
-            if case .overShare = error { return ([], true) }
+            if case .overShare = error { return nil }
             throw .tooManyPushes
         }
     }
@@ -185,7 +180,7 @@ extension Broker {
             environment: context.environment, topic: token.topic, template: Self.template, deadlineMs: plan.deadline,
             expiryMs: token.expires)
         let handle = keys.handle(room, kind: "room", slot: token.slot)
-        let sealed = try secret { () throws(SealingError) in
+        let sealed = try available { () throws(SealingError) in
             try keys.sealJob(JobContent(token: opened.token, sealedAtMs: opened.sealedAtMs, handle: handle), context: job)
         }
         let row = JobRecord(

@@ -1,0 +1,215 @@
+import EventLoop
+import Ledger
+public import Linux
+import Policy
+import Sealing
+import Shares
+import Storage
+import Vocabulary
+
+extension Rooms {
+    /// Makes a room, or answers again for the pending room that this client made with this code.
+    public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
+        try admitGuess(request.joinid, address)
+        let now = time.now
+        let room = try available { () throws(SealingError) in try RoomID.random() }
+        let member = try available { () throws(SealingError) in try MemberSecret.random() }
+        let expires = now + UInt64(request.lifeSeconds) * 1_000
+        let codeExpires = now + UInt64(request.codeLifeSeconds) * 1_000
+        let generation = keys.currentGeneration
+        let index = keys.roomIndex(room)
+        let codes = try codeIndexes(request.joinid, now: now)
+        let token = try seal(
+            request.token, room: room, index: index, slot: 1, expires: expires, environment: request.environment,
+            topic: request.topic, now: now)
+
+        let creator = SideRecord(
+            generation: generation,
+            client: try clientIndex(of: request.client, in: room, slot: 1, expires: expires, generation: generation),
+            member: keys.memberHash(member), token: token?.row.purgeID)
+        let creatorUntil = min(now + policies.rooms.retryWindowMs, codeExpires)
+        let code = try available { () throws(SealingError) in
+            PendingCode(
+                code: codes[0], expires: codeExpires, room: index, roomExpires: expires, generation: generation,
+                pending: try keys.sealPending(
+                    room, joinID: request.joinid.span, expiryMs: codeExpires, generation: generation, codeIndex: codes[0]),
+                creator: try keys.sealCreator(
+                    member, joinID: request.joinid.span, client1: request.client.span, untilMs: creatorUntil,
+                    generation: generation, codeIndex: codes[0]),
+                creatorUntil: creatorUntil, short: policies.rooms.isShort(codeOf: request.joinid.count))
+        }
+        let record = RoomRecord(room: index, expires: expires, creator: creator)
+
+        let creation: [Charge]
+        do {
+            creation = try takeCreation(request.joinid, address)
+        } catch {
+            // A repeat costs nothing of the budget, so that a lost answer can always be asked for again. Nobody else is told that the
+            // code is taken: that would be a guess for nothing.
+            let taken = try await stored { () throws(StoreError) in try await self.store.code(codes, now: now) }
+            guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
+            return again
+        }
+        let outcome: CreateOutcome
+        do {
+            outcome = try await stored { () throws(StoreError) in
+                try await self.store.create(
+                    record, code: code, otherIndexes: Array(codes.dropFirst()), token: token?.new,
+                    shortLimit: self.policies.rooms.pendingShortCodes, now: now)
+            }
+        } catch {
+            giveBackCreation(request.joinid)
+            charges.shares.refund(creation)
+            throw error
+        }
+        if outcome != .created { charges.shares.refund(creation) }
+        switch outcome {
+        case .created:
+            knockHolds.recordNewRoom(index, now: time.now)
+            await sweeper.expect(creatorUntil)
+            metrics.add(.roomsCreated)
+            return Membership(
+                room: room, member: member, expires: expires, joinExpires: codeExpires, ref: token?.ref, isNew: true)
+        case .taken(let taken):
+            guard let again = try await ownRoom(request, with: taken) else {
+                spendGuess(request.joinid, address)
+                throw .joinCodeInUse
+            }
+            giveBackCreation(request.joinid)
+            return again
+        case .tooManyShort:
+            throw .tooManyShortCodes
+        }
+    }
+
+    /// Answers a repeated create.
+    ///
+    /// The member secret and the ref are part of the answer only while the sealed copy exists: until the creator first uses the
+    /// secret, and for two minutes at most. Anyone may know the code and guess the client id.
+    /// - Returns: nil if another client made the room, or the code is used.
+    private func ownRoom(_ request: CreateRoom, with taken: CodeRecord) async throws(BrokerError) -> Membership? {
+        guard case .pending(let code) = taken,
+            let room = try ifItOpens({ () throws(SealingError) in
+                try keys.openPending(
+                    code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
+                    codeIndex: code.code)
+            }),
+            let record = try await stored({ () throws(StoreError) in try await self.store.room(code.room) }),
+            record.joiner == nil
+        else { return nil }
+        let creator = record.creator
+        let client = try clientIndex(
+            of: request.client, in: room, slot: 1, expires: record.expires, generation: creator.generation)
+        guard client == creator.client else { return nil }
+        var member: MemberSecret?
+        if let sealed = code.creator, !creator.proven {
+            member = try ifItOpens { () throws(SealingError) in
+                try keys.openCreator(
+                    sealed.span, joinID: request.joinid.span, client1: request.client.span, untilMs: code.creatorUntil,
+                    generation: code.generation, codeIndex: code.code)
+            }
+        }
+        return Membership(
+            room: room, member: member, expires: record.expires, joinExpires: code.expires,
+            ref: member == nil ? nil : try await ref(of: record, 1, in: room), isNew: false)
+    }
+
+    /// Lets the holder of a join code in, once; answers the same client again for two minutes.
+    public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
+        // Before the code is looked up: the refusal must not depend on whether the code exists.
+        if request.token != nil { _ = try destination(request.topic, request.environment) }
+        try admitGuess(request.joinid, address)
+        // A few rounds at most: each loss means that another accept, a close or an expiry won.
+        for _ in 0..<3 {
+            let now = time.now
+            let codes = try codeIndexes(request.joinid, now: now)
+            let found = try await stored { () throws(StoreError) in try await self.store.joinable(codes, now: now) }
+            // Once more: of guesses that came at the same moment, those before this one may have used the budget up.
+            try admitGuess(request.joinid, address)
+            guard let found else {
+                spendGuess(request.joinid, address)
+                throw .roomNotFound
+            }
+            switch found.code {
+            case .used(let code):
+                return try await repeatAccept(request, of: code, from: address)
+            case .pending(let code):
+                if let membership = try await acceptPending(request, found.room, with: code, now: now) { return membership }
+            }
+        }
+        spendGuess(request.joinid, address)
+        throw .roomNotFound
+    }
+
+    private func repeatAccept(
+        _ request: AcceptRoom, of code: UsedCode, from address: SocketAddress
+    ) async throws(BrokerError) -> Membership {
+        if let sealed = code.retry,
+            let (room, member) = try ifItOpens({ () throws(SealingError) in
+                try keys.openRetry(
+                    sealed.span, joinID: request.joinid.span, client2: request.client.span, untilMs: code.retryUntil,
+                    generation: code.retryGeneration, codeIndex: code.code)
+            })
+        {
+            guard let record = try await live(keys.roomIndex(room)) else { throw .roomNotFound }
+            return Membership(
+                room: room, member: member, expires: record.expires, ref: try await ref(of: record, 2, in: room), isNew: false)
+        }
+        // A used code opens nothing, so that finding one is no gain, and two phones that race are no attack.
+        throw .roomAlreadyAccepted
+    }
+
+    /// - Returns: nil if the code or the room changed meanwhile.
+    private func acceptPending(
+        _ request: AcceptRoom, _ record: RoomRecord, with code: PendingCode, now: UInt64
+    ) async throws(BrokerError) -> Membership? {
+        guard
+            let room = try ifItOpens({ () throws(SealingError) in
+                try keys.openPending(
+                    code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
+                    codeIndex: code.code)
+            }),
+            // What is sealed in a row opens that room and no other.
+            keys.roomIndex(room) == record.room, record.ends > time.now
+        else { return nil }
+        let asCreator = try clientIndex(
+            of: request.client, in: room, slot: 1, expires: record.expires, generation: record.creator.generation)
+        guard asCreator != record.creator.client else { throw .notAMember }
+
+        let member = try available { () throws(SealingError) in try MemberSecret.random() }
+        let generation = keys.currentGeneration
+        let token = try seal(
+            request.token, room: room, index: record.room, slot: 2, expires: record.expires, environment: request.environment,
+            topic: request.topic, now: now)
+        let joiner = SideRecord(
+            generation: generation,
+            client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
+            member: keys.memberHash(member), token: token?.row.purgeID)
+        // Nothing of a room outlives it.
+        let retryUntil = min(now + policies.rooms.retryWindowMs, record.expires)
+        let used = UsedCode(
+            code: code.code, expires: min(now + policies.rooms.codeKeptAfterAcceptMs, record.expires),
+            retry: try available { () throws(SealingError) in
+                try keys.sealRetry(
+                    room, member, joinID: request.joinid.span, client2: request.client.span, untilMs: retryUntil,
+                    generation: generation, codeIndex: code.code)
+            },
+            retryGeneration: generation, retryUntil: retryUntil)
+        let outcome = try await stored { () throws(StoreError) in
+            try await self.store.accept(code, joiner: joiner, token: token?.new, used: used, now: now)
+        }
+        guard outcome == .accepted else { return nil }
+        metrics.add(.roomsAccepted)
+        await sweeper.expect(retryUntil)
+        await sweeper.noteErasure()
+        knockHolds.recordAccept(code.room, now: now)
+        await presence.tell(RoomSide(room: code.room, slot: 1), .peerAccepted)
+        return Membership(
+            room: room, member: member, expires: record.expires, ref: token?.ref, isNew: true)
+    }
+
+    private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Digest] {
+        let stands = policies.rooms.codeStandsMs
+        return try available { () throws(SealingError) in try keys.codeIndexes(joinid.span, nowMs: now, standsMs: stands) }
+    }
+}
