@@ -16,3 +16,54 @@ public struct Principal: Sendable, Equatable {
         self.expiresMs = expiresMs
     }
 }
+
+/// Why a JWT is not taken, as its sender is told. No case carries anything of the JWT but the name of a claim.
+public enum InvalidJWT: Sendable, Equatable {
+    case tooLong(limit: Int)
+    case malformed
+    case wrongAlgorithm(expected: String)
+    case hasCriticalHeader
+    /// There are several keys, and it names none.
+    case namesNoKey
+    case unknownKey
+    case badSignature
+    case noExpiry
+    /// `exp`, `nbf` or `iat` is no whole number of seconds, or lies beyond the year 9999.
+    case badTime(String)
+    /// `nbf` or `iat` lies ahead.
+    case notYet(String)
+    case wrongIssuer
+    case wrongAudience
+    /// It is for somebody, and the broker was not told whom it is.
+    case unexpectedAudience
+    /// The claim that names the user is missing, or unfit.
+    case badUser(claim: String)
+    /// `scope` or `scp` is neither text nor a list of texts.
+    case badScope
+
+    /// What is wrong and what to do. ASCII without quotes and backslashes, so that it can stand in a header (RFC 6750 section 3).
+    public var detail: String {
+        switch self {
+        case .tooLong(let limit): "The JWT is longer than \(limit) bytes. Leave claims out."
+        case .malformed:
+            "The bearer is no JWT. Send three parts of base64url without padding, joined by dots: a header and claims, each one JSON object with each name once, and a signature."
+        case .wrongAlgorithm(let expected):
+            "The alg of the JWT is not \(expected), the only one that this broker takes. Sign with it."
+        case .hasCriticalHeader: "The JWT has the header crit, and this broker knows no extension. Leave it out."
+        case .namesNoKey: "The JWT names no key, and this broker has several. Send the kid of the key it is signed with."
+        case .unknownKey:
+            "The kid of the JWT is none of this broker's keys. Sign with one of them, or have its operator add the key."
+        case .badSignature: "The signature of the JWT is not by the key of this broker. Sign with that key."
+        case .noExpiry: "The JWT has no exp. Say when it ends."
+        case .badTime(let claim): "The claim \(claim) is no time. Send whole seconds since 1970 as a number."
+        case .notYet(let claim): "The JWT is not good yet: its \(claim) lies ahead. Set the clock of the machine that signs it."
+        case .wrongIssuer: "The iss of the JWT is not the one that this broker takes. Send that of its configuration."
+        case .wrongAudience: "The aud of the JWT does not name this broker. Send the name in its configuration."
+        case .unexpectedAudience:
+            "The JWT has an aud, and this broker was not told its own name. Have its operator set the audience, or leave aud out."
+        case .badUser(let claim):
+            "The claim \(claim) of the JWT is missing or no text of 1 to 128 bytes. Send the id of the user."
+        case .badScope: "The scope of the JWT is neither text nor a list of texts. Send words with spaces between them."
+        }
+    }
+}

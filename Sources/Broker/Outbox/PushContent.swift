@@ -1,12 +1,12 @@
 import Policy
 import Vocabulary
 
-/// What a push to an audience says besides its token: it lies sealed with its job, or with an activity whose window is still closed.
+/// The content of a push to an audience. It is sealed in its job, or in an activity whose window is still closed.
 struct PushContent: Sendable, Equatable {
     var template: String
-    /// When what it tells of happened, unix ms.
+    /// When the event happened, unix ms.
     var stampMs: UInt64
-    /// What the push is collapsed by.
+    /// Pushes with the same handle replace each other.
     var collapse: Handle
     var fields: [String: FieldValue]
 
@@ -42,7 +42,7 @@ struct PushContent: Sendable, Equatable {
         self.fields = fields
     }
 
-    /// Nil for what `encoded` did not write.
+    /// Returns nil if `encoded` did not write these bytes.
     init?(_ bytes: [UInt8]) {
         var rest = bytes[...]
         guard let stamp = Self.number(&rest), let collapse = Self.handle(&rest), let template = Self.text(&rest),

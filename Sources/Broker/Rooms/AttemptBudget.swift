@@ -4,8 +4,8 @@ import Sodium
 
 /// How often a network, and all together, may try something in a window of time.
 ///
-/// Networks (the policy says how many bits of an address name one) are kept only as keyed hashes, in memory, under a key that
-/// goes when the window ends: what was counted can't be looked up afterwards.
+/// Networks are kept only as keyed hashes, in memory, under a key that goes when the window ends. What was counted can't be looked up
+/// afterwards. The policy sets how many bits of an address name a network.
 struct AttemptBudget {
     private let perAddress: Budget
     private let ipv4Bits: Int
@@ -14,7 +14,7 @@ struct AttemptBudget {
     private var key: [UInt8] = []
     private var networks: [UInt128: Int] = [:]
     private var overall: Allowance
-    /// Beyond so many networks in one window only the overall budget counts, so that memory stays bounded.
+    /// Beyond this many networks in one window only the overall budget counts, so that memory stays bounded.
     private static let mostNetworks = Guessing.mostAddresses
 
     init(_ budgets: Budgets, ipv4Bits: Int, ipv6Bits: Int) {
@@ -24,8 +24,8 @@ struct AttemptBudget {
         self.ipv6Bits = ipv6Bits
     }
 
-    /// - Parameter overall: whether the budget of all together counts as well.
-    /// - Returns: nil if another attempt is open to this address, else the seconds until one may be.
+    /// - Parameter overall: true if the budget of all networks together counts as well.
+    /// - Returns: nil if this address may try again, else the seconds until it may.
     mutating func refusal(_ address: SocketAddress, overall countsOverall: Bool = true, now: UInt64) -> Int? {
         renew(now)
         if countsOverall, let wait = overall.refusal(now: now) { return wait }
@@ -41,7 +41,7 @@ struct AttemptBudget {
         if networks[network] != nil || networks.count < Self.mostNetworks { networks[network, default: 0] += 1 }
     }
 
-    /// When the networks that were counted are forgotten; nil while there are none.
+    /// When the counted networks are forgotten. Nil if there are none.
     var end: UInt64? { networks.isEmpty ? nil : networksEnd }
 
     /// Forgets them when the window is over.
@@ -65,7 +65,7 @@ struct AttemptBudget {
     }
 }
 
-/// So many in a window of time, whoever it is. A window begins with the first that asks after the last one's end.
+/// A budget for all callers together. A window begins with the first call after the previous one's end.
 struct Allowance {
     private let budget: Budget
     private var end: UInt64 = 0
@@ -73,7 +73,7 @@ struct Allowance {
 
     init(_ budget: Budget) { self.budget = budget }
 
-    /// - Returns: nil if one more is open, else the seconds until one may be.
+    /// - Returns: nil if one more is allowed, else the seconds until one is.
     mutating func refusal(now: UInt64) -> Int? {
         renew(now)
         return taken >= budget.count ? Int((end - now + 999) / 1_000) : nil
@@ -96,8 +96,8 @@ struct Allowance {
 }
 
 extension SocketAddress {
-    /// The bytes that stand for one network: family and the address's first bits. An IPv4 address written as IPv6
-    /// (::ffff:a.b.c.d) counts as IPv4.
+    /// The bytes that name one network: the family and the address's first bits. An IPv4 address written as IPv6 (::ffff:a.b.c.d) counts as
+    /// IPv4.
     func network(ipv4Bits: Int, ipv6Bits: Int) -> [UInt8] {
         switch self {
         case .v4(let address, _): Self.bytes(4, Self.first(ipv4Bits, of: UInt64(address) << 32), 0)

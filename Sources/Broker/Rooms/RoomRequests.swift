@@ -1,7 +1,7 @@
 public import Sealing
 public import Vocabulary
 
-/// What the callers of rooms ask for and get, as values that are checked for range already.
+// Requests of rooms and their results. Values are checked for range already.
 
 /// `POST /api/rooms`.
 public struct CreateRoom: Sendable {
@@ -10,9 +10,9 @@ public struct CreateRoom: Sendable {
     public var codeLifeSeconds: Int
     public var client: [UInt8]
     public var token: Secret?
-    /// Nil: the configured one.
+    /// Nil for the configured one.
     public var environment: PushEnvironment?
-    /// The app that the token is for, by its bundle id. Nil: the configured one.
+    /// The bundle id of the app that the token is for. Nil for the configured one.
     public var topic: String?
 
     public init(
@@ -46,7 +46,7 @@ public struct AcceptRoom: Sendable {
     }
 }
 
-/// What a member gets.
+/// The result of a create or an accept.
 public struct Membership: Sendable {
     public var room: RoomID
     /// The caller's member secret. It is nil if the repeat of a create comes after the time for repeats.
@@ -56,11 +56,11 @@ public struct Membership: Sendable {
     /// When the join code expires, and with it the room if nobody has accepted. Nil in the answer to an accept.
     public var joinExpires: UInt64?
     public var ref: Ref?
-    /// Whether this call made the room, or found it made.
+    /// False if an earlier call had the same effect.
     public var isNew: Bool
 }
 
-/// Who speaks: one side of a room, by its client id and, once it has used it, its member secret.
+/// One side of a room, which shows its client id and, once it has used it, its member secret.
 public struct Caller: Sendable {
     public var room: RoomID
     public var client: [UInt8]
@@ -83,20 +83,20 @@ public struct RoomStatus: Sendable, Equatable {
     public var joinerHasToken: Bool
 }
 
-/// What became of a knock.
+/// The result of a knock.
 public enum Delivery: String, Sendable {
     case queued
     case peerPresent = "peer_present"
     case noToken = "no_token"
     case throttled
-    /// The caller is leaving: nobody is knocked at.
+    /// The caller is leaving, so nobody is knocked at.
     case none
 }
 
-/// What a socket is told about its room.
+/// What a room's socket hears.
 public enum RoomEvent: Sendable, Equatable {
     case peerJoined
-    /// Has the result of the knock if the peer turned out to be absent.
+    /// With the result of the knock if the peer turned out to be absent.
     case peerLeft(Delivery?)
     case peerAccepted
     case roomClosed
@@ -111,11 +111,11 @@ public enum RoomEvent: Sendable, Equatable {
     }
 }
 
-/// How the broker reaches sockets, which belong to the edge.
+/// Reaches sockets, which belong to the edge.
 public protocol RoomSockets: Sendable {
     /// `roomClosed` also ends the socket.
     func tell(_ socket: UInt64, _ event: RoomEvent) async
-    /// The answer to this ping comes as `Broker.pong`.
+    /// The answer to this ping comes as `Presence.pong`.
     func ping(_ socket: UInt64, _ number: UInt64) async
     func close(_ socket: UInt64) async
 }

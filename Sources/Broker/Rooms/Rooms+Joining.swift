@@ -8,7 +8,7 @@ import Storage
 import Vocabulary
 
 extension Rooms {
-    /// Makes a room, or answers again for the pending room that this client made with this code.
+    /// Creates a room. A repeat by the same client with the same code gets the same answer while the room is pending.
     public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
         try admitGuess(request.joinid, address)
         let now = time.now
@@ -44,8 +44,8 @@ extension Rooms {
         do {
             creation = try takeCreation(request.joinid, address)
         } catch {
-            // A repeat costs nothing of the budget, so that a lost answer can always be asked for again. Nobody else is told that the
-            // code is taken: that would be a guess for nothing.
+            // A repeat costs no budget, so that a lost answer can always be asked for again. Other callers are not told that the code is
+            // taken: that would be a free guess.
             let taken = try await stored { () throws(StoreError) in try await self.store.code(codes, now: now) }
             guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
             return again
@@ -114,17 +114,17 @@ extension Rooms {
             ref: member == nil ? nil : try await ref(of: record, 1, in: room), isNew: false)
     }
 
-    /// Lets the holder of a join code in, once; answers the same client again for two minutes.
+    /// Accepts a room for the holder of its join code, once. The same client gets the same answer for two minutes.
     public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
-        // Before the code is looked up: the refusal must not depend on whether the code exists.
+        // This comes before the code is looked up, so that the refusal doesn't tell whether the code exists.
         if request.token != nil { _ = try destination(request.topic, request.environment) }
         try admitGuess(request.joinid, address)
-        // A few rounds at most: each loss means that another accept, a close or an expiry won.
+        // A failed try means that another accept, a close or an expiry won.
         for _ in 0..<3 {
             let now = time.now
             let codes = try codeIndexes(request.joinid, now: now)
             let found = try await stored { () throws(StoreError) in try await self.store.joinable(codes, now: now) }
-            // Once more: of guesses that came at the same moment, those before this one may have used the budget up.
+            // Checked again: guesses at the same moment may have used up the budget.
             try admitGuess(request.joinid, address)
             guard let found else {
                 spendGuess(request.joinid, address)
@@ -155,7 +155,7 @@ extension Rooms {
             return Membership(
                 room: room, member: member, expires: record.expires, ref: try await ref(of: record, 2, in: room), isNew: false)
         }
-        // A used code opens nothing, so that finding one is no gain, and two phones that race are no attack.
+        // This costs no guess: a used code opens nothing, and two phones that race are no attack.
         throw .roomAlreadyAccepted
     }
 
@@ -169,7 +169,7 @@ extension Rooms {
                     code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
                     codeIndex: code.code)
             }),
-            // What is sealed in a row opens that room and no other.
+            // A seal that was moved to another row must not open its room there.
             keys.roomIndex(room) == record.room, record.ends > time.now
         else { return nil }
         let asCreator = try clientIndex(

@@ -101,7 +101,7 @@ extension Rooms {
     }
 
     /// Stores a job that pushes to this token, if its side and the token itself may be knocked at now.
-    /// - Returns: nil when the token can't be used, or not any more.
+    /// - Returns: nil if the token is gone, was replaced or does not open: look again.
     private func queue(_ token: TokenRecord, room: RoomID, now: UInt64) async throws(BrokerError) -> Delivery? {
         let context = token.context
         guard now < token.expires, let template = policies.template(Self.template) else {
@@ -171,7 +171,7 @@ extension Rooms {
         }
     }
 
-    /// Seals a token, which the member's room id has opened, into a job that the broker alone can open until its deadline.
+    /// Seals a token, which the caller's room id has opened, into a job that the broker can open by itself until the deadline.
     private func job(
         _ opened: OpenedToken, _ token: TokenRecord, _ context: TokenContext, _ plan: JobTimes.Plan, room: RoomID
     ) throws(BrokerError) -> NewJob {

@@ -109,7 +109,7 @@ extension Rooms {
         let row = TokenRecord(
             purgeID: context.purgeID, ref: sealedRef, room: index, slot: slot, kind: context.kind,
             environment: environment, generation: context.generation, expires: expires, topic: topic,
-            sealed: sealed, isLong: TokenLife.isLong(from: now, to: expires))
+            sealed: sealed, isLong: TokenContext.isLong(from: now, to: expires))
         return SealedRoomToken(new: NewToken(row, sealedID: ref.sealedID(untilMs: until)), row: row, ref: ref)
     }
 

@@ -4,17 +4,17 @@ import Sealing
 import Storage
 import Vocabulary
 
-// What happens at a time and not at a request: windows of Live Activities that open, timers that run out. All of it is in the store, so
-// that a restart forgets none.
+// Work that is due at a time: windows of Live Activities that open, timers that run out. All of it is stored, so that a restart forgets
+// nothing.
 extension Audiences {
-    /// So much is looked at together.
+    /// Rows that are handled together.
     private static let batch = 256
-    /// The longest sleep: bounds what a step of the wall clock can delay.
+    /// Bounds how long a step of the wall clock can delay the work.
     private static let longestSleep: UInt64 = 30_000
-    /// When a time-out for whose pushes there was no room is looked at again.
+    /// How long a timer waits if there was no room for its pushes.
     private static let pause: UInt64 = 5_000
 
-    /// Does what falls due, until the task is cancelled; after an error it tries again a second later.
+    /// Does what is due, until the task is cancelled. After an error it retries a second later.
     public func run() async {
         while !Task.isCancelled {
             do {
@@ -22,7 +22,7 @@ extension Audiences {
                 let next = try await work()
                 expectDue(next)
             } catch {
-                // Nothing was settled or dropped: all of it is due still.
+                // Nothing was settled or dropped, so all of it is still due.
                 access.tell(error)
                 expectDue(time.now + 1_000)
             }
@@ -30,19 +30,19 @@ extension Audiences {
         }
     }
 
-    /// Wakes `run`, so that it sees at once that its task was cancelled.
+    /// Wakes `run`, so that it notices at once that its task was cancelled.
     public func stop() { wake() }
 
-    /// Something falls due then: be there.
+    /// Something is due then: `run` must be awake.
     func expectDue(_ at: UInt64) {
         nextDue = min(nextDue, at)
         if let sleeper, sleeper.until > nextDue { wake() }
     }
 
     /// Does what is due.
-    /// - Returns: when to come again.
+    /// - Returns: when the next work is due.
     func work() async throws(BrokerError) -> UInt64 {
-        // Time-outs of an app whose pushes hang hold up no other's.
+        // Timers of an app whose pushes hang don't delay those of other apps.
         var held: Set<RequestID> = []
         while true {
             let (now, limit) = (time.now, Self.batch + held.count)
@@ -61,12 +61,12 @@ extension Audiences {
         }
     }
 
-    /// Sends what waited for windows that are open now; what can't be sent any more waits no longer.
+    /// Sends the updates whose windows are open now, and drops those that can't be sent any more.
     private func send(_ activities: [RegistrationRecord]) async throws(BrokerError) {
         guard !activities.isEmpty else { return }
         guard await !outbox.isFull else { throw .tooManyPushes }
         let fitting = Set(await outbox.fitting(activities).map(\.purgeID))
-        // One that changed meanwhile holds up no other; it is looked at again.
+        // An activity that changed meanwhile must not hold up the others. It is tried again.
         if try await send(activities, fitting) != .done { for activity in activities { _ = try await send([activity], fitting) } }
     }
 
@@ -106,7 +106,7 @@ extension Audiences {
         }
     }
 
-    /// What waits says whom it is for, or the token could not be opened then.
+    /// Seals an update that waits, with its audience: the token can't be opened later without the audience.
     func sealWaiting(
         _ content: PushContent, of audience: [UInt8], for activity: RegistrationRecord
     ) throws(BrokerError) -> [UInt8] {
@@ -117,7 +117,7 @@ extension Audiences {
         }
     }
 
-    /// An update that waits in the place of any earlier one.
+    /// An update that waits for its window. It replaces any earlier one.
     func wait(
         _ content: PushContent, of audience: [UInt8], for activity: RegistrationRecord, until opens: UInt64
     ) throws(BrokerError) -> WaitingUpdate {

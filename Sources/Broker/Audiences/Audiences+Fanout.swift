@@ -5,7 +5,7 @@ import Sealing
 import Storage
 import Vocabulary
 
-/// What an audience is told: one template for each of some registrations.
+/// One template that is pushed to each of some registrations.
 struct AudienceEvent: Sendable {
     /// A value of a template's field. Handles are made for each receiver with its own key.
     enum Value: Sendable {
@@ -14,17 +14,17 @@ struct AudienceEvent: Sendable {
     }
 
     var template: String
-    /// A handle. Of two pushes to one token with the same the later replaces the earlier. Of a Live Activity's updates it is its session.
+    /// A handle. Of two pushes to one token with the same handle, the later replaces the earlier. For a Live Activity it is the session's.
     var collapse: Value
     var fields: [String: Value] = [:]
 }
 
-/// What is to be stored so that all of an audience are told.
+/// The change to store so that a whole audience is told.
 struct Fanout: Sendable {
     var change = AudienceChange()
     /// Pushes that leave now, and updates that wait for their window.
     var pushes = 0
-    /// Those that a token has had too many of: alerts are left out, updates wait.
+    /// Pushes beyond a token's budget. Alerts are left out, updates wait.
     var throttled = 0
     /// What these pushes took of their tokens' budgets.
     var reservations: [KeyedBudget.Reservation] = []
@@ -43,10 +43,10 @@ struct Fanout: Sendable {
 }
 
 extension Audiences {
-    /// What would be refused when the push is written is refused while somebody hears it.
+    /// Checks that an event can be rendered, while its caller can still be told.
     ///
-    /// - Parameter sent: what a field is called in the caller's own words.
-    /// - Throws: `.outOfRange`; `.storageUnavailable` for what the policy in force does not have.
+    /// - Parameter sent: the caller's names of fields.
+    /// - Throws: `.outOfRange` if a value is not allowed; `.storageUnavailable` if the policy in force lacks the template or a field.
     func check(_ event: AudienceEvent, sent: [String: String] = [:]) throws(BrokerError) {
         guard let template = policy.templates[event.template] else { throw .storageUnavailable }
         let zero = Handle(0)
@@ -62,7 +62,7 @@ extension Audiences {
     }
 
     /// A push to each of these registrations.
-    /// - Throws: `.tooManyPushes`, for all of them; `.storageUnavailable`.
+    /// - Throws: `.tooManyPushes` if there is no room for all of them; `.storageUnavailable`.
     func pushes(
         _ event: AudienceEvent, to registrations: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
@@ -84,8 +84,8 @@ extension Audiences {
         }
     }
 
-    /// An update of each of these Live Activities: a push if its window is open, or else what is pushed when it opens, in
-    /// place of anything that waits for that already.
+    /// An update of each of these Live Activities: a push if its window is open. Otherwise the update waits for the window, and replaces any
+    /// that waits already.
     func updates(
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
@@ -110,7 +110,7 @@ extension Audiences {
         }
     }
 
-    /// What was taken for a fan-out that comes to nothing is given back.
+    /// Builds a fan-out. If that fails, its reservations are cancelled.
     func build(_ body: (inout Fanout) async throws(BrokerError) -> Void) async throws(BrokerError) -> Fanout {
         var fanout = Fanout()
         do throws(BrokerError) {
@@ -122,7 +122,7 @@ extension Audiences {
         return fanout
     }
 
-    /// The end of each of these Live Activities: it passes whatever was sent when, and destroys the token.
+    /// The end of each of these Live Activities. It ignores windows, and destroys the token.
     func ends(
         _ event: AudienceEvent, to activities: [RegistrationRecord], of audience: [UInt8]
     ) async throws(BrokerError) -> Fanout {
@@ -132,7 +132,7 @@ extension Audiences {
             guard let opened = try open(activity, of: audience),
                 var update = try update(content(event, opened), of: opened)
             else {
-                // A row that can't be told of its end ends all the same.
+                // A row that can't be pushed to ends all the same.
                 fanout.change.purges.append(RegistrationPurge(activity.row, .ended))
                 continue
             }
@@ -144,7 +144,7 @@ extension Audiences {
         return fanout
     }
 
-    /// An update that leaves now: its time is later than that of any before it, or a phone would drop it.
+    /// An update that leaves now. Its time must be later than that of any before it, or a phone would drop it.
     func update(_ content: PushContent, of activity: OpenedRegistration) throws(BrokerError) -> AudienceJob? {
         var content = content
         let stamp = max(content.stampMs / 1_000, activity.record.stamp + 1)
@@ -154,8 +154,8 @@ extension Audiences {
         return AudienceJob(job, update: ActivityUpdate(wasOpens: activity.record.opens, opens: opens, stamp: stamp))
     }
 
-    /// Makes a change durable and lets its pushes leave. What was not `.done` left nothing, and took nothing of any token's share. Where a
-    /// change may leave out who is gone, it is `.done` without them.
+    /// Stores a change and queues its pushes. Any outcome but `.done` changed nothing and cost no budget. A change that may leave out
+    /// registrations which are gone is `.done` without them.
     func apply(_ fanout: Fanout) async throws(BrokerError) -> ChangeOutcome {
         let now = time.now
         let change = fanout.change
@@ -198,7 +198,7 @@ extension Audiences {
             await sweeper.noteErasure()
         }
         await outbox.add(jobs, charge: charge)
-        // Not before it is stored: who is woken finds it.
+        // Only now, so that `run` finds what is stored.
         for wait in change.waits where wait.waiting != nil { expectDue(wait.opens) }
         if case .begin(let timer) = change.timer { expectDue(timer.due) }
         return outcome
@@ -214,7 +214,7 @@ extension Audiences {
         let details: RegistrationDetails
     }
 
-    /// Returns nil for a row that was edited, or that ended a moment ago.
+    /// Returns nil if the row was edited, or if it ended a moment ago.
     func open(_ record: RegistrationRecord, of audience: [UInt8]) throws(BrokerError) -> OpenedRegistration? {
         let context = record.context
         guard let details = try details(of: record),
@@ -225,15 +225,15 @@ extension Audiences {
         return OpenedRegistration(record: record, context: context, token: token, details: details)
     }
 
-    /// All of an event's pushes or none: nobody could tell who was left out.
+    /// An event queues all of its pushes or none: otherwise nobody could tell who was left out.
     private func admit(_ registrations: [RegistrationRecord]) async throws(BrokerError) {
         guard await outbox.fitting(registrations).count == registrations.count else { throw .tooManyPushes }
     }
 
-    /// When a token that has had its share has another.
+    /// When the budgets of tokens are renewed.
     var tokenPushesEnd: UInt64 { tokenPushes.end ?? time.now }
 
-    /// Nil when the token may not be pushed to once more: who knows another's token could register it as his own.
+    /// Returns nil if the token's budget is used up. Anyone who knows a token could register it as their own.
     func reserve(_ registration: OpenedRegistration) throws(BrokerError) -> KeyedBudget.Reservation? {
         let now = time.now
         let reservation = try available { () throws(SealingError) in
@@ -299,7 +299,7 @@ extension AudienceEvent.Value {
 }
 
 extension Template {
-    /// What a field may hold, for whoever sent something else.
+    /// Describes what a field may hold, for a caller who sent something else.
     func allowed(in name: String) -> String {
         switch fields.first(where: { $0.name == name })?.kind {
         case .number(let range, _)?: "\(range.lowerBound) to \(range.upperBound)"

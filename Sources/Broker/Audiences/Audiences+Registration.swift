@@ -5,37 +5,38 @@ import Shares
 import Storage
 public import Vocabulary
 
-/// A token that an app with accounts gives away, checked for range already.
+/// A token that an app with accounts registers. Its values are checked for range already.
 public struct Registration: Sendable {
-    /// Whom it is addressed as, and who may change it: names within one kind of app.
+    /// Pushes are addressed to this name. Names are unique within one kind of app.
     public var audience: [UInt8]
+    /// Only the owner may change the registration.
     public var owner: [UInt8]
     public var token: Secret
     public var kind: TokenKind
-    /// Nil: the configured ones.
+    /// Nil for the configured ones.
     public var environment: PushEnvironment?
     public var topic: String?
-    /// Of a Live Activity: the app's own names, at most 128 bytes each.
+    /// The app's own names of a Live Activity, at most 128 bytes each.
     public var activity: (id: [UInt8], session: [UInt8])?
-    /// A token of the same owner that this one follows.
+    /// A token of the same owner that this one replaces.
     public var previous: Secret?
 }
 
-/// What registering came to.
+/// The result of a registration.
 public struct Registered: Sendable {
-    /// The registration's name, also after a renewal.
+    /// Stays the same when the registration is renewed.
     public var id: RegistrationID
-    /// What the log calls the token.
+    /// The token's name in the log.
     public var ref: Ref
     /// Unix ms.
     public var expires: UInt64
-    /// What the handles in this device's pushes are made with: 32 bytes.
+    /// Derives the handles in this device's pushes. 32 bytes.
     public var handleKey: HandleKey
-    /// Whether its owner had not registered the token before.
+    /// True if its owner had not registered the token before.
     public var isNew: Bool
 }
 
-/// What a registration keeps sealed beside its token.
+/// What is sealed in a registration beside its token.
 struct RegistrationDetails: Sendable {
     var handleKey: HandleKey
     var activity: [UInt8] = []
@@ -43,8 +44,8 @@ struct RegistrationDetails: Sendable {
 }
 
 extension Audiences {
-    /// Seals a token for its audience, or renews it: the same token of the same owner keeps its id and its handle key. Nobody else's
-    /// registration is touched, whatever token it holds.
+    /// Seals a token for its audience, or renews it. The same token of the same owner keeps its id and its handle key. Registrations of other
+    /// owners are not touched, even for the same token.
     /// - Throws: `.appNotServed`, `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`.
     func register(_ asked: Registration) async throws(BrokerError) -> Registered {
         guard let (topic, environment) = settings.destination(asked.kind, topic: asked.topic, environment: asked.environment)
@@ -53,7 +54,7 @@ extension Audiences {
         }
         try await beginRegistering(asked.owner)
         defer { endRegistering(asked.owner) }
-        // Each loss means that an update of a Live Activity or a change of preferences came between.
+        // A failed try means that an update of a Live Activity or a change of preferences came between.
         for _ in 0..<8 {
             let place = place(asked.kind.life)
             let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind }
@@ -72,11 +73,11 @@ extension Audiences {
                 details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
                 let ref = try ref(of: record, audience: asked.audience)
             {
-                // A new seal would live no longer.
+                // Nothing has changed, and a new seal would not live longer.
                 return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
             }
             var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
-            // What is of another activity stays behind with its token.
+            // State of another activity is not carried over to this token.
             var sameActivity: [RegistrationRecord] = []
             for record in replaced {
                 guard let activity = asked.activity, let details = try details(of: record) else { continue }
@@ -102,7 +103,7 @@ extension Audiences {
             switch outcome {
             case .registered:
                 isKept = true
-                // The same token lives on under another seal: what is queued for it still leaves, unless it was carried over.
+                // The same token lives on under another seal, so queued pushes are still sent, unless they were carried over.
                 let renewed = same.filter { !sameActivity.contains($0) }
                 await outbox.renew(renewed.map(\.purgeID))
                 await forget(replaced.filter { !renewed.contains($0) })
@@ -123,7 +124,7 @@ extension Audiences {
         throw .storageUnavailable
     }
 
-    /// The ref of a token, which stays sealed. Returns nil for a row that was edited.
+    /// Opens the ref of a token but not the token. Returns nil if the row was edited.
     private func ref(of record: RegistrationRecord, audience: [UInt8]) throws(BrokerError) -> Ref? {
         try ifItOpens { () throws(SealingError) in
             try keys.openRef(record.ref.span, context: record.context, audience: ownerField(audience).span)
@@ -169,7 +170,7 @@ extension Audiences {
             },
             session: nil, kind: asked.kind, environment: environment, generation: place.generation,
             expires: place.expiryMs, topic: topic, sealed: sealed,
-            isLong: TokenLife.isLong(from: time.now, to: place.expiryMs), preferences: kept?.record.preferences ?? .max,
+            isLong: TokenContext.isLong(from: time.now, to: place.expiryMs), preferences: kept?.record.preferences ?? .max,
             details: try available { () throws(SealingError) in try keys.sealDetails(details, context) })
         if let session = asked.activity?.session {
             row.session = try index(.session, place, asked.owner, session)
@@ -177,8 +178,8 @@ extension Audiences {
         return (row, ref.sealedID(untilMs: until), ref, details.handleKey)
     }
 
-    /// An activity goes on with another token or another seal: its window does, and what waits for that, or was sent and has no answer
-    /// yet: the newest state arrives, if need be twice.
+    /// An activity goes on with another token or another seal. Its window is carried over, and so is its newest state that waits or was sent
+    /// without an answer: the state must arrive, if need be twice.
     private func carry(
         _ replaced: [RegistrationRecord], of owner: [UInt8], over row: inout RegistrationRecord
     ) async throws(BrokerError) {
@@ -210,21 +211,21 @@ extension Audiences {
         return purged
     }
 
-    /// These tokens are destroyed: what is queued for them is not sent, and nothing of them stays in the write-ahead log.
+    /// These tokens were destroyed. Queued pushes to them are not sent, and they leave the write-ahead log.
     func forget(_ registrations: [RegistrationRecord]) async {
         if registrations.isEmpty { return }
         await outbox.revoke(registrations.map(\.purgeID))
         await sweeper.noteErasure()
     }
 
-    /// Returns nil for a row that does not open.
+    /// Returns nil if the row does not open.
     func details(of record: RegistrationRecord) throws(BrokerError) -> RegistrationDetails? {
         try unlessShort { () throws(SlotShortage) in try keys.details(of: record) }
     }
 }
 
 extension KeyRing {
-    /// Returns nil for a row that does not open: one that was edited.
+    /// Returns nil if the row does not open: it was edited.
     func details(of record: RegistrationRecord) throws(SlotShortage) -> RegistrationDetails? {
         try opened { () throws(SealingError) in
             try openDetails(record.details.span, record.place, record.purgeID, isDevice: record.session == nil)

@@ -5,10 +5,10 @@ import Sealing
 import Storage
 import Vocabulary
 
-/// What the apps with accounts share: registrations, fan-out, throttle, timers, idempotency. One for each kind of app.
+/// What apps with accounts share: registrations, fan-out, throttling, timers, idempotency. One for each kind of app.
 ///
-/// An audience is whom an app addresses: a user, a printer, a uid. Its tokens lie under keys that the broker alone can make. It lives on the
-/// engine's loop, beside `Broker`, which carries its pushes out.
+/// An audience is whom an app addresses: a user, a printer, a uid. Its tokens are stored under keys that only the broker can derive. This
+/// actor lives on the engine's loop, beside `Outbox`, which sends its pushes.
 public actor Audiences: LoopActor {
     public nonisolated let loop: EventLoop
     nonisolated let broker: Broker
@@ -25,14 +25,15 @@ public actor Audiences: LoopActor {
     let tokenPushes: KeyedBudget
     private let events: KeyedBudget
     private var windowsEnd: UInt64?
-    /// Where registrations lie that were made while the policy had them live longer or shorter.
+    /// Places of registrations that were made under a policy with longer or shorter lives.
     private var formerPlaces: [(kind: TokenKind, place: Place)] = []
-    /// What an app does when one of its timers runs out.
+    /// Called when one of the app's timers runs out.
     var timedOut: (@Sendable (TimerRecord) async throws(BrokerError) -> Void)?
-    /// When something next falls due, as far as this knows; and who sleeps until then.
+    /// When something is next due, as far as this knows.
     var nextDue: UInt64 = 0
+    /// The loop that sleeps until then.
     var sleeper: (until: UInt64, timer: TimerID, continuation: CheckedContinuation<Void, Never>)?
-    /// Registrations of an owner that wait for the one before them, by owner.
+    /// By owner, registrations that wait for the one before them.
     private var registering: [[UInt8]: [CheckedContinuation<Void, Never>]] = [:]
 
     public init(broker: Broker, policy: Policy, limits: AudienceLimits) {
@@ -53,7 +54,7 @@ public actor Audiences: LoopActor {
         events = KeyedBudget(limits.eventsPerUser)
     }
 
-    /// The wall clock, unix ms: what JWTs are dated by.
+    /// The wall clock, unix ms. JWTs are dated by it.
     public nonisolated var wallMs: UInt64 { time.wallMs }
 
     /// Counts a refusal for the ledger's next window.
@@ -61,8 +62,8 @@ public actor Audiences: LoopActor {
 
     func setTimedOut(_ action: @escaping @Sendable (TimerRecord) async throws(BrokerError) -> Void) { timedOut = action }
 
-    /// One event more for this user; whatever else of his is written counts like one, so that nobody fills the disk or the queue.
-    /// - Throws: `.tooManyRequests` when the policy does not let it.
+    /// Counts an event of this user. Every other write for a user counts as one, so that nobody fills the disk or the queue.
+    /// - Throws: `.tooManyRequests` if the user's budget is used up.
     @discardableResult
     func takeEvent(of user: [UInt8]) throws(BrokerError) -> KeyedBudget.Reservation {
         let now = time.now
@@ -74,7 +75,7 @@ public actor Audiences: LoopActor {
         throw .tooManyRequests(retryAfterSeconds: Int(((events.end ?? now) - now + 999) / 1_000))
     }
 
-    /// Waits until no other registration of this owner is under way: those of one token would replace each other and start over.
+    /// Waits until no other registration of this owner is under way. Otherwise those of one token would replace each other and start over.
     /// - Throws: `.tooManyRequests` if too many wait already.
     func beginRegistering(_ owner: [UInt8]) async throws(BrokerError) {
         guard let waiting = registering[owner]?.count else {
@@ -85,7 +86,7 @@ public actor Audiences: LoopActor {
         await withCheckedContinuation { registering[owner]?.append($0) }
     }
 
-    /// Each that waits holds its token in the arena.
+    /// A registration that waits keeps its token in the arena.
     static let mostRegistering = 64
 
     func waitingRegistrations(of owner: [UInt8]) -> Int { registering[owner]?.count ?? 0 }
@@ -98,7 +99,7 @@ public actor Audiences: LoopActor {
         }
     }
 
-    /// Whom and what was counted in a window is forgotten when it ends, also if nobody asks then.
+    /// Counts must not outlive their window, even if nobody asks then.
     func watchWindows() {
         let end = min(events.end ?? .max, tokenPushes.end ?? .max)
         guard end < .max, windowsEnd != end else { return }
@@ -113,16 +114,16 @@ public actor Audiences: LoopActor {
         }
     }
 
-    // MARK: Where rows lie
+    // MARK: Places of rows
 
-    /// Rows of one kind live alike long, so that one look-up finds them all.
+    /// Rows of one kind live equally long, so that one look-up finds them all.
     enum Life {
         case device, activity, session
-        /// Of a request's own id: it outlives the request by one step, so that the request is found until its end.
+        /// A row for a request's own id. It outlives the request by one step, so that the request is found until its end.
         case request
     }
 
-    /// A life of 0 is of what this kind of app does not have.
+    /// Returns a life of 0 for what this kind of app does not have.
     private nonisolated func span(_ life: Life) -> (life: UInt64, step: UInt64) {
         switch life {
         case .device: (limits.deviceLifeMs, 86_400_000)
@@ -134,13 +135,13 @@ public actor Audiences: LoopActor {
 
     private static let requestStep: UInt64 = 300_000
 
-    /// Where a row of this life is written now.
+    /// The place where a row of this life is written now.
     func place(_ life: Life) -> Place {
         let (life, step) = span(life)
         return keys.place(lifeMs: life, stepMs: step, nowMs: time.now)
     }
 
-    /// Wherever a row of this life may lie.
+    /// All places where a row of this life may be.
     func places(_ life: Life) -> [Place] {
         let now = time.now
         formerPlaces.removeAll { $0.place.expiryMs <= now }
@@ -153,8 +154,8 @@ public actor Audiences: LoopActor {
         return life > 0 ? keys.places(lifeMs: life, stepMs: step, nowMs: time.now) : []
     }
 
-    /// Learns where registrations lie, once, before anything is looked up: what was registered by a policy with other lives is found, renewed
-    /// and deleted like everything else until it expires.
+    /// Reads the places of registrations, once, before anything is looked up. Rows that an earlier policy gave other lives are found, renewed
+    /// and deleted like all others until they expire.
     public func learnPlaces() async throws(BrokerError) {
         let found = try await access.stored { () throws(StoreError) in try await self.store.registrationPlaces() }
         formerPlaces = found.compactMap { found in
@@ -162,7 +163,7 @@ public actor Audiences: LoopActor {
         }
     }
 
-    /// What a row under this place is found by.
+    /// The index by which a row at this place is found.
     func index(_ label: AudienceLabel, _ place: Place, _ fields: [UInt8]...) throws(BrokerError) -> Digest {
         try index(label, place, fields)
     }
@@ -171,14 +172,14 @@ public actor Audiences: LoopActor {
         try available { () throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
     }
 
-    /// The same under every place where such a row may lie.
+    /// The same for every place where such a row may be.
     func indexes(_ label: AudienceLabel, _ life: Life, _ fields: [[UInt8]]) throws(BrokerError) -> [Digest] {
         try available { () throws(SealingError) in
             try places(life).map { place throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
         }
     }
 
-    /// What is written with a change that is to happen once: the same fields again give `.repeated`, for as long as a session's row lives.
+    /// Returns a record that makes a change happen once. The same fields again return `.repeated`, as long as a session's row lives.
     func seen(_ fields: [UInt8]...) throws(BrokerError) -> SeenRecord {
         let place = place(.session)
         return try available { () throws(SealingError) in
@@ -190,7 +191,7 @@ public actor Audiences: LoopActor {
         }
     }
 
-    /// Makes the keys of all places, once: with a month of them the first look-up would hold every request up for a tenth of a second.
+    /// Derives the keys of all places, once. With a month of them the first look-up would delay every request by a tenth of a second.
     public nonisolated func prepare() {
         for span in [span(.device), span(.activity), span(.session)] where span.life > 0 {
             for place in keys.places(lifeMs: span.life, stepMs: span.step, nowMs: time.now) {
@@ -206,7 +207,7 @@ public actor Audiences: LoopActor {
         try await registrations(.audience, indexes(.audience, .device, [audience]))
     }
 
-    /// All that one owner registered.
+    /// The registrations of one owner.
     func registrations(of owner: [UInt8]) async throws(BrokerError) -> [RegistrationRecord] {
         try await registrations(.owner, ownerIndexes(owner))
     }
@@ -220,14 +221,14 @@ public actor Audiences: LoopActor {
         try await registrations(.session, indexes(.session, .activity, [owner, session]))
     }
 
-    /// The row of what goes on by these names: of a user's session, or of a printer's run.
+    /// Returns the row of a user's session or of a printer's run, or nil if there is none.
     func session(_ names: [UInt8]...) async throws(BrokerError) -> SessionRecord? {
         let indexes = try indexes(.session, .session, names)
         let found = try await access.stored { () throws(StoreError) in try await self.store.session(indexes) }
         return found.flatMap { $0.expires > time.now ? $0 : nil }
     }
 
-    /// The row of one that is heard of for the first time.
+    /// A new row, for a session that is heard of for the first time.
     func newSession(_ names: [UInt8]...) throws(BrokerError) -> SessionRecord {
         let place = place(.session)
         return SessionRecord(
@@ -243,7 +244,7 @@ public actor Audiences: LoopActor {
         return found.filter { $0.expires > now }
     }
 
-    /// What of an owner's registrations is for this token.
+    /// Returns those of an owner's registrations that are for this token.
     func registrations(
         _ registrations: [RegistrationRecord], for token: Secret, owner: [UInt8]
     ) throws(BrokerError) -> [RegistrationRecord] {
@@ -261,12 +262,12 @@ public actor Audiences: LoopActor {
 }
 
 extension Policy.Kind {
-    /// A name of an owner or an audience as seals and the token's index have it: one kind of app's is not another's.
+    /// The name of an owner or an audience in seals and indexes. Names of different kinds of apps never collide.
     func field(_ name: [UInt8]) -> [UInt8] { Array(rawValue.utf8) + [0] + name }
 }
 
 extension KeyRing {
-    /// What a row of one kind of app is found by. The kind stands in front, so that no app reaches into another's rows.
+    /// The index of a row of one kind of app. The kind comes first, so that no app reaches another's rows.
     func index(
         _ label: AudienceLabel, _ place: Place, _ kind: Policy.Kind, _ fields: [[UInt8]]
     ) throws(SealingError) -> Digest {
@@ -275,20 +276,10 @@ extension KeyRing {
 }
 
 extension TokenKind {
-    /// Of what is registered for it.
+    /// The life of a registration for such a token.
     var life: Audiences.Life { self == .liveActivity ? .activity : .device }
 }
 
 extension RegistrationPlace {
     var place: Place { Place(generation: generation, expiryMs: expires) }
-}
-
-extension RegistrationRecord {
-    var place: Place { Place(generation: generation, expiryMs: expires) }
-
-    var context: TokenContext {
-        TokenContext(
-            generation: generation, kind: kind, environment: environment, slot: 0, expiryMs: expires, purgeID: purgeID,
-            topic: topic)
-    }
 }
