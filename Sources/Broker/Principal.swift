@@ -1,10 +1,10 @@
-/// Who calls, as a JWT that was found good says it.
+/// The caller as a valid JWT names it.
 public struct Principal: Sendable, Equatable {
-    /// The claim `sub`, 1 to 128 bytes: compared as bytes, never interpreted.
+    /// The claim `sub`, 1 to 128 bytes. It is compared as bytes and never interpreted.
     public let user: [UInt8]
-    /// Whether the caller is an app's own back end, which speaks for users: the scope `broker.notify`.
+    /// True for an app's own back end, which acts for users: its JWT has the scope `broker.notify`.
     public let isBackEnd: Bool
-    /// When the JWT ends, unix ms.
+    /// When the JWT expires, unix ms.
     public let expiresMs: UInt64
 
     public static let userRange = 1...128
@@ -17,28 +17,28 @@ public struct Principal: Sendable, Equatable {
     }
 }
 
-/// Why a JWT is not taken, as its sender is told. No case carries anything of the JWT but the name of a claim.
+/// Why a JWT is refused, for its sender. No case has anything of the JWT but the name of a claim.
 public enum InvalidJWT: Sendable, Equatable {
     case tooLong(limit: Int)
     case malformed
     case wrongAlgorithm(expected: String)
     case hasCriticalHeader
-    /// There are several keys, and it names none.
+    /// There are several keys, and the JWT names none.
     case namesNoKey
     case unknownKey
     case badSignature
     case noExpiry
-    /// `exp`, `nbf` or `iat` is no whole number of seconds, or lies beyond the year 9999.
+    /// `exp`, `nbf` or `iat` is not a whole number of seconds, or is after the year 9999.
     case badTime(String)
-    /// `nbf` or `iat` lies ahead.
+    /// `nbf` or `iat` is in the future.
     case notYet(String)
     case wrongIssuer
     case wrongAudience
-    /// It is for somebody, and the broker was not told whom it is.
+    /// The JWT has an audience, but the broker has none configured.
     case unexpectedAudience
-    /// The claim that names the user is missing, or unfit.
+    /// The claim that names the user is missing or invalid.
     case badUser(claim: String)
-    /// `scope` or `scp` is neither text nor a list of texts.
+    /// `scope` or `scp` is neither a string nor a list of strings.
     case badScope
 
     /// What is wrong and what to do. ASCII without quotes and backslashes, so that it can stand in a header (RFC 6750 section 3).

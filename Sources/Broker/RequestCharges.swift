@@ -5,9 +5,9 @@ public import Shares
 import Synchronization
 import Vocabulary
 
-/// Whom a request, or a message of a socket, is charged to, and what it holds while it runs.
+/// The owners to which a request or a socket's message is charged, and the charges that it holds while it runs.
 public final class RequestCharges: Sendable {
-    /// Of the request that runs now. Nil for what the broker does by itself.
+    /// The charges of the current request. Nil for what the broker does by itself.
     @TaskLocal public static var current: RequestCharges?
 
     private let shares: Shares
@@ -20,7 +20,7 @@ public final class RequestCharges: Sendable {
         state = Mutex((owners, try Self.hold(shares, owners)))
     }
 
-    /// For a socket's message. Holds nothing: a socket's messages come one at a time, so its connection's share bounds them.
+    /// For a socket's message. It holds nothing: a socket's messages come one at a time, so its connection's share bounds them.
     public init(_ shares: Shares, ofSocket owners: Owners) {
         self.shares = shares
         state = Mutex((owners, []))
@@ -51,7 +51,7 @@ public final class RequestCharges: Sendable {
         state.withLock { $0 = (owners, held) }
     }
 
-    /// The request has shown that it speaks for a room side: its operation at the store counts for that side as well.
+    /// The request acts for a room side, so its operation at the store is charged to that side as well.
     func hold(of side: Owner) throws(BrokerError) {
         if state.withLock({ $0.held.isEmpty }) { return }
         do throws(Shortage) {

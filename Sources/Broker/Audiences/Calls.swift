@@ -4,7 +4,7 @@ public import Sealing
 import Storage
 import Vocabulary
 
-/// Phones that ring: a call is told once, to all phones of whom it is for.
+/// Lets phones ring: a call is pushed once, to all phones of its receiver.
 public actor Calls: LoopActor {
     public nonisolated let loop: EventLoop
     public nonisolated let audiences: Audiences
@@ -19,9 +19,9 @@ public actor Calls: LoopActor {
     /// Registers a phone's PushKit token for a user, or renews it.
     ///
     /// - Parameters:
-    ///   - user: 1 to 128 bytes. A user names itself, a back end anyone.
-    ///   - previous: the phone's token before this one, which is purged.
-    ///   - environment: nil for the configured one; `topic`, the app's bundle id, likewise.
+    ///   - user: 1 to 128 bytes. A user may name only itself, a back end anyone.
+    ///   - previous: the phone's previous token, which is destroyed.
+    ///   - environment: nil for the configured one. The same goes for `topic`, the app's bundle id.
     /// - Throws: `.anotherUser`, and what `Audiences.register` throws.
     public func register(
         _ principal: Principal, user: [UInt8], token: Secret, previous: Secret? = nil, environment: PushEnvironment?,
@@ -51,7 +51,7 @@ public actor Calls: LoopActor {
     // MARK: Calls
 
     /// Lets all phones of the receiver ring, once for each session. Nothing is kept of a call that rings no phone.
-    /// - Throws: `.tooManyPushes` and what the store throws: then no phone rings, and the call may come again.
+    /// - Throws: `.tooManyPushes`, and what the store throws. Then no phone rings, and the call may be repeated.
     public func ring(_ call: CallInvitation) async throws(BrokerError) -> CallReceipt {
         let session = AudienceEvent.Value.handle(kind: "session", id: call.session)
         let event = AudienceEvent(
@@ -61,7 +61,7 @@ public actor Calls: LoopActor {
                 "callType": .plain(.choice(call.media.rawValue)),
             ])
         try await audiences.check(event)
-        // Each loss means that something of the receiver's changed meanwhile.
+        // A failed try means that one of the receiver's registrations changed meanwhile.
         for _ in 0..<5 {
             var fanout = try await audiences.pushes(event, to: audiences.devices(of: call.receiver), of: call.receiver)
             guard fanout.pushes > 0 else { return CallReceipt(throttled: fanout.throttled) }
@@ -76,7 +76,7 @@ public actor Calls: LoopActor {
     }
 }
 
-/// That somebody calls somebody: the app's own names, 1 to 128 bytes each, and nothing that people are called.
+/// A call from one user to another. It has the app's own ids, 1 to 128 bytes each, and no names of people.
 public struct CallInvitation: Sendable, Equatable {
     /// What the caller wants to share.
     public enum Media: String, Sendable, CaseIterable {
@@ -96,13 +96,13 @@ public struct CallInvitation: Sendable, Equatable {
     }
 }
 
-/// What a call came to. When it is given, every push is durable.
+/// The result of a call. Every push is durable.
 public struct CallReceipt: Sendable, Equatable {
     /// Phones that ring.
     public var rang = 0
-    /// Those whose token has had too many pushes.
+    /// Phones whose token's budget is used up.
     public var throttled = 0
-    /// This call has rung before, and nothing was done.
+    /// True if this call has rung before. Then nothing was done.
     public var isRepeated = false
 
     public init(rang: Int = 0, throttled: Int = 0, isRepeated: Bool = false) {

@@ -3,16 +3,16 @@ public import Sealing
 import Storage
 import Vocabulary
 
-// An approval waits for one answer, or for its time to be over. It lies in the store as a timer whose note says whose it is.
+// An approval waits for one answer or for its timeout. It is stored as a timer with a sealed note that names its user.
 extension Companion {
-    /// Whose approval it is, what for, and who is to hear of its end.
+    /// The sealed content of an approval: its user, its session, and the back end that hears of its end.
     struct RequestContent {
         var user: [UInt8]
         var session: [UInt8]
         /// The back end that asked.
         var creator: [UInt8]
 
-        /// Each behind its length in one byte.
+        /// Each name after its length in one byte.
         var encoded: [UInt8] { [user, session, creator].flatMap { [UInt8($0.count)] + $0 } }
 
         init(user: [UInt8], session: [UInt8], creator: [UInt8]) {
@@ -31,7 +31,7 @@ extension Companion {
             (user, session, creator) = (parts[0], parts[1], parts[2])
         }
 
-        /// Returns nil for a row that does not open.
+        /// Returns nil if the row does not open.
         init?(_ timer: TimerRecord, _ keys: KeyRing) throws(BrokerError) {
             let place = Place(generation: timer.generation, expiryMs: timer.expires)
             let note = try ifItOpens { () throws(SealingError) in
@@ -42,10 +42,10 @@ extension Companion {
         }
     }
 
-    /// Marks the row of a question. A question has no answer here; its row only maps its back end's own id to it.
+    /// Marks the row of a question. A question has no answer here: its row only maps its back end's own id to it.
     static let question: UInt8 = .max
 
-    /// An approval that waits for its answer from now on, or a question that has none.
+    /// A new row for an approval, or for a question.
     /// - Parameter ownID: the back end's own id for it.
     func timer(
         _ id: RequestID, user: [UInt8], session: [UInt8], creator: [UInt8], ownID: [UInt8]?, isQuestion: Bool = false
@@ -72,12 +72,12 @@ extension Companion {
 
     typealias Request = (timer: TimerRecord, content: RequestContent)
 
-    /// Returns nil if it was never there, is over, or does not open.
+    /// Returns nil if there is no such request, if it is over, or if it does not open.
     func request(_ id: RequestID) async throws(BrokerError) -> Request? {
         try opened(try await access.stored { () throws(StoreError) in try await self.store.timer(id) })
     }
 
-    /// The request of this name. It may be another user's.
+    /// Returns the request of this name, which may be another user's.
     private func request(_ name: RequestName, by principal: Principal) async throws(BrokerError) -> Request? {
         if let id = name.id, let found = try await request(id) { return found }
         guard let own = name.own else { return nil }
@@ -96,8 +96,8 @@ extension Companion {
         return (found, content)
     }
 
-    /// Clears an approval's or a question's notification on the user's devices, except the one with this token. It answers nothing.
-    /// - Returns: how many are told; nil for a request that is not this user's, or not known any more.
+    /// Clears an approval's or a question's notification on the user's devices, except the one with this token. The request stays open.
+    /// - Returns: how many devices are told. Nil if the request is unknown or another user's.
     /// - Throws: `.tooManyPushes`, and then nobody is told.
     public func clearApproval(
         _ principal: Principal, request name: RequestName, excluding: Secret?
@@ -112,10 +112,10 @@ extension Companion {
         throw .storageUnavailable
     }
 
-    /// Answers an approval, once: all other devices clear it, and the back end hears of it.
+    /// Answers an approval, once. All other devices clear it, and the back end is told.
     /// - Parameters:
     ///   - excluding: the token of the device that answers.
-    /// - Returns: false when it is not this user's, or was answered, or timed out: a caller is told no more than that.
+    /// - Returns: false if it is unknown or another user's, or was answered, or timed out. The caller is not told which.
     public func respond(
         _ principal: Principal, request name: RequestName, approved: Bool, excluding: Secret?
     ) async throws(BrokerError) -> Bool {
@@ -141,7 +141,7 @@ extension Companion {
         throw .storageUnavailable
     }
 
-    /// An update that would say of the session's Live Activities that they wait for this answer says that the session goes on.
+    /// Rewrites waiting updates of the session's Live Activities that ask for this answer: they show that the session goes on.
     private func withdrawal(of id: RequestID, _ content: RequestContent) async throws(BrokerError) -> Fanout {
         var fanout = Fanout()
         for activity in try await audiences.activities(of: content.user, session: content.session) {
@@ -157,22 +157,22 @@ extension Companion {
         return fanout
     }
 
-    /// How an approval stands, for the user and for the back end that asked; nil for others, and when its answer is not kept any more.
+    /// The state of an approval, for its user and for the back end that asked. Returns nil for others, and if the answer is no longer kept.
     public func approval(_ principal: Principal, request name: RequestName) async throws(BrokerError) -> Approval? {
         guard let (timer, content) = try await request(name, by: principal),
             content.user == principal.user || principal.isBackEnd && content.creator == principal.user,
             let state = Approval.State(rawValue: timer.answer)
         else { return nil }
-        // Its time is over, though nobody has come round to say so.
+        // The timeout has passed, but its timer has not been handled yet.
         let isOver = state == .pending && timer.due <= time.now
         return Approval(state: isOver ? .timedOut : state, expires: timer.due, session: content.session)
     }
 
-    /// Nobody answered in time: every device clears it, and the back end hears of it.
+    /// Nobody answered in time. Every device clears the approval, and the back end is told.
     func timedOut(_ timer: TimerRecord) async throws(BrokerError) {
         let answer = Approval.State.timedOut.rawValue
         guard let content = try RequestContent(timer, keys) else {
-            // A row that was edited says nothing to anyone, and is done with.
+            // The row was edited. Settle it without telling anyone.
             var fanout = Fanout()
             fanout.change.timer = .settle(id: timer.id, expires: timer.expires, answer: answer)
             _ = try await audiences.apply(fanout)

@@ -8,8 +8,8 @@ extension Companion {
     /// Takes an event of a session. When this returns, every push that follows from it is durable.
     ///
     /// - Parameters:
-    ///   - user: whose session it is; nil for the caller's own. A back end may name anyone, a user himself alone.
-    ///   - eventID: the caller's name for the event, at most 128 bytes: the same one again does nothing.
+    ///   - user: the session's user. Nil for the caller. A back end may name anyone, a user only itself.
+    ///   - eventID: the caller's name for the event, at most 128 bytes. The same name again does nothing.
     ///   - ownID: the caller's own id for an approval or a question, at most 128 bytes. It is kept as a keyed index.
     /// - Throws: `.missingField` and `.anotherUser` for a user whom the caller may not name, `.tooManyRequests`, `.outOfRange` for what the
     ///   policy does not list, `.tooManyPushes`; nothing of the event was kept.
@@ -19,7 +19,7 @@ extension Companion {
     ) async throws(BrokerError) -> EventReceipt {
         let user = try Self.subject(user, principal)
         try await audiences.takeEvent(of: user)
-        // Each loss means that something else happened in the session meanwhile.
+        // A failed try means that something else happened in the session meanwhile.
         for _ in 0..<8 {
             var seen: SeenRecord?
             if let eventID { seen = try await audiences.seen(user, session, eventID, principal.eventSpace) }
@@ -33,7 +33,7 @@ extension Companion {
                 if let news { await edge?.tell(user: user, news) }
                 return receipt
             case .repeated:
-                // Who lost the first answer asks again for it.
+                // The caller may have lost the first answer.
                 return try await self.receipt(of: eventID ?? [], session, of: user, by: principal)
             case .changed, .settled, .leftOut: continue
             }
@@ -41,7 +41,7 @@ extension Companion {
         throw .storageUnavailable
     }
 
-    /// Whom the caller speaks for: a back end for anyone whom it names, a user for itself alone.
+    /// The user that the caller acts for. A back end may name anyone, a user only itself.
     static func subject(_ user: [UInt8]?, _ principal: Principal) throws(BrokerError) -> [UInt8] {
         guard let user else {
             guard !principal.isBackEnd else { throw .missingField("userId") }
@@ -139,7 +139,7 @@ extension Companion {
             AudienceEvent(template: template, collapse: collapse, fields: fields), to: audiences.devices(of: user), of: user)
     }
 
-    /// - Parameter isGiven: whether somebody said how long the session takes; else the broker counted, and does not count for ever.
+    /// - Parameter isGiven: true if the caller sent the elapsed time. Otherwise the broker counted it, up to the template's limit.
     private func update(
         _ template: String, _ fields: [String: AudienceEvent.Value], elapsed: Int, isGiven: Bool = false, session: [UInt8],
         _ user: [UInt8]
@@ -152,8 +152,7 @@ extension Companion {
         return try await audiences.updates(event, to: audiences.activities(of: user, session: session), of: user)
     }
 
-    /// The name of an approval that was asked for by a named event: as good as random to whoever has no key, and the same again for who has
-    /// lost the answer.
+    /// Derives an approval's id from its event's name. It looks random without the key, and a caller who lost the answer gets the same id.
     private func requestID(
         of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at place: Place
     ) async throws(BrokerError) -> RequestID {
@@ -175,7 +174,7 @@ extension Companion {
         return EventReceipt(isRepeated: true)
     }
 
-    /// Where a back end says what stands in a field.
+    /// The caller's names of fields.
     private static let sent = [
         "status": "data.newState", "elapsedSeconds": "data.elapsedSeconds", "completed": "data.todoProgress.completed",
         "total": "data.todoProgress.total",
@@ -231,7 +230,7 @@ extension Companion {
 }
 
 extension CompanionEvent {
-    /// How long the session has taken, as the caller reports it.
+    /// The session's elapsed time as the caller sent it.
     fileprivate var elapsedSeconds: Int? {
         guard case .progress(let progress) = self else { return nil }
         return progress.elapsedSeconds
@@ -239,7 +238,7 @@ extension CompanionEvent {
 }
 
 extension Principal {
-    /// Within which an event's name means one event: each caller's own.
+    /// The namespace of event names: each caller has its own.
     var eventSpace: [UInt8] { [isBackEnd ? 1 : 0] + user }
 }
 
@@ -263,7 +262,7 @@ extension Policy {
         return min(max(number, range.lowerBound), range.upperBound)
     }
 
-    /// The step below, for a number that is in range: a policy says how much of it Apple may see.
+    /// Rounds a number in range down to the template's step, which limits how much of it Apple sees.
     fileprivate func stepped(_ number: Int, in name: String, of template: String) -> Int {
         guard let (range, step) = range(of: name, in: template), range.contains(number) else { return number }
         return number - (number - range.lowerBound) % step

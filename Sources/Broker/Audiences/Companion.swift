@@ -4,9 +4,9 @@ public import Sealing
 import Storage
 public import Vocabulary
 
-/// The companion of an assistant that works by itself: devices and Live Activities of a user, approvals, and which client has a session.
+/// The companion of an autonomous assistant: devices and Live Activities of a user, approvals, and which client has a session.
 ///
-/// What each event means for pushes stands here; what the pushes say stands in the policy.
+/// This actor decides which pushes an event causes. The policy has their contents.
 public actor Companion: LoopActor {
     public nonisolated let loop: EventLoop
     public nonisolated let audiences: Audiences
@@ -34,7 +34,7 @@ public actor Companion: LoopActor {
     /// Registers a device's token for the caller, or renews it.
     ///
     /// - Parameters:
-    ///   - environment: nil for the configured one; `topic`, the app's bundle id, likewise.
+    ///   - environment: nil for the configured one. The same goes for `topic`, the app's bundle id.
     /// - Throws: `.appNotServed`, `.tooManyRegistrations`, and what the store throws.
     public func registerDevice(
         _ principal: Principal, token: Secret, environment: PushEnvironment?, topic: String?
@@ -45,11 +45,11 @@ public actor Companion: LoopActor {
                 topic: topic))
     }
 
-    /// Registers a Live Activity's token, or renews it; with another token its window goes on, and what waits for that.
+    /// Registers a Live Activity's token, or renews it. With another token its window and its waiting update are carried over.
     ///
     /// - Parameters:
-    ///   - activity: the app's name for it; `session`: likewise; at most 128 bytes each.
-    ///   - previous: the activity's token until now, which is destroyed.
+    ///   - activity: the app's name for it, as is `session`. At most 128 bytes each.
+    ///   - previous: the activity's previous token, which is destroyed.
     /// - Throws: as `registerDevice`.
     public func registerActivity(
         _ principal: Principal, token: Secret, activity: [UInt8], session: [UInt8], previous: Secret?,
@@ -63,13 +63,13 @@ public actor Companion: LoopActor {
 
     /// Destroys a token.
     /// - Parameter id: of a device or a Live Activity.
-    /// - Returns: whether there was such a registration of this user.
+    /// - Returns: false if this user has no such registration.
     public func delete(_ principal: Principal, registration id: RegistrationID) async throws(BrokerError) -> Bool {
         let found = try await audiences.registrations(of: principal.user).filter { $0.id == id }
         return try await audiences.unregister(found) > 0
     }
 
-    /// What the caller has registered; Live Activities by when they were sealed last, the first first.
+    /// What the caller has registered. Live Activities are in the order in which they were sealed last.
     public func status(_ principal: Principal) async throws(BrokerError) -> CompanionStatus {
         let registrations = try await audiences.registrations(of: principal.user)
         var activities: [CompanionStatus.Activity] = []

@@ -1,6 +1,6 @@
 public import Vocabulary
 
-/// What a companion's back end says happened in a session. Nothing of it is text: names, summaries and questions are dropped before.
+/// What a companion's back end reports of a session. It has no text: names, summaries and questions are dropped before.
 public enum CompanionEvent: Sendable, Equatable {
     case approvalRequest
     case question
@@ -11,7 +11,7 @@ public enum CompanionEvent: Sendable, Equatable {
     case state(String, before: String? = nil)
 }
 
-/// Numbers of a session at work; nil for what nobody said.
+/// Numbers of a running session. Nil for those that were not sent.
 public struct SessionProgress: Sendable, Equatable {
     public var elapsedSeconds: Int?
     public var completed: Int?
@@ -24,17 +24,17 @@ public struct SessionProgress: Sendable, Equatable {
     }
 }
 
-/// What an event came to. When it is given, all of it is durable.
+/// The result of an event. All of it is durable.
 public struct EventReceipt: Sendable, Equatable {
-    /// Of an approval or a question: the name that the broker gave it.
+    /// The broker's id of an approval or a question.
     public var request: RequestID?
     /// When an approval times out, unix ms.
     public var expires: UInt64?
     /// Pushes that leave now, and updates of Live Activities that wait for their window.
     public var pushes = 0
-    /// Those that a token has had too many of.
+    /// Pushes beyond a token's budget.
     public var throttled = 0
-    /// The same event had been taken before, and nothing was done.
+    /// True if the same event was taken before. Then nothing was done.
     public var isRepeated = false
 }
 
@@ -50,7 +50,7 @@ public struct RequestName: Sendable, Equatable {
     }
 }
 
-/// How an approval stands.
+/// The state of an approval.
 public struct Approval: Sendable, Equatable {
     public enum State: UInt8, Sendable {
         case pending = 0
@@ -64,7 +64,7 @@ public struct Approval: Sendable, Equatable {
     public var session: [UInt8]
 }
 
-/// What a client of a session is.
+/// The kind of a session's client.
 public enum ClientType: String, Sendable, CaseIterable {
     case ios, desktop, web
 }
@@ -82,7 +82,7 @@ public struct CompanionStatus: Sendable, Equatable {
     public var activities: [Activity]
 }
 
-/// What a socket is told.
+/// What a companion's socket hears.
 public enum CompanionMessage: Sendable, Equatable {
     case approvalResponse(request: RequestID, session: [UInt8], approved: Bool)
     case approvalTimeout(request: RequestID, session: [UInt8])
@@ -92,7 +92,7 @@ public enum CompanionMessage: Sendable, Equatable {
     case state(String, before: String?, session: [UInt8])
 }
 
-/// How the companion reaches sockets, which belong to the edge.
+/// Reaches sockets, which belong to the edge.
 public protocol CompanionSockets: Sendable {
     func tell(user: [UInt8], _ message: CompanionMessage) async
     func tell(backEnd: [UInt8], _ message: CompanionMessage) async

@@ -3,25 +3,25 @@ import Sealing
 import Storage
 
 extension Monitor {
-    /// Takes what happened to a printer. When this returns, every push that follows from it is durable, and so is the milestone that was told.
+    /// Takes a printer's event. When this returns, every push that follows from it is durable, and so is the milestone that was reported.
     ///
     /// - Parameters:
     ///   - printer: its prefix, 1 to 128 bytes.
-    ///   - eventID: the caller's name for the event, at most 128 bytes: the same one again does nothing.
-    /// - Returns: what it was, also if nobody was to hear of it, and what came of it.
-    /// - Throws: `.backEndOnly`, `.tooManyRequests` for one printer, `.tooManyPushes`; nothing of the event was kept.
+    ///   - eventID: the caller's name for the event, at most 128 bytes. The same name again does nothing.
+    /// - Returns: the news, even if no device asked for it, and the result.
+    /// - Throws: `.backEndOnly`, `.tooManyRequests` for one printer, `.tooManyPushes`. Then nothing of the event was kept.
     public func take(
         _ event: PrinterEvent, of printer: [UInt8], eventID: [UInt8]?, from principal: Principal
     ) async throws(BrokerError) -> (news: PrinterNews?, receipt: EventReceipt) {
         guard principal.isBackEnd else { throw .backEndOnly }
         try await audiences.takeEvent(of: Self.counted(printer))
-        // Each loss means that something else happened to the printer meanwhile, or to one of the devices.
+        // A failed try means that something else happened to the printer or to one of the devices meanwhile.
         for attempt in 0..<8 {
             let (news, run) = try await outcome(of: event, printer)
             var fanout = Fanout()
             if let news { fanout = try await pushes(news, printer) }
             fanout.change.session = run
-            // A device that was sealed anew is told with the second look; who keeps coming and going holds up nobody else.
+            // The second try includes devices that were sealed again. From then on those that are gone are left out, so that they hold up nobody.
             fanout.change.leavesOutGone = attempt > 0
             if let eventID { fanout.change.seen = try await audiences.seen(printer, eventID, principal.eventSpace) }
             let outcome = fanout.change.isEmpty ? .done : try await audiences.apply(fanout)
@@ -34,17 +34,17 @@ extension Monitor {
         throw .storageUnavailable
     }
 
-    /// A printer as events are counted. No user's name begins like this: it is no UTF-8.
+    /// The name under which a printer's events are counted. It can't be a user's name: it is not UTF-8.
     private static func counted(_ printer: [UInt8]) -> [UInt8] { [0xff] + printer }
 
-    /// What is told of an event, and what becomes of the printer's run, whose row is the highest milestone that was told.
+    /// The news of an event, and the change of the printer's run. The run's row has the highest milestone that was reported.
     private func outcome(
         of event: PrinterEvent, _ printer: [UInt8]
     ) async throws(BrokerError) -> (news: PrinterNews?, run: SessionChange?) {
         switch event {
         case .status(let old, let new):
             let news = new.news(after: old)
-            // One that goes on has told its milestones.
+            // A run that goes on has reported its milestones.
             guard news == .started, !old.isPaused else { return (news, nil) }
             return (news, try await run(printer, reached: 0, after: try await audiences.session(printer)))
         case .progress(let percent):
@@ -52,7 +52,7 @@ extension Monitor {
             let told = Int(standing?.reached ?? 0)
             let crossed = PrinterNews.milestones.last { $0 <= percent } ?? 0
             if crossed > told { return (.milestone(crossed), try await run(printer, reached: crossed, after: standing)) }
-            // As long as something is heard of a run, it is known.
+            // A run is kept as long as it sends events.
             guard let standing, await audiences.place(.session).expiryMs > standing.expires else { return (nil, nil) }
             return (nil, try await run(printer, reached: told, after: standing))
         }
@@ -72,7 +72,7 @@ extension Monitor {
 
     private func pushes(_ news: PrinterNews, _ printer: [UInt8]) async throws(BrokerError) -> Fanout {
         let named = AudienceEvent.Value.handle(kind: "printer", id: printer)
-        // Percent take each other's place on a phone; how a print ended stays.
+        // Milestones replace each other on a phone. The end of a print stays.
         var event = AudienceEvent(template: news.template, collapse: named, fields: ["printer": named])
         if case .milestone(let percent) = news {
             event.collapse = .handle(kind: "progress", id: printer)

@@ -3,7 +3,7 @@ public import Sealing
 import Storage
 public import Vocabulary
 
-/// Devices that watch something at work: a printer. What is told of it goes to all that registered for it and asked for such news.
+/// Devices that watch a printer. Its news goes to all devices that registered for it and asked for such news.
 ///
 /// The audience is the printer's prefix, which all owners of a deployment share. Registrations, fan-out and throttle are those of `Audiences`.
 public actor Monitor: LoopActor {
@@ -21,11 +21,11 @@ public actor Monitor: LoopActor {
         public var preferences: DevicePreferences
     }
 
-    /// Registers a device's token for the caller, or renews it. It watches one printer: another one takes the place of the one before.
+    /// Registers a device's token for the caller, or renews it. A device watches one printer: a new one replaces the previous one.
     ///
     /// - Parameters:
-    ///   - printer: its prefix, 1 to 128 bytes; nil for none yet.
-    ///   - environment: nil for the configured one; `topic`, the app's bundle id, likewise.
+    ///   - printer: its prefix, 1 to 128 bytes. Nil for none yet.
+    ///   - environment: nil for the configured one. The same goes for `topic`, the app's bundle id.
     /// - Throws: `.appNotServed`, `.tooManyRegistrations`, `.tooManyRequests`, and what the store throws.
     public func register(
         _ principal: Principal, token: Secret, printer: [UInt8]?, environment: PushEnvironment?, topic: String?
@@ -36,14 +36,14 @@ public actor Monitor: LoopActor {
             ))
     }
 
-    /// Says what a device wants to hear of; what is in neither set stays as it is.
+    /// Changes which news a device gets. News in neither set stay as they are.
     ///
-    /// - Returns: false for a device that is not this user's, which is no other than one that never was.
+    /// - Returns: false if the device is unknown or another user's. The caller is not told which.
     /// - Throws: `.tooManyRequests`, and what the store throws.
     public func set(
         _ principal: Principal, device id: RegistrationID, adding: DevicePreferences, removing: DevicePreferences
     ) async throws(BrokerError) -> Bool {
-        // Each loss means that the device was sealed anew meanwhile.
+        // A failed try means that the device was sealed again meanwhile.
         for _ in 0..<5 {
             guard let device = try await device(id, of: principal) else { return false }
             let preferences = DevicePreferences(rawValue: device.preferences)
@@ -66,7 +66,7 @@ public actor Monitor: LoopActor {
         _ = try await audiences.unregister([device])
     }
 
-    /// The devices that watch a printer and hear of anything, for a back end.
+    /// The devices that watch a printer and get any news, for a back end.
     /// - Throws: `.backEndOnly`.
     public func devices(_ principal: Principal, watching printer: [UInt8]) async throws(BrokerError) -> [Device] {
         guard principal.isBackEnd else { throw .backEndOnly }

@@ -15,7 +15,7 @@ public enum PrinterStatus: String, Sendable, CaseIterable {
 
     var isPaused: Bool { plain == .paused }
 
-    /// What is told of a change; nil for what nobody waits for.
+    /// The news of a change. Nil if nobody waits for it.
     func news(after old: PrinterStatus) -> PrinterNews? {
         switch (old.plain == .running, plain) {
         case (false, .running): .started
@@ -27,22 +27,22 @@ public enum PrinterStatus: String, Sendable, CaseIterable {
     }
 }
 
-/// What a printer's server says happened. File names and what else it knows are dropped before.
+/// What a printer's server reports. File names and other details are dropped before.
 public enum PrinterEvent: Sendable, Equatable {
     case status(from: PrinterStatus, to: PrinterStatus)
     /// Whole percent, 0 to 100.
     case progress(Int)
 }
 
-/// What devices are told of a printer.
+/// A printer's news for devices.
 public enum PrinterNews: Sendable, Equatable {
     case started, complete, failed, paused
-    /// So many percent were reached.
+    /// The percentage that was reached.
     case milestone(Int)
 
     static let milestones = [25, 50, 75]
 
-    /// The policy's name for it, and the caller's.
+    /// The name of the policy's template, and of the news in answers to callers.
     public var template: String {
         switch self {
         case .started: "print_started"
@@ -53,7 +53,7 @@ public enum PrinterNews: Sendable, Equatable {
         }
     }
 
-    /// What a device must have asked for.
+    /// The preferences that a device needs to get this news.
     var preferences: DevicePreferences {
         switch self {
         case .started: [.enabled, .start]
@@ -65,13 +65,13 @@ public enum PrinterNews: Sendable, Equatable {
     }
 }
 
-/// What a device wants to hear of its printer: the mask of its registration's row. At first all of it.
+/// The news that a device gets of its printer. It is stored as a mask in the registration's row. At first a device gets all news.
 public struct DevicePreferences: OptionSet, Sendable {
     public let rawValue: UInt32
 
     public init(rawValue: UInt32) { self.rawValue = rawValue }
 
-    /// Without it nothing is told, whatever else is set.
+    /// Without this a device gets no news at all.
     public static let enabled = DevicePreferences(rawValue: 1 << 0)
     public static let start = DevicePreferences(rawValue: 1 << 1)
     public static let complete = DevicePreferences(rawValue: 1 << 2)
