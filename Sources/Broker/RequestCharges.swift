@@ -198,8 +198,8 @@ final class CallerCharges: Sendable {
     private func forget() {
         let now = time.now
         shares.forget([.creations, .tokenReplacements], now: now)
-        let next = window.withLock { window in
-            if let end = window.end, end > now { return end as UInt64? }
+        let next: UInt64? = window.withLock { window in
+            if let end = window.end, end > now { return end }
             window = Window()
             return nil
         }
