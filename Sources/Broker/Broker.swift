@@ -5,7 +5,7 @@ import Linux
 public import Policy
 public import Sealing
 public import Shares
-public import Storage
+import Storage
 import Synchronization
 public import Vocabulary
 
@@ -49,13 +49,13 @@ public final class Broker: Sendable {
 
     /// - Parameter shares: the quotas of all callers. Every layer charges here.
     public init(
-        loop: EventLoop, store: any Store, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
-        sweeper: Sweeper, settings: Settings, metrics: Metrics, access: StoreAccess, shares: Shares? = nil,
+        loop: EventLoop, store: StoreAccess, keys: KeyRing, time: BrokerTime, policies: Policies, courier: any PushSender,
+        sweeper: Sweeper, settings: Settings, metrics: Metrics, shares: Shares? = nil,
         log: @escaping @Sendable (String) -> Void
     ) async {
         let limits = policies.rooms
         shared = Dependencies(
-            loop: loop, store: store, access: access, keys: keys, time: time, policies: policies, sweeper: sweeper,
+            loop: loop, store: store, keys: keys, time: time, policies: policies, sweeper: sweeper,
             settings: settings, metrics: metrics,
             charges: CallerCharges(shares ?? Shares(.standard(limits.creations)), loop: loop, time: time), log: log)
         presence = Presence(
@@ -79,13 +79,13 @@ public final class Broker: Sendable {
     /// Counts a refusal for the ledger's next window.
     public func noteRefusal(_ error: BrokerError) {
         shared.metrics.add(.refused)
-        shared.access.tell(error)
+        shared.store.tell(error)
         if let cause = error.ledgerCause { refusals.withLock { $0[cause, default: 0] += 1 } }
     }
 
     /// Reports trouble that is no caller's fault.
     /// - Parameter text: its kind, a colon, what is wrong.
-    public func noteTrouble(_ text: String) { shared.access.report(text) }
+    public func noteTrouble(_ text: String) { shared.store.report(text) }
 
     /// Returns the refusals since the last call, rounded, at most one entry for each cause.
     public func takeRefusals() -> [Entry.Op] {
@@ -106,7 +106,7 @@ public final class Broker: Sendable {
             .init("mayfly_resident_bytes", "Resident memory.", ProcessControl.residentMemory),
         ]
         // Unreadable counts are left out. Zeros would report an empty store.
-        guard let counts = try? await shared.store.counts() else { return own }
+        guard let counts = try? await shared.store.engine.counts() else { return own }
         return [
             .init("mayfly_rooms", "Rooms stored.", counts.rooms),
             .init("mayfly_tokens", "Tokens of rooms stored.", counts.tokens),
@@ -121,8 +121,7 @@ public final class Broker: Sendable {
 /// What every part of a broker uses.
 struct Dependencies: Sendable {
     let loop: EventLoop
-    let store: any Store
-    let access: StoreAccess
+    let store: StoreAccess
     let keys: KeyRing
     let time: BrokerTime
     let policies: Policies

@@ -165,7 +165,8 @@ extension HTTPServer {
     func start(_ request: HTTPRequest, _ connection: Connection) {
         if request.message.wantsUpgrade, handler.shouldUpgrade(request) { return upgrade(connection, request) }
         Task { [id = connection.id] in
-            var response = await handler.respond(to: request)
+            // What the handler waits for comes straight back here, and not by way of the global pool.
+            var response = await withTaskExecutorPreference(loop) { await handler.respond(to: request) }
             request.message.wipe()
             answer(id, &response)
         }

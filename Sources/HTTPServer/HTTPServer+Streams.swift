@@ -112,7 +112,7 @@ extension HTTPServer {
         // A peer that has gone back on its request is not answered.
         if table.streams[stream]?.phase == .abandoned { return release(stream, table) }
         Task {
-            let response = await handler.respond(to: request)
+            let response = await withTaskExecutorPreference(loop) { await handler.respond(to: request) }
             request.message.wipe()
             answer(stream, table, id, response)
         }

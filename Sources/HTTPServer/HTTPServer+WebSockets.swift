@@ -37,7 +37,7 @@ extension HTTPServer {
         session.isDelivering = true
         deliveries += 1
         Task {
-            await handler.opened(session.handle, request: request)
+            await withTaskExecutorPreference(loop) { await handler.opened(session.handle, request: request) }
             request.message.wipe()
             await deliver(session)
         }
@@ -140,7 +140,7 @@ extension HTTPServer {
     private func deliver(_ session: WebSocketSession) async {
         while let message = session.machine.nextMessage() {
             await awaitTurn(session.owners)
-            await handler.received(message, on: session.handle)
+            await withTaskExecutorPreference(loop) { await handler.received(message, on: session.handle) }
             message.wipe()
             resume(session.handle.id)
         }

@@ -7,6 +7,15 @@ internal import CSQLite
 
     deinit { unsafe sqlite3_finalize(statement) }
 
+    /// SQLite takes `$2` for a name and counts parameters as they first come: whether that is what their numbers say.
+    var isNumberedInOrder: Bool {
+        let count = unsafe sqlite3_bind_parameter_count(statement)
+        return (0..<count).allSatisfy { index in
+            guard let name = unsafe sqlite3_bind_parameter_name(statement, index + 1) else { return true }
+            return unsafe String(cString: name) == "$\(index + 1)"
+        }
+    }
+
     public func bind(_ value: Int64, at index: Int32) {
         unsafe sqlite3_bind_int64(statement, index, value)
     }
@@ -63,11 +72,11 @@ internal import CSQLite
         return unsafe [UInt8](UnsafeRawBufferPointer(start: bytes, count: count))
     }
     /// Lends a blob where it lies, until the next step.
-    public func withBlob<Result>(_ column: Int32, _ body: (Span<UInt8>) throws -> Result) rethrows -> Result {
+    public func withBlob(_ column: Int32, _ body: (Span<UInt8>) -> Void) {
         let bytes = unsafe sqlite3_column_blob(statement, column)
         let count = unsafe bytes == nil ? 0 : Int(sqlite3_column_bytes(statement, column))
         let buffer = unsafe UnsafeBufferPointer(start: bytes?.assumingMemoryBound(to: UInt8.self), count: count)
-        return try unsafe body(buffer.span)
+        unsafe body(buffer.span)
     }
     public func text(_ column: Int32) -> String {
         guard let bytes = unsafe sqlite3_column_text(statement, column) else { return "" }

@@ -1,24 +1,5 @@
 public import Vocabulary
 
-/// By which of its indexes a registration is looked up.
-public enum RegistrationLookup: Sendable, CaseIterable {
-    case audience, owner, session
-}
-
-/// Whose index of a request's own id is looked up.
-public enum RequestNamer: Sendable, CaseIterable {
-    case user, creator
-}
-
-/// What a registration came to.
-public enum RegisterOutcome: Sendable, Equatable {
-    case registered
-    /// What was read is no longer so, or the token stands there already: read again.
-    case changed
-    /// The owner has as many of this kind as the policy lets.
-    case tooMany
-}
-
 /// One event and every push that follows from it: all of it is kept, or nothing.
 public struct AudienceChange: Sendable, Equatable {
     public var jobs: [AudienceJob]
@@ -137,20 +118,4 @@ public enum ChangeOutcome: Sendable, Equatable {
     case settled
     /// Done, but for the jobs of these registrations, which are gone.
     case leftOut(Set<RowName>)
-}
-
-/// What has fallen due, and when the next does.
-public struct DueWork: Sendable, Equatable {
-    /// Nobody answered.
-    public var timers: [TimerRecord]
-    /// Their update waits, and their window is open.
-    public var updates: [RegistrationRecord]
-    /// Nil when nothing waits. Not later than now when there was more than asked for.
-    public var next: UInt64?
-
-    public init(timers: [TimerRecord] = [], updates: [RegistrationRecord] = [], next: UInt64? = nil) {
-        self.timers = timers
-        self.updates = updates
-        self.next = next
-    }
 }

@@ -233,38 +233,3 @@ public struct NewJob: Sendable, Equatable {
         self.openedID = openedID
     }
 }
-
-/// The log as the store knows it: what was signed last.
-public struct LogHead: Sendable, Equatable {
-    public var size: UInt64
-    /// The signed checkpoint, as published.
-    public var checkpoint: String
-    /// The last window whose entries are in the log.
-    public var window: UInt64
-
-    public init(size: UInt64, checkpoint: String, window: UInt64) {
-        self.size = size
-        self.checkpoint = checkpoint
-        self.window = window
-    }
-}
-
-/// What purging what has expired did, and when to look again.
-public struct SweepResult: Sendable, Equatable {
-    public var tokens = 0
-    public var rooms = 0
-    public var codes = 0
-    public var jobs = 0
-    /// Of each token, when it was to end.
-    public var ends: [UInt64] = []
-    /// Sealed answers to creates and accepts that nobody may ask for again.
-    public var retries = 0
-    /// Sessions, timers and marks of what was done.
-    public var others = 0
-    /// Whether anything that was sealed is gone from its table now, and still lies in the write-ahead log.
-    public var hasErased: Bool { tokens + rooms + codes + jobs + retries + others > 0 }
-    /// Whether the batch was full, so that more may be due already.
-    public var more = false
-
-    public init() {}
-}

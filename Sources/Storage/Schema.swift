@@ -3,7 +3,14 @@
 /// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
 /// expiry, so that rows which expire together lie together and go in one sweep.
 enum Schema {
-    static let version: Int64 = 8
+    static let version: Int64 = 9
+
+    /// From the version before.
+    static let step = """
+        ALTER TABLE entry RENAME COLUMN window TO window_start;
+        ALTER TABLE batch RENAME COLUMN window TO window_start;
+        ALTER TABLE log RENAME COLUMN window TO window_start;
+        """
 
     static let statements = rooms + audiences
 
@@ -60,11 +67,11 @@ enum Schema {
         -- Ledger entries of windows that are not in the log yet, in the log's order (`Entry.Op.rank` and `sortKey`):
         -- published after their window. Entries that are about no token have the number of their recording as key.
         CREATE TABLE entry (
-            window INTEGER NOT NULL,
+            window_start INTEGER NOT NULL,
             rank INTEGER NOT NULL,
             key BLOB NOT NULL,
             bytes BLOB NOT NULL,
-            PRIMARY KEY (window, rank, key)
+            PRIMARY KEY (window_start, rank, key)
         ) WITHOUT ROWID;
 
         -- Seals (rank 3) and purges (rank 4) that wait for their batch: published with it. Thief: ids, causes and days of
@@ -77,10 +84,10 @@ enum Schema {
             PRIMARY KEY (batch, rank, id)
         ) WITHOUT ROWID;
 
-        -- Batches: one open for short tokens, one for long ones. `moment` once it is frozen, `window` once it is complete.
+        -- Batches: one open for short tokens, one for long ones. `moment` once it is frozen, `window_start` once it is complete.
         CREATE TABLE batch (
             number INTEGER NOT NULL PRIMARY KEY,
-            is_long INTEGER NOT NULL, moment INTEGER, window INTEGER
+            is_long INTEGER NOT NULL, moment INTEGER, window_start INTEGER
         ) WITHOUT ROWID;
         INSERT INTO batch (number, is_long) VALUES (1, 0), (2, 1);
 
@@ -99,7 +106,7 @@ enum Schema {
         -- The signed head (one row) and its last entry's rank: public.
         CREATE TABLE log (
             one INTEGER PRIMARY KEY CHECK (one = 1),
-            size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window INTEGER NOT NULL, rank INTEGER NOT NULL
+            size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window_start INTEGER NOT NULL, rank INTEGER NOT NULL
         ) WITHOUT ROWID;
 
         -- Entries that the head covers and the folder may lack, many to a row, in the log's order: public.

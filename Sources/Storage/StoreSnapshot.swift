@@ -1,7 +1,7 @@
 import Linux
 import Policy
 import SQLite
-public import Vocabulary
+import Vocabulary
 
 /// How much lies in a database, by what it is. Times are unix milliseconds.
 public struct Holdings: Sendable, Equatable {
@@ -38,22 +38,22 @@ public struct Holdings: Sendable, Equatable {
 ///
 /// While it is open the write-ahead log can't be emptied: look, and let go.
 public final class StoreSnapshot {
-    private let tables: Tables
+    private let database: SQLiteDatabase
 
     /// - Throws: `damaged` for another version's file, `unavailable` if there is none, `readOnly` on a read-only file system: SQLite makes
     ///   files beside the database even to read it.
     public init(path: String) throws(StoreError) {
         do {
-            tables = try Tables(
+            database = try SQLiteDatabase(
                 path: path, access: .readOnly, journal: Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 }))
-            try tables.checkVersion()
-            try tables.beginReading()
+            try database.checkVersion()
+            try database.beginReading()
         } catch {
             throw (error as? SQLiteError)?.isUnopened == true && Self.isReadOnly(path) ? .readOnly : StoreError(any: error)
         }
     }
 
-    deinit { tables.endReading() }
+    deinit { database.endReading() }
 
     private static func isReadOnly(_ path: String) -> Bool {
         do {
@@ -62,55 +62,32 @@ public final class StoreSnapshot {
         } catch { return error.isReadOnly }
     }
 
-    public func holdings() throws(StoreError) -> Holdings { try read { try $0.holdings() } }
-    public func room(_ room: Digest) throws(StoreError) -> RoomRecord? { try read { try $0.room(room) } }
-    /// The room whose code stands under one of the indexes, expired or not.
-    public func joinable(_ code: [Digest]) throws(StoreError) -> JoinableRoom? { try read { try $0.joinable(code, now: 0) } }
-    public func token(_ purgeID: EntryID, expires: UInt64) throws(StoreError) -> TokenRecord? {
-        try read { try $0.token(purgeID, expires: expires) }
+    public func read<Value>(_ body: (Transaction) throws -> Value) throws(StoreError) -> Value {
+        try look { try body($0.transaction) }
     }
-    public func registrations(
-        _ lookup: RegistrationLookup, _ indexes: [Digest]
-    ) throws(StoreError) -> [RegistrationRecord] {
-        try read { try $0.registrations(lookup, indexes) }
-    }
-    /// Where registrations lie: what their indexes can be made by.
-    public func registrationPlaces() throws(StoreError) -> [RegistrationPlace] { try read { try $0.registrationPlaces() } }
-    /// All registrations, one after the other: there may be more than fit into memory.
-    public func eachRegistration(_ body: (RegistrationRecord) -> Void) throws(StoreError) {
-        try read { try $0.eachRegistration(body) }
-    }
-    public func session(_ indexes: [Digest]) throws(StoreError) -> SessionRecord? { try read { try $0.session(indexes) } }
-    /// As `registrationPlaces`, of sessions and runs.
-    public func sessionPlaces() throws(StoreError) -> [(generation: UInt32, expires: UInt64)] {
-        try read { tables in
-            try tables.rows("SELECT DISTINCT generation, substr(session, 1, 8) FROM session") {
-                (UInt32(clamping: $0.int(0)), $0.withBlob(1) { $0.bigEndian64(at: 0) })
-            }
-        }
-    }
-    public func timers() throws(StoreError) -> [TimerRecord] { try read { try $0.timers() } }
-    public func jobs() throws(StoreError) -> [JobRecord] { try read { try $0.jobs() } }
-    public func logHead() throws(StoreError) -> LogHead? { try read { try $0.logHead() } }
-    public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try read { try $0.mark(name) } }
 
-    private func read<Value>(_ body: (Tables) throws -> Value) throws(StoreError) -> Value {
-        do { return try body(tables) } catch { throw StoreError(any: error) }
+    public func holdings() throws(StoreError) -> Holdings { try look { try $0.holdings() } }
+    public func logHead() throws(StoreError) -> LogHead? { try look { try $0.logHead() } }
+    public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try look { try $0.mark(name) } }
+
+    private func look<Value>(_ body: (SQLiteDatabase) throws -> Value) throws(StoreError) -> Value {
+        do { return try body(database) } catch { throw StoreError(any: error) }
     }
 }
 
-extension Tables {
+extension SQLiteDatabase {
     func checkVersion() throws {
         let found = try rows("PRAGMA user_version") { $0.int(0) }[0]
+        if found == Schema.version - 1 { throw StoreError.unavailable("it is of the version before: start the broker once") }
         guard found == Schema.version else { throw StoreError.damaged("schema version \(found), expected \(Schema.version)") }
     }
 
     func holdings() throws -> Holdings {
         var holdings = try rows(
             """
-            SELECT count(*), count(joiner_client), sum(creator_knocked > 0 OR ifnull(joiner_knocked, 0) > 0), count(pending),
-            count(CASE WHEN pending IS NOT NULL THEN short END), sum(code IS NOT NULL AND pending IS NULL), count(retry),
-            sum(creator_token IS NOT NULL AND joiner_token IS NOT NULL), max(expires) FROM room
+            SELECT count(*), count(joiner_client), count(*) FILTER (WHERE creator_knocked > 0 OR joiner_knocked > 0), count(pending),
+            count(short) FILTER (WHERE pending IS NOT NULL), count(*) FILTER (WHERE code IS NOT NULL AND pending IS NULL),
+            count(retry), count(*) FILTER (WHERE creator_token IS NOT NULL AND joiner_token IS NOT NULL), max(expires) FROM room
             """
         ) { row in
             var holdings = Holdings()

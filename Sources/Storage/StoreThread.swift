@@ -9,11 +9,38 @@ import Synchronization
 /// answers at once from what is durable.
 final class StoreThread: Sendable {
     struct Job: Sendable {
-        let run: @Sendable (Tables) throws -> Void
-        let finish: @Sendable (StoreError?) -> Void
-        var turn = Turn.shared
+        private enum Work {
+            case operation(any Operation)
+            case keeping(run: @Sendable (SQLiteDatabase) throws -> Void, finish: @Sendable (StoreError?) -> Void)
+        }
+
+        private let work: Work
+        let turn: Turn
         /// Whether its success shows that the store can write.
-        var isSignOfLife = true
+        let isSignOfLife: Bool
+
+        init(_ operation: any Operation) { (work, turn, isSignOfLife) = (.operation(operation), .shared, true) }
+
+        init(
+            run: @escaping @Sendable (SQLiteDatabase) throws -> Void, finish: @escaping @Sendable (StoreError?) -> Void,
+            turn: Turn = .shared, isSignOfLife: Bool = true
+        ) {
+            (work, self.turn, self.isSignOfLife) = (.keeping(run: run, finish: finish), turn, isSignOfLife)
+        }
+
+        fileprivate func run(_ database: SQLiteDatabase) throws {
+            switch work {
+            case .operation(let operation): try operation.run(database.transaction)
+            case .keeping(let run, _): try run(database)
+            }
+        }
+
+        func finish(_ error: StoreError?) {
+            switch work {
+            case .operation(let operation): operation.finish(error)
+            case .keeping(_, let finish): finish(error)
+            }
+        }
     }
 
     /// When a job has its turn.
@@ -37,15 +64,15 @@ final class StoreThread: Sendable {
     private let work = DispatchSemaphore(value: 0)
     private let ended = DispatchSemaphore(value: 0)
     private let writes: Bool
-    private let committed: @Sendable (Tables, StoreThread) -> Void
+    private let committed: @Sendable (SQLiteDatabase, StoreThread) -> Void
     /// So many operations at most share one commit, which bounds how long the first of them waits.
     private static let batch = 1024
 
     /// Opens a connection on a new thread.
     /// - Parameter committed: called there after each commit.
     init(
-        name: String, writes: Bool, open: @escaping @Sendable () throws -> Tables,
-        committed: @escaping @Sendable (Tables, StoreThread) -> Void = { _, _ in }
+        name: String, writes: Bool, open: @escaping @Sendable () throws -> SQLiteDatabase,
+        committed: @escaping @Sendable (SQLiteDatabase, StoreThread) -> Void = { _, _ in }
     ) throws(StoreError) {
         self.writes = writes
         self.committed = committed
@@ -54,9 +81,9 @@ final class StoreThread: Sendable {
         do {
             _ = try Linux.Thread.spawn(name: name) { [self] in
                 do {
-                    let tables = try open()
+                    let database = try open()
                     opened.signal()
-                    serve(tables)
+                    serve(database)
                 } catch {
                     failure.withLock { $0 = StoreError(any: error) }
                     opened.signal()
@@ -114,7 +141,7 @@ final class StoreThread: Sendable {
         }
     }
 
-    private func serve(_ tables: Tables) {
+    private func serve(_ database: SQLiteDatabase) {
         // One after each look at what is shared.
         var later: [Job] = []
         while true {
@@ -129,27 +156,27 @@ final class StoreThread: Sendable {
             while !rest.isEmpty {
                 let batch = rest.prefix(Self.batch)
                 rest = rest.dropFirst(Self.batch)
-                if writes { commit(batch, tables) } else { read(batch, tables) }
+                if writes { commit(batch, database) } else { read(batch, database) }
             }
             if !later.isEmpty {
                 let next = later.removeFirst()
-                if next.turn == .apart { commit([next], tables) } else { answer([next], tables) }
+                if next.turn == .apart { commit([next], database) } else { answer([next], database) }
             }
             if closed, later.isEmpty { return }
         }
     }
 
     /// Reads that came together share one transaction: one look at what is durable, one set of locks.
-    private func read(_ jobs: ArraySlice<Job>, _ tables: Tables) {
-        let isOpen = jobs.count > 1 && (try? tables.beginReading()) != nil
-        answer(jobs, tables)
-        if isOpen { tables.endReading() }
+    private func read(_ jobs: ArraySlice<Job>, _ database: SQLiteDatabase) {
+        let isOpen = jobs.count > 1 && (try? database.beginReading()) != nil
+        answer(jobs, database)
+        if isOpen { database.endReading() }
     }
 
-    private func answer(_ jobs: ArraySlice<Job>, _ tables: Tables) {
+    private func answer(_ jobs: ArraySlice<Job>, _ database: SQLiteDatabase) {
         for job in jobs {
             do {
-                try job.run(tables)
+                try job.run(database)
                 job.finish(nil)
             } catch {
                 job.finish(StoreError(any: error))
@@ -157,21 +184,21 @@ final class StoreThread: Sendable {
         }
     }
 
-    private func commit(_ jobs: ArraySlice<Job>, _ tables: Tables) {
+    private func commit(_ jobs: ArraySlice<Job>, _ database: SQLiteDatabase) {
         var answers = [StoreError?](repeating: nil, count: jobs.count)
         do {
             // A savepoint for each operation costs a fifth of the writer's time, and hardly any operation fails after a write.
-            if try !commit(jobs, &answers, tables, withSavepoints: false) {
-                _ = try commit(jobs, &answers, tables, withSavepoints: true)
+            if try !commit(jobs, &answers, database, withSavepoints: false) {
+                _ = try commit(jobs, &answers, database, withSavepoints: true)
             }
         } catch {
-            tables.rollBack()
+            database.rollBack()
             let failure = StoreError(any: error)
             for job in jobs { job.finish(failure) }
             return
         }
         for (job, answer) in zip(jobs, answers) { job.finish(answer) }
-        committed(tables, self)
+        committed(database, self)
     }
 
     /// Runs the operations in one transaction. An operation that fails before its first write affects no other.
@@ -179,33 +206,33 @@ final class StoreThread: Sendable {
     /// - Returns: false if an operation failed after a write and had no savepoint. Nothing is kept then.
     /// - Throws: if the whole transaction failed.
     private func commit(
-        _ jobs: ArraySlice<Job>, _ answers: inout [StoreError?], _ tables: Tables, withSavepoints: Bool
+        _ jobs: ArraySlice<Job>, _ answers: inout [StoreError?], _ database: SQLiteDatabase, withSavepoints: Bool
     ) throws -> Bool {
-        try tables.begin()
-        try tables.recordOverdue()
+        try database.begin()
+        try database.recordOverdue()
         for (index, job) in jobs.enumerated() {
-            tables.beginOperation()
+            database.beginOperation()
             do {
-                if withSavepoints { try tables.savepoint() }
-                try job.run(tables)
-                if withSavepoints { try tables.release() }
+                if withSavepoints { try database.savepoint() }
+                try job.run(database)
+                if withSavepoints { try database.release() }
                 answers[index] = nil
             } catch {
                 // On a full disk SQLite has rolled back everything: then the whole batch failed.
-                guard tables.inTransaction else { throw error }
+                guard database.inTransaction else { throw error }
                 if withSavepoints {
-                    try tables.rollBackToSavepoint()
-                } else if tables.hasChanged {
-                    tables.rollBack()
+                    try database.rollBackToSavepoint()
+                } else if database.hasChanged {
+                    database.rollBack()
                     return false
                 }
-                tables.forgetOperation()
+                database.forgetOperation()
                 answers[index] = StoreError(any: error)
             }
         }
-        try tables.commit()
+        try database.commit()
         let isWhole = answers.allSatisfy { $0 == nil }
-        if isWhole, tables.hasResumed || jobs.contains(where: \.isSignOfLife) { tables.journal.noteAlive() }
+        if isWhole, database.hasResumed || jobs.contains(where: \.isSignOfLife) { database.journal.noteAlive() }
         return true
     }
 }

@@ -166,8 +166,8 @@ final class Service: Sendable {
         }
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
         let broker = await Broker(
-            loop: main, store: store, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
-            settings: destinations, metrics: metrics, access: access,
+            loop: main, store: access, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
+            settings: destinations, metrics: metrics,
             shares: Shares(shareTable(settings)), log: log)
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = settings.policies.audience(kind) else { return nil }

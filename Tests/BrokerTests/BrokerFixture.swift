@@ -51,13 +51,12 @@ struct BrokerFixture {
         configuration.sandbox = configuration.production
         let policies = try Policies([Policy.builtIn("rooms")!])
         broker = await Broker(
-            loop: loop, store: store, keys: keys, time: time, policies: policies,
-            courier: try courier?(loop) ?? Courier(loop: loop, configuration),
+            loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: { _ in }), keys: keys, time: time,
+            policies: policies, courier: try courier?(loop) ?? Courier(loop: loop, configuration),
             sweeper: sweeper,
             settings: Broker.Settings(topic: "com.example.app", environment: .production) { _, topic, _ in
                 topic == "com.example.app"
-            }, metrics: metrics,
-            access: StoreAccess(loop: loop, store: store, metrics: metrics, log: { _ in }), log: { _ in })
+            }, metrics: metrics, log: { _ in })
     }
 
     func end() async throws {

@@ -136,9 +136,9 @@ import Vocabulary
             let store = try StoreSnapshot(path: folder + "/mayfly.sqlite")
             let keys = try KeyRing.load(path: folder + "/ratchet.key", longestLifeSeconds: 86_400)
             rows = try rooms.flatMap { room throws in
-                let record = try #require(try store.room(keys.roomIndex(room.id)))
+                let record = try #require(store.read { try $0.room(keys.roomIndex(room.id)) })
                 return try [record.creator, record.joiner].compactMap { side in
-                    try side?.token.flatMap { try store.token($0, expires: record.expires) }
+                    try side?.token.flatMap { id in try store.read { try $0.token(id, expires: record.expires) } }
                 }
             }
             self.keys = keys

@@ -9,19 +9,20 @@ import Vocabulary
 /// Calls pass in the order in which they come, those that read and those that write in turn and each kind together, so that one and the same
 /// story goes the same way each time although the store has threads. All calls come from one loop.
 final class FaultyStore: Store {
-    enum Call: String, CaseIterable, Sendable {
-        case room, joinable, token, jobs, nextExpiry, logHead, unpublished, latestWindow, mark, counts
-        case registrations, registrationPlaces, holds, session, timer, due
+    enum Call: String, Sendable {
+        // Operations, told by their first lock or query.
+        case registrations, due, read
         case register, unregister, setPreferences, apply
-        case create, accept, replaceToken, withdrawToken, markProven, close, knock, finish, sweep, forgetAll
-        case start, record, commit, published, setMark, closeLog, beginLog
+        case create, accept, replaceToken, withdrawToken, markProven, close, knock, finish
+        // Keeping.
+        case nextExpiry, logHead, unpublished, latestWindow, mark, counts
+        case sweep, forgetAll, start, record, commit, published, setMark, closeLog, beginLog
         case scrub, closedEntries
 
         fileprivate enum Kind { case read, write, alone }
         fileprivate var kind: Kind {
             switch self {
-            case .room, .joinable, .token, .jobs, .nextExpiry, .logHead, .unpublished, .latestWindow, .mark, .counts: .read
-            case .registrations, .registrationPlaces, .holds, .session, .timer, .due: .read
+            case .registrations, .due, .read, .nextExpiry, .logHead, .unpublished, .latestWindow, .mark, .counts: .read
             case .scrub, .closedEntries: .alone
             default: .write
             }
@@ -38,10 +39,10 @@ final class FaultyStore: Store {
     }
 
     private struct State {
-        var queue: [(call: Call, gate: CheckedContinuation<Bool, Never>)] = []
+        var queue: [(kind: Call.Kind, pass: @Sendable (_ passes: Bool) -> Void)] = []
         /// Calls that were let through together and wait for each other.
         var passing = 0
-        var done: [CheckedContinuation<Void, Never>] = []
+        var done: [@Sendable () -> Void] = []
         var isDead = false
         /// Calls that were not answered yet.
         var open = 0
@@ -49,9 +50,9 @@ final class FaultyStore: Store {
     }
 
     private let inner: SQLiteStore
-    private let loop: EventLoop
+    fileprivate let loop: EventLoop
     /// Asked at each call.
-    private let fault: @Sendable (Call) -> Fault
+    fileprivate let fault: @Sendable (Call) -> Fault
     private let state = Mutex(State())
 
     init(_ inner: SQLiteStore, loop: EventLoop, fault: @escaping @Sendable (Call) -> Fault) {
@@ -79,17 +80,40 @@ final class FaultyStore: Store {
             state.isDead = true
             return state.queue
         }
-        for call in waiting { call.gate.resume(returning: false) }
+        if loop.isCurrent {
+            for call in waiting { call.pass(false) }
+        } else if !waiting.isEmpty {
+            loop.submit { for call in waiting { call.pass(false) } }
+        }
     }
 
     func shutDown() async { await inner.shutDown() }
+
+    func submit(_ operation: any Operation, _ access: Access) {
+        state.withLock { $0.open += 1 }
+        enter(access == .write ? .write : .read) { [self] passes in
+            guard passes else {
+                operation.finish(.closed)
+                return leave()
+            }
+            inner.submit(FaultyOperation(operation, self), access)
+        }
+    }
+
+    /// On the loop, when the store has answered an operation.
+    fileprivate func end(_ operation: any Operation, _ error: StoreError?) {
+        meet { [self] in
+            operation.finish(isDead ? .closed : error)
+            leave()
+        }
+    }
 
     private func perform<Value>(
         _ call: Call, _ body: () async throws(StoreError) -> Value
     ) async throws(StoreError) -> Value {
         state.withLock { $0.open += 1 }
         defer { leave() }
-        let passes = await enter(call)
+        let passes = await withCheckedContinuation { gate in enter(call.kind) { gate.resume(returning: $0) } }
         guard passes else { throw .closed }
         let fault = fault(call)
         if fault == .killed { kill() }
@@ -102,30 +126,27 @@ final class FaultyStore: Store {
             do throws(StoreError) { result = .success(try await body()) } catch { result = .failure(error) }
         }
         if fault == .doneAndKilled { kill() }
-        await meet()
+        await withCheckedContinuation { continuation in meet { continuation.resume() } }
         if isDead { throw .closed }
         if fault == .doneAndFailed { throw .full }
         return try result.get()
     }
 
-    /// Waits until the calls before are answered.
-    /// - Returns: false when the broker was killed meanwhile.
-    private func enter(_ call: Call) async -> Bool {
-        await withCheckedContinuation { gate in
-            let (isDead, isFirst) = state.withLock { state in
-                if state.isDead { return (true, false) }
-                state.queue.append((call, gate))
-                return (false, state.queue.count == 1 && state.passing == 0)
-            }
-            if isDead { gate.resume(returning: false) }
-            if isFirst { loop.atEndOfTurn { self.letThrough() } }
+    /// Waits until the calls before are answered, or the broker is killed.
+    private func enter(_ kind: Call.Kind, _ pass: @escaping @Sendable (Bool) -> Void) {
+        let (isDead, isFirst) = state.withLock { state in
+            if state.isDead { return (true, false) }
+            state.queue.append((kind, pass))
+            return (false, state.queue.count == 1 && state.passing == 0)
         }
+        if isDead { pass(false) }
+        if isFirst { loop.atEndOfTurn { self.letThrough() } }
     }
 
     private func letThrough() {
         let calls = state.withLock { state in
-            guard state.passing == 0, let kind = state.queue.first?.call.kind else { return state.queue.prefix(0) }
-            let calls = kind == .alone ? state.queue.prefix(1) : state.queue.prefix { $0.call.kind == kind }
+            guard state.passing == 0, let kind = state.queue.first?.kind else { return state.queue.prefix(0) }
+            let calls = kind == .alone ? state.queue.prefix(1) : state.queue.prefix { $0.kind == kind }
             state.queue.removeFirst(calls.count)
             state.passing = calls.count
             return calls
@@ -133,24 +154,22 @@ final class FaultyStore: Store {
         guard !calls.isEmpty else { return }
         // What came together is committed together.
         inner.hold()
-        for call in calls { call.gate.resume(returning: true) }
+        for call in calls { call.pass(true) }
         loop.atEndOfTurn { self.inner.release() }
     }
 
     /// Those that went through together are answered together, in their order.
-    private func meet() async {
-        await withCheckedContinuation { continuation in
-            let all: [CheckedContinuation<Void, Never>] = state.withLock { state in
-                state.passing -= 1
-                state.done.append(continuation)
-                guard state.passing == 0 else { return [] }
-                defer { state.done = [] }
-                return state.done
-            }
-            if all.isEmpty { return }
-            for call in all { call.resume() }
-            loop.atEndOfTurn { self.letThrough() }
+    private func meet(_ answer: @escaping @Sendable () -> Void) {
+        let answers: [@Sendable () -> Void] = state.withLock { state in
+            state.passing -= 1
+            state.done.append(answer)
+            guard state.passing == 0 else { return [] }
+            defer { state.done = [] }
+            return state.done
         }
+        if answers.isEmpty { return }
+        for answer in answers { answer() }
+        loop.atEndOfTurn { self.letThrough() }
     }
 
     private func leave() {
@@ -164,98 +183,86 @@ final class FaultyStore: Store {
     }
 }
 
+/// An operation that learns at its first lock or query what becomes of it.
+private final class FaultyOperation: Operation {
+    private let operation: any Operation
+    private let store: FaultyStore
+    /// Decided once, although a batch may be repeated.
+    private let fate = Mutex<FaultyStore.Fault?>(nil)
+
+    init(_ operation: any Operation, _ store: FaultyStore) { (self.operation, self.store) = (operation, store) }
+
+    func run(_ transaction: Transaction) throws {
+        if store.isDead { throw StoreError.closed }
+        try operation.run(Transaction(FaultyDatabase(transaction.database, self)))
+    }
+
+    /// - Throws: if the operation is not to be done.
+    func meet(_ call: FaultyStore.Call) throws(StoreError) {
+        let (fault, isNew) = fate.withLock { fate in
+            if let fate { return (fate, false) }
+            let fault = store.fault(call)
+            fate = fault
+            return (fault, true)
+        }
+        if fault == .killed {
+            if isNew { store.kill() }
+            throw .closed
+        }
+        if fault == .failed { throw .full }
+    }
+
+    func finish(_ error: StoreError?) {
+        var answer = error
+        switch fate.withLock({ $0 }) {
+        case .doneAndKilled: store.kill()
+        case .doneAndFailed: answer = answer ?? .full
+        default: break
+        }
+        store.loop.submit { [store, operation, answer] in store.end(operation, answer) }
+    }
+}
+
+/// The database of one run of an operation.
+private final class FaultyDatabase: Database {
+    private let inner: any Database
+    private let operation: FaultyOperation
+    private var isKnown = false
+
+    init(_ inner: any Database, _ operation: FaultyOperation) { (self.inner, self.operation) = (inner, operation) }
+
+    var moment: UInt64 { inner.moment }
+    func admit(_ use: LedgerUse) throws(StoreError) { try inner.admit(use) }
+
+    func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) throws {
+        let name = operation.description.prefix { $0 != "(" }
+        guard let call = FaultyStore.Call(rawValue: String(name)) else {
+            throw StoreError.damaged("\(name) is no known operation")
+        }
+        isKnown = true
+        try self.operation.meet(call)
+        try inner.lock(keys(), for: operation)
+    }
+
+    func query(_ sql: StaticString, _ values: [SQLValue], _ body: (any Row) throws -> Void) throws {
+        if !isKnown {
+            let text = sql.description
+            try operation.meet(
+                text.contains("FROM registration_index")
+                    ? .registrations : text.contains("answer = 0 AND due <= $1") ? .due : .read)
+            isKnown = true
+        }
+        try inner.query(sql, values, body)
+    }
+
+    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int { try inner.change(sql, values) }
+    func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws {
+        try inner.queue(sql, expecting: count, values)
+    }
+    func record(_ entry: NewEntry) throws { try inner.record(entry) }
+}
+
 extension FaultyStore {
-    func room(_ room: Digest) async throws(StoreError) -> RoomRecord? {
-        try await perform(.room) { () throws(StoreError) in try await inner.room(room) }
-    }
-    func joinable(_ code: [Digest], now: UInt64) async throws(StoreError) -> JoinableRoom? {
-        try await perform(.joinable) { () throws(StoreError) in try await inner.joinable(code, now: now) }
-    }
-    func token(_ purgeID: EntryID, expires: UInt64) async throws(StoreError) -> TokenRecord? {
-        try await perform(.token) { () throws(StoreError) in try await inner.token(purgeID, expires: expires) }
-    }
-    func create(
-        _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: NewToken?, shortLimit: Int, now: UInt64
-    ) async throws(StoreError) -> CreateOutcome {
-        try await perform(.create) { () throws(StoreError) in
-            try await inner.create(room, code: code, otherIndexes: otherIndexes, token: token, shortLimit: shortLimit, now: now)
-        }
-    }
-    func accept(
-        _ code: PendingCode, joiner: SideRecord, token: NewToken?, used: UsedCode, now: UInt64
-    ) async throws(StoreError) -> AcceptOutcome {
-        try await perform(.accept) { () throws(StoreError) in
-            try await inner.accept(code, joiner: joiner, token: token, used: used, now: now)
-        }
-    }
-    func replaceToken(room: Digest, slot: UInt8, proven: Bool, token: NewToken) async throws(StoreError) -> Bool {
-        try await perform(.replaceToken) { () throws(StoreError) in
-            try await inner.replaceToken(room: room, slot: slot, proven: proven, token: token)
-        }
-    }
-    func withdrawToken(room: Digest, slot: UInt8, proven: Bool) async throws(StoreError) -> Int? {
-        try await perform(.withdrawToken) { () throws(StoreError) in
-            try await inner.withdrawToken(room: room, slot: slot, proven: proven)
-        }
-    }
-    func markProven(room: Digest, slot: UInt8) async throws(StoreError) -> Bool {
-        try await perform(.markProven) { () throws(StoreError) in try await inner.markProven(room: room, slot: slot) }
-    }
-    func close(room: Digest) async throws(StoreError) -> Int? {
-        try await perform(.close) { () throws(StoreError) in try await inner.close(room: room) }
-    }
-    func knock(_ job: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome {
-        try await perform(.knock) { () throws(StoreError) in
-            try await inner.knock(job, throttle: throttle, now: now, knocked: knocked)
-        }
-    }
-    func finish(_ job: JobRecord, _ outcome: JobOutcome) async throws(StoreError) {
-        try await perform(.finish) { () throws(StoreError) in try await inner.finish(job, outcome) }
-    }
-    func jobs() async throws(StoreError) -> [JobRecord] {
-        try await perform(.jobs) { () throws(StoreError) in try await inner.jobs() }
-    }
-    func registrations(
-        _ lookup: RegistrationLookup, _ indexes: [Digest]
-    ) async throws(StoreError) -> [RegistrationRecord] {
-        try await perform(.registrations) { () throws(StoreError) in try await inner.registrations(lookup, indexes) }
-    }
-    func registrationPlaces() async throws(StoreError) -> [RegistrationPlace] {
-        try await perform(.registrationPlaces) { () throws(StoreError) in try await inner.registrationPlaces() }
-    }
-    func holds(_ row: RowName) async throws(StoreError) -> Bool {
-        try await perform(.holds) { () throws(StoreError) in try await inner.holds(row) }
-    }
-    func register(
-        _ registration: NewRegistration, replacing: [RegistrationRecord], devices: [Digest], owners: [Digest], limit: Int
-    ) async throws(StoreError) -> RegisterOutcome {
-        try await perform(.register) { () throws(StoreError) in
-            try await inner.register(registration, replacing: replacing, devices: devices, owners: owners, limit: limit)
-        }
-    }
-    func unregister(_ rows: [RowName], cause: PurgeCause) async throws(StoreError) -> Int {
-        try await perform(.unregister) { () throws(StoreError) in try await inner.unregister(rows, cause: cause) }
-    }
-    func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) async throws(StoreError) -> Bool {
-        try await perform(.setPreferences) { () throws(StoreError) in
-            try await inner.setPreferences(row, removing: removing, adding: adding)
-        }
-    }
-    func session(_ indexes: [Digest]) async throws(StoreError) -> SessionRecord? {
-        try await perform(.session) { () throws(StoreError) in try await inner.session(indexes) }
-    }
-    func timer(_ id: RequestID) async throws(StoreError) -> TimerRecord? {
-        try await perform(.timer) { () throws(StoreError) in try await inner.timer(id) }
-    }
-    func timer(named names: [Digest], by namer: RequestNamer) async throws(StoreError) -> TimerRecord? {
-        try await perform(.timer) { () throws(StoreError) in try await inner.timer(named: names, by: namer) }
-    }
-    func due(now: UInt64, limit: Int) async throws(StoreError) -> DueWork {
-        try await perform(.due) { () throws(StoreError) in try await inner.due(now: now, limit: limit) }
-    }
-    func apply(_ change: AudienceChange, now: UInt64) async throws(StoreError) -> ChangeOutcome {
-        try await perform(.apply) { () throws(StoreError) in try await inner.apply(change, now: now) }
-    }
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
         try await perform(.sweep) { () throws(StoreError) in try await inner.sweep(now: now, limit: limit, jobSlack: jobSlack) }
     }

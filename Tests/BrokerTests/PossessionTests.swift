@@ -65,7 +65,9 @@ import Vocabulary
             #expect(try await fixture.broker.rooms.report(caller, leaving: false) == .queued)
             #expect(try await fixture.broker.rooms.close(caller.room) == 1)
         }
-        for _ in 0..<400 where try await !fixture.store.jobs().isEmpty { try await Task.sleep(for: .milliseconds(10)) }
+        for _ in 0..<400 where try await !fixture.store.read({ try $0.jobs() }).isEmpty {
+            try await Task.sleep(for: .milliseconds(10))
+        }
         #expect(try await knocks(fixture, 100..<101, at: fixture.token()) == 1)
         try await fixture.end()
     }

@@ -224,11 +224,13 @@ import Vocabulary
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
-        #expect(try await fixture.store.jobs().count == 1)
+        #expect(try await fixture.store.read { try $0.jobs() }.count == 1)
         #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 1)
         // Nothing listens where the push goes, so that it was still waiting for its next attempt.
-        for _ in 0..<400 where try await !fixture.store.jobs().isEmpty { try await Task.sleep(for: .milliseconds(10)) }
-        #expect(try await fixture.store.jobs().isEmpty)
+        for _ in 0..<400 where try await !fixture.store.read({ try $0.jobs() }).isEmpty {
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        #expect(try await fixture.store.read { try $0.jobs() }.isEmpty)
         try await fixture.end()
     }
 
@@ -284,7 +286,7 @@ import Vocabulary
         #expect(try await fixture.broker.rooms.report(joiner, leaving: true) == .none)
         fixture.clock.advance(30_000)
         #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .queued)
-        #expect(try await fixture.store.jobs().count == 2)
+        #expect(try await fixture.store.read { try $0.jobs() }.count == 2)
         try await fixture.end()
     }
 
@@ -294,7 +296,7 @@ import Vocabulary
         _ = try await fixture.accept()
         await fixture.broker.rooms.forgetNewRooms()
         #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
-        #expect(try await fixture.store.jobs().first?.notBefore == fixture.clock.now + 15_000)
+        #expect(try await fixture.store.read { try $0.jobs() }.first?.notBefore == fixture.clock.now + 15_000)
         try await fixture.end()
     }
 
@@ -309,7 +311,7 @@ import Vocabulary
         }
         let joined = try await fixture.broker.rooms.join(fixture.caller(made.room, "joiner"), socket: 1) { true }
         #expect(joined?.delivery == .throttled)
-        #expect(try await fixture.store.jobs().isEmpty)
+        #expect(try await fixture.store.read { try $0.jobs() }.isEmpty)
         #expect(BrokerError.tooManyPushes.status == 503 && BrokerError.tooManyPushes.retryAfter != nil)
         await fixture.broker.outbox.empty()
         // Its own app's alone, and more than its share.

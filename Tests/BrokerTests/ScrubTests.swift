@@ -72,11 +72,11 @@ import Vocabulary
             let code = PendingCode(
                 code: digest(6), expires: expires, room: room.room, roomExpires: expires, generation: 1, pending: blob(7, 72),
                 creator: blob(8, 72), creatorUntil: expires, short: false)
-            let made = try await inner.create(
-                room, code: code, otherIndexes: [],
-                token: NewToken(token, sealedID: EntryID(bytes: blob(10, 16, number ?? id).span)!),
-                shortLimit: .max,
-                now: clock.now)
+            let new = NewToken(token, sealedID: EntryID(bytes: blob(10, 16, number ?? id).span)!)
+            let now = clock.now
+            let made = try await inner.write {
+                try $0.create(room, code: code, otherIndexes: [], token: new, shortLimit: .max, now: now)
+            }
             #expect(made == .created)
         }
 

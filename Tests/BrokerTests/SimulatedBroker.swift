@@ -177,8 +177,8 @@ actor SimulatedBroker: LoopActor {
         }
         let access = StoreAccess(loop: loop, store: store, metrics: metrics, log: log)
         let broker = await Broker(
-            loop: loop, store: store, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
-            settings: settings, metrics: metrics, access: access, log: log)
+            loop: loop, store: access, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
+            settings: settings, metrics: metrics, log: log)
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = policies.audience(kind) else { return nil }
             let audiences = Audiences(broker: broker, policy: policy, limits: limits)

@@ -133,7 +133,7 @@ actor WatchedBroker: LoopActor {
         _ = try await simulated.run?.broker.rooms.report(caller(room, Facts.creator), leaving: false)
     }
 
-    var jobs: [JobRecord] { get async throws { try await simulated.run?.store.jobs() ?? [] } }
+    var jobs: [JobRecord] { get async throws { try await simulated.run?.store.read { try $0.jobs() } ?? [] } }
 
     /// The second side comes, and the first is knocked at.
     func knock(_ room: Int) async throws -> Delivery? {

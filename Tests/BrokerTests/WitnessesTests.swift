@@ -131,9 +131,10 @@ import Vocabulary
         let code = PendingCode(
             code: digest(id), expires: now + 60_000, room: room.room, roomExpires: room.expires, generation: 1,
             pending: blob(7, 72), creator: blob(8, 72), creatorUntil: now + 60_000, short: false)
-        return try await store.create(
-            room, code: code, otherIndexes: [], token: NewToken(token, sealedID: EntryID(bytes: blob(id, 16).span)!),
-            shortLimit: 10, now: now)
+        let new = NewToken(token, sealedID: EntryID(bytes: blob(id, 16).span)!)
+        return try await store.write {
+            try $0.create(room, code: code, otherIndexes: [], token: new, shortLimit: 10, now: now)
+        }
     }
 
     @Test func openPublishesAndSaysSoOnce() async throws {

@@ -229,7 +229,7 @@ SILENCE = 280  # Seconds in which so many entries came up; short of when the nex
 def fill(state, count):
     """Has so many entries wait in the database, as a long time without a disk for the log would."""
     with sqlite3.connect(state / "mayfly.sqlite") as database:
-        first, = database.execute("SELECT window + 1 FROM log").fetchone()
+        first, = database.execute("SELECT window_start + 1 FROM log").fetchone()
 
         def rows():
             for number in range(count):
@@ -237,7 +237,7 @@ def fill(state, count):
                 at = datetime.fromtimestamp(window, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
                 text = f'{{"at":"{at}","node":"n","op":"broker.stopped"}}'.encode()
                 yield window, number.to_bytes(8, "big"), text
-        database.executemany("INSERT INTO entry (window, rank, key, bytes) VALUES (?, 0, ?, ?)", rows())
+        database.executemany("INSERT INTO entry (window_start, rank, key, bytes) VALUES (?, 0, ?, ?)", rows())
     database.close()
 
 

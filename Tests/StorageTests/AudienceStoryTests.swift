@@ -37,7 +37,7 @@ import Vocabulary
                 outcomes["\(outcome)", default: 0] += 1
             case 2:
                 guard let some else { continue }
-                #expect(try await fixture.store.unregister([some.row], cause: .ended) == 1)
+                #expect(try await fixture.store.write { try $0.unregister([some.row], cause: .ended) } == 1)
                 standing[some.row] = nil
             case 3, 4, 5:
                 // To all of one audience, some of which may be gone; the last push of some.
@@ -74,8 +74,10 @@ import Vocabulary
                 guard let job = jobs.values.sorted(by: { $0.job < $1.job }).randomElement(using: &chance)
                 else { continue }
                 let isGone = chance.next().isMultiple(of: 6)
-                try await fixture.store.finish(
-                    job, JobOutcome(status: isGone ? 410 : 200, reason: isGone ? .unregistered : nil, purge: isGone))
+                try await fixture.store.write { [job] in
+                    try $0.finish(
+                        job, JobOutcome(status: isGone ? 410 : 200, reason: isGone ? .unregistered : nil, purge: isGone))
+                }
                 jobs[job.job] = nil
                 if isGone { standing[job.row] = nil }
             case 7:
@@ -92,11 +94,13 @@ import Vocabulary
             if number.isMultiple(of: 50) {
                 let found = try await stored(fixture)
                 #expect(found == standing.values.sorted { $0.purgeID < $1.purgeID })
-                #expect(try await fixture.store.jobs().count == jobs.count)
+                #expect(try await fixture.store.read { try $0.jobs() }.count == jobs.count)
             }
         }
         #expect(outcomes.count == 5 && outcomes.values.allSatisfy { $0 > 3 }, "\(outcomes)")
-        for job in jobs.values { try await fixture.store.finish(job, JobOutcome(status: 200, reason: nil)) }
+        for job in jobs.values {
+            try await fixture.store.write({ [job] in try $0.finish(job, JobOutcome(status: 200, reason: nil)) })
+        }
         fixture.clock.advance(200_000)
         while try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0).more {}
         // The midnight after the last expiry.
@@ -131,9 +135,9 @@ import Vocabulary
         }
         let clock = fixture.clock
         let again = try SQLiteStore(path: copy, resolution: 1, timing: nil, now: { clock.now })
-        #expect(try await again.registrations(.session, [record.session!]) == [record])
-        #expect(try await again.jobs().map(\.fields) == [Fixture.blob(1, 104)])
-        #expect(try await again.due(now: clock.now + 60_000, limit: 5).timers.count == 1)
+        #expect(try await again.read { try $0.registrations(.session, [record.session!]) } == [record])
+        #expect(try await again.read { try $0.jobs() }.map(\.fields) == [Fixture.blob(1, 104)])
+        #expect(try await again.read { try $0.due(now: clock.now + 60_000, limit: 5) }.timers.count == 1)
         #expect(try await again.counts().waitingEntries == 2, "the start and the opening")
         await again.shutDown()
         try await fixture.close()
@@ -142,13 +146,45 @@ import Vocabulary
     // MARK: Versions
 
     @Test func otherVersionsAreRefused() async throws {
-        for version in [1, 2, 7, 9, 99] {
+        for version in [1, 2, 7, 10, 99] {
             let fixture = try Fixture()
             await fixture.store.shutDown()
-            try Database(path: fixture.path).execute("PRAGMA user_version = \(version)")
-            #expect(throws: StoreError.damaged("schema version \(version), expected 8")) { try fixture.reopen() }
+            try Connection(path: fixture.path).execute("PRAGMA user_version = \(version)")
+            #expect(throws: StoreError.damaged("schema version \(version), expected 9")) { try fixture.reopen() }
             try File.removeTree(fixture.folder)
         }
+    }
+
+    /// What the version before has is taken over, with entries in their windows and batches.
+    @Test func theVersionBeforeIsTakenOver() async throws {
+        let fixture = try Fixture()
+        try await fixture.store.start([started()], marks: [])
+        let (room, _, token) = try await fixture.create(1)
+        fixture.clock.advance(1_000)
+        try await fixture.publish(limit: 1)
+        try await fixture.store.record([started()])
+        let entries = try fixture.entries()
+        let head = try await fixture.store.logHead()
+        await fixture.store.shutDown()
+        try Connection(path: fixture.path).execute(
+            """
+            ALTER TABLE entry RENAME COLUMN window_start TO window; ALTER TABLE batch RENAME COLUMN window_start TO window;
+            ALTER TABLE log RENAME COLUMN window_start TO window; PRAGMA user_version = 8
+            """)
+        let refused = #expect(throws: StoreError.self) { try StoreSnapshot(path: fixture.path) }
+        #expect(refused?.description.contains("start the broker once") == true)
+        let again = try fixture.reopen()
+        #expect(try fixture.entries() == entries && entries.count == 2)
+        #expect(try await again.logHead() == head && head?.size == 1)
+        #expect(try await again.read { try $0.room(room.room) }?.creator.token == token.purgeID)
+        fixture.clock.advance(1_000)
+        #expect(try await fixture.publish(again).count == 1)
+        #expect(try await again.sweep(now: fixture.clock.now + 120_000, limit: 10, jobSlack: 0).tokens == 1)
+        await again.shutDown()
+        let schema = try Connection(path: fixture.path, access: .readOnly).prepare(
+            "SELECT group_concat(sql) LIKE '%window INTEGER%' FROM sqlite_master")
+        #expect(try schema.step() && schema.int(0) == 0)
+        try File.removeTree(fixture.folder)
     }
 
     // MARK: Parts
@@ -160,15 +196,17 @@ import Vocabulary
     }
 
     private func stored(_ fixture: Fixture) async throws -> [RegistrationRecord] {
-        let database = try Database(path: fixture.path, access: .readOnly)
+        let database = try Connection(path: fixture.path, access: .readOnly)
         let statement = try database.prepare("SELECT DISTINCT owner FROM registration")
         var owners: [Digest] = []
         while try statement.step() { owners.append(try statement.digest(0)) }
-        return try await fixture.store.registrations(.owner, owners).sorted { $0.purgeID < $1.purgeID }
+        return try await fixture.store.read { [owners] in try $0.registrations(.owner, owners) }.sorted {
+            $0.purgeID < $1.purgeID
+        }
     }
 
     private func checkIsEmpty(_ fixture: Fixture) async throws {
-        let database = try Database(path: fixture.path, access: .readOnly)
+        let database = try Connection(path: fixture.path, access: .readOnly)
         for table in ["registration", "registration_index", "session", "timer", "seen", "job"] {
             let statement = try database.prepare("SELECT count(*) FROM \(table)")
             #expect(try statement.step() && statement.int(0) == 0, "\(table)")

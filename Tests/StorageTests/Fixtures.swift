@@ -115,9 +115,11 @@ struct Fixture {
     func register(
         _ record: RegistrationRecord, replacing: [RegistrationRecord] = [], devices: [Digest]? = nil, limit: Int = 100
     ) async throws -> RegisterOutcome {
-        try await store.register(
-            NewRegistration(record), replacing: replacing, devices: devices ?? [record.device], owners: [record.owner],
-            limit: limit)
+        try await store.write {
+            try $0.register(
+                NewRegistration(record), replacing: replacing, devices: devices ?? [record.device], owners: [record.owner],
+                limit: limit)
+        }
     }
 
     /// Registers one, which must go well.
@@ -137,7 +139,9 @@ struct Fixture {
             expires: registration.expires, sealed: Self.blob(5, 168), fields: fields)
     }
 
-    func apply(_ change: AudienceChange) async throws -> ChangeOutcome { try await store.apply(change, now: clock.now) }
+    func apply(_ change: AudienceChange) async throws -> ChangeOutcome {
+        try await store.write { try $0.apply(change, now: clock.now) }
+    }
 
     /// Makes a room of a minute with a token for its creator.
     @discardableResult
@@ -150,21 +154,25 @@ struct Fixture {
         code.creatorUntil = clock.now + (answerLife ?? codeLife)
         let token = token(id, room: room)
         room.creator.token = token.purgeID
-        let outcome = try await (reopened ?? store).create(
-            room, code: code, otherIndexes: [], token: token, shortLimit: 10, now: clock.now)
+        let outcome = try await (reopened ?? store).write { [code, room] in
+            try $0.create(
+                room, code: code, otherIndexes: [], token: token, shortLimit: 10, now: clock.now)
+        }
         guard outcome == .created else { throw StoreError.unavailable("fixture: \(outcome)") }
         return (room, code, token)
     }
 
     func accept(_ code: PendingCode, token: TokenRecord? = nil) async throws -> AcceptOutcome {
-        try await store.accept(
-            code,
-            joiner: SideRecord(generation: 1, client: Self.blob(201), member: Self.blob(202), token: token?.purgeID),
-            token: token.map { NewToken($0) },
-            used: UsedCode(
-                code: code.code, expires: clock.now + 600_000, retry: Self.blob(6, 104), retryGeneration: 1,
-                retryUntil: clock.now + 120_000),
-            now: clock.now)
+        try await store.write {
+            try $0.accept(
+                code,
+                joiner: SideRecord(generation: 1, client: Self.blob(201), member: Self.blob(202), token: token?.purgeID),
+                token: token.map { NewToken($0) },
+                used: UsedCode(
+                    code: code.code, expires: clock.now + 600_000, retry: Self.blob(6, 104), retryGeneration: 1,
+                    retryUntil: clock.now + 120_000),
+                now: clock.now)
+        }
     }
 
     /// What the ledger calls a token or job by in another entry than its purge.
@@ -172,10 +180,10 @@ struct Fixture {
 
     /// All entries that wait, as text: those of windows, then those of batches, each in the log's order.
     func entries() throws -> [String] {
-        let tables = try Tables(
+        let tables = try SQLiteDatabase(
             path: path, access: .readOnly,
             journal: Journal(resolution: 1, timing: .standard, limit: 0, now: { 0 }))
-        let windows = try tables.rows("SELECT bytes FROM entry ORDER BY window, rank, key") {
+        let windows = try tables.rows("SELECT bytes FROM entry ORDER BY window_start, rank, key") {
             String(decoding: $0.blob(0), as: UTF8.self)
         }
         let batches = try tables.rows("SELECT rank, id, until, cause FROM waiting ORDER BY batch, rank, id") { row in
@@ -217,25 +225,32 @@ struct Fixture {
     }
 }
 
-extension Store {
+extension Transaction {
     /// A knock whose push leaves at once.
-    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) async throws(StoreError) -> KnockOutcome {
-        try await knock(job, throttle: throttle, now: now, knocked: now)
+    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) throws -> KnockOutcome {
+        try knock(job, throttle: throttle, now: now, knocked: now)
     }
 
-    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) async throws(StoreError) -> KnockOutcome {
-        try await knock(NewJob(job), throttle: throttle, now: now, knocked: knocked)
+    func knock(_ job: JobRecord, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
+        try knock(NewJob(job), throttle: throttle, now: now, knocked: knocked)
     }
 
     func create(
         _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: TokenRecord, shortLimit: Int, now: UInt64
-    ) async throws(StoreError) -> CreateOutcome {
-        try await create(
-            room, code: code, otherIndexes: otherIndexes, token: NewToken(token), shortLimit: shortLimit, now: now)
+    ) throws -> CreateOutcome {
+        try create(room, code: code, otherIndexes: otherIndexes, token: NewToken(token), shortLimit: shortLimit, now: now)
     }
 
-    func replaceToken(room: Digest, slot: UInt8, proven: Bool, token: TokenRecord) async throws(StoreError) -> Bool {
-        try await replaceToken(room: room, slot: slot, proven: proven, token: NewToken(token))
+    func replaceToken(room: Digest, slot: UInt8, proven: Bool, token: TokenRecord) throws -> Bool {
+        try replaceToken(room: room, slot: slot, proven: proven, token: NewToken(token))
+    }
+
+    /// For who knows that the token stands nowhere else.
+    func register(
+        _ registration: NewRegistration, replacing: [RegistrationRecord], owners: [Digest], limit: Int
+    ) throws -> RegisterOutcome {
+        try register(
+            registration, replacing: replacing, devices: [registration.record.device], owners: owners, limit: limit)
     }
 }
 

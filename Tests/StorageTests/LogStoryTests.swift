@@ -79,7 +79,7 @@ private struct Story {
         let epoch = now / 300_000 - 2
         if epoch > ratcheted { try await store.record([.keysRatcheted(epoch: epoch, swept: 0)]) }
         ratcheted = epoch
-        jobs = try await store.jobs()
+        jobs = try await store.read { try $0.jobs() }
         swept = 0
     }
 
@@ -98,25 +98,31 @@ private struct Story {
             let life = [5_000, 60_000, 1_000_000, 4_000_000, 19_000_000][Int(chance.next() % 5)] + chance.next() % 1_000_000
             var record = fixture.registration(number, owner: number, life: life)
             record.isLong = life > 3_600_000
-            let outcome = try await store.register(
-                NewRegistration(record), replacing: [], owners: [record.owner], limit: 1)
+            let outcome = try await store.write { [record] in
+                try $0.register(
+                    NewRegistration(record), replacing: [], owners: [record.owner], limit: 1)
+            }
             #expect(outcome == .registered)
             standing.append(record)
         case 50..<65:
             guard let record = standing.randomElement(using: &chance), record.expires > now + 20_000 else { return }
             number += 1
             let job = fixture.job(number, record)
-            let outcome = try await store.apply(AudienceChange(jobs: [AudienceJob(job)]), now: now)
+            let moment = now
+            let outcome = try await store.write { try $0.apply(AudienceChange(jobs: [AudienceJob(job)]), now: moment) }
             if outcome == .done { jobs.append(job) }
         case 65..<90 where !jobs.isEmpty:
             let job = jobs.remove(at: Int(chance.next() % UInt64(jobs.count)))
             let isGone = chance(3)
-            try await store.finish(
-                job, JobOutcome(status: isGone ? 410 : 200, reason: isGone ? .unregistered : nil, purge: isGone))
+            try await store.write {
+                try $0.finish(
+                    job, JobOutcome(status: isGone ? 410 : 200, reason: isGone ? .unregistered : nil, purge: isGone))
+            }
         default:
             guard !standing.isEmpty else { return }
             let record = standing.remove(at: Int(chance.next() % UInt64(standing.count)))
-            _ = try await store.unregister([record.row], cause: chance(5) ? .policy : .ended)
+            let cause: PurgeCause = chance(5) ? .policy : .ended
+            _ = try await store.write { [record] in try $0.unregister([record.row], cause: cause) }
         }
     }
 

@@ -17,12 +17,12 @@ import Testing
         first.names = RequestNames(user: user, creator: creator)
         second.names = RequestNames(user: user, creator: other)
         for timer in [second, first] { #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done) }
-        #expect(try await fixture.store.timer(named: [Fixture.blob(1), user], by: .user) == second)
-        #expect(try await fixture.store.timer(named: [creator], by: .creator) == first)
-        #expect(try await fixture.store.timer(named: [other, creator], by: .creator) == second)
-        #expect(try await fixture.store.timer(named: [creator], by: .user) == nil)
-        #expect(try await fixture.store.timer(named: [user], by: .creator) == nil)
-        #expect(try await fixture.store.timer(named: [], by: .user) == nil)
+        #expect(try await fixture.store.read { try $0.timer(named: [Fixture.blob(1), user], by: .user) } == second)
+        #expect(try await fixture.store.read { try $0.timer(named: [creator], by: .creator) } == first)
+        #expect(try await fixture.store.read { try $0.timer(named: [other, creator], by: .creator) } == second)
+        #expect(try await fixture.store.read { try $0.timer(named: [creator], by: .user) } == nil)
+        #expect(try await fixture.store.read { try $0.timer(named: [user], by: .creator) } == nil)
+        #expect(try await fixture.store.read { try $0.timer(named: [], by: .user) } == nil)
         // It goes with its row.
         for timer in [first, second] {
             let settled = TimerChange.settle(id: timer.id, expires: timer.expires, answer: 1)
@@ -30,8 +30,8 @@ import Testing
         }
         fixture.clock.advance(600_000)
         _ = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
-        #expect(try await fixture.store.timer(named: [user], by: .user) == nil)
-        #expect(try await fixture.store.timer(named: [creator, other], by: .creator) == nil)
+        #expect(try await fixture.store.read { try $0.timer(named: [user], by: .user) } == nil)
+        #expect(try await fixture.store.read { try $0.timer(named: [creator, other], by: .creator) } == nil)
         try await fixture.close()
     }
 }

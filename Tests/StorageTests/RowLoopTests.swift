@@ -26,7 +26,7 @@ import Vocabulary
         try loop.commit(creating: [rows], accepting: [])
         try loop.commit(creating: [], accepting: [rows])
 
-        let both = try Database(path: fixture.path)
+        let both = try Connection(path: fixture.path)
         try both.execute("ATTACH '\(path)' AS loop")
         for columns in ["* FROM room", "* FROM token", "* FROM waiting"] {
             let parts = columns.split(separator: " FROM ")
@@ -53,11 +53,11 @@ import Vocabulary
         let loop = try RowLoop(path: path)
         #expect(throws: StoreError.self) { try loop.commit(creating: [rows, rows], accepting: []) }
         #expect(throws: StoreError.self) { try loop.commit(creating: [], accepting: [rows]) }
-        #expect(try count(try Database(path: path, access: .readOnly), "SELECT count(*) FROM room") == 0)
+        #expect(try count(try Connection(path: path, access: .readOnly), "SELECT count(*) FROM room") == 0)
         try await fixture.close()
     }
 
-    private func count(_ database: Database, _ sql: String) throws -> Int64 {
+    private func count(_ database: Connection, _ sql: String) throws -> Int64 {
         let statement = try database.prepare(sql)
         _ = try statement.step()
         return statement.int(0)

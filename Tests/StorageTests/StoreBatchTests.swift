@@ -71,7 +71,9 @@ import Vocabulary
         try await register(0..<70, fixture, life: 40 * 3_600_000, isLong: true)
         try await register(100..<170, fixture, life: 3_600_000)
         #expect(
-            try await fixture.store.unregister([fixture.registration(0, owner: 0, life: 40 * 3_600_000).row], cause: .ended) == 1)
+            try await fixture.store.write {
+                try $0.unregister([fixture.registration(0, owner: 0, life: 40 * 3_600_000).row], cause: .ended)
+            } == 1)
         advance(fixture, to: Self.evening + 1_801)
         #expect(ops(try await fixture.publish()) == ["keys.generated": 1], "no transaction was at the boundary before this one")
         fixture.clock.advance(1_000)
@@ -115,7 +117,9 @@ import Vocabulary
         fixture.clock.advance(30_000)
         #expect(try await fixture.publish().isEmpty, "nothing was swept")
         #expect(
-            try await fixture.store.unregister([fixture.registration(70, owner: 70, life: 9_970_000).row], cause: .ended) == 1)
+            try await fixture.store.write {
+                try $0.unregister([fixture.registration(70, owner: 70, life: 9_970_000).row], cause: .ended)
+            } == 1)
         try await sweep(fixture)
         fixture.clock.advance(1_000)
         let entries = try await fixture.publish()
@@ -273,7 +277,7 @@ import Vocabulary
         let token = wrong
         store.hold()
         async let mark: Void = store.record([Self.sign])
-        async let failing = store.replaceToken(room: room.room, slot: 1, proven: false, token: token)
+        async let failing = store.write { try $0.replaceToken(room: room.room, slot: 1, proven: false, token: token) }
         async let other: Void = store.record([Self.sign])
         store.release()
         _ = try await (mark, other)
@@ -327,13 +331,13 @@ import Vocabulary
                 _ = try await fixture.registered(record)
                 fixture.clock.advance(7_000)
             }
-            let rows = try Database(path: fixture.path, access: .readOnly)
+            let rows = try Connection(path: fixture.path, access: .readOnly)
                 .prepare("SELECT batch || ' ' || rank || ' ' || hex(id) || ' ' || until FROM waiting")
             var image: [String] = []
             while try rows.step() { image.append(rows.text(0)) }
             images.append(image)
             #expect(throws: SQLiteError.self) {
-                try Database(path: fixture.path, access: .readOnly).prepare("SELECT rowid FROM waiting")
+                try Connection(path: fixture.path, access: .readOnly).prepare("SELECT rowid FROM waiting")
             }
             try await fixture.close()
         }
@@ -376,7 +380,7 @@ import Vocabulary
         #expect(try await swept() == Int(epoch))
         fixture.clock.advance(900_000)
         #expect(try await swept() == Int(epoch) + 1, "of the room's token")
-        #expect(try await fixture.store.close(room: Fixture.blob(1)) == 1)
+        #expect(try await fixture.store.write { try $0.close(room: Fixture.blob(1)) } == 1)
         #expect(try await swept() == Int(epoch) + 2, "of the registration")
         try await sweep(fixture)
         #expect(try await swept() == Int(epoch) + 3)
@@ -387,8 +391,8 @@ import Vocabulary
 extension SQLiteStore {
     /// Looks at what the writer has in memory.
     func inspect<Value: Sendable>(
-        turn: StoreThread.Turn = .apart, _ body: @escaping @Sendable (Tables) throws -> Value
+        turn: StoreThread.Turn = .apart, _ body: @escaping @Sendable (SQLiteDatabase) throws -> Value
     ) async throws(StoreError) -> Value {
-        try await perform(on: writer, turn, body)
+        try await keep(on: writer, turn, body)
     }
 }

@@ -23,7 +23,7 @@ import Vocabulary
         for number in 0..<6 { _ = try await fixture.registered(fixture.registration(number, owner: number, life: 12_000)) }
         let early = fixture.registration(0, owner: 0, life: 12_000).row
         let late = fixture.registration(1, owner: 1, life: 12_000).row
-        #expect(try await fixture.store.unregister([early], cause: .policy) == 1)
+        #expect(try await fixture.store.write { try $0.unregister([early], cause: .policy) } == 1)
         #expect(try await buckets(fixture).isEmpty)
         fixture.clock.advance(10_000)
         try await fixture.store.setMark("a", [1])
@@ -31,7 +31,7 @@ import Vocabulary
         let entries = try await fixture.publish(before: .max)
         #expect(entries.count == 8 && LogModel.Line(entries[7]).string("cause") == "policy")
         #expect(try await buckets(fixture) == [1_700_000_020: Bucket(sealed: 6, ended: 1)])
-        #expect(try await fixture.store.unregister([late], cause: .ended) == 1)
+        #expect(try await fixture.store.write { try $0.unregister([late], cause: .ended) } == 1)
         fixture.clock.advance(10_000)
         while try await fixture.store.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0).more {}
         let closing = try await fixture.publish(before: .max)
@@ -80,8 +80,14 @@ import Vocabulary
                 jobs.append(fixture.job(number, record))
                 #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(jobs.last!)])) == .done)
             }
-            if number % 8 == 5 { try await fixture.store.finish(jobs.removeFirst(), JobOutcome(status: 200, reason: nil)) }
-            if number % 5 == 1 { #expect(try await fixture.store.unregister([record.row], cause: .ended) == 1) }
+            if number % 8 == 5 {
+                let job = jobs.removeFirst()
+                try await fixture.store.write { try $0.finish(job, JobOutcome(status: 200, reason: nil)) }
+            }
+            if number % 5 == 1 {
+                let row = record.row
+                #expect(try await fixture.store.write { try $0.unregister([row], cause: .ended) } == 1)
+            }
             fixture.clock.advance(700)
             if number % 9 == 0 { while try await fixture.store.sweep(now: fixture.clock.now, limit: 3, jobSlack: 0).more {} }
             // The log falls behind for a while.

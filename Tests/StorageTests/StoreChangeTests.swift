@@ -34,7 +34,7 @@ import Vocabulary
             jobs.append(fixture.job(number, record, fields: number == 2 ? nil : Fixture.blob(11, 168)))
         }
         #expect(try await fixture.apply(AudienceChange(jobs: jobs.map { AudienceJob($0) })) == .done)
-        #expect(try await fixture.store.jobs().sorted { $0.purgeID < $1.purgeID } == jobs)
+        #expect(try await fixture.store.read { try $0.jobs() }.sorted { $0.purgeID < $1.purgeID } == jobs)
         #expect(
             try fixture.ops() == ["token.opened", "token.opened", "token.opened", "token.sealed", "token.sealed", "token.sealed"])
         try await fixture.close()
@@ -106,10 +106,10 @@ import Vocabulary
         let record = try await fixture.registered(fixture.registration(1, session: 1, kind: .liveActivity))
         let job = fixture.job(1, record)
         #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(job, purge: .ended)])) == .done)
-        #expect(try await !fixture.store.holds(record.row))
-        let stored = try await fixture.store.jobs()
+        #expect(try await !fixture.store.read { try $0.holds(record.row) })
+        let stored = try await fixture.store.read { try $0.jobs() }
         #expect(stored.map(\.isLast) == [true] && stored.map(\.job) == [job.job])
-        try await fixture.store.finish(stored[0], JobOutcome(status: 410, reason: .unregistered, purge: true))
+        try await fixture.store.write { try $0.finish(stored[0], JobOutcome(status: 410, reason: .unregistered, purge: true)) }
         #expect(try fixture.ops() == ["token.opened", "push.failed", "token.sealed", "token.purged"])
         try await fixture.close()
     }
@@ -122,9 +122,9 @@ import Vocabulary
         let jobs = [fixture.job(1, record), fixture.job(2, record), fixture.job(3, other)]
         #expect(try await fixture.apply(AudienceChange(jobs: jobs.map { AudienceJob($0) })) == .done)
         let gone = JobOutcome(status: 410, reason: .unregistered, purge: true, releaseThrottle: true)
-        for job in jobs.prefix(2) { try await fixture.store.finish(job, gone) }
-        try await fixture.store.finish(jobs[2], JobOutcome(status: 200, reason: nil))
-        #expect(try await fixture.store.registrations(.owner, [record.owner]) == [other])
+        for job in jobs.prefix(2) { try await fixture.store.write({ try $0.finish(job, gone) }) }
+        try await fixture.store.write { try $0.finish(jobs[2], JobOutcome(status: 200, reason: nil)) }
+        #expect(try await fixture.store.read { try $0.registrations(.owner, [record.owner]) } == [other])
         let ops = try fixture.ops().sorted()
         #expect(ops.count { $0 == "token.purged" } == 1 && ops.count { $0 == "push.failed" } == 2)
         try await fixture.close()
@@ -157,7 +157,7 @@ import Vocabulary
         // Another saw the window as it was.
         #expect(try await fixture.apply(update(2, was: 0, opens: 15_000)) == .changed)
         #expect(try await fixture.apply(update(3, was: 15_000, opens: 30_000)) == .done)
-        let stored = try await fixture.store.registrations(.owner, [record.owner])
+        let stored = try await fixture.store.read { try $0.registrations(.owner, [record.owner]) }
         #expect(stored.map(\.opens) == [30_000] && stored.map(\.stamp) == [30])
         #expect(try await fixture.store.counts().jobs == 2)
         try await fixture.close()
@@ -194,7 +194,7 @@ import Vocabulary
             AudienceChange(
                 jobs: [AudienceJob(fixture.job(number, record), update: ActivityUpdate(wasOpens: was, opens: opens, stamp: 1))])
         }
-        func due() async throws -> DueWork { try await fixture.store.due(now: fixture.clock.now, limit: 10) }
+        func due() async throws -> DueWork { try await fixture.store.read { try $0.due(now: fixture.clock.now, limit: 10) } }
         #expect(try await due() == DueWork())
         #expect(try await fixture.apply(update(1, was: 0, opens: opens)) == .done)
         // The window opened for another one meanwhile.
@@ -207,9 +207,9 @@ import Vocabulary
         #expect(work.updates.map(\.waiting) == [Fixture.blob(2, 72)] && work.timers == [] && work.next == nil)
         #expect(try await fixture.apply(update(2, was: opens, opens: opens + 15_000)) == .done)
         #expect(try await due() == DueWork())
-        #expect(try await fixture.store.registrations(.owner, [record.owner]).map(\.waiting) == [nil])
+        #expect(try await fixture.store.read { try $0.registrations(.owner, [record.owner]) }.map(\.waiting) == [nil])
         // Nothing waits for what is gone.
-        #expect(try await fixture.store.unregister([record.row], cause: .ended) == 1)
+        #expect(try await fixture.store.write { try $0.unregister([record.row], cause: .ended) } == 1)
         #expect(try await fixture.apply(wait(3, was: opens + 15_000)) == .changed)
         try await fixture.close()
     }
@@ -247,7 +247,7 @@ import Vocabulary
         }
         var expected = first
         (expected.started, expected.version) = (30, 3)
-        #expect(try await fixture.store.session([first.session]) == expected)
+        #expect(try await fixture.store.read { try $0.session([first.session]) } == expected)
         var next = first
         next.version = 2
         #expect(try await fixture.apply(AudienceChange(session: .set(next, after: 1))) == .changed)
@@ -255,7 +255,7 @@ import Vocabulary
         #expect(try await fixture.apply(AudienceChange(session: gone)) == .done)
         let late = SessionChange.restart(session: first.session, started: 9)
         #expect(try await fixture.apply(AudienceChange(session: late)) == .done)
-        #expect(try await fixture.store.session([first.session]) == nil)
+        #expect(try await fixture.store.read { try $0.session([first.session]) } == nil)
         try await fixture.close()
     }
 
@@ -265,7 +265,7 @@ import Vocabulary
         let fixture = try Fixture()
         let timer = timer(fixture)
         #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done)
-        #expect(try await fixture.store.timer(timer.id) == timer)
+        #expect(try await fixture.store.read { try $0.timer(timer.id) } == timer)
         let outcomes = try await withThrowingTaskGroup(of: ChangeOutcome.self) { group in
             for answer in 1...8 as ClosedRange<UInt8> {
                 group.addTask {
@@ -276,8 +276,8 @@ import Vocabulary
             return try await group.reduce(into: []) { $0.append($1) }
         }
         #expect(outcomes.count { $0 == .done } == 1 && outcomes.count { $0 == .settled } == 7)
-        #expect(try await fixture.store.timer(timer.id)?.answer != 0)
-        #expect(try await fixture.store.due(now: timer.due, limit: 10) == DueWork())
+        #expect(try await fixture.store.read { try $0.timer(timer.id) }?.answer != 0)
+        #expect(try await fixture.store.read { try $0.due(now: timer.due, limit: 10) } == DueWork())
         try await fixture.close()
     }
 
@@ -296,7 +296,7 @@ import Vocabulary
         fixture.clock.advance(600_000)
         #expect(try await settle(timer.expires, 4) == .settled)
         _ = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
-        #expect(try await fixture.store.timer(timer.id) == nil)
+        #expect(try await fixture.store.read { try $0.timer(timer.id) } == nil)
         #expect(try await settle(timer.expires, 5) == .changed)
         #expect(try await fixture.store.counts().jobs == 0)
         try await fixture.close()
@@ -311,7 +311,7 @@ import Vocabulary
         fixture.clock.advance(600_000)
         #expect(try await sweep() == 0)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == told.expires + 600_000)
-        #expect(try await fixture.store.due(now: fixture.clock.now, limit: 10).timers.count == 2)
+        #expect(try await fixture.store.read { try $0.due(now: fixture.clock.now, limit: 10) }.timers.count == 2)
         let settle = AudienceChange(timer: .settle(id: told.id, expires: told.expires, answer: 3))
         #expect(try await fixture.apply(settle) == .done)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == told.expires)
@@ -329,7 +329,7 @@ import Vocabulary
         for timer in timers { #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done) }
         let start = fixture.clock.now
         func due(_ ms: UInt64, limit: Int = 10) async throws -> DueWork {
-            try await fixture.store.due(now: start + ms, limit: limit)
+            try await fixture.store.read { try $0.due(now: start + ms, limit: limit) }
         }
         #expect(try await due(19_999) == DueWork(next: start + 20_000))
         #expect(try await due(20_000) == DueWork(timers: [timers[1]], next: start + 30_000))
@@ -347,7 +347,7 @@ import Vocabulary
         let (gone, here) = (
             try await fixture.registered(fixture.registration(1)), try await fixture.registered(fixture.registration(2))
         )
-        #expect(try await fixture.store.unregister([gone.row], cause: .ended) == 1)
+        #expect(try await fixture.store.write { try $0.unregister([gone.row], cause: .ended) } == 1)
         var change = AudienceChange(
             jobs: [gone, here].enumerated().map { AudienceJob(fixture.job($0, $1)) },
             session: .set(session(fixture, version: 1), after: nil))
@@ -355,7 +355,7 @@ import Vocabulary
         #expect(try await fixture.store.counts().jobs == 0)
         change.leavesOutGone = true
         #expect(try await fixture.apply(change) == .leftOut([gone.row]))
-        #expect(try await fixture.store.jobs().map(\.purgeID) == [here.purgeID])
+        #expect(try await fixture.store.read { try $0.jobs() }.map(\.purgeID) == [here.purgeID])
         // What else was read must still be so.
         change.jobs = [AudienceJob(fixture.job(3, here))]
         #expect(try await fixture.apply(change) == .changed)
@@ -379,7 +379,7 @@ import Vocabulary
         }
         #expect(outcomes.count { $0 == .done } == 1 && outcomes.count { $0 == .changed } == 7)
         let index = session(fixture, version: 1).session
-        let first = try #require(try await fixture.store.session([Fixture.index(4, 9, expires: 1), index]))
+        let first = try #require(try await fixture.store.read { try $0.session([Fixture.index(4, 9, expires: 1), index]) })
         #expect(first.version == 1 && first.client != nil && first.registration != nil)
         // After the version that was read, and no other.
         let second = session(fixture, version: 2, client: 77)
@@ -387,7 +387,7 @@ import Vocabulary
         #expect(try await fixture.apply(AudienceChange(session: .set(second, after: nil))) == .changed)
         #expect(try await fixture.apply(AudienceChange(session: .set(second, after: 1))) == .done)
         #expect(try await fixture.apply(AudienceChange(session: .set(second, after: 1))) == .changed)
-        #expect(try await fixture.store.session([index]) == second)
+        #expect(try await fixture.store.read { try $0.session([index]) } == second)
         try await fixture.close()
     }
 
@@ -399,8 +399,8 @@ import Vocabulary
         let second = session(fixture, version: 2)
         #expect(try await fixture.apply(AudienceChange(session: .set(second, after: 2, replacing: first.session))) == .changed)
         #expect(try await fixture.apply(AudienceChange(session: .set(second, after: 1, replacing: first.session))) == .done)
-        #expect(try await fixture.store.session([first.session]) == nil)
-        #expect(try await fixture.store.session([second.session, first.session]) == second)
+        #expect(try await fixture.store.read { try $0.session([first.session]) } == nil)
+        #expect(try await fixture.store.read { try $0.session([second.session, first.session]) } == second)
         #expect(try await fixture.store.counts().sessions == 1)
         #expect(
             try await fixture.apply(AudienceChange(session: .delete(expires: second.expires, session: second.session))) == .done)
@@ -479,7 +479,7 @@ import Vocabulary
         #expect(others == 15)
         let counts = try await fixture.store.counts()
         #expect(counts.sessions == 1 && counts.timers == 0)
-        #expect(try await fixture.store.session([young.session]) == young)
+        #expect(try await fixture.store.read { try $0.session([young.session]) } == young)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == young.expires)
         #expect(try fixture.ops() == [])
         try await fixture.close()

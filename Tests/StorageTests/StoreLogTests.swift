@@ -16,8 +16,8 @@ import Vocabulary
         let (_, _, second) = try await fixture.create(3)
         for (id, token) in [(60, first), (50, second)] as [(UInt8, TokenRecord)] {
             let job = fixture.job(id, token: token, deadline: fixture.clock.now + 20_000)
-            #expect(try await fixture.store.knock(job, throttle: 0, now: fixture.clock.now) == .queued)
-            try await fixture.store.finish(job, JobOutcome(status: 200, reason: nil))
+            #expect(try await fixture.store.write { try $0.knock(job, throttle: 0, now: fixture.clock.now) } == .queued)
+            try await fixture.store.write { try $0.finish(job, JobOutcome(status: 200, reason: nil)) }
         }
         try await fixture.store.record([.keysGenerated(generation: 2), .keysGenerated(generation: 1)])
         fixture.clock.advance(1_000)
@@ -135,10 +135,12 @@ import Vocabulary
         let asked = fixture.clock.now
         fixture.clock.advance(400_000)
         await #expect(throws: StoreError.self) {
-            try await fixture.store.create(
-                room, code: code, otherIndexes: [], token: fixture.token(1, room: room), shortLimit: 10, now: asked)
+            try await fixture.store.write {
+                try $0.create(
+                    room, code: code, otherIndexes: [], token: fixture.token(1, room: room), shortLimit: 10, now: asked)
+            }
         }
-        #expect(try await fixture.store.room(room.room) == nil)
+        #expect(try await fixture.store.read { try $0.room(room.room) } == nil)
         #expect(try fixture.ops().isEmpty)
         try await fixture.close()
     }
@@ -147,11 +149,11 @@ import Vocabulary
     @Test func aPurgedTokenIsNotOpened() async throws {
         let fixture = try Fixture()
         let (room, _, token) = try await fixture.create(1, life: 10_000)
-        let database = try Database(path: fixture.path)
+        let database = try Connection(path: fixture.path)
         try database.execute("DELETE FROM token")
         let now = fixture.clock.now
         let job = fixture.job(3, token: token, deadline: room.expires)
-        #expect(try await fixture.store.knock(job, throttle: 0, now: now) == .changed)
+        #expect(try await fixture.store.write { try $0.knock(job, throttle: 0, now: now) } == .changed)
         #expect(try fixture.ops() == ["token.sealed"])
         try await fixture.close()
     }
@@ -252,8 +254,10 @@ import Vocabulary
             try await fixture.store.record([Entry.Op](repeating: .requestRefused(cause: .throttled, count: 5), count: count))
         }
         func knock(_ id: UInt8) async throws -> KnockOutcome {
-            try await fixture.store.knock(
-                fixture.job(id, token: token, deadline: fixture.clock.now + 20_000), throttle: 0, now: fixture.clock.now)
+            try await fixture.store.write {
+                try $0.knock(
+                    fixture.job(id, token: token, deadline: fixture.clock.now + 20_000), throttle: 0, now: fixture.clock.now)
+            }
         }
         try await wait(69)
         let (_, code, _) = try await fixture.create(2)
@@ -263,9 +267,11 @@ import Vocabulary
         #expect(try await knock(10) == .queued)
         try await wait(14)
         await #expect(throws: StoreError.ledgerBehind) { try await knock(11) }
-        try await fixture.store.finish(
-            fixture.job(10, token: token, deadline: 0), JobOutcome(status: 200, reason: nil))
-        #expect(try await fixture.store.close(room: token.room) == 1)
+        try await fixture.store.write {
+            try $0.finish(
+                fixture.job(10, token: token, deadline: 0), JobOutcome(status: 200, reason: nil))
+        }
+        #expect(try await fixture.store.write { try $0.close(room: token.room) } == 1)
         try await fixture.close()
     }
 
@@ -280,7 +286,7 @@ import Vocabulary
     @Test func nobodyIsWaitedForWithAScrub() async throws {
         let fixture = try Fixture()
         try await fixture.create(1)
-        let reader = try Database(path: fixture.path, access: .readOnly)
+        let reader = try Connection(path: fixture.path, access: .readOnly)
         try reader.execute("BEGIN; SELECT count(*) FROM token")
         try await fixture.create(20)
         let begin = Clock.monotonicMs
@@ -294,17 +300,18 @@ import Vocabulary
     }
 
     // Promise: deleted-bytes-overwritten, commits-reach-the-disk
-    @Test(arguments: [Database.Access.readWrite, .readOnly])
-    func deletedBytesAreOverwrittenAndNothingGoesToTemporaryFiles(access: Database.Access) throws {
+    @Test(arguments: [Connection.Access.readWrite, .readOnly])
+    func deletedBytesAreOverwrittenAndNothingGoesToTemporaryFiles(access: Connection.Access) throws {
         let folder = try File.makeTemporaryFolder()
         let journal = Journal(resolution: 1, timing: .standard, limit: 1, now: { 0 })
-        func setting(_ tables: Tables, _ name: String) throws -> Int64 {
-            let statement = try tables.database.prepare("PRAGMA \(name)")
+        func setting(_ tables: SQLiteDatabase, _ name: String) throws -> Int64 {
+            let statement = try tables.connection.prepare("PRAGMA \(name)")
             #expect(try statement.step())
             return statement.int(0)
         }
-        let writer = try Tables(path: folder + "/mayfly.sqlite", access: .readWrite, journal: journal)
-        let tables = access == .readWrite ? writer : try Tables(path: folder + "/mayfly.sqlite", access: access, journal: journal)
+        let writer = try SQLiteDatabase(path: folder + "/mayfly.sqlite", access: .readWrite, journal: journal)
+        let tables =
+            access == .readWrite ? writer : try SQLiteDatabase(path: folder + "/mayfly.sqlite", access: access, journal: journal)
         // 2 is MEMORY.
         #expect(try setting(tables, "temp_store") == 2)
         if access == .readWrite {
@@ -321,7 +328,7 @@ import Vocabulary
         #expect(throws: StoreError.self) {
             try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, timing: nil, now: { 0 })
         }
-        let other = try Database(path: folder + "/other.sqlite")
+        let other = try Connection(path: folder + "/other.sqlite")
         try other.execute("CREATE TABLE t (a); PRAGMA user_version = 99")
         let error = #expect(throws: StoreError.self) {
             try SQLiteStore(path: folder + "/other.sqlite", resolution: 1, timing: nil, now: { 0 })

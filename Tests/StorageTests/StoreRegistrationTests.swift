@@ -10,24 +10,26 @@ import Vocabulary
 @Suite struct StoreRegistrationTests {
     @Test func aRegistrationIsFoundByEachOfItsIndexes() async throws {
         let fixture = try Fixture()
-        var record = fixture.registration(1, owner: 7, session: 5, kind: .liveActivity)
-        (record.preferences, record.opens, record.stamp, record.waiting) = (0xffff_0000, 12, 34, Fixture.blob(3, 72))
+        var full = fixture.registration(1, owner: 7, session: 5, kind: .liveActivity)
+        (full.preferences, full.opens, full.stamp, full.waiting) = (0xffff_0000, 12, 34, Fixture.blob(3, 72))
+        let record = full
         #expect(try await fixture.register(record) == .registered)
         let other = try await fixture.registered(fixture.registration(2, owner: 8))
         let store = fixture.store
-        #expect(try await store.registrations(.audience, [record.audience]) == [record])
-        #expect(try await store.registrations(.owner, [record.owner]) == [record])
-        #expect(try await store.registrations(.session, [record.session!]) == [record])
+        #expect(try await store.read { try $0.registrations(.audience, [record.audience]) } == [record])
+        #expect(try await store.read { try $0.registrations(.owner, [record.owner]) } == [record])
+        #expect(try await store.read { try $0.registrations(.session, [record.session!]) } == [record])
         // Each under what it is, in any place.
-        #expect(try await store.registrations(.owner, [record.audience]) == [])
-        #expect(try await store.registrations(.session, [record.owner, record.device]) == [])
+        #expect(try await store.read { try $0.registrations(.owner, [record.audience]) } == [])
+        #expect(try await store.read { try $0.registrations(.session, [record.owner, record.device]) } == [])
         #expect(
-            try await store.registrations(.owner, [Fixture.index(2, 99, expires: 1), other.owner, record.owner]) == [
-                other, record,
-            ])
-        #expect(try await store.holds(record.row))
-        #expect(try await !store.holds(RowName(expires: record.expires + 1, purgeID: record.purgeID)))
-        #expect(try await !store.holds(RowName(expires: record.expires, purgeID: Fixture.ref(99))))
+            try await store.read { try $0.registrations(.owner, [Fixture.index(2, 99, expires: 1), other.owner, record.owner]) }
+                == [
+                    other, record,
+                ])
+        #expect(try await store.read { try $0.holds(record.row) })
+        #expect(try await !store.read { try $0.holds(RowName(expires: record.expires + 1, purgeID: record.purgeID)) })
+        #expect(try await !store.read { try $0.holds(RowName(expires: record.expires, purgeID: Fixture.ref(99))) })
         let counts = try await store.counts()
         #expect(counts.registrations == 2 && counts.tokens == 0)
         let text = try fixture.entries()
@@ -40,11 +42,12 @@ import Vocabulary
         let old = try await fixture.registered(fixture.registration(1, device: 5))
         fixture.clock.advance(10_000)
         // In another place: all its indexes are others.
-        var new = fixture.registration(2, device: 5)
-        new.id = old.id
+        var renewed = fixture.registration(2, device: 5)
+        renewed.id = old.id
+        let new = renewed
         #expect(try await fixture.register(new, replacing: [old], devices: [new.device, old.device]) == .registered)
-        #expect(try await fixture.store.registrations(.owner, [old.owner, new.owner]) == [new])
-        #expect(try await !fixture.store.holds(old.row))
+        #expect(try await fixture.store.read { try $0.registrations(.owner, [old.owner, new.owner]) } == [new])
+        #expect(try await !fixture.store.read { try $0.holds(old.row) })
         let text = try fixture.entries()
         #expect(text.count == 3 && text.count { $0.contains("\"cause\":\"ended\"") } == 1)
         // What it replaced is gone: who still has that to replace reads again.
@@ -61,7 +64,7 @@ import Vocabulary
         // It stands in an earlier place.
         let later = fixture.registration(3, device: 5)
         #expect(try await fixture.register(later, devices: [later.device, first.device]) == .changed)
-        #expect(try await fixture.store.registrations(.owner, [first.owner, later.owner]) == [first])
+        #expect(try await fixture.store.read { try $0.registrations(.owner, [first.owner, later.owner]) } == [first])
         // Another owner's is another token to the store.
         #expect(try await fixture.register(fixture.registration(4, owner: 2, device: 6)) == .registered)
         #expect(try fixture.ops() == ["token.sealed", "token.sealed"])
@@ -75,7 +78,8 @@ import Vocabulary
             return try await group.reduce(into: []) { $0.append($1) }
         }
         #expect(outcomes.count { $0 == .registered } == 1 && outcomes.count { $0 == .changed } == 15)
-        let old = try #require(try await fixture.store.registrations(.owner, [fixture.registration(0).owner]).first)
+        let old = try #require(
+            try await fixture.store.read { try $0.registrations(.owner, [fixture.registration(0).owner]) }.first)
         // And renewed by many.
         let renewals = try await withThrowingTaskGroup(of: RegisterOutcome.self) { group in
             for number in 20..<36 {
@@ -97,16 +101,20 @@ import Vocabulary
         #expect(try await fixture.register(fixture.registration(5, owner: 2), limit: 3) == .registered)
         // Those of other places count too.
         fixture.clock.advance(10_000)
-        let later = fixture.registration(6)
+        let (first, later) = (rows[0], fixture.registration(6))
         #expect(
-            try await fixture.store.register(
-                NewRegistration(later), replacing: [], devices: [later.device], owners: [rows[0].owner, later.owner], limit: 3)
+            try await fixture.store.write {
+                try $0.register(
+                    NewRegistration(later), replacing: [], devices: [later.device], owners: [first.owner, later.owner], limit: 3)
+            }
                 == .tooMany)
         // One that is replaced makes room.
         #expect(
-            try await fixture.store.register(
-                NewRegistration(later), replacing: [rows[0]], devices: [later.device], owners: [rows[0].owner, later.owner],
-                limit: 3)
+            try await fixture.store.write {
+                try $0.register(
+                    NewRegistration(later), replacing: [first], devices: [later.device], owners: [first.owner, later.owner],
+                    limit: 3)
+            }
                 == .registered)
         #expect(try await fixture.store.counts().registrations == 5)
         try await fixture.close()
@@ -117,9 +125,9 @@ import Vocabulary
         let record = try await fixture.registered(fixture.registration(1, session: 3))
         let other = try await fixture.registered(fixture.registration(2, session: 3))
         let gone = RowName(expires: record.expires, purgeID: Fixture.ref(99))
-        #expect(try await fixture.store.unregister([record.row, gone, record.row], cause: .ended) == 1)
-        #expect(try await fixture.store.unregister([record.row], cause: .ended) == 0)
-        #expect(try await fixture.store.registrations(.session, [record.session!]) == [other])
+        #expect(try await fixture.store.write { try $0.unregister([record.row, gone, record.row], cause: .ended) } == 1)
+        #expect(try await fixture.store.write { try $0.unregister([record.row], cause: .ended) } == 0)
+        #expect(try await fixture.store.read { try $0.registrations(.session, [record.session!]) } == [other])
         #expect(try fixture.entries().count { $0.contains("\"cause\":\"ended\"") } == 1)
         // Nothing leads to it any more: the same token can be registered.
         var again = record
@@ -131,15 +139,15 @@ import Vocabulary
     @Test func preferencesAreSetWhileItStands() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1))
-        #expect(try await fixture.store.setPreferences(record.row, removing: .max, adding: 5))
-        #expect(try await fixture.store.setPreferences(record.row, removing: 3, adding: 8))
-        #expect(try await fixture.store.registrations(.owner, [record.owner]).map(\.preferences) == [12])
+        #expect(try await fixture.store.write { try $0.setPreferences(record.row, removing: .max, adding: 5) })
+        #expect(try await fixture.store.write { try $0.setPreferences(record.row, removing: 3, adding: 8) })
+        #expect(try await fixture.store.read { try $0.registrations(.owner, [record.owner]) }.map(\.preferences) == [12])
         // Who renews it goes by what it asked for: nothing that was set meanwhile is lost.
         var renewed = record
         renewed.purgeID = Fixture.ref(9)
         #expect(try await fixture.register(renewed, replacing: [record]) == .changed)
-        #expect(try await fixture.store.unregister([record.row], cause: .ended) == 1)
-        #expect(try await !fixture.store.setPreferences(record.row, removing: 0, adding: 1))
+        #expect(try await fixture.store.write { try $0.unregister([record.row], cause: .ended) } == 1)
+        #expect(try await !fixture.store.write { try $0.setPreferences(record.row, removing: 0, adding: 1) })
         #expect(try fixture.ops() == ["token.sealed", "token.purged"])
         try await fixture.close()
     }
@@ -187,10 +195,10 @@ import Vocabulary
         await #expect(throws: StoreError.ledgerBehind) {
             try await fixture.apply(AudienceChange(purges: [RegistrationPurge(first.row, .ended)]))
         }
-        #expect(try await fixture.store.unregister([first.row], cause: .ended) == 1)
+        #expect(try await fixture.store.write { try $0.unregister([first.row], cause: .ended) } == 1)
         fixture.clock.advance(60_000)
         #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).tokens == 1)
-        #expect(try await !fixture.store.holds(second.row))
+        #expect(try await !fixture.store.read { try $0.holds(second.row) })
         try await fixture.close()
     }
 
@@ -199,7 +207,7 @@ import Vocabulary
         let record = try await fixture.registered(fixture.registration(1, session: 2))
         await fixture.store.shutDown()
         let again = try fixture.reopen()
-        #expect(try await again.registrations(.session, [record.session!]) == [record])
+        #expect(try await again.read { try $0.registrations(.session, [record.session!]) } == [record])
         await again.shutDown()
         try File.removeTree(fixture.folder)
     }
@@ -216,7 +224,7 @@ import Vocabulary
         fixture.clock.advance(1)
         let result = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
         #expect(result.tokens == 1 && result.ends == [old.expires] && result.others == 4 && !result.more && result.hasErased)
-        #expect(try await fixture.store.registrations(.owner, [old.owner, young.owner]) == [young])
+        #expect(try await fixture.store.read { try $0.registrations(.owner, [old.owner, young.owner]) } == [young])
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == young.expires)
         #expect(try fixture.entries().count { $0.contains("\"cause\":\"expired\"") } == 1)
         try await fixture.close()

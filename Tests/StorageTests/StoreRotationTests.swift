@@ -61,14 +61,14 @@ import Vocabulary
         let records = try await register(0..<5, fixture, life: 30_000)
         _ = try await register(10..<13, fixture, life: 50_000)
         _ = try await register(20..<22, fixture, life: 15_000)
-        #expect(try await fixture.store.unregister([records[0].row], cause: .ended) == 1)
+        #expect(try await fixture.store.write { try $0.unregister([records[0].row], cause: .ended) } == 1)
         fixture.clock.advance(10_000)
         var log = try await fixture.publish()
         fixture.clock.advance(1_000)
         log += try await fixture.publish()
         // These wait for a batch.
         let late = try await register(30..<31, fixture, life: 19_500)
-        #expect(try await fixture.store.unregister([records[1].row], cause: .ended) == 1)
+        #expect(try await fixture.store.write { try $0.unregister([records[1].row], cause: .ended) } == 1)
         let job = fixture.job(1, records[2])
         #expect(try await fixture.apply(AudienceChange(jobs: [AudienceJob(job)])) == .done)
         fixture.clock.advance(1_000)
@@ -92,13 +92,13 @@ import Vocabulary
         #expect(try await fixture.store.mark("rotation") == [2])
         #expect(try await fixture.store.mark("origins") == [7])
         // Rows are as they were.
-        #expect(try await fixture.store.jobs() == [job])
-        #expect(try await fixture.store.registrations(.owner, [late[0].owner]) == late)
+        #expect(try await fixture.store.read { try $0.jobs() } == [job])
+        #expect(try await fixture.store.read { try $0.registrations(.owner, [late[0].owner]) } == late)
         await fixture.store.shutDown()
 
         let again = try fixture.reopen()
         try await again.start([Self.sign], marks: [])
-        try await again.finish(job, JobOutcome(status: 200, reason: nil))
+        try await again.write { try $0.finish(job, JobOutcome(status: 200, reason: nil)) }
         var second = try await fixture.publish(again, before: .max)
         let lines = second.map { LogModel.Line($0) }
         #expect(

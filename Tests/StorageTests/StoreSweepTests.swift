@@ -40,11 +40,14 @@ import Vocabulary
         let (room, code, _) = try await fixture.create(1, life: 60_000, codeLife: 60_000)
         var joined = fixture.token(30, room: room, slot: 2)
         joined.expires = room.expires
-        let accepted = try await fixture.store.accept(
-            code, joiner: SideRecord(generation: 1, client: Fixture.blob(201), member: Fixture.blob(202), token: joined.purgeID),
-            token: NewToken(joined),
-            used: UsedCode(code: code.code, expires: room.expires, retry: nil, retryGeneration: 1, retryUntil: 0),
-            now: fixture.clock.now)
+        let accepted = try await fixture.store.write { [joined] in
+            try $0.accept(
+                code,
+                joiner: SideRecord(generation: 1, client: Fixture.blob(201), member: Fixture.blob(202), token: joined.purgeID),
+                token: NewToken(joined),
+                used: UsedCode(code: code.code, expires: room.expires, retry: nil, retryGeneration: 1, retryUntil: 0),
+                now: fixture.clock.now)
+        }
         #expect(accepted == .accepted)
         fixture.clock.advance(60_000)
         let result = try await sweep(fixture)

@@ -12,14 +12,14 @@ import Testing
     /// Runs the operations in one batch.
     /// - Returns: what each was answered, and what marks stand in the end.
     private func batch(
-        _ operations: [@Sendable (Tables) throws -> Void], turns: [StoreThread.Turn] = []
+        _ operations: [@Sendable (SQLiteDatabase) throws -> Void], turns: [StoreThread.Turn] = []
     ) async throws -> (
         answers: [StoreError?], marks: [String]
     ) {
         let folder = try File.makeTemporaryFolder()
         let journal = Journal(resolution: 1, timing: .standard, limit: 1_000, now: { 1_700_000_000_000 })
         let thread = try StoreThread(name: "test", writes: true) {
-            try Tables(path: folder + "/mayfly.sqlite", access: .readWrite, journal: journal)
+            try SQLiteDatabase(path: folder + "/mayfly.sqlite", access: .readWrite, journal: journal)
         }
         thread.hold()
         let answers = Mutex([StoreError?](repeating: nil, count: operations.count))
@@ -41,7 +41,7 @@ import Testing
             thread.release()
         }
         thread.close()
-        let tables = try Tables(path: folder + "/mayfly.sqlite", access: .readOnly, journal: journal)
+        let tables = try SQLiteDatabase(path: folder + "/mayfly.sqlite", access: .readOnly, journal: journal)
         let marks = try tables.rows("SELECT name FROM node ORDER BY name") { $0.text(0) }
         try File.removeTree(folder)
         return (answers.withLock { $0 }, marks)
@@ -99,7 +99,7 @@ import Testing
     /// A sweep, or what publishes the log, has a transaction of its own, so that nobody's request waits for all of it.
     @Test func whatIsApartComesAfterWhatIsShared() async throws {
         let seen = Mutex<[String]>([])
-        func step(_ name: String) -> @Sendable (Tables) throws -> Void {
+        func step(_ name: String) -> @Sendable (SQLiteDatabase) throws -> Void {
             { tables in
                 let savepoints = try tables.rows("SELECT name FROM node ORDER BY name") { $0.text(0) }
                 seen.withLock { $0.append("\(name) \(tables.inTransaction) \(savepoints.joined())") }

@@ -23,7 +23,7 @@ extension Audiences {
                 expectDue(next)
             } catch {
                 // Nothing was settled or dropped, so all of it is still due.
-                access.tell(error)
+                store.tell(error)
                 expectDue(time.now + 1_000)
             }
             await sleep()
@@ -46,7 +46,7 @@ extension Audiences {
         var held: Set<RequestID> = []
         while true {
             let (now, limit) = (time.now, Self.batch + held.count)
-            let due = try await access.stored { () throws(StoreError) in try await self.store.due(now: now, limit: limit) }
+            let due = try await store.read { try $0.due(now: now, limit: limit) }
             let timers = due.timers.filter { !held.contains($0.id) }
             if timers.isEmpty, due.updates.isEmpty { return min(due.next ?? .max, held.isEmpty ? .max : now + Self.pause) }
             for timer in timers {

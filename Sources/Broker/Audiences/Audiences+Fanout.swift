@@ -170,7 +170,7 @@ extension Audiences {
         await outbox.reserve(jobs)
         var outcome: ChangeOutcome
         do {
-            outcome = try await access.stored { () throws(StoreError) in try await self.store.apply(change, now: now) }
+            outcome = try await store.write { try $0.apply(change, now: now) }
         } catch {
             await outbox.release(jobs)
             charge?.refund(jobs.count)

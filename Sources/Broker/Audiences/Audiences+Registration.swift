@@ -97,8 +97,8 @@ extension Audiences {
             defer { if !isKept { broker.shares.refund(charges) } }
             let (new, old) = (NewRegistration(record.row, sealedID: record.sealedID), replaced)
             let (owners, devices) = (try ownerIndexes(asked.owner), try deviceIndexes(asked))
-            let outcome = try await access.stored { () throws(StoreError) in
-                try await self.store.register(new, replacing: old, devices: devices, owners: owners, limit: limit)
+            let outcome = try await store.write {
+                try $0.register(new, replacing: old, devices: devices, owners: owners, limit: limit)
             }
             switch outcome {
             case .registered:
@@ -205,7 +205,7 @@ extension Audiences {
     func unregister(_ registrations: [RegistrationRecord]) async throws(BrokerError) -> Int {
         if registrations.isEmpty { return 0 }
         let rows = registrations.map(\.row)
-        let purged = try await access.stored { () throws(StoreError) in try await self.store.unregister(rows, cause: .ended) }
+        let purged = try await store.write { try $0.unregister(rows, cause: .ended) }
         await forget(registrations)
         metrics.add(.tokensPurged, purged)
         return purged

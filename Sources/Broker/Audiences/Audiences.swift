@@ -13,7 +13,7 @@ public actor Audiences: LoopActor {
     public nonisolated let loop: EventLoop
     nonisolated let broker: Broker
     let outbox: Outbox
-    let store: any Store
+    let store: StoreAccess
     let keys: KeyRing
     let time: BrokerTime
     let sweeper: Sweeper
@@ -21,7 +21,6 @@ public actor Audiences: LoopActor {
     public nonisolated let limits: AudienceLimits
     let settings: Broker.Settings
     let metrics: Metrics
-    let access: StoreAccess
     let tokenPushes: KeyedBudget
     private let events: KeyedBudget
     private var windowsEnd: UInt64?
@@ -40,7 +39,6 @@ public actor Audiences: LoopActor {
         let shared = broker.shared
         loop = shared.loop
         store = shared.store
-        access = shared.access
         keys = shared.keys
         time = shared.time
         sweeper = shared.sweeper
@@ -157,7 +155,7 @@ public actor Audiences: LoopActor {
     /// Reads the places of registrations, once, before anything is looked up. Rows that an earlier policy gave other lives are found, renewed
     /// and deleted like all others until they expire.
     public func learnPlaces() async throws(BrokerError) {
-        let found = try await access.stored { () throws(StoreError) in try await self.store.registrationPlaces() }
+        let found = try await store.perform(.survey) { try $0.registrationPlaces() }
         formerPlaces = found.compactMap { found in
             usualPlaces(found.kind.life).contains(found.place) ? nil : (found.kind, found.place)
         }
@@ -224,7 +222,7 @@ public actor Audiences: LoopActor {
     /// Returns the row of a user's session or of a printer's run, or nil if there is none.
     func session(_ names: [UInt8]...) async throws(BrokerError) -> SessionRecord? {
         let indexes = try indexes(.session, .session, names)
-        let found = try await access.stored { () throws(StoreError) in try await self.store.session(indexes) }
+        let found = try await store.read { try $0.session(indexes) }
         return found.flatMap { $0.expires > time.now ? $0 : nil }
     }
 
@@ -240,7 +238,7 @@ public actor Audiences: LoopActor {
         _ lookup: RegistrationLookup, _ indexes: [Digest]
     ) async throws(BrokerError) -> [RegistrationRecord] {
         let now = time.now
-        let found = try await access.stored { () throws(StoreError) in try await self.store.registrations(lookup, indexes) }
+        let found = try await store.read { try $0.registrations(lookup, indexes) }
         return found.filter { $0.expires > now }
     }
 

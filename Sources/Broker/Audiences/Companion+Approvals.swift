@@ -74,7 +74,7 @@ extension Companion {
 
     /// Returns nil if there is no such request, if it is over, or if it does not open.
     func request(_ id: RequestID) async throws(BrokerError) -> Request? {
-        try opened(try await access.stored { () throws(StoreError) in try await self.store.timer(id) })
+        try opened(try await store.read { try $0.timer(id) })
     }
 
     /// Returns the request of this name, which may be another user's.
@@ -83,9 +83,7 @@ extension Companion {
         guard let own = name.own else { return nil }
         let indexes = try await audiences.indexes(.request, .request, [principal.user, own])
         for namer in principal.isBackEnd ? [RequestNamer.user, .creator] : [.user] {
-            let found = try await access.stored { () throws(StoreError) in
-                try await self.store.timer(named: indexes, by: namer)
-            }
+            let found = try await store.read { try $0.timer(named: indexes, by: namer) }
             if let request = try opened(found) { return request }
         }
         return nil

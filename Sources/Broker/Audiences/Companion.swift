@@ -10,17 +10,15 @@ public import Vocabulary
 public actor Companion: LoopActor {
     public nonisolated let loop: EventLoop
     public nonisolated let audiences: Audiences
-    let store: any Store
+    let store: StoreAccess
     let keys: KeyRing
     let time: BrokerTime
-    let access: StoreAccess
     var edge: (any CompanionSockets)?
 
     public init(audiences: Audiences) async {
         let shared = audiences.broker.shared
         loop = shared.loop
         store = shared.store
-        access = shared.access
         keys = shared.keys
         time = shared.time
         self.audiences = audiences

@@ -50,8 +50,8 @@ public actor Monitor: LoopActor {
             // Nothing would change, so nothing is written.
             if preferences.subtracting(removing).union(adding) == preferences { return true }
             let event = try await audiences.takeEvent(of: principal.user)
-            let isSet = try await audiences.access.stored { () throws(StoreError) in
-                try await self.audiences.store.setPreferences(
+            let isSet = try await audiences.store.write {
+                try $0.setPreferences(
                     device.row, removing: removing.rawValue, adding: adding.rawValue)
             }
             if isSet { return true }

@@ -27,7 +27,7 @@ extension Drill {
         let sessions = try sessions(
             alone.approvals.map { [$0.content.user, $0.content.session] }
                 + tokens.compactMap { token in sessionName(of: token.record).map { [token.name, $0] } })
-        let timers = try store.timers().count
+        let timers = try store.read { try $0.timers() }.count
         let isUsed = holdings.registrations + holdings.sessions + holdings.seen + timers > 0
         let (approvalsEnd, updatesEnd) = (alone.approvals.map(\.timer.expires).max(), alone.updates.map(\.expires).max())
         return (
@@ -129,17 +129,19 @@ extension Drill {
 
     private func alone() throws(StoreError) -> Alone {
         var alone = Alone(
-            approvals: try store.timers().compactMap { timer in
+            approvals: try store.read { try $0.timers() }.compactMap { timer in
                 let content = tried { try Companion.RequestContent(timer, keys) }
                 return content?.map { (timer, $0) }
             })
-        try store.eachRegistration { record in
-            if record.isActivity { alone.activities += 1 }
-            let waiting = tried { try keys.waiting(of: record) }
-            if let waiting = waiting ?? nil { alone.updates.append((waiting.audience, record.expires)) }
-            guard details(of: record) != nil else { return }
-            alone.handleKeysOpen = true
-            if record.isActivity { alone.names.append(record.expires) }
+        try store.read {
+            try $0.eachRegistration { record in
+                if record.isActivity { alone.activities += 1 }
+                let waiting = tried { try keys.waiting(of: record) }
+                if let waiting = waiting ?? nil { alone.updates.append((waiting.audience, record.expires)) }
+                guard details(of: record) != nil else { return }
+                alone.handleKeysOpen = true
+                if record.isActivity { alone.names.append(record.expires) }
+            }
         }
         return alone
     }
@@ -169,17 +171,16 @@ extension Drill {
     }
 
     private func session(_ kind: Policy.Kind, _ names: [[UInt8]], _ places: [Place]) throws(StoreError) -> SessionRecord? {
-        try store.session(
-            places.compactMap { place in tried { try keys.index(.session, place, kind, names) } })
+        let indexes = places.compactMap { place in tried { try keys.index(.session, place, kind, names) } }
+        return try store.read { try $0.session(indexes) }
     }
 
     private func registrations(
         _ lookup: RegistrationLookup, _ name: [UInt8], _ kind: Policy.Kind, _ places: [Place]
     ) throws(StoreError) -> [RegistrationRecord] {
         let label: AudienceLabel = lookup == .owner ? .owner : .audience
-        return try store.registrations(
-            lookup,
-            places.compactMap { place in tried { try keys.index(label, place, kind, [name]) } })
+        let indexes = places.compactMap { place in tried { try keys.index(label, place, kind, [name]) } }
+        return try store.read { try $0.registrations(lookup, indexes) }
     }
 
     private func registered(
@@ -207,11 +208,12 @@ extension Drill {
     }
 
     private func registrationPlaces() throws(StoreError) -> [Place] {
-        Array(Set(try store.registrationPlaces().map { Place(generation: $0.generation, expiryMs: $0.expires) }))
+        let places = try store.read { try $0.registrationPlaces() }
+        return Array(Set(places.map { Place(generation: $0.generation, expiryMs: $0.expires) }))
     }
 
     private func sessionPlaces() throws(StoreError) -> [Place] {
-        try store.sessionPlaces().map { Place(generation: $0.generation, expiryMs: $0.expires) }
+        try store.read { try $0.sessionPlaces() }.map { Place(generation: $0.generation, expiryMs: $0.expires) }
     }
 }
 

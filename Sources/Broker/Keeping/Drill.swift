@@ -95,7 +95,7 @@ public struct Drill {
     /// All there is, without knowing anything of it.
     public func everything() throws(StoreError) -> [Finding] {
         let holdings = try store.holdings()
-        let jobs = try store.jobs()
+        let jobs = try store.read { try $0.jobs() }
         let opened = jobs.filter { open($0) != nil }
         let accounts = try accounts(holdings)
         return [
@@ -125,7 +125,7 @@ public struct Drill {
 
     /// What is known of a token that someone names.
     public func token(_ token: Secret) throws(StoreError) -> [Finding] {
-        let jobs = try store.jobs()
+        let jobs = try store.read { try $0.jobs() }
         var matches: [JobRecord] = []
         for job in jobs where open(job)?.token == token { matches.append(job) }
         let holdings = try store.holdings()
@@ -142,7 +142,7 @@ public struct Drill {
 
     /// What someone who brings a room's id lets the operator find.
     public func room(_ room: RoomID) throws(StoreError) -> [Finding] {
-        guard let record = try store.room(keys.roomIndex(room)) else {
+        guard let record = try store.read({ try $0.room(keys.roomIndex(room)) }) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
         }
         var (tokens, refs) = (0, 0)
@@ -151,7 +151,8 @@ public struct Drill {
                 .room, held: 1, opens: 1, record.joiner == nil ? "awaits its joiner" : "has both sides", until: record.ends)
         ]
         for (slot, subject) in [(UInt8(1), Finding.Subject.creatorToken), (2, .joinerToken)] {
-            guard let name = record[slot]?.token, let token = try store.token(name, expires: record.expires) else {
+            guard let name = record[slot]?.token, let token = try store.read({ try $0.token(name, expires: record.expires) })
+            else {
                 findings.append(Finding(subject, held: 0, opens: 0, "this side has none"))
                 continue
             }
@@ -182,7 +183,7 @@ public struct Drill {
             tried {
                 try keys.codeIndexes(code.span, nowMs: now, standsMs: limits.codeStandsMs)
             } ?? []
-        guard let found = try store.joinable(indexes) else {
+        guard let found = try store.read({ try $0.joinable(indexes, now: 0) }) else {
             return [Finding(.room, held: 0, opens: 0, "none; one that ended looks the same")]
         }
         switch found.code {

@@ -6,7 +6,8 @@ import Synchronization
 /// How the rules reach the store: what one turn of the loop asks for goes there together, and errors become the caller's.
 public final class StoreAccess: Sendable {
     private let loop: EventLoop
-    private let store: any Store
+    /// Asked without any of this: it throws its own errors, and others see to them.
+    let engine: any Store
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
     /// True while the store waits for the end of this turn.
@@ -16,18 +17,32 @@ public final class StoreAccess: Sendable {
 
     public init(loop: EventLoop, store: any Store, metrics: Metrics, log: @escaping @Sendable (String) -> Void) {
         self.loop = loop
-        self.store = store
+        engine = store
         self.metrics = metrics
         self.log = log
     }
 
-    /// Asks the store for something. To be called on the loop.
+    func read<Value: Sendable>(
+        _ operation: @escaping @Sendable (Transaction) throws -> Value
+    ) async throws(BrokerError) -> Value {
+        try await perform(.read, operation)
+    }
+
+    /// Returns when what was written is durable.
+    func write<Value: Sendable>(
+        _ operation: @escaping @Sendable (Transaction) throws -> Value
+    ) async throws(BrokerError) -> Value {
+        try await perform(.write, operation)
+    }
+
+    /// To be called on the loop.
     /// - Throws: `.storageUnavailable`, `.ledgerUnavailable` or `.shuttingDown`, after `tell`.
-    func stored<Value: Sendable>(_ body: () async throws(StoreError) -> Value) async throws(BrokerError) -> Value {
+    func perform<Value: Sendable>(
+        _ access: Access, _ operation: @escaping @Sendable (Transaction) throws -> Value
+    ) async throws(BrokerError) -> Value {
         hold()
         do {
-            // What the store's threads resume comes straight back here, and not by way of the global pool.
-            return try await withTaskExecutorPreference(loop, operation: body)
+            return try await engine.perform(access, operation)
         } catch {
             tell(error)
             throw BrokerError(error)
@@ -65,10 +80,10 @@ public final class StoreAccess: Sendable {
             return holds
         }
         if held { return }
-        store.hold()
+        engine.hold()
         loop.atEndOfTurn {
             self.holds.withLock { $0 = false }
-            self.store.release()
+            self.engine.release()
         }
     }
 }

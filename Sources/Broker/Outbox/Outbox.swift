@@ -13,8 +13,7 @@ public actor Outbox: LoopActor {
     typealias Entry = OutboxQueue.Entry
 
     public nonisolated let loop: EventLoop
-    private let store: any Store
-    private let access: StoreAccess
+    private let store: StoreAccess
     private let keys: KeyRing
     private let time: BrokerTime
     private let policies: Policies
@@ -41,7 +40,6 @@ public actor Outbox: LoopActor {
     init(_ shared: Dependencies, courier: any PushSender, presence: Presence) {
         loop = shared.loop
         store = shared.store
-        access = shared.access
         keys = shared.keys
         time = shared.time
         policies = shared.policies
@@ -97,7 +95,7 @@ public actor Outbox: LoopActor {
 
     /// Queues the jobs that a previous run left.
     public func resumeJobs() async throws(BrokerError) {
-        let jobs = try await access.stored { () throws(StoreError) in try await self.store.jobs() }
+        let jobs = try await store.read { try $0.jobs() }
         reserve(jobs)
         add(jobs, isFromBefore: true)
         if !jobs.isEmpty { log("courier: \(Metrics.inWords(jobs.count)) pushes taken up from before the start") }
@@ -109,7 +107,7 @@ public actor Outbox: LoopActor {
         do throws(SlotShortage) {
             contents = try jobs.map { job throws(SlotShortage) in try content(of: job) }
         } catch {
-            access.tell(.overloaded(error))
+            store.tell(.overloaded(error))
             loop.after(Self.pauseMs) { self.assumeIsolated { $0.add(jobs, charge: charge, isFromBefore: isFromBefore) } }
             return
         }
@@ -233,7 +231,7 @@ public actor Outbox: LoopActor {
     private func hasToken(_ job: JobRecord) async throws(Unsent) -> Bool {
         if job.isLast || wanted.isRenewed(job.purgeID) { return true }
         do throws(StoreError) {
-            return try await store.holdsToken(of: job)
+            return try await store.engine.read { try $0.holdsToken(of: job) }
         } catch {
             if error == .closed { throw .stopping }
             // A failed read doesn't prove the token is gone. We acknowledged this push, so send it.
@@ -336,7 +334,7 @@ public actor Outbox: LoopActor {
         var wait: UInt64 = 100
         while true {
             do {
-                try await store.finish(job, outcome)
+                try await store.engine.write { try $0.finish(job, outcome) }
                 lastRecordFailed = false
                 // The job's row must leave the write-ahead log, too: the key that opens it lives ten minutes more.
                 await sweeper.noteErasure()
@@ -381,7 +379,7 @@ public actor Outbox: LoopActor {
     }
 
     private func pause(_ shortage: SlotShortage) {
-        access.tell(.overloaded(shortage))
+        store.tell(.overloaded(shortage))
         guard queue.pause() else { return }
         loop.after(Self.pauseMs) {
             self.assumeIsolated { outbox in

@@ -46,16 +46,17 @@ extension Rooms {
         } catch {
             // A repeat costs no budget, so that a lost answer can always be asked for again. Other callers are not told that the code is
             // taken: that would be a free guess.
-            let taken = try await stored { () throws(StoreError) in try await self.store.code(codes, now: now) }
+            let taken = try await store.read { try $0.joinable(codes, now: now)?.code }
             guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
             return again
         }
         let outcome: CreateOutcome
         do {
-            outcome = try await stored { () throws(StoreError) in
-                try await self.store.create(
+            let shortLimit = policies.rooms.pendingShortCodes
+            outcome = try await store.write {
+                try $0.create(
                     record, code: code, otherIndexes: Array(codes.dropFirst()), token: token?.new,
-                    shortLimit: self.policies.rooms.pendingShortCodes, now: now)
+                    shortLimit: shortLimit, now: now)
             }
         } catch {
             giveBackCreation(request.joinid)
@@ -94,7 +95,7 @@ extension Rooms {
                     code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
                     codeIndex: code.code)
             }),
-            let record = try await stored({ () throws(StoreError) in try await self.store.room(code.room) }),
+            let record = try await store.read({ try $0.room(code.room) }),
             record.joiner == nil
         else { return nil }
         let creator = record.creator
@@ -123,7 +124,7 @@ extension Rooms {
         for _ in 0..<3 {
             let now = time.now
             let codes = try codeIndexes(request.joinid, now: now)
-            let found = try await stored { () throws(StoreError) in try await self.store.joinable(codes, now: now) }
+            let found = try await store.read { try $0.joinable(codes, now: now) }
             // Checked again: guesses at the same moment may have used up the budget.
             try admitGuess(request.joinid, address)
             guard let found else {
@@ -195,8 +196,8 @@ extension Rooms {
                     generation: generation, codeIndex: code.code)
             },
             retryGeneration: generation, retryUntil: retryUntil)
-        let outcome = try await stored { () throws(StoreError) in
-            try await self.store.accept(code, joiner: joiner, token: token?.new, used: used, now: now)
+        let outcome = try await store.write {
+            try $0.accept(code, joiner: joiner, token: token?.new, used: used, now: now)
         }
         guard outcome == .accepted else { return nil }
         metrics.add(.roomsAccepted)

@@ -92,7 +92,7 @@ extension Rooms {
             }
             guard let name = room[slot]?.token else { return .noToken }
             let expires = room.expires
-            let token = try await stored { () throws(StoreError) in try await self.store.token(name, expires: expires) }
+            let token = try await store.read { try $0.token(name, expires: expires) }
             if let token, let delivery = try await queue(token, room: roomID, now: now) { return delivery }
             guard let again = try await live(keys.roomIndex(roomID)) else { throw .roomNotFound }
             room = again
@@ -131,11 +131,10 @@ extension Rooms {
         let new = try self.job(opened, token, context, plan, room: room)
         let job = new.record
         await outbox.reserve(job)
+        let throttle = policies.rooms.knockThrottleMs
         let outcome: KnockOutcome
         do throws(BrokerError) {
-            outcome = try await stored { () throws(StoreError) in
-                try await self.store.knock(new, throttle: self.policies.rooms.knockThrottleMs, now: now, knocked: plan.knocked)
-            }
+            outcome = try await store.write { try $0.knock(new, throttle: throttle, now: now, knocked: plan.knocked) }
         } catch {
             await outbox.release(job)
             throw error

@@ -28,8 +28,8 @@ extension Rooms {
         let replacement = try charges.chargeReplacement(by: side)
         var isReplaced = false
         defer { if !isReplaced { charges.shares.refund(replacement) } }
-        isReplaced = try await stored { () throws(StoreError) in
-            try await self.store.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed.new)
+        isReplaced = try await store.write {
+            try $0.replaceToken(room: record.room, slot: slot, proven: caller.member != nil, token: sealed.new)
         }
         guard isReplaced else { throw try await refusal(of: caller) }
         if let token = record[slot]?.token { await outbox.revoke([token]) }
@@ -41,8 +41,8 @@ extension Rooms {
     public func withdrawToken(_ caller: Caller) async throws(BrokerError) -> Int {
         let (record, slot) = try await authorize(caller)
         if record[slot]?.token == nil { return 0 }
-        let purged = try await stored { () throws(StoreError) in
-            try await self.store.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)
+        let purged = try await store.write {
+            try $0.withdrawToken(room: record.room, slot: slot, proven: caller.member != nil)
         }
         guard let purged else { throw try await refusal(of: caller) }
         if let token = record[slot]?.token { await outbox.revoke([token]) }
@@ -75,7 +75,7 @@ extension Rooms {
     ) async throws(BrokerError) -> (record: TokenRecord, context: TokenContext)? {
         guard let name = room[slot]?.token else { return nil }
         let expires = room.expires
-        let found = try await stored { () throws(StoreError) in try await self.store.token(name, expires: expires) }
+        let found = try await store.read { try $0.token(name, expires: expires) }
         return found.map { ($0, $0.context) }
     }
 

@@ -11,8 +11,7 @@ import Vocabulary
 /// It lives on the engine's loop, so that a request reaches it without a switch. When a call returns, its changes are durable.
 public actor Rooms: LoopActor {
     public nonisolated let loop: EventLoop
-    let store: any Store
-    let access: StoreAccess
+    let store: StoreAccess
     let keys: KeyRing
     let time: BrokerTime
     let policies: Policies
@@ -34,7 +33,6 @@ public actor Rooms: LoopActor {
     init(_ shared: Dependencies, presence: Presence, outbox: Outbox) {
         loop = shared.loop
         store = shared.store
-        access = shared.access
         keys = shared.keys
         time = shared.time
         policies = shared.policies
@@ -66,7 +64,7 @@ public actor Rooms: LoopActor {
         let index = keys.roomIndex(room)
         // An expired room that the sweeper has not reached yet is gone to callers.
         guard let record = try await live(index),
-            let purged = try await stored({ () throws(StoreError) in try await self.store.close(room: index) })
+            let purged = try await store.write({ try $0.close(room: index) })
         else { throw .roomNotFound }
         await outbox.revoke([record.creator, record.joiner].compactMap { $0?.token })
         metrics.add(.roomsClosed)
@@ -94,9 +92,7 @@ public actor Rooms: LoopActor {
             guard keys.memberHash(member) == side.member else { throw .notAMember }
             try chargeOperation(room.room, slot)
             if !side.proven {
-                let known = try await stored { () throws(StoreError) in
-                    try await self.store.markProven(room: room.room, slot: slot)
-                }
+                let known = try await store.write { try $0.markProven(room: room.room, slot: slot) }
                 guard known else { throw .roomNotFound }
                 // This has deleted the sealed copy of the creator's secret.
                 if slot == 1 { await sweeper.noteErasure() }
@@ -118,7 +114,7 @@ public actor Rooms: LoopActor {
 
     /// Returns nil if the room is gone or has expired.
     func live(_ index: Digest) async throws(BrokerError) -> RoomRecord? {
-        let record = try await stored { () throws(StoreError) in try await self.store.room(index) }
+        let record = try await store.read { try $0.room(index) }
         return record.flatMap { $0.ends > time.now ? $0 : nil }
     }
 
@@ -133,10 +129,6 @@ public actor Rooms: LoopActor {
         try available { () throws(SealingError) in
             try keys.clientIndex(room, slot: slot, client: client.span, expiryMs: expires, generation: generation)
         }
-    }
-
-    func stored<Value: Sendable>(_ body: () async throws(StoreError) -> Value) async throws(BrokerError) -> Value {
-        try await access.stored(body)
     }
 
     // MARK: Budgets

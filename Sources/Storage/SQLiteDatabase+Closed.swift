@@ -54,7 +54,7 @@ struct Bucket: Sendable, Equatable {
     var ended: UInt64 = 0
 }
 
-extension Tables {
+extension SQLiteDatabase {
     /// Entries of the windows before `window` in the log's order, at most `limit`; fewer only if there are no more.
     func closedEntries(before window: UInt64, limit: Int) throws -> [ClosedEntry] {
         // One look at a database that others change.
@@ -84,8 +84,8 @@ extension Tables {
         }
         entries += try rows(
             """
-            SELECT window, rank, key, bytes FROM entry WHERE (window, rank, key) > (?, ?, ?) AND (window, rank) < (?, ?)
-            ORDER BY window, rank, key LIMIT ?
+            SELECT window_start, rank, key, bytes FROM entry WHERE (window_start, rank, key) > ($1, $2, $3) AND (window_start, rank) < ($4, $5)
+            ORDER BY window_start, rank, key LIMIT $6
             """, .time(after.window), .number(after.rank), .blob(after.key), .time(window), .number(rank),
             .number(limit - entries.count)
         ) { row in
@@ -102,7 +102,9 @@ extension Tables {
 
     private func completeBatches(before window: UInt64) throws -> [CompleteBatch] {
         var batches: [CompleteBatch] = []
-        try each("SELECT number, moment, window FROM batch WHERE window < ? ORDER BY window, number", .time(window)) { row in
+        try each(
+            "SELECT number, moment, window_start FROM batch WHERE window_start < $1 ORDER BY window_start, number", .time(window)
+        ) { row in
             if batches.last?.window == row.time(2) {
                 batches[batches.count - 1].numbers.append(row.int(0))
             } else {
@@ -134,7 +136,8 @@ extension Tables {
     private func waiting(_ batch: CompleteBatch, _ number: Int64, rank: UInt8, limit: Int) throws -> [ClosedEntry] {
         var found: [ClosedEntry] = []
         try each(
-            "SELECT id, until, cause FROM waiting WHERE batch = ? AND rank = ? ORDER BY id LIMIT ?", .int(number), .number(rank),
+            "SELECT id, until, cause FROM waiting WHERE batch = $1 AND rank = $2 ORDER BY id LIMIT $3", .int(number),
+            .number(rank),
             .number(limit)
         ) { row in
             let (id, until) = (try row.id(0) as EntryID, row.time(1))

@@ -1,7 +1,7 @@
 internal import CSQLite
 
-/// One SQLite connection. Not `Sendable`: it belongs to the thread that uses it, so it is opened without SQLite's own locks.
-@safe public final class Database {
+/// A SQLite connection. Not `Sendable`: it belongs to the thread that uses it, so it is opened without SQLite's own locks.
+@safe public final class Connection {
     let handle: OpaquePointer
     /// Statements by the address of their text, which for a literal is as good as the text and quicker to compare.
     private var cache: [UInt: Statement] = [:]
@@ -58,12 +58,14 @@ internal import CSQLite
         return made
     }
 
-    /// Compiles one statement, kept for as long as the returned value lives.
+    /// Compiles one statement, kept for as long as the returned value lives. Its parameters are `$1`, `$2` and so on, or `?`.
     public func prepare(_ sql: String) throws(SQLiteError) -> Statement {
         var compiled: OpaquePointer?
         let code = unsafe sqlite3_prepare_v3(handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &compiled, nil)
-        guard code == SQLITE_OK, let statement = unsafe compiled else { throw SQLiteError(code, "prepare") }
-        return unsafe Statement(statement)
+        guard code == SQLITE_OK, let compiled = unsafe compiled else { throw SQLiteError(code, "prepare") }
+        let statement = unsafe Statement(compiled)
+        guard statement.isNumberedInOrder else { throw SQLiteError(SQLITE_MISUSE, "prepare") }
+        return statement
     }
 
     /// Rows changed by the last INSERT, UPDATE or DELETE.

@@ -2,9 +2,9 @@ import Ledger
 import SQLite
 import Vocabulary
 
-extension Tables {
+extension SQLiteDatabase {
     func logHead() throws -> LogHead? {
-        try rows("SELECT size, checkpoint, window FROM log") {
+        try rows("SELECT size, checkpoint, window_start FROM log") {
             LogHead(size: $0.time(0), checkpoint: $0.text(1), window: $0.time(2))
         }.first
     }
@@ -20,8 +20,11 @@ extension Tables {
         try book(entries)
         try pack(entries, from: size)
         try run(
-            "INSERT OR REPLACE INTO log (one, size, checkpoint, window, rank) VALUES (1, ?, ?, ?, ?)", .time(head.size),
-            .text(head.checkpoint), .time(head.window), .number(entries.last?.place.rank ?? lastRank()))
+            """
+            INSERT INTO log (one, size, checkpoint, window_start, rank) VALUES (1, $1, $2, $3, $4) ON CONFLICT (one)
+            DO UPDATE SET size = excluded.size, checkpoint = excluded.checkpoint, window_start = excluded.window_start,
+            rank = excluded.rank
+            """, .time(head.size), .text(head.checkpoint), .time(head.window), .number(entries.last?.place.rank ?? lastRank()))
         return true
     }
 
@@ -34,7 +37,8 @@ extension Tables {
             switch entry.place {
             case .window(let rank, let key):
                 let deleted = try run(
-                    "DELETE FROM entry WHERE window = ? AND rank = ? AND key = ?", .time(entry.window), .number(rank), .blob(key))
+                    "DELETE FROM entry WHERE window_start = $1 AND rank = $2 AND key = $3", .time(entry.window), .number(rank),
+                    .blob(key))
                 isGone = isGone && deleted == 1
                 inWindows += 1
             case .batch:
@@ -59,7 +63,7 @@ extension Tables {
         return try last.reduce(0) { count, batch in
             try count
                 + run(
-                    "DELETE FROM waiting WHERE batch = ? AND rank = ? AND id <= ?", .int(batch.key), .number(rank),
+                    "DELETE FROM waiting WHERE batch = $1 AND rank = $2 AND id <= $3", .int(batch.key), .number(rank),
                     .id(batch.value))
         }
     }
@@ -70,20 +74,21 @@ extension Tables {
         for (until, bucket) in ClosedEntry.buckets(of: entries) {
             try run(
                 """
-                INSERT INTO bucket (until, sealed, carried, expired, ended) VALUES (?, ?, 0, ?, ?) ON CONFLICT (until)
-                DO UPDATE SET sealed = sealed + excluded.sealed, expired = expired + excluded.expired, ended = ended + excluded.ended
+                INSERT INTO bucket (until, sealed, carried, expired, ended) VALUES ($1, $2, 0, $3, $4) ON CONFLICT (until)
+                DO UPDATE SET sealed = bucket.sealed + excluded.sealed, expired = bucket.expired + excluded.expired,
+                ended = bucket.ended + excluded.ended
                 """, .time(until), .time(bucket.sealed), .time(bucket.expired), .time(bucket.ended))
         }
         for entry in entries {
             switch entry.place {
             case .closing(let until):
-                try run("DELETE FROM bucket WHERE until = ?", .time(until))
+                try run("DELETE FROM bucket WHERE until = $1", .time(until))
                 books.closed = until
             case .batch(let number, let rank, _, _, _): books.takeFromBatch(number, rank: rank)
             case .window: break
             }
             if entry.endsBatch {
-                try run("DELETE FROM batch WHERE window = ?", .time(entry.window))
+                try run("DELETE FROM batch WHERE window_start = $1", .time(entry.window))
                 books.frozen.removeAll { $0.window == entry.window }
             }
         }
@@ -103,7 +108,7 @@ extension Tables {
         func write() throws {
             if count == 0 { return }
             try run(
-                "INSERT INTO unpublished (first, count, limited, bytes) VALUES (?, ?, ?, ?)", .time(first), .number(count),
+                "INSERT INTO unpublished (first, count, limited, bytes) VALUES ($1, $2, $3, $4)", .time(first), .number(count),
                 .number(limited), .blob(bytes))
             journal.books.covered.count += count
             journal.books.covered.limited += limited
@@ -154,11 +159,13 @@ extension Tables {
     // MARK: Marks
 
     func mark(_ name: String) throws -> [UInt8]? {
-        try rows("SELECT value FROM node WHERE name = ?", .text(name)) { $0.blob(0) }.first
+        try rows("SELECT value FROM node WHERE name = $1", .text(name)) { $0.blob(0) }.first
     }
 
     func setMark(_ name: String, _ value: [UInt8]) throws {
-        try run("INSERT OR REPLACE INTO node (name, value) VALUES (?, ?)", .text(name), .blob(value))
+        try run(
+            "INSERT INTO node (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", .text(name),
+            .blob(value))
     }
 }
 

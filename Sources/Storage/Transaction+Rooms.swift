@@ -1,33 +1,47 @@
 import Ledger
-import SQLite
-import Vocabulary
+public import Vocabulary
 
-extension Tables {
-    func room(_ room: Digest) throws -> RoomRecord? {
-        try rows(
+/// What creating a room came to.
+public enum CreateOutcome: Sendable, Equatable {
+    case created
+    /// The code is taken: the caller may own it (a repeat), or not.
+    case taken(CodeRecord)
+    /// As many pending rooms with short codes stand as the policy lets.
+    case tooManyShort
+}
+
+/// What accepting came to.
+public enum AcceptOutcome: Sendable, Equatable {
+    case accepted
+    /// Code or room changed since they were read: read again.
+    case changed
+}
+
+extension Transaction {
+    public func room(_ room: Digest) throws -> RoomRecord? {
+        try first(
             """
             SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
-            code_expires FROM room WHERE room = ?
-            """, .digest(room), read: Self.room
-        ).first
+            code_expires FROM room WHERE room = $1
+            """, .digest(room), read: Self.room)
     }
 
-    private static func room(_ row: Statement) throws(StoreError) -> RoomRecord {
+    private static func room(_ row: any Row) throws(StoreError) -> RoomRecord {
         let joiner = row.isNull(9) ? nil : try side(row, from: 8)
         return try RoomRecord(
-            room: row.digest(1), expires: row.time(0), codeExpires: joiner == nil && !row.isNull(14) ? row.time(14) : nil,
+            room: row.digest(1), expires: row.time(0), codeExpires: joiner == nil ? row.timeOrNil(14) : nil,
             creator: side(row, from: 2), joiner: joiner)
     }
 
-    private static func side(_ row: Statement, from column: Int32) throws(StoreError) -> SideRecord {
+    private static func side(_ row: any Row, from column: Int32) throws(StoreError) -> SideRecord {
         try SideRecord(
             generation: UInt32(clamping: row.int(column)), client: row.digest(column + 1), member: row.digest(column + 2),
             proven: row.int(column + 3) != 0, token: row.idOrNil(column + 4), knocked: row.time(column + 5))
     }
 
     /// A room and the code that leads to it, live or not.
-    private static func joinable(_ row: Statement) throws(StoreError) -> JoinableRoom {
+    private static func joinable(_ row: any Row) throws(StoreError) -> JoinableRoom {
         let room = try room(row)
         if row.isNull(18) {
             return JoinableRoom(
@@ -46,22 +60,23 @@ extension Tables {
                     creatorUntil: row.time(21), short: row.int(17) == 1)))
     }
 
-    /// The rooms whose code stands under one of the indexes, expired ones too. One by one: `IN` would build a table of them first.
-    private func joinable(_ indexes: [Digest]) throws -> [JoinableRoom] {
-        try indexes.flatMap { try joinable($0) }
-    }
-
-    private func joinable(_ index: Digest) throws -> [JoinableRoom] {
-        try rows(
+    /// The room whose code stands under an index, expired or not.
+    private func joinable(_ index: Digest) throws -> JoinableRoom? {
+        try first(
             """
             SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
-            code_expires, code, code_generation, short, pending, creator, retry, retry_until FROM room WHERE code = ?
+            code_expires, code, code_generation, short, pending, creator, retry, retry_until FROM room WHERE code = $1
             """, .digest(index), read: Self.joinable)
     }
 
-    func joinable(_ indexes: [Digest], now: UInt64) throws -> JoinableRoom? {
-        try joinable(indexes).first { $0.code.expires > now }.map { Self.withoutLateAnswer($0, now: now) }
+    /// The room whose code stands under one of the indexes, and has not expired.
+    public func joinable(_ indexes: [Digest], now: UInt64) throws -> JoinableRoom? {
+        // One by one: `IN` would build a table of them first.
+        for index in indexes {
+            if let found = try joinable(index), found.code.expires > now { return Self.withoutLateAnswer(found, now: now) }
+        }
+        return nil
     }
 
     /// The sweeper may not have deleted the sealed answer yet.
@@ -79,35 +94,24 @@ extension Tables {
         return found
     }
 
-    func token(_ purgeID: EntryID, expires: UInt64) throws -> TokenRecord? {
-        try rows(
-            """
-            SELECT room, slot, kind, environment, generation, topic, sealed, ref, is_long FROM token
-            WHERE expires = ? AND purge_id = ?
-            """, .time(expires), .id(purgeID)
-        ) { row in
-            try TokenRecord(
-                purgeID: purgeID, ref: row.blob(7), room: row.digest(0), slot: UInt8(clamping: row.int(1)),
-                kind: row.code(2), environment: row.code(3),
-                generation: UInt32(clamping: row.int(4)), expires: expires, topic: row.text(5), sealed: row.blob(6),
-                isLong: row.int(8) != 0)
-        }.first
-    }
-
-    func create(
+    /// Inserts room, code and token unless the code stands under any of its indexes.
+    public func create(
         _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: NewToken?, shortLimit: Int, now: UInt64
     ) throws -> CreateOutcome {
-        try refuseWhenLedgerIsBehind(.creation)
         let indexes = [code.code] + otherIndexes
-        let standing = try joinable(indexes)
+        try lock(indexes.map { .code($0) } + [.room(room.room)] + (code.short ? [.shortCodes] : []))
+        try database.admit(.creation)
+        let standing = try indexes.compactMap { try joinable($0) }
         if let taken = standing.first(where: { $0.code.expires > now }) {
             return .taken(Self.withoutLateAnswer(taken, now: now).code)
         }
+        if code.short {
+            let others = try first("SELECT count(*) FROM room WHERE short = 1") { Int($0.int(0)) } ?? 0
+            if others - standing.count(where: \.code.isShort) >= shortLimit { return .tooManyShort }
+        }
+        if let token { try checkLife(expires: token.record.expires) }
         // What stands there has expired and was not swept yet.
         for old in standing { try end(old) }
-        if code.short, try rows("SELECT count(*) FROM room WHERE short = 1", read: { Int($0.int(0)) })[0] >= shortLimit {
-            return .tooManyShort
-        }
         try insert(room, code: code, token: token)
         return .created
     }
@@ -115,11 +119,11 @@ extension Tables {
     /// The rows of a new room and its ledger entry, without a look at what stands there.
     func insert(_ room: RoomRecord, code: PendingCode, token: NewToken?) throws {
         let creator = room.creator
-        try run(
+        try queue(
             """
             INSERT INTO room (expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, due, code, code_expires, code_generation, short, pending, creator, retry_until)
-            VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)
+            VALUES ($1, $2, $3, $4, $5, 0, $6, 0, $7, $8, $9, $10, $11, $12, $13, $14)
             """, .time(room.expires), .digest(room.room), .number(creator.generation), .digest(creator.client),
             .digest(creator.member), .id(token?.record.purgeID),
             .time(code.creator == nil ? code.expires : min(code.creatorUntil, code.expires)), .digest(code.code),
@@ -128,98 +132,102 @@ extension Tables {
         if let token { try insert(token) }
     }
 
-    func accept(
+    /// Gives the room its joiner if `code` is still pending, and turns the code into a used one.
+    public func accept(
         _ code: PendingCode, joiner: SideRecord, token: NewToken?, used: UsedCode, now: UInt64
     ) throws -> AcceptOutcome {
-        try refuseWhenLedgerIsBehind(.creation)
-        guard code.expires > now,
-            try run(
-                """
-                UPDATE room SET joiner_generation = ?, joiner_client = ?, joiner_member = ?, joiner_proven = 0, joiner_token = ?,
-                joiner_knocked = 0, due = ?, code_expires = ?, code_generation = ?, short = NULL, pending = NULL, creator = NULL,
-                retry = ?, retry_until = ?
-                WHERE expires = ? AND room = ? AND code = ? AND code_expires = ? AND pending IS NOT NULL
-                """, .number(joiner.generation), .digest(joiner.client), .digest(joiner.member), .id(token?.record.purgeID),
-                .time(used.retry == nil ? used.expires : min(used.retryUntil, used.expires)), .time(used.expires),
-                .number(used.retryGeneration), .blob(used.retry), .time(used.retryUntil), .time(code.roomExpires),
-                .digest(code.room), .digest(code.code), .time(code.expires)) == 1
-        else { return .changed }
+        try lock([.code(code.code), .room(code.room)])
+        try database.admit(.creation)
+        guard code.expires > now else { return .changed }
+        if let token { try checkLife(expires: token.record.expires) }
+        let isPending = try change(
+            """
+            UPDATE room SET joiner_generation = $1, joiner_client = $2, joiner_member = $3, joiner_proven = 0, joiner_token = $4,
+            joiner_knocked = 0, due = $5, code_expires = $6, code_generation = $7, short = NULL, pending = NULL, creator = NULL,
+            retry = $8, retry_until = $9
+            WHERE expires = $10 AND room = $11 AND code = $12 AND code_expires = $13 AND pending IS NOT NULL
+            """, .number(joiner.generation), .digest(joiner.client), .digest(joiner.member), .id(token?.record.purgeID),
+            .time(used.retry == nil ? used.expires : min(used.retryUntil, used.expires)), .time(used.expires),
+            .number(used.retryGeneration), .blob(used.retry), .time(used.retryUntil), .time(code.roomExpires),
+            .digest(code.room), .digest(code.code), .time(code.expires))
+        guard isPending else { return .changed }
         if let token { try insert(token) }
         return .accepted
     }
 
-    func replaceToken(room index: Digest, slot: UInt8, proven: Bool, token: NewToken) throws -> Bool {
-        try refuseWhenLedgerIsBehind(.creation)
+    /// Puts a token in a side's place; one that stood there is purged as replaced.
+    /// - Parameter proven: whether the caller has shown the side's member secret.
+    /// - Returns: false when the room is gone, or the side has used its secret meanwhile and the caller has not shown it.
+    public func replaceToken(room index: Digest, slot: UInt8, proven: Bool, token: NewToken) throws -> Bool {
+        try lock([.room(index)])
+        try database.admit(.creation)
         guard let room = try room(index), room.expires == token.record.expires, let side = room[slot], proven || !side.proven
         else {
             return false
         }
+        try checkLife(expires: room.expires)
         if let old = side.token { try purge(old, expires: room.expires, cause: .ended) }
         try insert(token)
         try setToken(token.record.purgeID, room: room, slot: slot)
         return true
     }
 
-    func withdrawToken(room index: Digest, slot: UInt8, proven: Bool) throws -> Int? {
+    /// - Returns: how many tokens were purged, or nil where `replaceToken` gives false.
+    public func withdrawToken(room index: Digest, slot: UInt8, proven: Bool) throws -> Int? {
+        try lock([.room(index)])
         guard let room = try room(index), let side = room[slot], proven || !side.proven else { return nil }
         guard let token = side.token else { return 0 }
+        let isPurged = try purge(token, expires: room.expires, cause: .ended)
         try setToken(nil, room: room, slot: slot)
-        return try purge(token, expires: room.expires, cause: .ended) ? 1 : 0
+        return isPurged ? 1 : 0
     }
 
-    func markProven(room index: Digest, slot: UInt8) throws -> Bool {
+    /// Records that a side has used its member secret. The sealed copy that answers a repeated create is deleted with it.
+    /// - Returns: false if the room is gone.
+    public func markProven(room index: Digest, slot: UInt8) throws -> Bool {
+        try lock([.room(index)])
         if slot == 1 {
             // While the room is pending, `due` may be the end of the sealed answer, which goes now.
-            return try run(
+            return try change(
                 """
                 UPDATE room SET creator_proven = 1, creator = NULL, due = CASE WHEN pending IS NULL THEN due ELSE code_expires END
-                WHERE room = ?
-                """, .digest(index)) == 1
+                WHERE room = $1
+                """, .digest(index))
         }
-        return try run("UPDATE room SET joiner_proven = 1 WHERE room = ? AND joiner_client IS NOT NULL", .digest(index)) == 1
+        return try change("UPDATE room SET joiner_proven = 1 WHERE room = $1 AND joiner_client IS NOT NULL", .digest(index))
     }
 
-    func close(room index: Digest) throws -> Int? {
-        try room(index).map { try delete($0) }
+    /// Deletes the room, its tokens and its code.
+    /// - Returns: how many tokens were purged, or nil when the room was gone already.
+    public func close(room index: Digest) throws -> Int? {
+        try lock([.room(index)])
+        return try room(index).map { try delete($0) }
     }
 
     // MARK: Parts
 
-    func insert(_ new: NewToken) throws {
-        let token = new.record
-        // The clock may have stepped since the caller read it.
-        guard token.expires > journal.moment else { throw StoreError.unavailable("a token expired before it was stored") }
-        try run(
-            """
-            INSERT INTO token (expires, purge_id, ref, is_long, room, slot, kind, environment, generation, topic, sealed)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, .time(token.expires), .id(token.purgeID), .blob(token.ref), .bool(token.isLong), .digest(token.room),
-            .number(token.slot), .code(token.kind), .code(token.environment), .number(token.generation),
-            .text(token.topic), .blob(token.sealed))
-        try waitSealed(new.sealedID, expires: token.expires, isLong: token.isLong)
-    }
-
     func setToken(_ purgeID: EntryID?, room: RoomRecord, slot: UInt8) throws {
         if slot == 1 {
-            try run(
-                "UPDATE room SET creator_token = ? WHERE expires = ? AND room = ?", .id(purgeID), .time(room.expires),
+            try queue(
+                "UPDATE room SET creator_token = $1 WHERE expires = $2 AND room = $3", .id(purgeID), .time(room.expires),
                 .digest(room.room))
         } else {
-            try run(
-                "UPDATE room SET joiner_token = ? WHERE expires = ? AND room = ?", .id(purgeID), .time(room.expires),
+            try queue(
+                "UPDATE room SET joiner_token = $1 WHERE expires = $2 AND room = $3", .id(purgeID), .time(room.expires),
                 .digest(room.room))
         }
     }
 
-    /// Deletes a token's row and records the purge. A token that is gone isn't recorded again.
-    @discardableResult
-    func purge(_ purgeID: EntryID, expires: UInt64, cause: PurgeCause) throws -> Bool {
-        let found = try rows(
-            "DELETE FROM token WHERE expires = ? AND purge_id = ? RETURNING is_long", .time(expires), .id(purgeID)
-        ) { $0.int(0) != 0 }
-        guard let isLong = found.first else { return false }
-        try waitPurged(purgeID, cause, expires: expires, isLong: isLong)
-        return true
+    func setKnocked(_ time: UInt64, room: RoomRecord, slot: UInt8) throws {
+        if slot == 1 {
+            try queue(
+                "UPDATE room SET creator_knocked = $1 WHERE expires = $2 AND room = $3", .time(time), .time(room.expires),
+                .digest(room.room))
+        } else {
+            try queue(
+                "UPDATE room SET joiner_knocked = $1 WHERE expires = $2 AND room = $3", .time(time), .time(room.expires),
+                .digest(room.room))
+        }
     }
 
     /// Deletes a room with its tokens and its code, pending or used.
@@ -229,18 +237,18 @@ extension Tables {
         for side in [room.creator, room.joiner] {
             if let token = side?.token, try purge(token, expires: room.expires, cause: .ended) { purged += 1 }
         }
-        try run("DELETE FROM room WHERE expires = ? AND room = ?", .time(room.expires), .digest(room.room))
+        try queue("DELETE FROM room WHERE expires = $1 AND room = $2", .time(room.expires), .digest(room.room))
         return purged
     }
 
     /// The rooms of which something ends by `now`, at most `limit`.
-    func due(_ now: UInt64, limit: Int) throws -> [JoinableRoom] {
+    func dueRooms(_ now: UInt64, limit: Int) throws -> [JoinableRoom] {
         try rows(
             """
             SELECT expires, room, creator_generation, creator_client, creator_member, creator_proven, creator_token,
             creator_knocked, joiner_generation, joiner_client, joiner_member, joiner_proven, joiner_token, joiner_knocked,
             code_expires, code, code_generation, short, pending, creator, retry, retry_until
-            FROM room WHERE due <= ? ORDER BY due LIMIT ?
+            FROM room WHERE due <= $1 ORDER BY due LIMIT $2
             """, .time(now), .number(limit), read: Self.joinable)
     }
 
@@ -249,18 +257,22 @@ extension Tables {
     @discardableResult
     func end(_ joinable: JoinableRoom) throws -> (rooms: Int, tokens: Int) {
         if case .pending = joinable.code { return (1, try delete(joinable.room)) }
-        try run(
+        try queue(
             """
             UPDATE room SET due = NULL, code = NULL, code_expires = NULL, code_generation = NULL, retry = NULL, retry_until = NULL
-            WHERE expires = ? AND room = ?
+            WHERE expires = $1 AND room = $2
             """, .time(joinable.room.expires), .digest(joinable.room.room))
         return (0, 0)
     }
 
     /// Deletes the sealed answer to a create or an accept. The code stays until its own end.
     func forgetAnswer(_ joinable: JoinableRoom) throws {
-        try run(
-            "UPDATE room SET due = code_expires, retry = NULL, creator = NULL WHERE expires = ? AND room = ?",
+        try queue(
+            "UPDATE room SET due = code_expires, retry = NULL, creator = NULL WHERE expires = $1 AND room = $2",
             .time(joinable.room.expires), .digest(joinable.room.room))
     }
+}
+
+extension CodeRecord {
+    fileprivate var isShort: Bool { if case .pending(let code) = self { code.short } else { false } }
 }

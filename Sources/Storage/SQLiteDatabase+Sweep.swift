@@ -2,24 +2,24 @@ import Ledger
 import SQLite
 import Vocabulary
 
-extension Tables {
+extension SQLiteDatabase {
     /// Purges what is due at `now`, at most `limit` rows of each kind. Never refused because the ledger is behind.
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
         var result = SweepResult()
 
         // Jobs first: their outcome stands before their token's purge.
-        let overdue = try endJobs(due: now - min(now, jobSlack), limit: limit, .unknown)
+        let overdue = try transaction.endJobs(due: now - min(now, jobSlack), limit: limit, .unknown)
         result.jobs = overdue
 
-        let due = try due(now, limit: limit)
+        let due = try transaction.dueRooms(now, limit: limit)
         for joinable in due {
             let hasEnded = joinable.room.expires <= now
             guard hasEnded || joinable.code.expires <= now else {
-                try forgetAnswer(joinable)
+                try transaction.forgetAnswer(joinable)
                 result.retries += 1
                 continue
             }
-            let purged = hasEnded ? (rooms: 1, tokens: try delete(joinable.room)) : try end(joinable)
+            let purged = hasEnded ? (rooms: 1, tokens: try transaction.delete(joinable.room)) : try transaction.end(joinable)
             result.codes += 1
             result.rooms += purged.rooms
             result.tokens += purged.tokens
@@ -49,7 +49,7 @@ extension Tables {
     /// Purges everything, at most `limit` rows of each kind.
     func forgetAll(limit: Int) throws -> SweepResult {
         var result = SweepResult()
-        let jobs = try endJobs(due: .max, limit: limit, .unsent)
+        let jobs = try transaction.endJobs(due: .max, limit: limit, .unsent)
         result.jobs = jobs
         result.tokens = try purgeTokens(expiredBy: .max, limit: limit).count
         if jobs < limit, result.tokens < limit { result.rooms = try deleteRooms(expiredBy: .max, limit: limit) }
@@ -66,15 +66,15 @@ extension Tables {
     /// - Returns: when each was to end.
     private func purgeTokens(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
         try purge(
-            "SELECT expires, purge_id, is_long FROM token WHERE expires <= ? ORDER BY expires, purge_id LIMIT ?",
-            "DELETE FROM token WHERE (expires, purge_id) <= (?, ?)", expiredBy: now, limit: limit)
+            "SELECT expires, purge_id, is_long FROM token WHERE expires <= $1 ORDER BY expires, purge_id LIMIT $2",
+            "DELETE FROM token WHERE (expires, purge_id) <= ($1, $2)", expiredBy: now, limit: limit)
     }
 
     /// The same of audiences. What leads to them goes by its own key.
     private func purgeRegistrations(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
         try purge(
-            "SELECT expires, purge_id, is_long FROM registration WHERE expires <= ? ORDER BY expires, purge_id LIMIT ?",
-            "DELETE FROM registration WHERE (expires, purge_id) <= (?, ?)", expiredBy: now, limit: limit)
+            "SELECT expires, purge_id, is_long FROM registration WHERE expires <= $1 ORDER BY expires, purge_id LIMIT $2",
+            "DELETE FROM registration WHERE (expires, purge_id) <= ($1, $2)", expiredBy: now, limit: limit)
     }
 
     private func purge(
@@ -96,15 +96,15 @@ extension Tables {
         let indexes = try deleteIndexes(before: end, limit: limit * Self.indexesOfOne)
         let others = [
             try run(
-                "DELETE FROM session WHERE session IN (SELECT session FROM session WHERE session < ? ORDER BY session LIMIT ?)",
+                "DELETE FROM session WHERE session IN (SELECT session FROM session WHERE session < $1 ORDER BY session LIMIT $2)",
                 .blob(end), .number(limit)),
             try run(
-                "DELETE FROM seen WHERE key IN (SELECT key FROM seen WHERE key < ? ORDER BY key LIMIT ?)", .blob(end),
+                "DELETE FROM seen WHERE key IN (SELECT key FROM seen WHERE key < $1 ORDER BY key LIMIT $2)", .blob(end),
                 .number(limit)),
             try run(
                 """
                 DELETE FROM timer WHERE (expires, id) IN
-                (SELECT expires, id FROM timer WHERE expires <= ? AND (answer <> 0 OR expires <= ?) ORDER BY expires, id LIMIT ?)
+                (SELECT expires, id FROM timer WHERE expires <= $1 AND (answer <> 0 OR expires <= $2) ORDER BY expires, id LIMIT $3)
                 """, .time(now), .time(now - min(now, Self.timerSlack)), .number(limit)),
         ]
         return (
@@ -119,12 +119,12 @@ extension Tables {
     /// Neighbours go together.
     private func deleteIndexes(before end: [UInt8], limit: Int) throws -> Int {
         let next = try rows(
-            "SELECT value, purge_id FROM registration_index WHERE value < ? ORDER BY value, purge_id LIMIT 1 OFFSET ?",
+            "SELECT value, purge_id FROM registration_index WHERE value < $1 ORDER BY value, purge_id LIMIT 1 OFFSET $2",
             .blob(end),
             .number(limit)
         ) { (try $0.digest(0), try $0.id(1) as EntryID) }
-        guard let next = next.first else { return try run("DELETE FROM registration_index WHERE value < ?", .blob(end)) }
-        return try run("DELETE FROM registration_index WHERE (value, purge_id) < (?, ?)", .digest(next.0), .id(next.1))
+        guard let next = next.first else { return try run("DELETE FROM registration_index WHERE value < $1", .blob(end)) }
+        return try run("DELETE FROM registration_index WHERE (value, purge_id) < ($1, $2)", .digest(next.0), .id(next.1))
     }
 
     /// An activity is found by audience, owner, device and session.
@@ -138,30 +138,25 @@ extension Tables {
     /// - Returns: how many.
     private func deleteRooms(expiredBy now: UInt64, limit: Int) throws -> Int {
         let rooms = try rows(
-            "SELECT expires, room FROM room WHERE expires <= ? ORDER BY expires, room LIMIT ?", .time(now), .number(limit)
+            "SELECT expires, room FROM room WHERE expires <= $1 ORDER BY expires, room LIMIT $2", .time(now), .number(limit)
         ) { ($0.time(0), try $0.digest(1)) }
         guard let last = rooms.last else { return 0 }
-        return try run("DELETE FROM room WHERE (expires, room) <= (?, ?)", .time(last.0), .digest(last.1))
+        return try run("DELETE FROM room WHERE (expires, room) <= ($1, $2)", .time(last.0), .digest(last.1))
     }
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
         let dues: [UInt64?] = [
-            try earliest("SELECT min(expires) FROM room"),
-            try earliest("SELECT min(due) FROM room WHERE due IS NOT NULL"),
-            try earliest("SELECT min(deadline) FROM job").map { $0 + jobSlack },
-            try earliest("SELECT min(expires) FROM registration"),
-            try earliest("SELECT min(expires) FROM timer WHERE answer <> 0"),
-            try earliest("SELECT min(expires) FROM timer WHERE answer = 0").map { $0 + Self.timerSlack },
+            try transaction.earliest("SELECT min(expires) FROM room"),
+            try transaction.earliest("SELECT min(due) FROM room WHERE due IS NOT NULL"),
+            try transaction.earliest("SELECT min(deadline) FROM job").map { $0 + jobSlack },
+            try transaction.earliest("SELECT min(expires) FROM registration"),
+            try transaction.earliest("SELECT min(expires) FROM timer WHERE answer <> 0"),
+            try transaction.earliest("SELECT min(expires) FROM timer WHERE answer = 0").map { $0 + Self.timerSlack },
             try earliestIndex("SELECT min(value) FROM registration_index"),
             try earliestIndex("SELECT min(session) FROM session"),
             try earliestIndex("SELECT min(key) FROM seen"),
         ]
         return dues.compactMap(\.self).min()
-    }
-
-    func earliest(_ sql: StaticString, _ value: SQLValue? = nil) throws -> UInt64? {
-        func read(_ row: Statement) -> UInt64? { row.isNull(0) ? nil : row.time(0) }
-        return if let value { try rows(sql, value, read: read)[0] } else { try rows(sql, read: read)[0] }
     }
 
     private func earliestIndex(_ sql: StaticString) throws -> UInt64? {
@@ -173,7 +168,7 @@ extension Tables {
         var counts = StoreCounts()
         counts.rooms = try count("SELECT count(*) FROM room")
         counts.tokens = try count("SELECT count(*) FROM token")
-        counts.codes = try count("SELECT count(*) FROM room INDEXED BY room_due WHERE due IS NOT NULL AND pending IS NOT NULL")
+        counts.codes = try count("SELECT count(*) FROM room WHERE due > 0 AND pending IS NOT NULL")
         counts.jobs = try count("SELECT count(*) FROM job")
         counts.registrations = try count("SELECT count(*) FROM registration")
         counts.sessions = try count("SELECT count(*) FROM session")

@@ -4,19 +4,8 @@ import SQLite
 import Vocabulary
 
 // Entries that wait for their window: recorded in the operation's transaction, and kept in the log's order until they are in the log.
-extension Tables {
-    /// What a ledger that is behind still takes. Purges and outcomes are never refused.
-    enum LedgerUse: Int {
-        /// New tokens stop first: each of them brings more entries later.
-        case creation = 700
-        case knock = 850
-    }
-
-    func refuseWhenLedgerIsBehind(_ use: LedgerUse) throws {
-        if journal.isFull(use.rawValue) { throw StoreError.ledgerBehind }
-    }
-
-    /// Adds one entry to the current window, inside the operation's transaction.
+extension SQLiteDatabase {
+    /// Adds one entry to the current window.
     func record(_ op: Entry.Op) throws {
         guard op.rank < 3 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
         var op = op
@@ -43,7 +32,8 @@ extension Tables {
         }
         let key = op.sortKey.isEmpty ? [UInt8](bigEndian: books.recorded) : op.sortKey
         try run(
-            "INSERT INTO entry (window, rank, key, bytes) VALUES (?, ?, ?, ?)", .time(window), .number(op.rank), .blob(key),
+            "INSERT INTO entry (window_start, rank, key, bytes) VALUES ($1, $2, $3, $4)", .time(window), .number(op.rank),
+            .blob(key),
             .blob(Entry(atMs: window * 1_000, op).encoded))
     }
 
@@ -55,7 +45,8 @@ extension Tables {
     /// Everything that was due before this epoch is purged.
     private func sweptEpoch() throws -> UInt64 {
         let earliest = [
-            try earliest("SELECT min(expires) FROM token"), try earliest("SELECT min(expires) FROM registration"),
+            try transaction.earliest("SELECT min(expires) FROM token"),
+            try transaction.earliest("SELECT min(expires) FROM registration"),
         ].compactMap(\.self).min()
         return min(journal.moment, earliest ?? .max) / Self.epochMs
     }
@@ -75,8 +66,8 @@ extension Tables {
     /// The latest window that holds an entry, unix seconds; 0 for none.
     func latestWindow() throws -> UInt64 {
         max(
-            try logHead()?.window ?? 0, try rows("SELECT max(window) FROM entry") { $0.time(0) }[0],
-            try rows("SELECT max(window) FROM batch") { $0.time(0) }[0])
+            try logHead()?.window ?? 0, try rows("SELECT max(window_start) FROM entry") { $0.time(0) }[0],
+            try rows("SELECT max(window_start) FROM batch") { $0.time(0) }[0])
     }
 
     /// Takes up the writer's copy from the database. Reads all that waits.
@@ -88,7 +79,7 @@ extension Tables {
         books.recorded =
             try rows("SELECT max(key) FROM entry WHERE rank IN (0, 6)") { $0.blob(0).reduce(0) { $0 << 8 | UInt64($1) } }[0]
         books.inWindows = try rows("SELECT count(*) FROM entry") { Int($0.int(0)) }[0]
-        books.covered = try rows("SELECT ifnull(sum(count), 0), ifnull(sum(limited), 0) FROM unpublished") {
+        books.covered = try rows("SELECT coalesce(sum(count), 0), coalesce(sum(limited), 0) FROM unpublished") {
             Books.Covered(count: Int($0.int(0)), limited: Int($0.int(1)))
         }[0]
         try each("SELECT looked, last_batch, closed FROM schedule") { row in
@@ -103,7 +94,10 @@ extension Tables {
     func saveSchedule() throws {
         let books = journal.books
         try run(
-            "INSERT OR REPLACE INTO schedule (one, looked, last_batch, closed) VALUES (1, ?, ?, ?)",
+            """
+            INSERT INTO schedule (one, looked, last_batch, closed) VALUES (1, $1, $2, $3) ON CONFLICT (one)
+            DO UPDATE SET looked = excluded.looked, last_batch = excluded.last_batch, closed = excluded.closed
+            """,
             books.looked.map { .time($0) } ?? .null, .time(books.lastBatch), books.closed.map { .time($0) } ?? .null)
     }
 
@@ -111,7 +105,7 @@ extension Tables {
     func waitingEntries() throws -> Int {
         try rows(
             """
-            SELECT (SELECT count(*) FROM entry) + (SELECT ifnull(sum(count), 0) FROM unpublished)
+            SELECT (SELECT count(*) FROM entry) + (SELECT coalesce(sum(count), 0) FROM unpublished)
             + (SELECT count(*) FROM waiting WHERE batch IN (SELECT number FROM batch WHERE moment IS NOT NULL))
             """
         ) { Int($0.int(0)) }[0]

@@ -4,7 +4,7 @@ import SQLite
 import Vocabulary
 
 // Seals and purges wait under the number of their batch, by their ids: neither their order nor their time is kept.
-extension Tables {
+extension SQLiteDatabase {
     /// Adds a token's sealing to the open batch.
     func waitSealed(_ id: EntryID, expires: UInt64, isLong: Bool) throws {
         let number = journal.addToOpenBatch(rank: 3, isLong: isLong)
@@ -22,7 +22,8 @@ extension Tables {
 
     private func wait(batch: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?) throws {
         try run(
-            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES (?, ?, ?, ?, ?)", .int(batch), .number(rank), .id(id),
+            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES ($1, $2, $3, $4, $5)", .int(batch), .number(rank),
+            .id(id),
             .time(until / 1_000), cause.map { .int($0.column) } ?? .null)
     }
 
@@ -43,8 +44,8 @@ extension Tables {
         func replace(_ batch: inout Batch, isLong: Bool) throws -> Batch {
             defer { batch = Batch(number: next) }
             next += 1
-            try run("UPDATE batch SET moment = ? WHERE number = ?", .time(moment), .int(batch.number))
-            try run("INSERT INTO batch (number, is_long) VALUES (?, ?)", .int(next), .bool(isLong))
+            try run("UPDATE batch SET moment = $1 WHERE number = $2", .time(moment), .int(batch.number))
+            try run("INSERT INTO batch (number, is_long) VALUES ($1, $2)", .int(next), .bool(isLong))
             return batch
         }
         let short = try replace(&books.short, isLong: false)
@@ -55,14 +56,13 @@ extension Tables {
 
     /// Assigns a window to a frozen batch, once everything that expired before its moment is purged.
     private func complete(_ batch: FrozenBatch) throws -> Bool {
-        let moment = SQLValue.time(batch.moment * 1_000)
         let isSwept = try rows(
-            "SELECT EXISTS (SELECT 1 FROM token WHERE expires < ?) OR EXISTS (SELECT 1 FROM registration WHERE expires < ?)",
-            moment, moment
+            "SELECT EXISTS (SELECT 1 FROM token WHERE expires < $1) OR EXISTS (SELECT 1 FROM registration WHERE expires < $1)",
+            .time(batch.moment * 1_000)
         ) { $0.int(0) == 0 }[0]
         guard isSwept else { return false }
         let window = journal.window(rank: 3)
-        try run("UPDATE batch SET window = ? WHERE moment = ?", .time(window), .time(batch.moment))
+        try run("UPDATE batch SET window_start = $1 WHERE moment = $2", .time(window), .time(batch.moment))
         var books = journal.books
         books.frozen[books.frozen.count - 1].window = window
         books.lastBatch = window
@@ -77,7 +77,7 @@ extension Tables {
         try each("SELECT batch, rank, count(*) FROM waiting GROUP BY batch, rank") { row in
             batches[row.int(0), default: Batch(number: row.int(0))].add(rank: UInt8(clamping: row.int(1)), Int(row.int(2)))
         }
-        try each("SELECT number, is_long, moment, window FROM batch ORDER BY moment, is_long") { row in
+        try each("SELECT number, is_long, moment, window_start FROM batch ORDER BY moment, is_long") { row in
             let batch = batches[row.int(0)] ?? Batch(number: row.int(0))
             switch (row.isNull(2), row.int(1) != 0) {
             case (true, false): books.short = batch

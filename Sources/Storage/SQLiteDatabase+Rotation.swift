@@ -2,7 +2,7 @@ import Ledger
 import Policy
 import SQLite
 
-extension Tables {
+extension SQLiteDatabase {
     func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) throws -> Bool {
         guard try logHead() != nil, try isAllPublished() else { return false }
         // A bucket of the past closes with its midnight batch, and what waits for that can't go into another log.

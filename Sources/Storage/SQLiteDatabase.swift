@@ -1,0 +1,162 @@
+import Ledger
+import SQLite
+import Vocabulary
+
+/// The embedded engine: one connection with its prepared statements, without threads. What it does besides `Transaction`'s operations stands
+/// in the extensions in `SQLiteDatabase+*`.
+final class SQLiteDatabase: Database {
+    let connection: Connection
+    let journal: Journal
+    /// What the log is told after an absence.
+    let resumption: [Entry.Op]
+    /// The write-ahead log's length in frames at which a checkpoint is due, and whether one is under way.
+    var checkpointAt = SQLiteStore.checkpointFrames
+    var isCheckpointing = false
+    /// The books at the start of the transaction.
+    private var beginning: Books?
+    /// The books and the count of changes at the start of the operation.
+    private var marked = (books: Books(), changes: Int64(0))
+    /// Whether the transaction under way tells the log of an absence.
+    var hasResumed = false
+
+    /// Opens the file and makes the schema where there is none.
+    init(path: String, access: Connection.Access, journal: Journal, resumption: [Entry.Op] = []) throws {
+        connection = try Connection(path: path, access: access)
+        self.journal = journal
+        self.resumption = resumption
+        connection.setBusyTimeout(milliseconds: 5_000)
+        // What does not fit while something is sorted or rolled back goes to no file.
+        try connection.execute("PRAGMA temp_store = MEMORY;")
+        if access == .readWrite {
+            try connection.execute(
+                """
+                PRAGMA auto_vacuum = NONE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON;
+                PRAGMA foreign_keys = OFF; PRAGMA cache_size = -8192;
+                PRAGMA wal_autocheckpoint = 4000;
+                """)
+            try makeSchema()
+        }
+    }
+
+    private func makeSchema() throws {
+        let version = try connection.prepare("PRAGMA user_version")
+        guard try version.step() else { throw StoreError.damaged("no version") }
+        let found = version.int(0)
+        version.reset()
+        if found == Schema.version { return }
+        if found == Schema.version - 1 {
+            return try connection.execute("BEGIN IMMEDIATE; \(Schema.step) PRAGMA user_version = \(Schema.version); COMMIT")
+        }
+        let tables = try connection.prepare("SELECT count(*) FROM sqlite_master")
+        guard try tables.step(), found == 0, tables.int(0) == 0 else {
+            throw StoreError.damaged("schema version \(found), expected \(Schema.version)")
+        }
+        tables.reset()
+        try connection.execute("BEGIN IMMEDIATE; \(Schema.statements) PRAGMA user_version = \(Schema.version); COMMIT")
+    }
+
+    /// What the operations on rows are done by.
+    var transaction: Transaction { Transaction(self) }
+
+    // MARK: Statements
+
+    func query(_ sql: StaticString, _ values: [SQLValue], _ body: (any Row) throws -> Void) throws {
+        let statement = try connection.cached(sql)
+        bind(values, to: statement)
+        defer { statement.reset() }
+        while try statement.step() { try body(statement) }
+    }
+
+    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int {
+        let statement = try connection.cached(sql)
+        bind(values, to: statement)
+        _ = try statement.step()
+        statement.reset()
+        return connection.changes
+    }
+
+    func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws {
+        let changed = try change(sql, values)
+        if let count, changed != count { throw StoreError.damaged("a statement changed \(changed) rows in place of \(count)") }
+    }
+
+    /// Runs a statement that gives no rows.
+    /// - Returns: how many rows it changed.
+    @discardableResult
+    func run(_ sql: StaticString, _ values: SQLValue...) throws -> Int { try change(sql, values) }
+
+    /// The rows of a query, each turned into a value; none of the database stays locked afterwards.
+    func rows<Value>(_ sql: StaticString, _ values: SQLValue..., read: (any Row) throws -> Value) throws -> [Value] {
+        var rows: [Value] = []
+        try query(sql, values) { rows.append(try read($0)) }
+        return rows
+    }
+
+    /// The same, one row after the other, without keeping any.
+    func each(_ sql: StaticString, _ values: SQLValue..., body: (any Row) throws -> Void) throws { try query(sql, values, body) }
+
+    private func bind(_ values: [SQLValue], to statement: Statement) {
+        for (index, value) in values.enumerated() {
+            let place = Int32(index + 1)
+            switch value {
+            case .int(let value): statement.bind(value, at: place)
+            case .blob(let value): statement.bind(value, at: place)
+            case .id(let value): value.withBytes { statement.bind($0, at: place) }
+            case .digest(let value): value.withBytes { statement.bind($0, at: place) }
+            case .text(let value): statement.bind(value, at: place)
+            case .null: statement.bindNull(at: place)
+            }
+        }
+    }
+
+    // MARK: An operation
+
+    var moment: UInt64 { journal.moment }
+
+    func admit(_ use: LedgerUse) throws(StoreError) { if journal.isFull(use.rawValue) { throw .ledgerBehind } }
+
+    /// One thread writes.
+    func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) {}
+
+    func record(_ entry: NewEntry) throws {
+        switch entry {
+        case .event(let op): try record(op)
+        case .sealed(let id, let expires, let isLong): try waitSealed(id, expires: expires, isLong: isLong)
+        case .purged(let id, let cause, let expires, let isLong): try waitPurged(id, cause, expires: expires, isLong: isLong)
+        }
+    }
+
+    // MARK: Transactions
+
+    var inTransaction: Bool { connection.inTransaction }
+    func beginReading() throws { try run("BEGIN") }
+    func endReading() { try? connection.execute("COMMIT") }
+    func begin() throws {
+        journal.begin()
+        beginning = journal.books
+        hasResumed = false
+        try run("BEGIN IMMEDIATE")
+    }
+    func commit() throws {
+        try run("COMMIT")
+        beginning = nil
+    }
+    func savepoint() throws { try run("SAVEPOINT operation") }
+    func release() throws { try run("RELEASE operation") }
+    func rollBackToSavepoint() throws {
+        try run("ROLLBACK TO operation")
+        try run("RELEASE operation")
+    }
+    func beginOperation() { marked = (journal.books, connection.totalChanges) }
+    /// True if the operation has changed a row.
+    var hasChanged: Bool { connection.totalChanges != marked.changes }
+    /// Restores the books after an operation that left no change.
+    func forgetOperation() { journal.books = marked.books }
+    func rollBack() {
+        if let beginning { journal.books = beginning }
+        beginning = nil
+        if inTransaction { try? connection.execute("ROLLBACK") }
+    }
+}
+
+extension Statement: Row {}

@@ -1,0 +1,128 @@
+import Ledger
+public import Vocabulary
+
+/// What asking for a push came to.
+public enum KnockOutcome: Sendable, Equatable {
+    case queued
+    /// The side may be knocked at again from then on, in broker time.
+    case throttled(until: UInt64)
+    /// The token is no longer the one that was opened: read again.
+    case changed
+}
+
+/// A push's end, for the ledger.
+public struct JobOutcome: Sendable, Equatable {
+    /// The HTTP status APNs gave; 0 when there was no answer.
+    public var status: UInt16
+    /// One that the ledger says; nil when APNs took the push.
+    public var reason: APNsReason?
+    /// Whether the token is to be destroyed as no longer registered.
+    public var purge: Bool
+    /// Whether the side may be knocked at again at once, because nothing was sent.
+    public var releaseThrottle: Bool
+
+    public init(status: UInt16, reason: APNsReason?, purge: Bool = false, releaseThrottle: Bool = false) {
+        self.status = status
+        self.reason = reason
+        self.purge = purge
+        self.releaseThrottle = releaseThrottle
+    }
+}
+
+extension Transaction {
+    /// Stores the job if the side still has this token and was not knocked at in the last `throttle` milliseconds.
+    /// - Parameter knocked: when the side has been knocked at from now on, which may lie ahead.
+    public func knock(_ new: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
+        let job = new.record
+        guard let index = job.room else { return .changed }
+        try lock([.room(index)])
+        try database.admit(.knock)
+        guard let room = try room(index), let side = room[job.slot], side.token == job.purgeID, job.expires > moment,
+            try holdsToken(job.purgeID, expires: job.expires)
+        else { return .changed }
+        // A mark that lies ahead throttles as one of now would.
+        if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled(until: side.knocked + throttle) }
+        try setKnocked(knocked, room: room, slot: job.slot)
+        try insert(new)
+        return .queued
+    }
+
+    /// Ends a job. A job that is gone already is left as it is.
+    public func finish(_ job: JobRecord, _ outcome: JobOutcome) throws {
+        guard let index = job.room else {
+            try lock([.registration(job.row)])
+            if try end(job.job, deadline: job.deadline, outcome), outcome.purge { try purge(job.row, cause: .ended) }
+            return
+        }
+        try lock([.room(index)])
+        let room = outcome.purge || outcome.releaseThrottle ? try room(index) : nil
+        guard try end(job.job, deadline: job.deadline, outcome), let room else { return }
+        if outcome.releaseThrottle { try setKnocked(0, room: room, slot: job.slot) }
+        if outcome.purge, try purge(job.purgeID, expires: job.expires, cause: .ended), room[job.slot]?.token == job.purgeID {
+            try setToken(nil, room: room, slot: job.slot)
+        }
+    }
+
+    /// Whether the token that a job is for stands, of a room or an audience: asked when a push is about to leave.
+    public func holdsToken(of job: JobRecord) throws -> Bool {
+        job.room == nil ? try holds(job.row) : try holdsToken(job.purgeID, expires: job.expires)
+    }
+
+    public func jobs() throws -> [JobRecord] {
+        try rows(
+            """
+            SELECT deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires, sealed,
+            fields, is_last FROM job ORDER BY deadline
+            """
+        ) { row in
+            try JobRecord(
+                job: row.id(1), deadline: row.time(0), notBefore: row.time(2), purgeID: row.id(3),
+                room: row.int(5) == 0 ? nil : row.digest(4), slot: UInt8(clamping: row.int(5)), kind: row.code(6),
+                environment: row.code(7), topic: row.text(8), template: row.text(9), generation: UInt32(clamping: row.int(10)),
+                expires: row.time(11), sealed: row.blob(12), fields: row.blobOrNil(13), isLast: row.int(14) != 0)
+        }
+    }
+
+    // MARK: Parts
+
+    func insert(_ new: NewJob) throws {
+        let job = new.record
+        // The policy's lint has held a template's name to the ledger's alphabet.
+        guard let template = EntryText(job.template) else { preconditionFailure("a template's name can't stand in the ledger") }
+        try queue(
+            """
+            INSERT INTO job (deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires,
+            sealed, fields, is_last) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+            """, .time(job.deadline), .id(job.job), .time(job.notBefore), .id(job.purgeID),
+            job.room.map { .digest($0) } ?? .blob([]), .number(job.slot), .code(job.kind), .code(job.environment),
+            .text(job.topic), .text(job.template), .number(job.generation), .time(job.expires), .blob(job.sealed),
+            .blob(job.fields), .bool(job.isLast))
+        try database.record(.event(.tokenOpened(id: new.openedID, job: job.job, template: template)))
+    }
+
+    /// Ends jobs that were never carried out, whatever else their rows hold.
+    /// - Returns: how many.
+    func endJobs(due: UInt64, limit: Int, _ reason: APNsReason) throws -> Int {
+        let jobs = try rows(
+            "SELECT deadline, job FROM job WHERE deadline <= $1 ORDER BY deadline LIMIT $2", .time(due), .number(limit)
+        ) {
+            ($0.time(0), try $0.id(1) as JobID)
+        }
+        for (deadline, job) in jobs { try end(job, deadline: deadline, JobOutcome(status: 0, reason: reason)) }
+        return jobs.count
+    }
+
+    /// Deletes a job's row and records its outcome. Returns false if it has ended already.
+    @discardableResult
+    private func end(_ job: JobID, deadline: UInt64, _ outcome: JobOutcome) throws -> Bool {
+        guard try change("DELETE FROM job WHERE deadline = $1 AND job = $2", .time(deadline), .id(job)) else { return false }
+        let op: Entry.Op =
+            if let reason = outcome.reason {
+                .pushFailed(job: job, status: outcome.status, reason: reason)
+            } else {
+                .pushDelivered(job: job, status: outcome.status)
+            }
+        try database.record(.event(op))
+        return true
+    }
+}

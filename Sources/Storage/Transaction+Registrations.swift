@@ -1,0 +1,210 @@
+import Ledger
+public import Vocabulary
+
+/// By which of its indexes a registration is looked up.
+public enum RegistrationLookup: Sendable, CaseIterable {
+    case audience, owner, session
+}
+
+/// What a registration came to.
+public enum RegisterOutcome: Sendable, Equatable {
+    case registered
+    /// What was read is no longer so, or the token stands there already: read again.
+    case changed
+    /// The owner has as many of this kind as the policy lets.
+    case tooMany
+}
+
+// Tokens of audiences.
+extension Transaction {
+    /// The registrations that stand under one of the indexes.
+    public func registrations(_ lookup: RegistrationLookup, _ indexes: [Digest]) throws -> [RegistrationRecord] {
+        try indexes.flatMap { index in try registrations(index).filter { $0.index(lookup) == index } }
+    }
+
+    /// What stands under an index. It leads to nothing for a moment when its registration was swept and it was not yet.
+    private func registrations(_ index: Digest) throws -> [RegistrationRecord] {
+        try rows(
+            """
+            SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
+            details, opens, stamp, waiting, ref, is_long FROM registration
+            WHERE expires = $1 AND purge_id IN (SELECT purge_id FROM registration_index WHERE value = $2)
+            """, .time(index.indexExpiry), .digest(index), read: Self.registration)
+    }
+
+    /// All registrations, one after the other: there may be more than fit into memory.
+    public func eachRegistration(_ body: (RegistrationRecord) -> Void) throws {
+        try database.query(
+            """
+            SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
+            details, opens, stamp, waiting, ref, is_long FROM registration
+            """, []
+        ) { body(try Self.registration($0)) }
+    }
+
+    /// Where registrations lie, each place once: what their indexes can be made by. It reads all of them.
+    public func registrationPlaces() throws -> [RegistrationPlace] {
+        try rows("SELECT DISTINCT kind, generation, expires FROM registration") {
+            try RegistrationPlace(kind: $0.code(0), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
+        }
+    }
+
+    /// Registrations whose update waits and may leave.
+    func dueUpdates(now: UInt64, limit: Int) throws -> [RegistrationRecord] {
+        try rows(
+            """
+            SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
+            details, opens, stamp, waiting, ref, is_long FROM registration
+            WHERE waiting IS NOT NULL AND opens <= $1 ORDER BY opens LIMIT $2
+            """, .time(now), .number(limit), read: Self.registration)
+    }
+
+    private static func registration(_ row: any Row) throws(StoreError) -> RegistrationRecord {
+        try RegistrationRecord(
+            purgeID: row.id(1), ref: row.blob(17), id: row.id(2), audience: row.digest(3), owner: row.digest(4),
+            device: row.digest(5), session: row.digestOrNil(6), kind: row.code(7), environment: row.code(8),
+            generation: UInt32(clamping: row.int(9)), expires: row.time(0), topic: row.text(10), sealed: row.blob(11),
+            isLong: row.int(18) != 0, preferences: UInt32(clamping: row.int(12)), details: row.blob(13), opens: row.time(14),
+            stamp: row.time(15), waiting: row.blobOrNil(16))
+    }
+
+    /// Whether a registration stands.
+    public func holds(_ row: RowName) throws -> Bool {
+        try exists("SELECT 1 FROM registration WHERE expires = $1 AND purge_id = $2", .time(row.expires), .id(row.purgeID))
+    }
+
+    /// Inserts a registration, and purges as replaced those in whose place it comes, all of which must stand with the throttle that was read.
+    /// - Parameters:
+    ///   - devices: its token's indexes in all places where it may stand: a row there that is not replaced gives `changed`.
+    ///   - owners: the owner's indexes in all places, by which the registrations of this kind are counted.
+    ///   - limit: how many of this kind the owner may have.
+    public func register(
+        _ new: NewRegistration, replacing: [RegistrationRecord], devices: [Digest], owners: [Digest], limit: Int
+    ) throws -> RegisterOutcome {
+        let registration = new.record
+        let devices = Set(devices + [registration.device])
+        try lock(
+            owners.map { .owner($0) } + devices.map { .device($0) } + replacing.map { .registration($0.row) })
+        try database.admit(.creation)
+        try registration.checkIndexes()
+        try checkLife(expires: registration.expires)
+        for old in replacing { guard try throttle(old.row)?.isSame(as: old) == true else { return .changed } }
+        let replacing = replacing.map(\.row)
+        for device in devices {
+            guard try names(device).allSatisfy({ replacing.contains($0.row) }) else { return .changed }
+        }
+        var count = 0
+        for owner in owners {
+            count += try names(owner).count { $0.kind == registration.kind && !replacing.contains($0.row) }
+        }
+        guard count < limit else { return .tooMany }
+        for row in replacing { try purge(row, cause: .ended) }
+        try insert(new)
+        return .registered
+    }
+
+    /// - Returns: how many were purged.
+    public func unregister(_ rows: [RowName], cause: PurgeCause) throws -> Int {
+        try lock(rows.map { .registration($0) })
+        return try rows.count { try purge($0, cause: cause) }
+    }
+
+    /// Takes some bits out of the mask of what a registration asks for, and puts others in.
+    /// - Returns: false when the registration is gone.
+    public func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) throws -> Bool {
+        try lock([.registration(row)])
+        return try change(
+            "UPDATE registration SET preferences = (preferences & ~$1) | $2 WHERE expires = $3 AND purge_id = $4",
+            .number(removing), .number(adding), .time(row.expires), .id(row.purgeID))
+    }
+
+    // MARK: Parts
+
+    /// What of a registration changes while it stands: when its throttle opens, what waits for that, and what it asks for.
+    struct Throttle {
+        let opens: UInt64
+        let waiting: [UInt8]?
+        let preferences: UInt32
+
+        func isSame(as registration: RegistrationRecord) -> Bool {
+            opens == registration.opens && waiting == registration.waiting && preferences == registration.preferences
+        }
+    }
+
+    /// Nil when the registration is gone.
+    func throttle(_ row: RowName) throws -> Throttle? {
+        try first(
+            "SELECT opens, waiting, preferences FROM registration WHERE expires = $1 AND purge_id = $2", .time(row.expires),
+            .id(row.purgeID)
+        ) {
+            Throttle(opens: $0.time(0), waiting: $0.blobOrNil(1), preferences: UInt32(clamping: $0.int(2)))
+        }
+    }
+
+    /// The names and kinds of what stands under an index.
+    private func names(_ index: Digest) throws -> [(row: RowName, kind: TokenKind)] {
+        let expires = index.indexExpiry
+        return try rows(
+            """
+            SELECT purge_id, kind FROM registration
+            WHERE expires = $1 AND purge_id IN (SELECT purge_id FROM registration_index WHERE value = $2)
+            """, .time(expires), .digest(index)
+        ) { (RowName(expires: expires, purgeID: try $0.id(0)), try $0.code(1)) }
+    }
+
+    private func insert(_ new: NewRegistration) throws {
+        let registration = new.record
+        try queue(
+            """
+            INSERT INTO registration (expires, purge_id, ref, is_long, id, audience, owner, device, session, kind, environment,
+            generation, topic, sealed, preferences, details, opens, stamp, waiting)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+            """, .time(registration.expires), .id(registration.purgeID), .blob(registration.ref), .bool(registration.isLong),
+            .id(registration.id), .digest(registration.audience), .digest(registration.owner), .digest(registration.device),
+            .digest(registration.session), .code(registration.kind), .code(registration.environment),
+            .number(registration.generation), .text(registration.topic), .blob(registration.sealed),
+            .number(registration.preferences), .blob(registration.details), .time(registration.opens),
+            .time(registration.stamp), .blob(registration.waiting))
+        for index in registration.indexes {
+            try queue(
+                "INSERT INTO registration_index (value, purge_id) VALUES ($1, $2)", .digest(index), .id(registration.purgeID))
+        }
+        try database.record(.sealed(new.sealedID, expires: registration.expires, isLong: registration.isLong))
+    }
+
+    /// Deletes a registration with its indexes and records it, once: what is gone already is not recorded again.
+    @discardableResult
+    func purge(_ row: RowName, cause: PurgeCause) throws -> Bool {
+        let found = try first(
+            """
+            DELETE FROM registration WHERE expires = $1 AND purge_id = $2
+            RETURNING audience, owner, device, session, is_long
+            """, .time(row.expires), .id(row.purgeID)
+        ) { ([try $0.digest(0), try $0.digest(1), try $0.digest(2), try $0.digestOrNil(3)], $0.int(4) != 0) }
+        guard let (indexes, isLong) = found else { return false }
+        for case let index? in indexes {
+            try queue("DELETE FROM registration_index WHERE value = $1 AND purge_id = $2", .digest(index), .id(row.purgeID))
+        }
+        try database.record(.purged(row.purgeID, cause, expires: row.expires, isLong: isLong))
+        return true
+    }
+}
+
+extension RegistrationRecord {
+    fileprivate func index(_ lookup: RegistrationLookup) -> Digest? {
+        switch lookup {
+        case .audience: audience
+        case .owner: owner
+        case .session: session
+        }
+    }
+
+    fileprivate var indexes: [Digest] { [audience, owner, device, session].compactMap(\.self) }
+
+    /// An index of another time would not be found, or not be swept.
+    fileprivate func checkIndexes() throws(StoreError) {
+        guard indexes.allSatisfy({ $0.indexExpiry == expires }) else {
+            throw .unavailable("an index that does not begin with its row's expiry")
+        }
+    }
+}
