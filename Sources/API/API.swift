@@ -84,7 +84,7 @@ public struct API: Sendable {
                 return try await found.answer(request, self)
             }
         } catch let error as InvalidRequest {
-            await broker.noteRefusal(error.errors[0])
+            broker.noteRefusal(error.errors[0])
             return HTTPResponse(error)
         } catch let error as BrokerError {
             return await refuse(error)
@@ -92,13 +92,13 @@ public struct API: Sendable {
             return await refuse(BrokerError(error))
         } catch {
             // A file of the log that can't be read.
-            await broker.noteTrouble("requests: \(error)")
+            broker.noteTrouble("requests: \(error)")
             return HTTPResponse(.storageUnavailable)
         }
     }
 
     private func refuse(_ error: BrokerError) async -> HTTPResponse {
-        await broker.noteRefusal(error)
+        broker.noteRefusal(error)
         return HTTPResponse(error)
     }
 

@@ -1,24 +1,44 @@
 import Policy
 import Sealing
 import Sodium
+import Synchronization
 import Vocabulary
 
-/// How much one token, or one user, is taken for in a window of time. Of a token: pushes, whichever rooms or users ask for them, since who
-/// knows a token can put it into rooms of its own or register it, as often as it likes.
+/// How much is taken for one token, or for one user, in a window of time. For a token these are pushes, whichever rooms or users ask for
+/// them: anyone who knows a token can put it into rooms of their own or register it, as often as they like.
 ///
-/// Whom it counts is kept only as keyed hashes, in memory, under a key in locked memory that goes with the window.
-struct KeyedBudget {
-    /// What one of them took, once.
-    struct Place: Sendable {
+/// Names are kept only as keyed hashes, in memory. The key is in locked memory and goes with the window.
+final class KeyedBudget: Sendable {
+    /// One unit that was taken. It counts until the window ends, unless it is cancelled.
+    struct Reservation: Sendable {
+        fileprivate let budget: KeyedBudget
         let name: UInt64
-        let end: UInt64
+        fileprivate let end: UInt64
+
+        /// Nothing came of it: the unit is free again.
+        func cancel() { budget.cancel(self) }
+    }
+
+    private struct State {
+        var end: UInt64?
+        var key: Secret?
+        var counts: [UInt64: Int] = [:]
+
+        mutating func forget(_ now: UInt64) {
+            guard let end, now >= end else { return }
+            (self.end, key, counts) = (nil, nil, [:])
+        }
+
+        /// Makes room by forgetting at least half: those that took least. To have one token forgotten, a caller must push to half of
+        /// `most` others as often as to it.
+        mutating func forgetLeast() {
+            let median = counts.values.sorted()[counts.count / 2]
+            counts = counts.filter { $0.value > median }
+        }
     }
 
     private let budget: Budget
-    /// When the window ends, unix ms; nil while nothing is counted.
-    private(set) var end: UInt64?
-    private var key: Secret?
-    private var counts: [UInt64: Int] = [:]
+    private let state = Mutex(State())
     /// Names at a time, so that memory stays bounded.
     private let most: Int
 
@@ -27,60 +47,53 @@ struct KeyedBudget {
         self.most = most
     }
 
-    var count: Int { counts.count }
+    /// When the window ends, unix ms. Nil while nothing is counted.
+    var end: UInt64? { state.withLock(\.end) }
 
-    /// - Returns: nil when this token has had its share.
-    mutating func take(_ token: Secret, _ environment: PushEnvironment, now: UInt64) throws(SealingError) -> Place? {
-        try take(now: now) { Self.name(token, environment, $0) }
-    }
+    var count: Int { state.withLock(\.counts.count) }
 
-    /// - Returns: nil when this user has had its share.
-    mutating func take(_ user: [UInt8], now: UInt64) throws(SealingError) -> Place? {
-        try take(now: now) { key in Self.name(key) { $0.update(user.span) } }
-    }
-
-    private mutating func take(now: UInt64, name: (Secret) -> UInt64) throws(SealingError) -> Place? {
-        forget(now)
-        let key: Secret
-        if let standing = self.key { key = standing } else { key = try Secret.random(32) }
-        let end = end ?? now + budget.windowMs
-        (self.key, self.end) = (key, end)
-        let name = name(key)
-        let taken = counts[name, default: 0]
-        if taken >= budget.count { return nil }
-        if taken == 0, counts.count >= most { forgetLeast() }
-        counts[name] = taken + 1
-        return Place(name: name, end: end)
-    }
-
-    /// Nothing came of it after all.
-    mutating func giveBack(_ place: Place) {
-        guard place.end == end, let taken = counts[place.name] else { return }
-        counts[place.name] = taken > 1 ? taken - 1 : nil
-    }
-
-    /// Forgets everything when the window is over.
-    mutating func forget(_ now: UInt64) {
-        guard let end, now >= end else { return }
-        (self.end, key, counts) = (nil, nil, [:])
-    }
-
-    /// Makes room: at least half, those that took least. Who wants one token forgotten must push to half of `most` others as often as to
-    /// it.
-    private mutating func forgetLeast() {
-        let median = counts.values.sorted()[counts.count / 2]
-        counts = counts.filter { $0.value > median }
-    }
-
-    /// The two environments of APNs know different tokens: a push to the wrong one reaches no phone, and must use up nothing of the right
-    /// one's share.
-    private static func name(_ token: Secret, _ environment: PushEnvironment, _ key: Secret) -> UInt64 {
-        let environment = [environment.rawValue]
-        return Self.name(key) { hash in
-            hash.update(environment.span)
-            token.withBytes { hash.update($0) }
+    /// The two environments of APNs know different tokens, so each has its own count: a push to the wrong one reaches no phone.
+    /// - Returns: nil if the token's budget is used up.
+    func reserve(_ token: Secret, _ environment: PushEnvironment, now: UInt64) throws(SealingError) -> Reservation? {
+        try reserve(now: now) { key in
+            Self.name(key) { hash in
+                let environment = [environment.rawValue]
+                hash.update(environment.span)
+                token.withBytes { hash.update($0) }
+            }
         }
     }
+
+    /// - Returns: nil if the user's budget is used up.
+    func reserve(_ user: [UInt8], now: UInt64) throws(SealingError) -> Reservation? {
+        try reserve(now: now) { key in Self.name(key) { $0.update(user.span) } }
+    }
+
+    private func reserve(now: UInt64, name: (Secret) -> UInt64) throws(SealingError) -> Reservation? {
+        try state.withLock { state throws(SealingError) in
+            state.forget(now)
+            let key: Secret
+            if let standing = state.key { key = standing } else { key = try Secret.random(32) }
+            let end = state.end ?? now + budget.windowMs
+            (state.key, state.end) = (key, end)
+            let name = name(key)
+            let taken = state.counts[name, default: 0]
+            if taken >= budget.count { return nil }
+            if taken == 0, state.counts.count >= most { state.forgetLeast() }
+            state.counts[name] = taken + 1
+            return Reservation(budget: self, name: name, end: end)
+        }
+    }
+
+    private func cancel(_ reservation: Reservation) {
+        state.withLock { state in
+            guard reservation.end == state.end, let taken = state.counts[reservation.name] else { return }
+            state.counts[reservation.name] = taken > 1 ? taken - 1 : nil
+        }
+    }
+
+    /// Forgets everything if the window is over.
+    func forget(_ now: UInt64) { state.withLock { $0.forget(now) } }
 
     private static func name(_ key: Secret, _ update: (inout GenericHash) -> Void) -> UInt64 {
         let digest = key.withBytes { key in

@@ -1,10 +1,13 @@
+import EventLoop
+import Linux
 public import Policy
 public import Shares
 import Synchronization
+import Vocabulary
 
-/// Whom a request, or a message of a socket, is charged to, and what it holds while it runs.
+/// The owners to which a request or a socket's message is charged, and the charges that it holds while it runs.
 public final class RequestCharges: Sendable {
-    /// Of the request that runs now. Nil for what the broker does by itself.
+    /// The charges of the current request. Nil for what the broker does by itself.
     @TaskLocal public static var current: RequestCharges?
 
     private let shares: Shares
@@ -17,7 +20,7 @@ public final class RequestCharges: Sendable {
         state = Mutex((owners, try Self.hold(shares, owners)))
     }
 
-    /// For a socket's message. Holds nothing: a socket's messages come one at a time, so its connection's share bounds them.
+    /// For a socket's message. It holds nothing: a socket's messages come one at a time, so its connection's share bounds them.
     public init(_ shares: Shares, ofSocket owners: Owners) {
         self.shares = shares
         state = Mutex((owners, []))
@@ -48,7 +51,7 @@ public final class RequestCharges: Sendable {
         state.withLock { $0 = (owners, held) }
     }
 
-    /// The request has shown that it speaks for a room side: its operation at the store counts for that side as well.
+    /// The request acts for a room side, so its operation at the store is charged to that side as well.
     func hold(of side: Owner) throws(BrokerError) {
         if state.withLock({ $0.held.isEmpty }) { return }
         do throws(Shortage) {
@@ -81,6 +84,129 @@ public final class RequestCharges: Sendable {
     }
 }
 
+/// Charges the caller of the current request for what it adds to the log and to the queue of pushes.
+///
+/// What the broker does by itself is not charged. It belongs to the engine's loop.
+final class CallerCharges: Sendable {
+    private struct Window {
+        var end: UInt64?
+        var isWatched = false
+    }
+
+    let shares: Shares
+    private let loop: EventLoop
+    private let time: BrokerTime
+    private let window = Mutex(Window())
+
+    init(_ shares: Shares, loop: EventLoop, time: BrokerTime) {
+        self.shares = shares
+        self.loop = loop
+        self.time = time
+    }
+
+    /// When the last window of what was charged is over. Nil if nothing is charged.
+    var end: UInt64? { window.withLock(\.end) }
+
+    /// Charges entries in the public log. The budget of creations bounds them, and so does their share of the backlog while the log can't be
+    /// published.
+    func chargeEntries(_ count: Int = 1, urgency: Urgency = .creation) throws(Shortage) -> [Charge] {
+        guard let owners = RequestCharges.current?.owners else { return [] }
+        return try chargeEntries(count, to: owners, urgency: urgency)
+    }
+
+    /// Charges a room's creation, to the network of this address if no request runs.
+    func chargeCreation(from address: SocketAddress) throws(BrokerError) -> [Charge] {
+        let owners = RequestCharges.current?.owners ?? Owners(shares.network(address))
+        do throws(Shortage) {
+            return try chargeEntries(1, to: owners, urgency: .creation)
+        } catch { throw BrokerError(error) }
+    }
+
+    /// Charges a token's replacement: it adds to the public log as a creation does.
+    /// - Parameter side: the room side whose token is replaced.
+    func chargeReplacement(by side: Owner) throws(BrokerError) -> [Charge] {
+        do throws(Shortage) {
+            let replacement = try charge(.tokenReplacements, to: Owners(side))
+            return try orRefund(replacement) { () throws(Shortage) in try chargeEntries() }
+        } catch { throw BrokerError(error) }
+    }
+
+    /// Charges a push to a room side, and its entries in the log.
+    /// - Returns: the charges, that of the queue first.
+    func chargeKnock(at side: Owner) throws(Shortage) -> [Charge] {
+        guard var owners = RequestCharges.current?.owners else { return [] }
+        owners.side = side
+        let queued = try charge(.queuedPushes, to: owners, urgency: .knock)
+        return try orRefund(queued) { () throws(Shortage) in try chargeEntries(urgency: .knock) }
+    }
+
+    /// Charges pushes that are about to be queued.
+    ///
+    /// A back end's pushes are no creations: the policy's `tokenPushes` bounds what they add to the log.
+    func chargePushes(_ count: Int) throws(BrokerError) -> PushCharge? {
+        guard count > 0, let owners = RequestCharges.current?.owners else { return nil }
+        do throws(Shortage) {
+            let queued = try charge(.queuedPushes, count, to: owners, urgency: .knock)
+            if !owners.payer.isBackEnd {
+                _ = try orRefund(queued) { () throws(Shortage) in try chargeEntries(count, urgency: .knock) }
+            }
+            return PushCharge(shares, queued)
+        } catch { throw BrokerError(error) }
+    }
+
+    private func chargeEntries(_ count: Int, to owners: Owners, urgency: Urgency) throws(Shortage) -> [Charge] {
+        let creation = try charge(.creations, count, to: owners)
+        return try orRefund(creation) { () throws(Shortage) in
+            [try shares.charge(.ledgerBacklog, count, to: owners, urgency: urgency)]
+        }
+    }
+
+    private func charge(
+        _ resource: Resource, _ amount: Int = 1, to owners: Owners, urgency: Urgency = .creation
+    ) throws(Shortage) -> Charge {
+        let now = time.now
+        defer { extendWindow(now) }
+        return try shares.charge(resource, amount, to: owners, now: now, urgency: urgency)
+    }
+
+    /// Makes further charges. If they fail, the first one is refunded.
+    private func orRefund(_ first: Charge, _ more: () throws(Shortage) -> [Charge]) throws(Shortage) -> [Charge] {
+        do throws(Shortage) {
+            return [first] + (try more())
+        } catch {
+            shares.refund(first)
+            throw error
+        }
+    }
+
+    // MARK: Windows
+
+    /// Rows of callers are dropped when their windows are over.
+    private func extendWindow(_ now: UInt64) {
+        let end = now + max(shares.table[.creations].windowMs ?? 0, shares.table[.tokenReplacements].windowMs ?? 0)
+        let isWatched = window.withLock { window in
+            defer { window = Window(end: end, isWatched: true) }
+            return window.isWatched
+        }
+        if !isWatched { watch(end) }
+    }
+
+    private func watch(_ end: UInt64) {
+        loop.after(end - min(time.now, end) + 1) { self.forget() }
+    }
+
+    private func forget() {
+        let now = time.now
+        shares.forget([.creations, .tokenReplacements], now: now)
+        let next: UInt64? = window.withLock { window in
+            if let end = window.end, end > now { return end }
+            window = Window()
+            return nil
+        }
+        if let next { watch(next) }
+    }
+}
+
 /// The queue's charge for pushes that were asked for together. Each push refunds its part when it ends.
 final class PushCharge: Sendable {
     private let shares: Shares
@@ -110,4 +236,9 @@ extension ShareTable {
     }
 
     public static let defaultBackEndCreations = 200_000
+}
+
+extension Shares {
+    /// One side of a room.
+    func side(_ room: Digest, slot: UInt8) -> Owner { room.withBytes { side($0, slot: slot) } }
 }

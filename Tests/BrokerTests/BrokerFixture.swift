@@ -31,7 +31,7 @@ struct BrokerFixture {
     let sweeper: Sweeper
 
     /// - Parameter courier: in place of one that never reaches anyone.
-    init(courier: ((EventLoop) -> any PushSender)? = nil) throws {
+    init(courier: ((EventLoop) -> any PushSender)? = nil) async throws {
         folder = try SimulatedBroker.makeFolder()
         let clock = TestClock(1_800_000_000_000)
         self.clock = clock
@@ -50,7 +50,7 @@ struct BrokerFixture {
         configuration.production = Endpoint(host: "127.0.0.1", port: 9)
         configuration.sandbox = configuration.production
         let policies = try Policies([Policy.builtIn("rooms")!])
-        broker = Broker(
+        broker = await Broker(
             loop: loop, store: StoreAccess(loop: loop, store: store, metrics: metrics, log: { _ in }), keys: keys, time: time,
             policies: policies, courier: try courier?(loop) ?? Courier(loop: loop, configuration),
             sweeper: sweeper,
@@ -74,17 +74,17 @@ struct BrokerFixture {
         _ code: String = "123456", client: String = "creator", life: Int = 600, codeLife: Int = 300, token: Secret? = nil,
         environment: PushEnvironment? = nil
     ) async throws -> Membership {
-        try await broker.create(
+        try await broker.rooms.create(
             CreateRoom(
                 joinid: Array(code.utf8), lifeSeconds: life, codeLifeSeconds: codeLife, client: Array(client.utf8), token: token,
                 environment: environment), from: Self.here)
     }
 
     func accept(_ code: String = "123456", client: String = "joiner", token: Secret? = nil) async throws -> Membership {
-        let membership = try await broker.accept(
+        let membership = try await broker.rooms.accept(
             AcceptRoom(joinid: Array(code.utf8), client: Array(client.utf8), token: token, environment: nil), from: Self.here)
         // Knocks just after an accept wait on a clock that stands still here.
-        await broker.forgetAccepts()
+        await broker.rooms.forgetAccepts()
         return membership
     }
 

@@ -388,8 +388,8 @@ import Vocabulary
         try await Stage.play { stage in
             for byte: UInt8 in 1...5 { try await stage.register(byte) }
             try await stage.start(6)
-            let broker = try #require(await stage.simulated.run?.broker)
-            await broker.fill(leaving: 4)
+            let outbox = try #require(await stage.simulated.run?.broker.outbox)
+            await outbox.fill(leaving: 4)
             for event in [CompanionEvent.approvalRequest, .question, .complete(success: true)] {
                 await #expect(throws: BrokerError.tooManyPushes) { try await stage.take(event, eventID: "event") }
             }
@@ -401,9 +401,9 @@ import Vocabulary
             // One Live Activity has room.
             #expect(try await stage.take(.state("idle")).pushes == 1)
             await stage.advance(100)
-            await broker.fill(leaving: 0)
+            await outbox.fill(leaving: 0)
             await #expect(throws: BrokerError.tooManyPushes) { try await stage.take(.state("idle")) }
-            await broker.empty()
+            await outbox.empty()
             #expect(try await stage.take(.question, eventID: "event").pushes == 6, "nothing of the first was kept")
         }
     }
@@ -421,15 +421,15 @@ import Vocabulary
                 _ = try await stage.ask(of: user)
             }
             await stage.advance(1_000)
-            let broker = try #require(await stage.simulated.run?.broker)
-            await broker.fillItsShare(environment: .production)
+            let outbox = try #require(await stage.simulated.run?.broker.outbox)
+            await outbox.fillItsShare(environment: .production)
             await #expect(throws: BrokerError.tooManyPushes) { try await stage.take(.question) }
             await stage.advance(60_000)
             func texts(_ byte: UInt8, _ text: String) -> Int { stage.pushes(to: byte).count { $0.says(text) } }
             #expect(texts(4, "awaitingApproval") == 1 && texts(3, "timed_out") == 1)
             #expect(try await stage.take(.question, of: Stage.bob).pushes == 2)
             #expect(texts(2, "awaitingApproval") == 0 && texts(1, "timed_out") == 0)
-            await broker.empty()
+            await outbox.empty()
             await stage.advance(20_000)
             #expect(stage.pushes(to: 2).count == 2 && texts(1, "timed_out") == 1)
             #expect(await stage.count(.alarms) == 0)
@@ -442,11 +442,11 @@ import Vocabulary
             try await stage.start(1)
             try await stage.take(.state("processing"))
             try await stage.take(.state("idle"))
-            let broker = try #require(await stage.simulated.run?.broker)
-            await broker.fill(leaving: 0)
+            let outbox = try #require(await stage.simulated.run?.broker.outbox)
+            await outbox.fill(leaving: 0)
             await stage.advance(20_000)
             #expect(stage.pushes(to: 1).count == 1)
-            await broker.empty()
+            await outbox.empty()
             await stage.advance(1_000)
             #expect(stage.pushes(to: 1).count == 2)
             #expect(await stage.count(.alarms) == 1)
@@ -454,14 +454,14 @@ import Vocabulary
     }
 }
 
-extension Broker {
+extension Outbox {
     /// Pushes that wait for ever, so many that there is room for no more than `places`.
     fileprivate func fill(leaving places: Int) {
         let job = JobRecord(
             job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 0, kind: .alert,
             environment: .production, topic: "", template: "",
             generation: 0, expires: 0, sealed: [], fields: nil)
-        while departures.queued < Departures.mostQueued - places { departures.enter(job) }
+        while queue.queued < OutboxQueue.mostQueued - places { queue.reserve(job) }
     }
 
     /// As many as one app may have.
@@ -470,8 +470,8 @@ extension Broker {
             job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 0, kind: .alert,
             environment: environment,
             topic: "com.example.app", template: "", generation: 0, expires: 0, sealed: [], fields: nil)
-        while !departures.isFull(topic: job.topic, environment: job.environment) { departures.enter(job) }
+        while !queue.isFull(topic: job.topic, environment: job.environment) { queue.reserve(job) }
     }
 
-    fileprivate func empty() { departures = Departures(shuffles: false) }
+    fileprivate func empty() { queue = OutboxQueue(shuffles: false) }
 }

@@ -56,7 +56,7 @@ import Vocabulary
             #expect(refs.count == thief.rows.count)
             for ref in refs { #expect(log.untils.contains { log.sealed.contains(ref.sealedID(untilMs: $0)) }) }
 
-            for room in rooms { _ = try await broker.run?.broker.close(room.id) }
+            for room in rooms { _ = try await broker.run?.broker.rooms.close(room.id) }
             await broker.advance(3_000)
             #expect(try await thief.purgeIDs.isSubset(of: ids().purged), "the later purges are those of the rows")
             await broker.stop()
@@ -72,9 +72,9 @@ import Vocabulary
             for room in rooms {
                 let accept = AcceptRoom(
                     joinid: room.code, client: Facts.joiner, token: try Secret.random(32), environment: nil)
-                _ = try await running.accept(accept, from: .v4(0xc633_6401, port: 9))
+                _ = try await running.rooms.accept(accept, from: .v4(0xc633_6401, port: 9))
                 let joiner = Caller(room: room.id, client: Facts.joiner, member: nil)
-                #expect(try await running.report(joiner, leaving: false) == .queued)
+                #expect(try await running.rooms.report(joiner, leaving: false) == .queued)
             }
             return rooms
         }

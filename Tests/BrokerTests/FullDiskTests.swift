@@ -25,7 +25,7 @@ import Testing
             isFull.set(false)
             await broker.simulated.advance(10_000)
             #expect(try await broker.jobs.isEmpty && broker.sightings.count == 300)
-            await run.broker.drainPushes(deadlineMs: 0)
+            await run.broker.outbox.drain(deadlineMs: 0)
             #expect(told("could not be recorded").isEmpty)
         }
     }
@@ -37,7 +37,7 @@ import Testing
             try await broker.makeRooms(40)
             #expect(try await broker.knock(Array(0..<40)))
             await broker.simulated.advance(1_000)
-            await run.broker.drainPushes(deadlineMs: 0)
+            await run.broker.outbox.drain(deadlineMs: 0)
             let told = broker.simulated.prints.all.filter { $0.contains("could not be recorded") }
             #expect(told.count == 1 && told.allSatisfy { $0.contains("outcomes of about 40 pushes") }, "\(told)")
         }

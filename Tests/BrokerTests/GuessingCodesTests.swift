@@ -66,7 +66,7 @@ import Testing
                     let request = AcceptRoom(
                         joinid: Self.kinds[kind].draw(), client: Array("a stranger".utf8), token: nil, environment: nil)
                     do throws(BrokerError) {
-                        _ = try await fixture.broker.accept(
+                        _ = try await fixture.broker.rooms.accept(
                             request, from: guesser == .oneAddress ? BrokerFixture.here : Self.anyAddress())
                         answers.entered[kind] = 1
                     } catch {
@@ -89,7 +89,7 @@ import Testing
     /// table, so that the part of them that fell is its chance, measured.
     // Promise: guessing-odds-printed
     @Test(arguments: Guessing.Guesser.allCases) func aHundredThousandGuesses(_ guesser: Guessing.Guesser) async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         try await makeRooms(fixture)
         let limits = fixture.broker.policies.rooms
         let (windows, budget) =
@@ -137,7 +137,7 @@ import Testing
 
     /// All at one moment: none of them is answered before the budget is asked about the next.
     @Test(arguments: Guessing.Guesser.allCases) func aBurst(_ guesser: Guessing.Guesser) async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         try await makeRooms(fixture)
         let limits = fixture.broker.policies.rooms
         let most = guesser == .oneAddress ? limits.wrongCodes.perAddress.count : limits.wrongCodes.overall.count
@@ -156,8 +156,8 @@ import Testing
         let request = CreateRoom(
             joinid: code, lifeSeconds: 600, codeLifeSeconds: 600, client: Sodium.randomBytes(16), token: nil, environment: nil)
         do throws(BrokerError) {
-            let made = try await fixture.broker.create(request, from: Self.anyAddress())
-            _ = try await fixture.broker.close(made.room)
+            let made = try await fixture.broker.rooms.create(request, from: Self.anyAddress())
+            _ = try await fixture.broker.rooms.close(made.room)
             return true
         } catch {
             switch error {
@@ -179,7 +179,7 @@ import Testing
 
     /// A create tells whether its code is taken: with short ones so often and no more, from however many addresses.
     @Test func makingRoomsTellsOfFewCodes() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         _ = try await fixture.create("123456", life: 3_600, codeLife: 3_600)
         let budget = fixture.broker.policies.rooms.shortCreations
         #expect(try await told(fixture, of: budget.count + 300) == budget.count - 1)
@@ -195,7 +195,7 @@ import Testing
 
     /// While as many wait as may, a create is refused, or told that its code is taken: that is an answer too.
     @Test func aFullHouseTellsNoMore() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let budget = fixture.broker.policies.rooms.shortCreations
         for number in 0..<budget.count { _ = try await fixture.create("c\(number)", life: 3_600, codeLife: 3_600) }
         fixture.clock.advance(budget.windowMs)
@@ -207,7 +207,7 @@ import Testing
 
     /// Owners who ask again take nothing from others.
     @Test func repeatsAreFree() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         _ = try await fixture.create("123456")
         for _ in 0..<20 { #expect(try await !fixture.create("123456").isNew) }
         let budget = fixture.broker.policies.rooms.shortCreations

@@ -184,7 +184,7 @@ actor HonestLog: LoopActor {
                     try await self.perform(call, room, broker)
                 } catch let error as BrokerError {
                     // Nothing of it is promised; the log may count it, as it does what the API refuses.
-                    await broker.noteRefusal(call < 50 ? .memberRequired : error)
+                    broker.noteRefusal(call < 50 ? .memberRequired : error)
                 } catch {}
             }
         }
@@ -197,20 +197,20 @@ actor HonestLog: LoopActor {
         switch call {
         case ..<50 where !room.accepted:
             let accept = AcceptRoom(joinid: room.code, client: Facts.joiner, token: try tokenOrNone(), environment: nil)
-            let membership = try await broker.accept(accept, from: Self.address)
+            let membership = try await broker.rooms.accept(accept, from: Self.address)
             facts.sealed(membership.ref)
             facts.accepted(room)
         case ..<75:
-            if try await broker.report(caller, leaving: false) == .queued { facts.queued() }
+            if try await broker.rooms.report(caller, leaving: false) == .queued { facts.queued() }
             // Whoever is there is not knocked at.
-            if chance.upTo(4) > 0 { _ = try await broker.report(caller, leaving: true) }
+            if chance.upTo(4) > 0 { _ = try await broker.rooms.report(caller, leaving: true) }
         case ..<83:
-            facts.sealed(try await broker.replaceToken(caller, token: token(), environment: nil).ref)
-        case ..<88: _ = try await broker.withdrawToken(caller)
+            facts.sealed(try await broker.rooms.replaceToken(caller, token: token(), environment: nil).ref)
+        case ..<88: _ = try await broker.rooms.withdrawToken(caller)
         case ..<96:
-            _ = try await broker.close(room.id)
+            _ = try await broker.rooms.close(room.id)
             facts.closed(room)
-        default: await broker.noteRefusal(.notAMember)
+        default: broker.noteRefusal(.notAMember)
         }
     }
 
@@ -220,7 +220,7 @@ actor HonestLog: LoopActor {
         let request = CreateRoom(
             joinid: code, lifeSeconds: life, codeLifeSeconds: Int(chance.upTo(2) == 0 ? UInt64(life) : 10 + chance.upTo(600)),
             client: Facts.creator, token: try tokenOrNone(), environment: nil)
-        let membership = try await broker.create(request, from: Self.address)
+        let membership = try await broker.rooms.create(request, from: Self.address)
         facts.made(Facts.Room(id: membership.room, code: code), membership.ref)
     }
 

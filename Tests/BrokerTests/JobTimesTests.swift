@@ -1,4 +1,5 @@
 import Policy
+import Sealing
 import Testing
 
 @testable import Broker
@@ -8,8 +9,8 @@ import Testing
     @Test func aLifeOfADayIsShortAndAnyLongerOneIsLong() {
         let sealed: UInt64 = 1_800_000_000_000
         let day: UInt64 = 24 * 3_600_000
-        #expect(!TokenLife.isLong(from: sealed, to: sealed + day))
-        #expect(TokenLife.isLong(from: sealed, to: sealed + day + 1))
+        #expect(!TokenContext.isLong(from: sealed, to: sealed + day))
+        #expect(TokenContext.isLong(from: sealed, to: sealed + day + 1))
     }
 }
 
@@ -18,7 +19,7 @@ import Testing
 
     private func times(_ ttl: Int, _ timing: String = "") throws -> JobTimes {
         let policy = try TimedPolicy(timing, ttlSeconds: ttl).policy
-        return JobTimes(try #require(policy.templates[Broker.template]))
+        return JobTimes(try #require(policy.templates[Rooms.template]))
     }
 
     /// The expiration that APNs is told must be that of the knock, whatever cut the deadline short.

@@ -6,8 +6,8 @@ import Vocabulary
 @testable import Policy
 
 @Suite struct KeyedBudgetTests {
-    private final class Share {
-        var budget: KeyedBudget
+    private struct Share {
+        let budget: KeyedBudget
 
         init(_ count: Int = 3, most: Int = 100) {
             budget = KeyedBudget(Budget(count: count, windowMs: 300_000), most: most)
@@ -15,9 +15,9 @@ import Vocabulary
 
         func take(
             _ token: Int, _ environment: PushEnvironment = .production, at now: UInt64 = 0
-        ) throws -> KeyedBudget.Place? {
+        ) throws -> KeyedBudget.Reservation? {
             let bytes = (0..<8).map { UInt8(truncatingIfNeeded: token >> ($0 * 8)) }
-            return try budget.take(try Secret(copying: bytes.span), environment, now: now)
+            return try budget.reserve(try Secret(copying: bytes.span), environment, now: now)
         }
     }
 
@@ -39,13 +39,13 @@ import Vocabulary
 
     @Test func whatWasNotSentIsGivenBack() throws {
         let share = Share()
-        let places = try (0..<3).compactMap { _ in try share.take(1) }
-        share.budget.giveBack(places[1])
+        let reservations = try (0..<3).compactMap { _ in try share.take(1) }
+        reservations[1].cancel()
         #expect(try share.take(1) != nil)
         #expect(try share.take(1) == nil)
         // Of an earlier window: nothing of it stands any more.
         for _ in 0..<3 { _ = try share.take(1, at: 300_000) }
-        share.budget.giveBack(places[0])
+        reservations[0].cancel()
         #expect(try share.take(1, at: 300_000) == nil)
     }
 

@@ -73,7 +73,7 @@ actor MeetingStage: LoopActor {
     func start() async throws {
         try await simulated.start()
         let broker = try await broker
-        await broker.setEdge(sockets)
+        await broker.presence.setEdge(sockets)
         sockets.serve(broker)
     }
 
@@ -103,12 +103,12 @@ actor MeetingStage: LoopActor {
         }
         let code = Array("code-\(number)".utf8)
         let address = SocketAddress.v4(0xc633_6401, port: 9)
-        let made = try await broker.create(
+        let made = try await broker.rooms.create(
             CreateRoom(
                 joinid: code, lifeSeconds: 7_200, codeLifeSeconds: 7_200, client: Facts.creator, token: try token(1),
                 environment: nil), from: address)
         let accept = AcceptRoom(joinid: code, client: Facts.joiner, token: try token(2), environment: nil)
-        _ = try await broker.accept(accept, from: address)
+        _ = try await broker.rooms.accept(accept, from: address)
         rooms.append(made.room)
     }
 
@@ -122,21 +122,21 @@ actor MeetingStage: LoopActor {
     /// - Parameter answers: whether the socket answers pings.
     func join(_ slot: UInt8, _ socket: UInt64, answers: Bool = true, room: Int? = nil) async throws -> Delivery? {
         sockets.open(socket, answers: answers)
-        return try await broker.join(try caller(slot, room: room), socket: socket, isOpen: { true })?.delivery
+        return try await broker.rooms.join(try caller(slot, room: room), socket: socket, isOpen: { true })?.delivery
     }
 
     func end(_ socket: UInt64, isDeliberate: Bool) async throws {
-        try await broker.leave(socket: socket, isDeliberate: isDeliberate)
+        try await broker.presence.leave(socket: socket, isDeliberate: isDeliberate)
     }
 
     func report(_ slot: UInt8, leaving: Bool = false) async throws -> Delivery {
-        try await broker.report(try caller(slot), leaving: leaving)
+        try await broker.rooms.report(try caller(slot), leaving: leaving)
     }
 
     /// A report that may have to wait while time passes.
     func reporting(_ slot: UInt8) throws -> Task<Delivery, any Error> {
         let caller = try caller(slot)
-        return Task(executorPreference: loop) { try await self.broker.report(caller, leaving: false) }
+        return Task(executorPreference: loop) { try await self.broker.rooms.report(caller, leaving: false) }
     }
 
     /// When pushes to this side reached Apple.
@@ -178,7 +178,7 @@ final class Sockets: RoomSockets {
             state.pings[socket, default: []].append(number)
             return state.answering.contains(socket) ? state.broker : nil
         }
-        await broker?.pong(socket: socket, number: number)
+        await broker?.presence.pong(socket: socket, number: number)
     }
 
     func close(_ socket: UInt64) async { state.withLock { $0.closed.append(socket) } }

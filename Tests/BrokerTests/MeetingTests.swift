@@ -59,10 +59,10 @@ import Testing
             await stage.pass(60_000)
             let report = try await stage.reporting(2)
             await stage.pass(500)
-            _ = try await stage.broker.close(try stage.caller(1).room)
+            _ = try await stage.broker.rooms.close(try stage.caller(1).room)
             await #expect(throws: BrokerError.roomNotFound) { try await report.value }
-            let state = try await stage.broker.presenceState
-            #expect(state == Broker.PresenceState())
+            let state = try await stage.broker.presence.counts
+            #expect(state == Presence.Counts())
         }
     }
 
@@ -257,13 +257,13 @@ import Testing
                 }
                 if number % 6 == 0 { await stage.pass(1) }
                 if number % 100 == 0 {
-                    let state = await broker.presenceState
+                    let state = await broker.presence.counts
                     #expect(state.timers <= 2 && state.roomIDs <= 1 && state.sockets <= 8 && state.ends <= 1)
                     #expect(Arena.shared.used - min(used, Arena.shared.used) < 64)
                 }
             }
             #expect(taken == 5)
-            #expect(await broker.presenceState.sockets <= 8)
+            #expect(await broker.presence.counts.sockets <= 8)
         }
     }
 
@@ -274,13 +274,13 @@ import Testing
                 await stage.pass(1_000)
             }
             #expect(stage.sockets.closed == Array(1...12))
-            #expect(try await stage.broker.presenceState.sockets == 8)
+            #expect(try await stage.broker.presence.counts.sockets == 8)
         }
     }
 }
 
-extension Broker {
-    struct PresenceState: Equatable {
+extension Presence {
+    struct Counts: Equatable {
         var timers = 0
         var roomIDs = 0
         var sockets = 0
@@ -288,9 +288,9 @@ extension Broker {
         var reports = 0
     }
 
-    var presenceState: PresenceState {
-        PresenceState(
-            timers: presenceTimers.count, roomIDs: roomIDs.count, sockets: presence.socketCount, ends: roomEnds.count,
+    var counts: Counts {
+        Counts(
+            timers: timers.count, roomIDs: roomIDs.count, sockets: socketCount, ends: roomEnds.count,
             reports: waitingReports.count)
     }
 }

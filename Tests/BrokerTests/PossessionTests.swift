@@ -24,7 +24,7 @@ import Vocabulary
     private func knocks(_ fixture: BrokerFixture, _ rooms: Range<Int>, at token: Secret) async throws -> Int {
         var taken = 0
         for number in rooms {
-            let delivery = try await fixture.broker.report(
+            let delivery = try await fixture.broker.rooms.report(
                 try await room(fixture, number, token: token), leaving: false)
             #expect([.queued, .throttled].contains(delivery))
             if delivery == .queued { taken += 1 }
@@ -33,7 +33,7 @@ import Vocabulary
     }
 
     @Test func manyRoomsKnockAtATokenNoMoreThanItsShare() async throws {
-        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let share = fixture.broker.policies.rooms.tokenKnocks
         #expect(try await knocks(fixture, 0..<share.count + 10, at: fixture.token()) == share.count)
         #expect(try await knocks(fixture, 100..<101, at: fixture.token(8)) == 1, "another token")
@@ -44,12 +44,12 @@ import Vocabulary
 
     /// All at the same moment: those that wait for the store are counted already.
     @Test func knocksAtOnceAreCountedAsOneAfterTheOther() async throws {
-        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let share = fixture.broker.policies.rooms.tokenKnocks.count
         var callers: [Caller] = []
         for number in 0..<share + 10 { callers.append(try await room(fixture, number, token: try fixture.token())) }
         let taken = try await withThrowingTaskGroup { group in
-            for caller in callers { group.addTask { try await fixture.broker.report(caller, leaving: false) == .queued } }
+            for caller in callers { group.addTask { try await fixture.broker.rooms.report(caller, leaving: false) == .queued } }
             return try await group.reduce(0) { $0 + ($1 ? 1 : 0) }
         }
         #expect(taken == share)
@@ -58,12 +58,12 @@ import Vocabulary
 
     /// Rooms that are closed before their push is sent ring nowhere, and must not silence the phone either.
     @Test func whatIsNeverSentCountsForNothing() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let share = fixture.broker.policies.rooms.tokenKnocks.count
         for number in 0..<share {
             let caller = try await room(fixture, number, token: try fixture.token())
-            #expect(try await fixture.broker.report(caller, leaving: false) == .queued)
-            #expect(try await fixture.broker.close(caller.room) == 1)
+            #expect(try await fixture.broker.rooms.report(caller, leaving: false) == .queued)
+            #expect(try await fixture.broker.rooms.close(caller.room) == 1)
         }
         for _ in 0..<400 where try await !fixture.store.read({ try $0.jobs() }).isEmpty {
             try await Task.sleep(for: .milliseconds(10))
@@ -74,13 +74,13 @@ import Vocabulary
 
     /// Knocks that are refused by the throttle of their side take nothing of the token's share.
     @Test func aSidesOwnThrottleComesFirst() async throws {
-        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         let caller = try await room(fixture, 0, token: try fixture.token())
         let share = fixture.broker.policies.rooms.tokenKnocks.count
         var taken = 0
         for _ in 0..<share * 2 {
             do throws(BrokerError) {
-                if try await fixture.broker.report(caller, leaving: false) == .queued { taken += 1 }
+                if try await fixture.broker.rooms.report(caller, leaving: false) == .queued { taken += 1 }
             } catch {
                 guard case .tooManyRequests(1...5) = error else { throw error }
             }
@@ -91,10 +91,10 @@ import Vocabulary
     }
 
     @Test func theWrongEnvironmentSilencesNobody() async throws {
-        let fixture = try BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
+        let fixture = try await BrokerFixture { ScriptedCourier(loop: $0) { _ in (0, .delivered) } }
         for number in 0...fixture.broker.policies.rooms.tokenKnocks.count {
             let caller = try await room(fixture, number, token: try fixture.token(), environment: .sandbox)
-            _ = try await fixture.broker.report(caller, leaving: false)
+            _ = try await fixture.broker.rooms.report(caller, leaving: false)
         }
         #expect(try await knocks(fixture, 100..<101, at: fixture.token()) == 1)
         try await fixture.end()
@@ -112,20 +112,20 @@ import Vocabulary
             try await simulated.makeRoom(facts)
             let broker = try #require(await simulated.run?.broker)
             let room = try #require(facts.room(Chance(seed: 1)))
-            _ = try await broker.accept(
+            _ = try await broker.rooms.accept(
                 AcceptRoom(joinid: room.code, client: Facts.joiner, token: nil, environment: nil), from: BrokerFixture.here)
-            let knock = try await broker.report(Caller(room: room.id, client: Facts.joiner, member: nil), leaving: false)
+            let knock = try await broker.rooms.report(Caller(room: room.id, client: Facts.joiner, member: nil), leaving: false)
             #expect(knock == .queued)
             let window = broker.policies.rooms.tokenKnocks.windowMs
             await simulated.advance(window - 1_000)
-            let before = await broker.tokenKnocks.count
+            let before = await broker.rooms.tokenKnocks.count
             await simulated.advance(2_000)
-            let after = await broker.tokenKnocks.count
+            let after = await broker.rooms.tokenKnocks.count
             #expect(before == 1 && after == 0)
             // Addresses: those of who made rooms, for ten minutes.
-            let addresses = await broker.chargesEnd
+            let addresses = broker.shared.charges.end
             await simulated.advance(window)
-            let none = await broker.chargesEnd
+            let none = broker.shared.charges.end
             #expect(addresses != nil && none == nil)
             await simulated.stop()
             await simulated.runOut()

@@ -5,31 +5,31 @@ import Vocabulary
 
 /// The state machine on a clock of its own: events in, effects out.
 @Suite struct PresenceTests {
-    private static let timing = Presence.Timing(graceMs: 5_000, reportMs: 45_000, probeMs: 2_000)
+    private static let timing = PresenceState.Timing(graceMs: 5_000, reportMs: 45_000, probeMs: 2_000)
     private static let room = Digest.sha256([1, 2, 3].span)
-    private let one = Presence.Place(room: room, slot: 1)
-    private let two = Presence.Place(room: room, slot: 2)
+    private let one = RoomSide(room: room, slot: 1)
+    private let two = RoomSide(room: room, slot: 2)
 
     /// Presence with its timers: they fire as the clock passes them.
     private struct Stage {
-        var presence = Presence(PresenceTests.timing)
+        var presence = PresenceState(PresenceTests.timing)
         var now: UInt64 = 1_000_000
-        var timers: [Presence.Place: UInt64] = [:]
+        var timers: [RoomSide: UInt64] = [:]
         /// What happened since the last `take`, without timers.
-        private var effects: [Presence.Effect] = []
+        private var effects: [PresenceState.Effect] = []
 
-        mutating func on(_ event: (inout Presence, UInt64) -> [Presence.Effect]) {
+        mutating func on(_ event: (inout PresenceState, UInt64) -> [PresenceState.Effect]) {
             for effect in event(&presence, now) {
                 if case .arm(let place, let time) = effect { timers[place] = time } else { effects.append(effect) }
             }
         }
 
-        mutating func join(_ socket: UInt64, _ place: Presence.Place) { on { $0.join(socket, at: place, now: $1) } }
+        mutating func join(_ socket: UInt64, _ place: RoomSide) { on { $0.join(socket, at: place, now: $1) } }
         mutating func end(_ socket: UInt64, _ isDeliberate: Bool) { on { $0.leave(socket, isDeliberate: isDeliberate, now: $1) } }
-        mutating func report(_ place: Presence.Place) { on { $0.report(place, now: $1) } }
+        mutating func report(_ place: RoomSide) { on { $0.report(place, now: $1) } }
         mutating func pong(_ socket: UInt64, _ number: UInt64) { on { $0.pong(socket, number: number, now: $1) } }
 
-        mutating func check(_ place: Presence.Place, isAwaited: Bool = true) -> Presence.Finding {
+        mutating func check(_ place: RoomSide, isAwaited: Bool = true) -> PresenceState.Finding {
             let (finding, effects) = presence.check(place, isAwaited: isAwaited, now: now)
             on { _, _ in effects }
             return finding
@@ -45,7 +45,7 @@ import Vocabulary
             now = end
         }
 
-        mutating func take() -> [Presence.Effect] {
+        mutating func take() -> [PresenceState.Effect] {
             defer { effects = [] }
             return effects
         }

@@ -29,66 +29,66 @@ import Vocabulary
 
     // Promise: repeat-writes-nothing
     @Test func theSameTokenAgainWritesNothing() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let (token, other) = (try fixture.token(1), try fixture.token(2))
         let room = try await fixture.create(token: token)
         let caller = fixture.caller(room.room, "creator", room.member)
         // The first call notes that the member's secret was shown.
-        _ = try await fixture.broker.replaceToken(caller, token: token, environment: nil)
+        _ = try await fixture.broker.rooms.replaceToken(caller, token: token, environment: nil)
         let before = try written(fixture)
         for _ in 0..<50 {
-            let again = try await fixture.broker.replaceToken(caller, token: token, environment: nil)
+            let again = try await fixture.broker.rooms.replaceToken(caller, token: token, environment: nil)
             #expect(again.ref == room.ref && again.expires == room.expires)
         }
         #expect(try written(fixture) == before)
-        let sandbox = try await fixture.broker.replaceToken(caller, token: token, environment: .sandbox)
+        let sandbox = try await fixture.broker.rooms.replaceToken(caller, token: token, environment: .sandbox)
         #expect(sandbox.ref != room.ref, "the same token of another environment is another")
-        let replaced = try await fixture.broker.replaceToken(caller, token: other, environment: .sandbox)
+        let replaced = try await fixture.broker.rooms.replaceToken(caller, token: other, environment: .sandbox)
         #expect(replaced.ref != sandbox.ref)
         let after = try written(fixture)
         #expect(after > before)
         // There is nothing to withdraw twice.
-        #expect(try await fixture.broker.withdrawToken(caller) == 1)
+        #expect(try await fixture.broker.rooms.withdrawToken(caller) == 1)
         let withdrawn = try written(fixture)
         #expect(withdrawn > after)
-        #expect(try await fixture.broker.withdrawToken(caller) == 0)
+        #expect(try await fixture.broker.rooms.withdrawToken(caller) == 0)
         #expect(try written(fixture) == withdrawn)
         try await fixture.end()
     }
 
     @Test func aSideReplacesItsTokenSixTimesInTenMinutes() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let room = try await fixture.create(life: 3_600, codeLife: 3_600, token: fixture.token(1))
         let joined = try await fixture.accept(token: fixture.token(1))
         let guesser = fixture.caller(room.room, "creator")
         for byte: UInt8 in 10...15 {
-            _ = try await fixture.broker.replaceToken(guesser, token: fixture.token(byte), environment: nil)
+            _ = try await fixture.broker.rooms.replaceToken(guesser, token: fixture.token(byte), environment: nil)
         }
         await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
-            try await fixture.broker.replaceToken(guesser, token: fixture.token(16), environment: nil)
+            try await fixture.broker.rooms.replaceToken(guesser, token: fixture.token(16), environment: nil)
         }
         // Whoever knew the client id took nothing of what the side itself may do.
         let creator = fixture.caller(room.room, "creator", room.member)
         for byte: UInt8 in 2...7 {
-            _ = try await fixture.broker.replaceToken(creator, token: fixture.token(byte), environment: nil)
+            _ = try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(byte), environment: nil)
         }
         let before = try written(fixture)
         await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 600)) {
-            try await fixture.broker.replaceToken(creator, token: fixture.token(8), environment: nil)
+            try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(8), environment: nil)
         }
         // The one that stands is answered all the same.
-        _ = try await fixture.broker.replaceToken(creator, token: fixture.token(7), environment: nil)
+        _ = try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(7), environment: nil)
         #expect(try written(fixture) == before)
-        _ = try await fixture.broker.replaceToken(
+        _ = try await fixture.broker.rooms.replaceToken(
             fixture.caller(room.room, "joiner", joined.member), token: fixture.token(8), environment: nil)
         fixture.clock.advance(600_000)
-        _ = try await fixture.broker.replaceToken(creator, token: fixture.token(8), environment: nil)
+        _ = try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(8), environment: nil)
         try await fixture.end()
     }
 
     // Promise: log-grows-with-creations
     @Test func whatAddsToTheLogTakesOfTheNetworksCreations() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let shares = fixture.broker.shares
         func used() -> Int { shares.used(.creations, now: fixture.clock.now) }
         let token = try fixture.token(1)
@@ -102,17 +102,17 @@ import Vocabulary
         }
         #expect(used() == 1)
         let creator = fixture.caller(room.room, "creator", room.member)
-        _ = try await charged(fixture) { try await fixture.broker.replaceToken(creator, token: token, environment: nil) }
+        _ = try await charged(fixture) { try await fixture.broker.rooms.replaceToken(creator, token: token, environment: nil) }
         #expect(used() == 1)
         _ = try await charged(fixture) {
-            try await fixture.broker.replaceToken(creator, token: fixture.token(2), environment: nil)
+            try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(2), environment: nil)
         }
         #expect(used() == 2)
         let joiner = fixture.caller(room.room, "joiner", joined.member)
-        let knock = try await charged(fixture, Self.other) { try await fixture.broker.report(joiner, leaving: false) }
+        let knock = try await charged(fixture, Self.other) { try await fixture.broker.rooms.report(joiner, leaving: false) }
         #expect(knock == .queued)
         #expect(used() == 3 && shares.used(.queuedPushes) == 1)
-        let again = try await charged(fixture, Self.other) { try await fixture.broker.report(joiner, leaving: false) }
+        let again = try await charged(fixture, Self.other) { try await fixture.broker.rooms.report(joiner, leaving: false) }
         #expect(again == .throttled)
         #expect(used() == 3 && shares.used(.queuedPushes) == 1)
         try await fixture.end()
@@ -153,23 +153,23 @@ import Vocabulary
     }
 
     @Test func aSideReportsFiveTimesAtOnceAndFiveInFiveSeconds() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let room = try await fixture.create()
         let joined = try await fixture.accept()
         let creator = fixture.caller(room.room, "creator", room.member)
-        for _ in 0..<5 { _ = try await fixture.broker.report(creator, leaving: true) }
+        for _ in 0..<5 { _ = try await fixture.broker.rooms.report(creator, leaving: true) }
         do {
-            _ = try await fixture.broker.report(creator, leaving: true)
+            _ = try await fixture.broker.rooms.report(creator, leaving: true)
             Issue.record("a sixth report was taken")
         } catch {
             guard case BrokerError.tooManyRequests(retryAfterSeconds: 1...5) = error else { throw error }
         }
-        _ = try await fixture.broker.report(fixture.caller(room.room, "joiner", joined.member), leaving: true)
+        _ = try await fixture.broker.rooms.report(fixture.caller(room.room, "joiner", joined.member), leaving: true)
         try await fixture.end()
     }
 
     @Test func aSideHasEightOperationsAtATime() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let room = try await fixture.create(token: fixture.token(1))
         let joined = try await fixture.accept()
         let shares = fixture.broker.shares
@@ -179,7 +179,7 @@ import Vocabulary
             let charges = try RequestCharges(shares, Owners(shares.network(.v4(address, port: 1))))
             held.append(charges)
             _ = try await RequestCharges.$current.withValue(charges) {
-                try await fixture.broker.withdrawToken(fixture.caller(room.room, client, member))
+                try await fixture.broker.rooms.withdrawToken(fixture.caller(room.room, client, member))
             }
         }
         for address: UInt32 in 1...8 { try await ask("creator", room.member, address) }
@@ -194,7 +194,7 @@ import Vocabulary
     }
 
     @Test func whileTheLogCantBePublishedANetworkLeavesRoomInIt() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let shares = fixture.broker.shares
         let (flood, other) = (Owners(shares.network(BrokerFixture.here)), Owners(shares.network(Self.other)))
         let token = try fixture.token(1)
@@ -207,18 +207,18 @@ import Vocabulary
         let creator = fixture.caller(room.room, "creator", room.member)
         await #expect(throws: BrokerError.tooManyRequests(retryAfterSeconds: 5)) {
             try await charged(fixture) {
-                try await fixture.broker.replaceToken(creator, token: fixture.token(2), environment: nil)
+                try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(2), environment: nil)
             }
         }
         #expect(shares.used(.creations, now: fixture.clock.now) == 1, "what was refused is given back")
         _ = try await charged(fixture, Self.other) {
-            try await fixture.broker.replaceToken(creator, token: fixture.token(2), environment: nil)
+            try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(2), environment: nil)
         }
         #expect(shares.allows(.ledgerBacklog, 1_000, to: other))
         // The log is published.
         shares.clear(.ledgerBacklog)
         _ = try await charged(fixture) {
-            try await fixture.broker.replaceToken(creator, token: fixture.token(3), environment: nil)
+            try await fixture.broker.rooms.replaceToken(creator, token: fixture.token(3), environment: nil)
         }
         #expect(shares.used(.ledgerBacklog) == 1)
         try await fixture.end()

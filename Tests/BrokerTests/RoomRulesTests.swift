@@ -11,7 +11,7 @@ import Vocabulary
 @Suite struct RoomRulesTests {
     // Promise: create-repeated
     @Test func aRepeatedCreateGivesTheSameRoom() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let first = try await fixture.create(token: try fixture.token())
         let again = try await fixture.create(token: try fixture.token(9))
         #expect(first.isNew && !again.isNew)
@@ -25,12 +25,12 @@ import Vocabulary
     /// The code and a client id may be known to others; what makes the creator is not given away by them for long.
     // Promise: create-secrets-until-proof
     @Test func aRepeatedCreateHasNoSecretsOnceTheCreatorHasUsedThem() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         // Without its secret the creator has proven nothing.
-        _ = try await fixture.broker.report(fixture.caller(made.room, "creator"), leaving: false)
+        _ = try await fixture.broker.rooms.report(fixture.caller(made.room, "creator"), leaving: false)
         #expect(try await fixture.create().member == made.member)
-        _ = try await fixture.broker.report(fixture.caller(made.room, "creator", made.member), leaving: false)
+        _ = try await fixture.broker.rooms.report(fixture.caller(made.room, "creator", made.member), leaving: false)
         let again = try await fixture.create(token: try fixture.token(9))
         #expect(again.member == nil && again.ref == nil && !again.isNew)
         #expect(again.room == made.room && again.expires == made.expires && again.joinExpires == made.joinExpires)
@@ -41,7 +41,7 @@ import Vocabulary
 
     // Promise: create-secrets-for-two-minutes
     @Test func aRepeatedCreateHasTheSecretsForTwoMinutes() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         fixture.clock.advance(119_999)
         #expect(try await fixture.create().member == made.member)
@@ -51,13 +51,13 @@ import Vocabulary
             #expect(again.member == nil && again.ref == nil && again.room == made.room)
             _ = try await fixture.sweeper.sweep()
         }
-        let live = try await fixture.broker.status(made.room)
+        let live = try await fixture.broker.rooms.status(made.room)
         #expect(live.creatorHasToken && !live.accepted)
         try await fixture.end()
     }
 
     @Test func aRoomSaysWhenItsCodeEnds() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 600, codeLife: 300)
         #expect(made.joinExpires == fixture.clock.now + 300_000 && made.expires == fixture.clock.now + 600_000)
         #expect(try await fixture.accept().joinExpires == nil)
@@ -66,13 +66,15 @@ import Vocabulary
 
     /// The answer to one who can't be pushed to is the same whether the code is right or not.
     @Test func anAppThatIsNotServedLearnsNothingOfACode() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         _ = try await fixture.create("123456")
         for code in ["123456", "654321"] {
             let accept = AcceptRoom(
                 joinid: Array(code.utf8), client: Array("joiner".utf8), token: try fixture.token(), environment: nil,
                 topic: "com.example.other")
-            await #expect(throws: BrokerError.appNotServed) { try await fixture.broker.accept(accept, from: BrokerFixture.here) }
+            await #expect(throws: BrokerError.appNotServed) {
+                try await fixture.broker.rooms.accept(accept, from: BrokerFixture.here)
+            }
         }
         #expect(try await fixture.accept("123456").isNew)
         try await fixture.end()
@@ -80,7 +82,7 @@ import Vocabulary
 
     // Promise: accept-repeated
     @Test func aRepeatedAcceptGivesTheSameForTwoMinutes() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 3_600)
         let first = try await fixture.accept(token: try fixture.token())
         #expect(first.room == made.room && first.member != made.member)
@@ -97,10 +99,10 @@ import Vocabulary
     }
 
     @Test func aUsedCodeEndsWithItsRoom() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         _ = try await fixture.create(life: 60, codeLife: 60, token: try fixture.token())
         let made = try await fixture.accept(token: try fixture.token(9))
-        #expect(try await fixture.broker.close(made.room) == 2)
+        #expect(try await fixture.broker.rooms.close(made.room) == 2)
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept() }
         _ = try await fixture.create(life: 60, codeLife: 60)
         _ = try await fixture.accept()
@@ -114,18 +116,18 @@ import Vocabulary
 
     // Promise: codes-end
     @Test func codesEnd() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("000000") }
         let made = try await fixture.create(codeLife: 10)
         fixture.clock.advance(10_000)
         await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept() }
         _ = try await fixture.sweeper.sweep()
-        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.status(made.room) }
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.status(made.room) }
         try await fixture.end()
     }
 
     @Test func aCodeIsFoundOverMidnight() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let day: UInt64 = 86_400_000
         fixture.clock.advance(day - fixture.clock.now % day - 60_000)
         _ = try fixture.keys.step(nowMs: fixture.clock.now)
@@ -138,57 +140,59 @@ import Vocabulary
 
     // Promise: member-secret-required, third-client-refused
     @Test func sidesAreToldApart() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create()
         await #expect(throws: BrokerError.notAMember) { try await fixture.accept(client: "creator") }
         let joined = try await fixture.accept()
         let broker = fixture.broker
-        #expect(try await broker.authorize(fixture.caller(made.room, "creator")).slot == 1)
-        #expect(try await broker.authorize(fixture.caller(made.room, "joiner")).slot == 2)
-        await #expect(throws: BrokerError.notAMember) { try await broker.authorize(fixture.caller(made.room, "third")) }
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator")).slot == 1)
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "joiner")).slot == 2)
+        await #expect(throws: BrokerError.notAMember) { try await broker.rooms.authorize(fixture.caller(made.room, "third")) }
         // A member secret must be that side's own.
         await #expect(throws: BrokerError.notAMember) {
-            try await broker.authorize(fixture.caller(made.room, "creator", joined.member))
+            try await broker.rooms.authorize(fixture.caller(made.room, "creator", joined.member))
         }
         // Once it was used, the client id alone does no longer.
-        #expect(try await broker.authorize(fixture.caller(made.room, "creator", made.member)).slot == 1)
-        await #expect(throws: BrokerError.memberRequired) { try await broker.authorize(fixture.caller(made.room, "creator")) }
-        #expect(try await broker.authorize(fixture.caller(made.room, "joiner")).slot == 2)
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "creator", made.member)).slot == 1)
+        await #expect(throws: BrokerError.memberRequired) {
+            try await broker.rooms.authorize(fixture.caller(made.room, "creator"))
+        }
+        #expect(try await broker.rooms.authorize(fixture.caller(made.room, "joiner")).slot == 2)
         await #expect(throws: BrokerError.roomNotFound) {
-            try await broker.authorize(fixture.caller(try RoomID.random(), "creator"))
+            try await broker.rooms.authorize(fixture.caller(try RoomID.random(), "creator"))
         }
         try await fixture.end()
     }
 
     // Promise: room-ends-on-time
     @Test func aRoomEndsOnTimeEvenIfNobodySweeps() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(life: 10, codeLife: 10, token: try fixture.token())
         fixture.clock.advance(9_999)
-        #expect(try await fixture.broker.status(made.room).creatorHasToken)
+        #expect(try await fixture.broker.rooms.status(made.room).creatorHasToken)
         fixture.clock.advance(1)
-        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.status(made.room) }
-        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.close(made.room) }
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.status(made.room) }
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.close(made.room) }
         try await fixture.end()
     }
 
     // Promise: token-replaced-and-withdrawn, close-once
     @Test func tokensAreReplacedWithdrawnAndClosed() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
-        let (ref, _) = try await fixture.broker.replaceToken(
+        let (ref, _) = try await fixture.broker.rooms.replaceToken(
             fixture.caller(made.room, "creator"), token: try fixture.token(8), environment: .sandbox)
         #expect(ref != made.ref)
-        #expect(try await fixture.broker.withdrawToken(fixture.caller(made.room, "creator")) == 1)
-        #expect(try await fixture.broker.withdrawToken(fixture.caller(made.room, "creator")) == 0)
+        #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 1)
+        #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 0)
         _ = try await fixture.accept(token: try fixture.token(9))
-        #expect(try await fixture.broker.close(made.room) == 1)
-        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.close(made.room) }
+        #expect(try await fixture.broker.rooms.close(made.room) == 1)
+        await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.close(made.room) }
         try await fixture.end()
     }
 
     @Test func guessingIsHeldToABudget() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let limit = fixture.broker.policies.rooms.wrongCodes.perAddress.count
         for guess in 0..<limit {
             await #expect(throws: BrokerError.roomNotFound) { try await fixture.accept("guess\(guess)") }
@@ -201,12 +205,12 @@ import Vocabulary
     }
 
     @Test func guessersShutOutNobodyWithALongCode() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let overall = fixture.broker.policies.rooms.wrongCodes.overall.count
         for guess in 0..<overall {
             let address = SocketAddress.v4(0x0a00_0000 + UInt32(guess), port: 1)
             let request = AcceptRoom(joinid: Array("g\(guess)".utf8), client: [1], token: nil, environment: nil)
-            await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.accept(request, from: address) }
+            await #expect(throws: BrokerError.roomNotFound) { try await fixture.broker.rooms.accept(request, from: address) }
         }
         let error = await #expect(throws: BrokerError.self) { try await fixture.accept("1234567") }
         #expect(error?.code == "too_many_requests")
@@ -216,12 +220,12 @@ import Vocabulary
     }
 
     @Test func nothingIsSentToATokenThatIsGone() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
-        #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         #expect(try await fixture.store.read { try $0.jobs() }.count == 1)
-        #expect(try await fixture.broker.withdrawToken(fixture.caller(made.room, "creator")) == 1)
+        #expect(try await fixture.broker.rooms.withdrawToken(fixture.caller(made.room, "creator")) == 1)
         // Nothing listens where the push goes, so that it was still waiting for its next attempt.
         for _ in 0..<400 where try await !fixture.store.read({ try $0.jobs() }).isEmpty {
             try await Task.sleep(for: .milliseconds(10))
@@ -231,14 +235,14 @@ import Vocabulary
     }
 
     @Test func noSocketStaysInARoomThatEndsWhileItJoins() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let broker = fixture.broker
-        await broker.setEdge(ClosingSockets(broker: broker))
+        await broker.presence.setEdge(ClosingSockets(broker: broker))
         for round in 0..<40 {
             let made = try await fixture.create("round-\(round)")
             let caller = fixture.caller(made.room, "creator", made.member)
-            async let joining = try? broker.join(caller, socket: UInt64(round), isOpen: { true })
-            async let closing = try? broker.close(made.room)
+            async let joining = try? broker.rooms.join(caller, socket: UInt64(round), isOpen: { true })
+            async let closing = try? broker.rooms.close(made.room)
             _ = await (joining, closing)
         }
         #expect(await broker.presence.socketCount == 0)
@@ -246,88 +250,88 @@ import Vocabulary
     }
 
     @Test func aSocketThatComesAndGoesTakesNoOthersPlace() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         let creator = fixture.caller(made.room, "creator")
-        _ = try await fixture.broker.join(creator, socket: 1, isOpen: { true })
+        _ = try await fixture.broker.rooms.join(creator, socket: 1, isOpen: { true })
         for socket: UInt64 in 2..<40 {
-            async let joining = try? fixture.broker.join(creator, socket: socket, isOpen: { true })
-            async let leaving: Void = fixture.broker.leave(socket: socket, isDeliberate: true)
+            async let joining = try? fixture.broker.rooms.join(creator, socket: socket, isOpen: { true })
+            async let leaving: Void = fixture.broker.presence.leave(socket: socket, isDeliberate: true)
             _ = await (joining, leaving)
-            await fixture.broker.leave(socket: socket, isDeliberate: true)
+            await fixture.broker.presence.leave(socket: socket, isDeliberate: true)
             fixture.clock.advance(1_000)
         }
-        #expect(try await fixture.broker.status(made.room).creatorPresent)
+        #expect(try await fixture.broker.rooms.status(made.room).creatorPresent)
         #expect(await fixture.broker.presence.socketCount == 1)
         try await fixture.end()
     }
 
     // Promise: presence-delivery
     @Test func aKnockIsForWhoIsAway() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
         let (creator, joiner) = (fixture.caller(made.room, "creator"), fixture.caller(made.room, "joiner"))
-        #expect(try await fixture.broker.report(creator, leaving: false) == .noToken)
-        #expect(try await fixture.broker.report(joiner, leaving: false) == .peerPresent)
+        #expect(try await fixture.broker.rooms.report(creator, leaving: false) == .noToken)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .peerPresent)
         // The report lapses, and then the grace ends.
         for wait: UInt64 in [45_000, 5_000] {
             fixture.clock.advance(wait)
-            _ = try await fixture.broker.status(made.room)
+            _ = try await fixture.broker.rooms.status(made.room)
         }
-        #expect(try await fixture.broker.report(joiner, leaving: false) == .queued)
-        #expect(try await fixture.broker.report(joiner, leaving: false) == .throttled)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .queued)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .throttled)
         // Otherwise the throttled knock is tried again.
-        #expect(try await fixture.broker.report(joiner, leaving: true) == .none)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: true) == .none)
         fixture.clock.advance(30_000)
-        #expect(try await fixture.broker.report(joiner, leaving: false) == .queued)
+        #expect(try await fixture.broker.rooms.report(joiner, leaving: false) == .queued)
         #expect(try await fixture.store.read { try $0.jobs() }.count == 2)
         try await fixture.end()
     }
 
     @Test func aRoomFromBeforeTheStartWaitsForItsPeer() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept()
-        await fixture.broker.forgetYoung()
-        #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        await fixture.broker.rooms.forgetNewRooms()
+        #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         #expect(try await fixture.store.read { try $0.jobs() }.first?.notBefore == fixture.clock.now + 15_000)
         try await fixture.end()
     }
 
     /// What can't leave in time is refused before anything is opened or stored; a socket is let in all the same.
     @Test func aFullQueueTakesNoMore() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         let made = try await fixture.create(token: try fixture.token())
         _ = try await fixture.accept(token: try fixture.token(8))
-        await fixture.broker.fillDepartures()
+        await fixture.broker.outbox.fill()
         await #expect(throws: BrokerError.tooManyPushes) {
-            try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false)
+            try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false)
         }
-        let joined = try await fixture.broker.join(fixture.caller(made.room, "joiner"), socket: 1) { true }
+        let joined = try await fixture.broker.rooms.join(fixture.caller(made.room, "joiner"), socket: 1) { true }
         #expect(joined?.delivery == .throttled)
         #expect(try await fixture.store.read { try $0.jobs() }.isEmpty)
         #expect(BrokerError.tooManyPushes.status == 503 && BrokerError.tooManyPushes.retryAfter != nil)
-        await fixture.broker.emptyDepartures()
+        await fixture.broker.outbox.empty()
         // Its own app's alone, and more than its share.
-        await fixture.broker.fillDepartures(180_000)
+        await fixture.broker.outbox.fill(180_000)
         await #expect(throws: BrokerError.tooManyPushes) {
-            try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false)
+            try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false)
         }
-        await fixture.broker.emptyDepartures()
+        await fixture.broker.outbox.empty()
         // Another app's, and more than its share.
-        await fixture.broker.fillDepartures(180_000, of: "com.example.other")
-        #expect(try await fixture.broker.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
+        await fixture.broker.outbox.fill(180_000, of: "com.example.other")
+        #expect(try await fixture.broker.rooms.report(fixture.caller(made.room, "joiner"), leaving: false) == .queued)
         try await fixture.end()
     }
 
     @Test func refusalsReachTheLedgerRoundedAndOnce() async throws {
-        let fixture = try BrokerFixture()
-        for _ in 0..<123 { await fixture.broker.noteRefusal(.notAMember) }
-        await fixture.broker.noteRefusal(.malformedJSON)
-        #expect(await fixture.broker.takeRefusals() == [.requestRefused(cause: .forbidden, count: 120)])
-        #expect(await fixture.broker.takeRefusals().isEmpty)
+        let fixture = try await BrokerFixture()
+        for _ in 0..<123 { fixture.broker.noteRefusal(.notAMember) }
+        fixture.broker.noteRefusal(.malformedJSON)
+        #expect(fixture.broker.takeRefusals() == [.requestRefused(cause: .forbidden, count: 120)])
+        #expect(fixture.broker.takeRefusals().isEmpty)
         try await fixture.end()
     }
 }
@@ -348,29 +352,29 @@ private struct ClosingSockets: RoomSockets {
     let broker: Broker
 
     func tell(_ socket: UInt64, _ event: RoomEvent) async {
-        if event == .roomClosed { await broker.leave(socket: socket, isDeliberate: true) }
+        if event == .roomClosed { await broker.presence.leave(socket: socket, isDeliberate: true) }
     }
     func ping(_ socket: UInt64, _ number: UInt64) async {}
     func close(_ socket: UInt64) async {}
 }
 
-extension Broker {
+extension Rooms {
     /// As if every room had been made before the start.
-    func forgetYoung() { young = [] }
+    func forgetNewRooms() { knockHolds.newRooms = [] }
 
     /// As if every room had been accepted a while ago.
-    func forgetAccepts() { recentAccepts = RecentAccepts() }
+    func forgetAccepts() { knockHolds.accepts = [:] }
 }
 
-extension Broker {
-    fileprivate func fillDepartures(_ count: Int = Departures.mostQueued, of topic: String = "com.example.app") {
+extension Outbox {
+    fileprivate func fill(_ count: Int = OutboxQueue.mostQueued, of topic: String = "com.example.app") {
         let job = JobRecord(
             job: JobID(0), deadline: 0, notBefore: 0, purgeID: EntryID(0), room: nil, slot: 1, kind: .alert,
             environment: .production, topic: topic,
             template: "",
             generation: 1, expires: 0, sealed: [])
-        for _ in 0..<count { departures.enter(job) }
+        for _ in 0..<count { queue.reserve(job) }
     }
 
-    fileprivate func emptyDepartures() { departures = Departures(shuffles: false) }
+    fileprivate func empty() { queue = OutboxQueue(shuffles: false) }
 }

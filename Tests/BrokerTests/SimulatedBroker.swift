@@ -176,28 +176,26 @@ actor SimulatedBroker: LoopActor {
             topic == "com.example.app"
         }
         let access = StoreAccess(loop: loop, store: store, metrics: metrics, log: log)
-        let broker = Broker(
+        let broker = await Broker(
             loop: loop, store: access, keys: keys, time: time, policies: policies, courier: courier, sweeper: sweeper,
             settings: settings, metrics: metrics, log: log)
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = policies.audience(kind) else { return nil }
-            let audiences = Audiences(
-                broker: broker, store: access, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
-                settings: settings, metrics: metrics)
+            let audiences = Audiences(broker: broker, policy: policy, limits: limits)
             try await audiences.learnPlaces()
             return audiences
         }
         var companion: Companion?
         if let audiences = try await audiences(.companion) {
-            companion = await Companion(audiences: audiences, store: access, keys: keys, time: time)
+            companion = await Companion(audiences: audiences)
         }
         let sequencer = Sequencer(
             loop: loop, store: store, folder: ledger, key: key, resolution: resolution, time: time, metrics: metrics, log: log,
-            refusals: { await broker.takeRefusals() }, erased: { await sweeper.noteErasure() },
+            refusals: { broker.takeRefusals() }, erased: { await sweeper.noteErasure() },
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
         try await startup.catchUp(
             starts, policies: policies.all.map(\.bytes), folder: ledger, sequencer: sequencer, keeper: keeper, sweeper: sweeper)
-        try await broker.resumeJobs()
+        try await broker.outbox.resumeJobs()
         return Run(
             store: store, keys: keys, time: time, broker: broker, sweeper: sweeper, keeper: keeper, sequencer: sequencer,
             courier: courier, metrics: metrics, companion: companion,
@@ -244,7 +242,7 @@ actor SimulatedBroker: LoopActor {
         guard let running = run?.broker else { throw StoreError.closed }
         let code = Array("code-\(facts.nextNumber())".utf8)
         let token = try Secret(copying: [UInt8](repeating: 7, count: 32).span)
-        let membership = try await running.create(
+        let membership = try await running.rooms.create(
             CreateRoom(
                 joinid: code, lifeSeconds: lifeSeconds, codeLifeSeconds: lifeSeconds, client: Facts.creator, token: token,
                 environment: nil), from: .v4(0xc633_6401, port: 9))

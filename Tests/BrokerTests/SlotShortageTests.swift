@@ -8,7 +8,7 @@ import Testing
 @Suite struct SlotShortageTests {
     // Promise: shortage-is-503-and-an-alarm
     @Test func everyCallOfARoomIsRefusedAndCanBeRepeated() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         try await Task(executorPreference: fixture.loop) {
             let token = try fixture.token()
             let made = try await TakenSlots.untilItFits("create") { try await fixture.create(token: token) }
@@ -21,12 +21,12 @@ import Testing
             #expect(!rejoined.isNew && rejoined.member == joined.member)
             let (first, second) = (try fixture.token(8), fixture.caller(made.room, "joiner", joined.member))
             let replaced = try await TakenSlots.untilItFits("replace token") {
-                try await fixture.broker.replaceToken(second, token: first, environment: nil)
+                try await fixture.broker.rooms.replaceToken(second, token: first, environment: nil)
             }
-            let status = try await fixture.broker.status(made.room)
+            let status = try await fixture.broker.rooms.status(made.room)
             #expect(status.creatorHasToken && status.joinerHasToken && replaced.expires == made.expires)
             let delivery = try await TakenSlots.untilItFits("knock") {
-                try await fixture.broker.report(fixture.caller(made.room, "creator", made.member), leaving: false)
+                try await fixture.broker.rooms.report(fixture.caller(made.room, "creator", made.member), leaving: false)
             }
             #expect(delivery == .queued)
         }.value
@@ -36,7 +36,7 @@ import Testing
     /// A guess that was not looked at is not counted.
     // Promise: shortage-is-no-404
     @Test func aShortageIsNoWrongCode() async throws {
-        let fixture = try BrokerFixture()
+        let fixture = try await BrokerFixture()
         try await Task(executorPreference: fixture.loop) {
             _ = try await fixture.create()
             let taken = try TakenSlots()
@@ -53,7 +53,7 @@ import Testing
             let run = try #require(await broker.simulated.run)
             func told() -> Int { broker.simulated.prints.all.count { $0.hasPrefix("secrets: no slot") } }
             for minute in 1...2 {
-                for _ in 0..<100 { await run.broker.noteRefusal(.overloaded(.exhausted)) }
+                for _ in 0..<100 { run.broker.noteRefusal(.overloaded(.exhausted)) }
                 #expect(told() == minute && run.metrics.value(.alarms) == minute)
                 await broker.simulated.advance(60_000)
             }
@@ -113,7 +113,7 @@ import Testing
             #expect(try await broker.knock(0) == .queued)
             let taken = try TakenSlots(reserve: true)
             await broker.simulated.advance(21_000)
-            let drain = Task(executorPreference: broker.loop) { await run.broker.drainPushes(deadlineMs: 500) }
+            let drain = Task(executorPreference: broker.loop) { await run.broker.outbox.drain(deadlineMs: 500) }
             await broker.simulated.advance(1_000)
             await drain.value
             #expect(try await broker.jobs.count == 1, "the next start takes it up")

@@ -111,26 +111,26 @@ actor WatchedBroker: LoopActor {
         var token = [UInt8](repeating: 7, count: 32)
         for index in 0..<3 { token[index] = UInt8(truncatingIfNeeded: number >> (16 - 8 * index)) }
         let code = Array("code-\(number)".utf8)
-        let made = try await broker.create(
+        let made = try await broker.rooms.create(
             CreateRoom(
                 joinid: code, lifeSeconds: lifeSeconds, codeLifeSeconds: lifeSeconds, client: Facts.creator,
                 token: try Secret(copying: token.span), environment: nil), from: .v4(0xc633_6401, port: 9))
-        _ = try await broker.accept(
+        _ = try await broker.rooms.accept(
             AcceptRoom(joinid: code, client: Facts.joiner, token: nil, environment: nil), from: .v4(0xc633_6401, port: 9))
         return made.room
     }
 
     private func caller(_ room: Int, _ client: [UInt8]) -> Caller { Caller(room: rooms[room], client: client, member: nil) }
 
-    func close(_ room: Int) async throws { _ = try await simulated.run?.broker.close(rooms[room]) }
+    func close(_ room: Int) async throws { _ = try await simulated.run?.broker.rooms.close(rooms[room]) }
 
     func withdraw(_ room: Int) async throws {
-        _ = try await simulated.run?.broker.withdrawToken(caller(room, Facts.creator))
+        _ = try await simulated.run?.broker.rooms.withdrawToken(caller(room, Facts.creator))
     }
 
     /// The first side says that it is there.
     func come(_ room: Int) async throws {
-        _ = try await simulated.run?.broker.report(caller(room, Facts.creator), leaving: false)
+        _ = try await simulated.run?.broker.rooms.report(caller(room, Facts.creator), leaving: false)
     }
 
     var jobs: [JobRecord] { get async throws { try await simulated.run?.store.read { try $0.jobs() } ?? [] } }
@@ -138,7 +138,7 @@ actor WatchedBroker: LoopActor {
     /// The second side comes, and the first is knocked at.
     func knock(_ room: Int) async throws -> Delivery? {
         let now = machine.wall
-        let delivery = try await simulated.run?.broker.report(caller(room, Facts.joiner), leaving: false)
+        let delivery = try await simulated.run?.broker.rooms.report(caller(room, Facts.joiner), leaving: false)
         if delivery == .queued { record.knocked(room, at: now) }
         return delivery
     }
@@ -157,7 +157,7 @@ actor WatchedBroker: LoopActor {
         let id = rooms[room]
         return Task(executorPreference: loop) {
             try await self.loop.sleep(wait)
-            _ = try await self.simulated.run?.broker.status(id)
+            _ = try await self.simulated.run?.broker.rooms.status(id)
             return self.sightings.count
         }
     }

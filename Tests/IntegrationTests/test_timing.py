@@ -1,4 +1,4 @@
-"""When pushes leave under a policy with send slot and jitter, as Apple sees it. `DepartureTests` holds the rules, `TimingTests` what times tell."""
+"""When pushes leave under a policy with send slot and jitter, as Apple sees it. `OutboxTests` holds the rules, `TimingTests` what times tell."""
 
 import json
 import tempfile

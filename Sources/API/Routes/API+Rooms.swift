@@ -24,7 +24,7 @@ extension API {
                 client: client, token: token, environment: environment, topic: topic)
             return (create, body.dropped)
         }
-        let room = try await broker.create(create, from: proxies.origin(of: request))
+        let room = try await broker.rooms.create(create, from: proxies.origin(of: request))
         return Self.membership(room, status: room.isNew ? 201 : 200, dropped)
     }
 
@@ -40,11 +40,11 @@ extension API {
             let accept = AcceptRoom(joinid: joinid, client: client, token: token, environment: environment, topic: topic)
             return (accept, body.dropped)
         }
-        return Self.membership(try await broker.accept(accept, from: proxies.origin(of: request)), status: 200, dropped)
+        return Self.membership(try await broker.rooms.accept(accept, from: proxies.origin(of: request)), status: 200, dropped)
     }
 
     func roomStatus(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let status = try await broker.status(try capability(request))
+        let status = try await broker.rooms.status(try capability(request))
         return .json(200) { json in
             json.add("expiresAt", timeMs: status.expires)
             json.add("accepted", status.accepted)
@@ -56,7 +56,7 @@ extension API {
     }
 
     func closeRoom(_ request: HTTPRequest) async throws -> HTTPResponse {
-        let purged = try await broker.close(try capability(request))
+        let purged = try await broker.rooms.close(try capability(request))
         return .json(200) { $0.add("purged", purged) }
     }
 
@@ -69,7 +69,7 @@ extension API {
             let topic = body.topic()
             return if let caller, let token { (caller, token, environment, topic, body.dropped) } else { nil }
         }
-        let (ref, expires) = try await broker.replaceToken(caller, token: token, environment: environment, topic: topic)
+        let (ref, expires) = try await broker.rooms.replaceToken(caller, token: token, environment: environment, topic: topic)
         return .json(200) { json in
             json.add("ref", plain: ref.hex.span)
             json.add("expiresAt", timeMs: expires)
@@ -79,7 +79,7 @@ extension API {
 
     func withdrawToken(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (caller, _, dropped) = try caller(request)
-        let purged = try await broker.withdrawToken(caller)
+        let purged = try await broker.rooms.withdrawToken(caller)
         return .json(200) { json in
             json.add("purged", purged)
             json.add(dropped: dropped)
@@ -88,7 +88,7 @@ extension API {
 
     func reportPresence(_ request: HTTPRequest) async throws -> HTTPResponse {
         let (caller, leaving, dropped) = try caller(request)
-        let delivery = try await broker.report(caller, leaving: leaving)
+        let delivery = try await broker.rooms.report(caller, leaving: leaving)
         return .json(202) { json in
             json.add("delivery", delivery.rawValue)
             json.add(dropped: dropped)

@@ -66,7 +66,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
     }
 
     private nonisolated func refuse(_ invalid: InvalidRequest, _ message: TextMessage, _ socket: WebSocketHandle) async {
-        await companion.audiences.noteRefusal(invalid.errors[0])
+        companion.audiences.noteRefusal(invalid.errors[0])
         await socket.send(SocketMessage.refusal(invalid, to: SessionRequest.name(of: message)))
         // An invalid message does not close an authenticated socket.
         if await principal(of: socket) == nil { await socket.close(.policyViolation) }
@@ -116,7 +116,7 @@ public actor SessionSocketEdge: LoopActor, CompanionSockets {
                 // A hand-over that could not be made now does not take an answer along.
                 guard error.status == 429 || error.status == 503 else { throw error }
                 if case .claimOnly = request.kind { throw error }
-                await companion.audiences.noteRefusal(error)
+                companion.audiences.noteRefusal(error)
             }
         }
         switch request.kind {

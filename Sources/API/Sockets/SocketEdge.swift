@@ -47,7 +47,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
     }
 
     private func refuse(_ invalid: InvalidRequest, _ socket: WebSocketHandle) async {
-        await broker.noteRefusal(invalid.errors[0])
+        broker.noteRefusal(invalid.errors[0])
         await socket.send(SocketMessage.message("error") { SocketMessage.write(invalid, to: &$0) })
         await socket.close(.policyViolation)
     }
@@ -61,11 +61,11 @@ public actor SocketEdge: LoopActor, RoomSockets {
         guard let number = numbers.removeValue(forKey: socket) else { return }
         members[number] = nil
         early[number] = nil
-        await broker.leave(socket: number, isDeliberate: isDeliberate)
+        await broker.presence.leave(socket: number, isDeliberate: isDeliberate)
     }
 
     func ponged(_ socket: WebSocketHandle, number: UInt64) async {
-        if let member = numbers[socket] { await broker.pong(socket: member, number: number) }
+        if let member = numbers[socket] { await broker.presence.pong(socket: member, number: number) }
     }
 
     private func join(_ caller: Caller, _ socket: WebSocketHandle) async throws {
@@ -76,7 +76,7 @@ public actor SocketEdge: LoopActor, RoomSockets {
         members[number] = socket
         early[number] = []
         do {
-            let joined = try await broker.join(caller, socket: number) { [weak self] in
+            let joined = try await broker.rooms.join(caller, socket: number) { [weak self] in
                 self?.assumeIsolated { $0.members[number] != nil } ?? false
             }
             guard let joined else { return }

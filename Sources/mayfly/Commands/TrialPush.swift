@@ -67,7 +67,7 @@ struct TrialPush {
 
     func send(_ name: String?, _ configuration: Configuration) async throws {
         let policies = try PolicyCommand.inForce(configuration)
-        let name = name ?? Broker.template
+        let name = name ?? Rooms.template
         guard let template = policies.template(name) else {
             let names = policies.all.map(\.name).joined(separator: ", ")
             throw UsageError(

@@ -22,7 +22,7 @@ struct Listeners: Sendable {
     init(_ settings: ServiceSettings, _ parts: ServiceParts) async throws {
         let broker = parts.broker
         let edge = SocketEdge(loop: broker.loop, broker: broker)
-        await broker.setEdge(edge)
+        await broker.presence.setEdge(edge)
         if let companion = parts.companion, let authenticator = settings.authenticator {
             let edge = SessionSocketEdge(loop: broker.loop, companion: companion, authenticator: authenticator)
             await companion.setEdge(edge)
@@ -66,7 +66,7 @@ struct Listeners: Sendable {
     func start(_ settings: ServiceSettings, _ broker: Broker) async throws -> (apps: SocketAddress, operator: SocketAddress) {
         let operatorAddress = try await Self.start(operatorServer, settings.operatorListen)
         do {
-            try await broker.resumeJobs()
+            try await broker.outbox.resumeJobs()
             return (try await Self.start(publicServer, settings.listen), operatorAddress)
         } catch {
             await operatorServer.drain(deadlineMs: 0)

@@ -72,7 +72,7 @@ final class Service: Sendable {
     func stop() async {
         listeners.operatorHandler.setReady(false)
         await listeners.publicServer.drain(deadlineMs: 10_000)
-        await parts.broker.drainPushes(deadlineMs: 3_000)
+        await parts.broker.outbox.drain(deadlineMs: 3_000)
         await Self.end(parts, tasks)
         await listeners.operatorServer.drain(deadlineMs: 1_000)
         for loop in parts.loops { loop.stop() }

@@ -60,23 +60,21 @@ struct ServiceParts: Sendable {
 
         let destinations = Self.destinations(settings.apns, courier)
         let access = StoreAccess(loop: main, store: store, metrics: metrics, log: log)
-        let broker = Broker(
+        let broker = await Broker(
             loop: main, store: access, keys: keys, time: time, policies: settings.policies, courier: courier, sweeper: sweeper,
             settings: destinations, metrics: metrics, shares: Shares(Self.shareTable(settings)), log: log)
         self.broker = broker
 
         func audiences(_ kind: Policy.Kind) async throws -> Audiences? {
             guard let (policy, limits) = settings.policies.audience(kind) else { return nil }
-            let audiences = Audiences(
-                broker: broker, store: access, keys: keys, time: time, sweeper: sweeper, policy: policy, limits: limits,
-                settings: destinations, metrics: metrics)
+            let audiences = Audiences(broker: broker, policy: policy, limits: limits)
             try await audiences.learnPlaces()
             // On a thread of its own: nobody waits for it.
             Task.detached { audiences.prepare() }
             return audiences
         }
         if let audiences = try await audiences(.companion) {
-            companion = await Companion(audiences: audiences, store: access, keys: keys, time: time)
+            companion = await Companion(audiences: audiences)
         } else {
             companion = nil
         }
@@ -88,7 +86,7 @@ struct ServiceParts: Sendable {
             resolution: settings.resolution, time: time, metrics: metrics, log: log,
             witnesses: try settings.witnesses?.start(on: ledgerLoop, time, metrics, log),
             witnessFailure: settings.witnesses?.failureMode ?? .closed, kept: try settings.kept.checkpoints(on: ledgerLoop),
-            refusals: { await broker.takeRefusals() }, erased: { await sweeper.noteErasure() },
+            refusals: { broker.takeRefusals() }, erased: { await sweeper.noteErasure() },
             caughtUp: { broker.shares.clear(.ledgerBacklog) })
     }
 

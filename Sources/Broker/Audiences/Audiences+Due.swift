@@ -1,0 +1,163 @@
+import EventLoop
+import Policy
+import Sealing
+import Storage
+import Vocabulary
+
+// Work that is due at a time: windows of Live Activities that open, timers that run out. All of it is stored, so that a restart forgets
+// nothing.
+extension Audiences {
+    /// Rows that are handled together.
+    private static let batch = 256
+    /// Bounds how long a step of the wall clock can delay the work.
+    private static let longestSleep: UInt64 = 30_000
+    /// How long a timer waits if there was no room for its pushes.
+    private static let pause: UInt64 = 5_000
+
+    /// Does what is due, until the task is cancelled. After an error it retries a second later.
+    public func run() async {
+        while !Task.isCancelled {
+            do {
+                nextDue = .max
+                let next = try await work()
+                expectDue(next)
+            } catch {
+                // Nothing was settled or dropped, so all of it is still due.
+                store.tell(error)
+                expectDue(time.now + 1_000)
+            }
+            await sleep()
+        }
+    }
+
+    /// Wakes `run`, so that it notices at once that its task was cancelled.
+    public func stop() { wake() }
+
+    /// Something is due then: `run` must be awake.
+    func expectDue(_ at: UInt64) {
+        nextDue = min(nextDue, at)
+        if let sleeper, sleeper.until > nextDue { wake() }
+    }
+
+    /// Does what is due.
+    /// - Returns: when the next work is due.
+    func work() async throws(BrokerError) -> UInt64 {
+        // Timers of an app whose pushes hang don't delay those of other apps.
+        var held: Set<RequestID> = []
+        while true {
+            let (now, limit) = (time.now, Self.batch + held.count)
+            let due = try await store.read { try $0.due(now: now, limit: limit) }
+            let timers = due.timers.filter { !held.contains($0.id) }
+            if timers.isEmpty, due.updates.isEmpty { return min(due.next ?? .max, held.isEmpty ? .max : now + Self.pause) }
+            for timer in timers {
+                do throws(BrokerError) {
+                    try await timedOut?(timer)
+                } catch {
+                    guard error == .tooManyPushes, await !outbox.isFull else { throw error }
+                    held.insert(timer.id)
+                }
+            }
+            try await send(due.updates)
+        }
+    }
+
+    /// Sends the updates whose windows are open now, and drops those that can't be sent any more.
+    private func send(_ activities: [RegistrationRecord]) async throws(BrokerError) {
+        guard !activities.isEmpty else { return }
+        guard await !outbox.isFull else { throw .tooManyPushes }
+        let fitting = Set(await outbox.fitting(activities).map(\.purgeID))
+        // An activity that changed meanwhile must not hold up the others. It is tried again.
+        if try await send(activities, fitting) != .done { for activity in activities { _ = try await send([activity], fitting) } }
+    }
+
+    private func send(_ activities: [RegistrationRecord], _ fitting: Set<EntryID>) async throws(BrokerError) -> ChangeOutcome {
+        let fanout = try await build { fanout throws(BrokerError) in
+            for activity in activities {
+                if fitting.contains(activity.purgeID) {
+                    try add(activity, to: &fanout)
+                } else {
+                    // Another window on there may be room.
+                    fanout.change.waits.append(
+                        WaitingUpdate(
+                            row: activity.row, wasOpens: activity.opens,
+                            opens: time.now + (limits.activities?.updateMs ?? Self.pause),
+                            waiting: activity.waiting))
+                }
+            }
+        }
+        return try await apply(fanout)
+    }
+
+    private func add(_ activity: RegistrationRecord, to fanout: inout Fanout) throws(BrokerError) {
+        if let (audience, content) = try waiting(of: activity), let opened = try open(activity, of: audience) {
+            guard let reservation = try reserve(opened) else {
+                fanout.change.waits.append(try wait(content, of: audience, for: activity, until: tokenPushesEnd))
+                return
+            }
+            fanout.reservations.append(reservation)
+            guard var update = try update(content, of: opened) else {
+                fanout.change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
+                return
+            }
+            update.update?.wasWaiting = activity.waiting
+            fanout.change.jobs.append(update)
+        } else {
+            fanout.change.waits.append(WaitingUpdate(row: activity.row, wasOpens: activity.opens, waiting: nil))
+        }
+    }
+
+    /// Seals an update that waits, with its audience: the token can't be opened later without the audience.
+    func sealWaiting(
+        _ content: PushContent, of audience: [UInt8], for activity: RegistrationRecord
+    ) throws(BrokerError) -> [UInt8] {
+        try available { () throws(SealingError) in
+            try keys.sealNote(
+                [UInt8(audience.count)] + audience + content.encoded, .update, activity.place, [activity.purgeID.bytes],
+                block: 256)
+        }
+    }
+
+    /// An update that waits for its window. It replaces any earlier one.
+    func wait(
+        _ content: PushContent, of audience: [UInt8], for activity: RegistrationRecord, until opens: UInt64
+    ) throws(BrokerError) -> WaitingUpdate {
+        WaitingUpdate(
+            row: activity.row, wasOpens: activity.opens, opens: max(opens, activity.opens),
+            waiting: try sealWaiting(content, of: audience, for: activity))
+    }
+
+    /// The update that waits, and its audience. Returns nil if there is none, and for one that does not open.
+    func waiting(of activity: RegistrationRecord) throws(BrokerError) -> (audience: [UInt8], content: PushContent)? {
+        try unlessShort { () throws(SlotShortage) in try keys.waiting(of: activity) }
+    }
+
+    private func sleep() async {
+        let now = time.now
+        guard nextDue > now, !Task.isCancelled else { return }
+        let until = min(nextDue, now + Self.longestSleep)
+        await withCheckedContinuation { continuation in
+            let timer = loop.after(until - now) { self.assumeIsolated { $0.wake() } }
+            sleeper = (until, timer, continuation)
+        }
+    }
+
+    private func wake() {
+        guard let (_, timer, continuation) = sleeper else { return }
+        sleeper = nil
+        loop.cancel(timer)
+        continuation.resume()
+    }
+}
+
+extension KeyRing {
+    /// The update that waits, and its audience. Returns nil if there is none, and for one that does not open.
+    func waiting(of activity: RegistrationRecord) throws(SlotShortage) -> (audience: [UInt8], content: PushContent)? {
+        guard let waiting = activity.waiting,
+            let note = try opened({ () throws(SealingError) in
+                try openNote(waiting.span, .update, activity.place, [activity.purgeID.bytes], block: 256)
+            }), let count = note.first,
+            note.count > Int(count), let content = PushContent(Array(note.dropFirst(1 + Int(count))))
+        else { return nil }
+        return (Array(note[1...Int(count)]), content)
+    }
+}

@@ -1,0 +1,259 @@
+import Ledger
+import Policy
+public import Sealing
+import Shares
+import Storage
+public import Vocabulary
+
+/// A token that an app with accounts registers. Its values are checked for range already.
+public struct Registration: Sendable {
+    /// Pushes are addressed to this name. Names are unique within one kind of app.
+    public var audience: [UInt8]
+    /// Only the owner may change the registration.
+    public var owner: [UInt8]
+    public var token: Secret
+    public var kind: TokenKind
+    /// Nil for the configured ones.
+    public var environment: PushEnvironment?
+    public var topic: String?
+    /// The app's own names of a Live Activity, at most 128 bytes each.
+    public var activity: (id: [UInt8], session: [UInt8])?
+    /// A token of the same owner that this one replaces.
+    public var previous: Secret?
+}
+
+/// The result of a registration.
+public struct Registered: Sendable {
+    /// Stays the same when the registration is renewed.
+    public var id: RegistrationID
+    /// The token's name in the log.
+    public var ref: Ref
+    /// Unix ms.
+    public var expires: UInt64
+    /// Derives the handles in this device's pushes. 32 bytes.
+    public var handleKey: HandleKey
+    /// True if its owner had not registered the token before.
+    public var isNew: Bool
+}
+
+/// What is sealed in a registration beside its token.
+struct RegistrationDetails: Sendable {
+    var handleKey: HandleKey
+    var activity: [UInt8] = []
+    var session: [UInt8] = []
+}
+
+extension Audiences {
+    /// Seals a token for its audience, or renews it. The same token of the same owner keeps its id and its handle key. Registrations of other
+    /// owners are not touched, even for the same token.
+    /// - Throws: `.appNotServed`, `.tooManyRegistrations` and `.tooManyRequests`; `.storageUnavailable`.
+    func register(_ asked: Registration) async throws(BrokerError) -> Registered {
+        guard let (topic, environment) = settings.destination(asked.kind, topic: asked.topic, environment: asked.environment)
+        else {
+            throw .appNotServed
+        }
+        try await beginRegistering(asked.owner)
+        defer { endRegistering(asked.owner) }
+        // A failed try means that an update of a Live Activity or a change of preferences came between.
+        for _ in 0..<8 {
+            let place = place(asked.kind.life)
+            let standing = try await registrations(of: asked.owner).filter { $0.kind == asked.kind }
+            let same = try registrations(standing, for: asked.token, owner: asked.owner)
+            var replaced = same
+            if let previous = asked.previous {
+                replaced += try registrations(standing, for: previous, owner: asked.owner).filter { !same.contains($0) }
+            }
+            // The same token comes before the previous one: its id is the one to keep.
+            let kept = try replaced.first.flatMap { record throws(BrokerError) in
+                try details(of: record).map { (record, $0) }
+            }
+            if replaced.count == 1, let (record, details) = kept, same.count == 1, record.place == place,
+                record.topic == topic, record.environment == environment,
+                record.audience == (try index(.audience, place, asked.audience)),
+                details.activity == asked.activity?.id ?? [], details.session == asked.activity?.session ?? [],
+                let ref = try ref(of: record, audience: asked.audience)
+            {
+                // Nothing has changed, and a new seal would not live longer.
+                return Registered(id: record.id, ref: ref, expires: record.expires, handleKey: details.handleKey, isNew: false)
+            }
+            var record = try seal(asked, at: place, topic: topic, environment: environment, after: kept)
+            // State of another activity is not carried over to this token.
+            var sameActivity: [RegistrationRecord] = []
+            for record in replaced {
+                guard let activity = asked.activity, let details = try details(of: record) else { continue }
+                if details.activity == activity.id, details.session == activity.session { sameActivity.append(record) }
+            }
+            try await carry(sameActivity, of: asked.audience, over: &record.row)
+            let limit = asked.kind == .liveActivity ? limits.activities?.perOwner ?? 0 : limits.registrationsPerOwner
+            let event = try takeEvent(of: asked.owner)
+            let charges: [Charge]
+            do throws(Shortage) {
+                charges = try broker.shared.charges.chargeEntries()
+            } catch {
+                event.cancel()
+                throw BrokerError(error)
+            }
+            var isKept = false
+            defer { if !isKept { broker.shares.refund(charges) } }
+            let (new, old) = (NewRegistration(record.row, sealedID: record.sealedID), replaced)
+            let (owners, devices) = (try ownerIndexes(asked.owner), try deviceIndexes(asked))
+            let outcome = try await store.write {
+                try $0.register(new, replacing: old, devices: devices, owners: owners, limit: limit)
+            }
+            switch outcome {
+            case .registered:
+                isKept = true
+                // The same token lives on under another seal, so queued pushes are still sent, unless they were carried over.
+                let renewed = same.filter { !sameActivity.contains($0) }
+                await outbox.renew(renewed.map(\.purgeID))
+                await forget(replaced.filter { !renewed.contains($0) })
+                await sweeper.noteErasure()
+                await sweeper.expect(record.row.expires)
+                metrics.add(.tokensRegistered)
+                if record.row.waiting != nil { expectDue(record.row.opens) }
+                return Registered(
+                    id: record.row.id, ref: record.ref, expires: record.row.expires, handleKey: record.handleKey,
+                    isNew: same.isEmpty)
+            case .tooMany:
+                event.cancel()
+                throw .tooManyRegistrations(limit: limit)
+            case .changed:
+                event.cancel()
+            }
+        }
+        throw .storageUnavailable
+    }
+
+    /// Opens the ref of a token but not the token. Returns nil if the row was edited.
+    private func ref(of record: RegistrationRecord, audience: [UInt8]) throws(BrokerError) -> Ref? {
+        try ifItOpens { () throws(SealingError) in
+            try keys.openRef(record.ref.span, context: record.context, audience: ownerField(audience).span)
+        }
+    }
+
+    /// The token's indexes in every place where its owner may have it.
+    private func deviceIndexes(_ asked: Registration) throws(BrokerError) -> [Digest] {
+        let owner = ownerField(asked.owner)
+        return try available { () throws(SealingError) in
+            try places(asked.kind.life).map { place throws(SealingError) in
+                try keys.deviceIndex(place, owner: owner, kind: asked.kind, token: asked.token)
+            }
+        }
+    }
+
+    private func seal(
+        _ asked: Registration, at place: Place, topic: String, environment: PushEnvironment,
+        after kept: (record: RegistrationRecord, details: RegistrationDetails)?
+    ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
+        let ref = Ref.random()
+        let until = broker.policies.ledger.untilMs(expiryMs: place.expiryMs)
+        let context = TokenContext(
+            generation: place.generation, kind: asked.kind, environment: environment, slot: 0, expiryMs: place.expiryMs,
+            purgeID: ref.purgeID(untilMs: until), topic: topic)
+        let details = RegistrationDetails(
+            handleKey: try available { () throws(SealingError) in
+                if let kept { kept.details.handleKey } else { try HandleKey.random() }
+            },
+            activity: asked.activity?.id ?? [], session: asked.activity?.session ?? [])
+        let audience = ownerField(asked.audience)
+        let (sealed, sealedRef) = try available { () throws(SealingError) in
+            (
+                try keys.sealToken(asked.token, ref: ref, sealedAtMs: time.now, context: context, audience: audience.span),
+                try keys.sealRef(ref, context: context, audience: audience.span)
+            )
+        }
+        var row = RegistrationRecord(
+            purgeID: context.purgeID, ref: sealedRef, id: kept?.record.id ?? RegistrationID.random(),
+            audience: try index(.audience, place, asked.audience), owner: try index(.owner, place, asked.owner),
+            device: try available { () throws(SealingError) in
+                try keys.deviceIndex(place, owner: ownerField(asked.owner), kind: asked.kind, token: asked.token)
+            },
+            session: nil, kind: asked.kind, environment: environment, generation: place.generation,
+            expires: place.expiryMs, topic: topic, sealed: sealed,
+            isLong: TokenContext.isLong(from: time.now, to: place.expiryMs), preferences: kept?.record.preferences ?? .max,
+            details: try available { () throws(SealingError) in try keys.sealDetails(details, context) })
+        if let session = asked.activity?.session {
+            row.session = try index(.session, place, asked.owner, session)
+        }
+        return (row, ref.sealedID(untilMs: until), ref, details.handleKey)
+    }
+
+    /// An activity goes on with another token or another seal. Its window is carried over, and so is its newest state that waits or was sent
+    /// without an answer: the state must arrive, if need be twice.
+    private func carry(
+        _ replaced: [RegistrationRecord], of owner: [UInt8], over row: inout RegistrationRecord
+    ) async throws(BrokerError) {
+        row.opens = replaced.map(\.opens).max() ?? 0
+        row.stamp = replaced.map(\.stamp).max() ?? 0
+        var newest: UInt64 = 0
+        for record in replaced {
+            var next = try waiting(of: record)
+            if next == nil { next = try await underWay(to: record).map { (owner, $0) } }
+            guard let (audience, content) = next, content.stampMs >= newest else { continue }
+            newest = content.stampMs
+            row.waiting = try sealWaiting(content, of: audience, for: row)
+        }
+    }
+
+    private func underWay(to activity: RegistrationRecord) async throws(BrokerError) -> PushContent? {
+        guard let details = try details(of: activity) else { return nil }
+        return try await outbox.newestContent(
+            of: WantedPushes.Target(token: activity.purgeID, collapse: collapse(.session(details.session), details)))
+    }
+
+    /// - Returns: how many tokens were destroyed.
+    func unregister(_ registrations: [RegistrationRecord]) async throws(BrokerError) -> Int {
+        if registrations.isEmpty { return 0 }
+        let rows = registrations.map(\.row)
+        let purged = try await store.write { try $0.unregister(rows, cause: .ended) }
+        await forget(registrations)
+        metrics.add(.tokensPurged, purged)
+        return purged
+    }
+
+    /// These tokens were destroyed. Queued pushes to them are not sent, and they leave the write-ahead log.
+    func forget(_ registrations: [RegistrationRecord]) async {
+        if registrations.isEmpty { return }
+        await outbox.revoke(registrations.map(\.purgeID))
+        await sweeper.noteErasure()
+    }
+
+    /// Returns nil if the row does not open.
+    func details(of record: RegistrationRecord) throws(BrokerError) -> RegistrationDetails? {
+        try unlessShort { () throws(SlotShortage) in try keys.details(of: record) }
+    }
+}
+
+extension KeyRing {
+    /// Returns nil if the row does not open: it was edited.
+    func details(of record: RegistrationRecord) throws(SlotShortage) -> RegistrationDetails? {
+        try opened { () throws(SealingError) in
+            try openDetails(record.details.span, record.place, record.purgeID, isDevice: record.session == nil)
+        }
+    }
+
+    /// Handle key, activity and session, in 64 bytes for a device and in 320 for an activity.
+    fileprivate func sealDetails(_ details: RegistrationDetails, _ token: TokenContext) throws(SealingError) -> [UInt8] {
+        precondition(details.activity.count < 256 && details.session.count < 256)
+        let names = [UInt8(details.activity.count)] + details.activity + [UInt8(details.session.count)] + details.session
+        return try sealNote(
+            details.handleKey.secret, names, .details, Place(generation: token.generation, expiryMs: token.expiryMs),
+            [token.purgeID.bytes], block: Self.detailsBlock(details.session.isEmpty))
+    }
+
+    private static func detailsBlock(_ isDevice: Bool) -> Int { isDevice ? 64 : 320 }
+
+    private func openDetails(
+        _ sealed: Span<UInt8>, _ place: Place, _ purgeID: EntryID, isDevice: Bool
+    ) throws(SealingError) -> RegistrationDetails {
+        let (key, names) = try openSecretNote(sealed, .details, place, [purgeID.bytes], block: Self.detailsBlock(isDevice))
+        var rest = names[...]
+        func name() -> [UInt8]? {
+            guard let count = rest.popFirst(), rest.count >= Int(count) else { return nil }
+            defer { rest = rest.dropFirst(Int(count)) }
+            return Array(rest.prefix(Int(count)))
+        }
+        guard let activity = name(), let session = name() else { throw .doesNotOpen }
+        return RegistrationDetails(handleKey: HandleKey(key), activity: activity, session: session)
+    }
+}

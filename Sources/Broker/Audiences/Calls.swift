@@ -1,0 +1,113 @@
+public import EventLoop
+import Policy
+public import Sealing
+import Storage
+import Vocabulary
+
+/// Lets phones ring: a call is pushed once, to all phones of its receiver.
+public actor Calls: LoopActor {
+    public nonisolated let loop: EventLoop
+    public nonisolated let audiences: Audiences
+
+    public init(audiences: Audiences) {
+        loop = audiences.loop
+        self.audiences = audiences
+    }
+
+    // MARK: Registrations
+
+    /// Registers a phone's PushKit token for a user, or renews it.
+    ///
+    /// - Parameters:
+    ///   - user: 1 to 128 bytes. A user may name only itself, a back end anyone.
+    ///   - previous: the phone's previous token, which is destroyed.
+    ///   - environment: nil for the configured one. The same goes for `topic`, the app's bundle id.
+    /// - Throws: `.anotherUser`, and what `Audiences.register` throws.
+    public func register(
+        _ principal: Principal, user: [UInt8], token: Secret, previous: Secret? = nil, environment: PushEnvironment?,
+        topic: String?
+    ) async throws(BrokerError) -> Registered {
+        try Self.check(user, principal)
+        return try await audiences.register(
+            Registration(
+                audience: user, owner: user, token: token, kind: .voip, environment: environment, topic: topic,
+                previous: previous))
+    }
+
+    /// Destroys a user's PushKit token, or all of them.
+    /// - Returns: how many there were.
+    /// - Throws: `.anotherUser`.
+    public func delete(_ principal: Principal, user: [UInt8], token: Secret?) async throws(BrokerError) -> Int {
+        try Self.check(user, principal)
+        var found = try await audiences.registrations(of: user)
+        if let token { found = try await audiences.registrations(found, for: token, owner: user) }
+        return try await audiences.unregister(found)
+    }
+
+    private static func check(_ user: [UInt8], _ principal: Principal) throws(BrokerError) {
+        guard principal.isBackEnd || user == principal.user else { throw .anotherUser }
+    }
+
+    // MARK: Calls
+
+    /// Lets all phones of the receiver ring, once for each session. Nothing is kept of a call that rings no phone.
+    /// - Throws: `.tooManyPushes`, and what the store throws. Then no phone rings, and the call may be repeated.
+    public func ring(_ call: CallInvitation) async throws(BrokerError) -> CallReceipt {
+        let session = AudienceEvent.Value.handle(kind: "session", id: call.session)
+        let event = AudienceEvent(
+            template: "incoming_call", collapse: session,
+            fields: [
+                "sessionId": session, "callerUid": .handle(kind: "uid", id: call.caller),
+                "callType": .plain(.choice(call.media.rawValue)),
+            ])
+        try await audiences.check(event)
+        // A failed try means that one of the receiver's registrations changed meanwhile.
+        for _ in 0..<5 {
+            var fanout = try await audiences.pushes(event, to: audiences.devices(of: call.receiver), of: call.receiver)
+            guard fanout.pushes > 0 else { return CallReceipt(throttled: fanout.throttled) }
+            fanout.change.seen = try await audiences.seen(call.receiver, call.session)
+            switch try await audiences.apply(fanout) {
+            case .done: return CallReceipt(rang: fanout.pushes, throttled: fanout.throttled)
+            case .repeated: return CallReceipt(isRepeated: true)
+            case .changed, .settled, .leftOut: continue
+            }
+        }
+        throw .storageUnavailable
+    }
+}
+
+/// A call from one user to another. It has the app's own ids, 1 to 128 bytes each, and no names of people.
+public struct CallInvitation: Sendable, Equatable {
+    /// What the caller wants to share.
+    public enum Media: String, Sendable, CaseIterable {
+        case audio, video
+    }
+
+    public var session: [UInt8]
+    public var caller: [UInt8]
+    public var receiver: [UInt8]
+    public var media: Media
+
+    public init(session: [UInt8], caller: [UInt8], receiver: [UInt8], media: Media) {
+        self.session = session
+        self.caller = caller
+        self.receiver = receiver
+        self.media = media
+    }
+}
+
+/// The result of a call. Every push is durable.
+public struct CallReceipt: Sendable, Equatable {
+    /// Phones that ring.
+    public var rang = 0
+    /// Phones whose token's budget is used up.
+    public var throttled = 0
+    /// True if this call has rung before. Then nothing was done.
+    public var isRepeated = false
+
+    public init(rang: Int = 0, throttled: Int = 0, isRepeated: Bool = false) {
+        self.rang = rang
+        self.throttled = throttled
+        self.isRepeated = isRepeated
+    }
+}

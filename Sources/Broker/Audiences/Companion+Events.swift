@@ -1,0 +1,270 @@
+import Policy
+import Sealing
+import Sodium
+import Storage
+import Vocabulary
+
+extension Companion {
+    /// Takes an event of a session. When this returns, every push that follows from it is durable.
+    ///
+    /// - Parameters:
+    ///   - user: the session's user. Nil for the caller. A back end may name anyone, a user only itself.
+    ///   - eventID: the caller's name for the event, at most 128 bytes. The same name again does nothing.
+    ///   - ownID: the caller's own id for an approval or a question, at most 128 bytes. It is kept as a keyed index.
+    /// - Throws: `.missingField` and `.anotherUser` for a user whom the caller may not name, `.tooManyRequests`, `.outOfRange` for what the
+    ///   policy does not list, `.tooManyPushes`; nothing of the event was kept.
+    public func take(
+        _ event: CompanionEvent, of user: [UInt8]?, session: [UInt8], eventID: [UInt8]?, ownID: [UInt8]? = nil,
+        from principal: Principal
+    ) async throws(BrokerError) -> EventReceipt {
+        let user = try Self.subject(user, principal)
+        try await audiences.takeEvent(of: user)
+        // A failed try means that something else happened in the session meanwhile.
+        for _ in 0..<8 {
+            var seen: SeenRecord?
+            if let eventID { seen = try await audiences.seen(user, session, eventID, principal.eventSpace) }
+            var (fanout, receipt, news) = try await fanout(
+                of: event, user: user, session: session, eventID: eventID, ownID: ownID, creator: principal)
+            fanout.change.seen = seen
+            switch try await audiences.apply(fanout) {
+            case .done:
+                receipt.pushes = fanout.pushes
+                receipt.throttled = fanout.throttled
+                if let news { await edge?.tell(user: user, news) }
+                return receipt
+            case .repeated:
+                // The caller may have lost the first answer.
+                return try await self.receipt(of: eventID ?? [], session, of: user, by: principal)
+            case .changed, .settled, .leftOut: continue
+            }
+        }
+        throw .storageUnavailable
+    }
+
+    /// The user that the caller acts for. A back end may name anyone, a user only itself.
+    static func subject(_ user: [UInt8]?, _ principal: Principal) throws(BrokerError) -> [UInt8] {
+        guard let user else {
+            guard !principal.isBackEnd else { throw .missingField("userId") }
+            return principal.user
+        }
+        guard principal.isBackEnd || user == principal.user else { throw .anotherUser }
+        return user
+    }
+
+    private func fanout(
+        of event: CompanionEvent, user: [UInt8], session: [UInt8], eventID: [UInt8]?, ownID: [UInt8]?, creator: Principal
+    ) async throws(BrokerError) -> (Fanout, EventReceipt, news: CompanionMessage?) {
+        var receipt = EventReceipt()
+        var fanout = Fanout()
+        var news: CompanionMessage?
+        let standing = try await audiences.session(user, session)
+        let named = AudienceEvent.Value.session(session)
+        let counted = standing.map { Int(clamping: (time.now - min(time.now, $0.started)) / 1_000) } ?? 0
+        let elapsed = event.elapsedSeconds ?? counted
+        var change: SessionChange?
+        // The next event without an elapsed time counts on from this one's.
+        let started = time.now - min(UInt64(clamping: elapsed), time.now / 1_000) * 1_000
+        if let standing {
+            if elapsed != counted { change = .restart(session: standing.session, started: started) }
+        } else {
+            var new = try await audiences.newSession(user, session)
+            new.started = started
+            change = .set(new, after: nil)
+        }
+
+        do throws(BrokerError) {
+            switch event {
+            case .approvalRequest:
+                var id = RequestID.random()
+                if let eventID {
+                    id = try await requestID(of: eventID, session, of: user, by: creator, at: await audiences.place(.session))
+                }
+                let timer = try await timer(id, user: user, session: session, creator: creator.user, ownID: ownID)
+                (receipt.request, receipt.expires) = (timer.id, timer.due)
+                news = .approvalRequest(request: timer.id, session: session, expires: timer.due)
+                let request = AudienceEvent.Value.plain(.handle(Handle(timer.id)))
+                fanout += try await alert(
+                    "approval_request", ["requestId": request, "sessionId": named], collapse: request, user)
+                fanout += try await update(
+                    "activity_approval", ["requestId": request], elapsed: elapsed, session: session, user)
+                fanout.change.timer = .begin(timer)
+            case .question:
+                let id = RequestID.random()
+                receipt.request = id
+                let question = AudienceEvent.Value.plain(.handle(Handle(id)))
+                fanout += try await alert(
+                    "question_asked", ["questionId": question, "sessionId": named], collapse: question, user)
+                fanout += try await update("activity_question", [:], elapsed: elapsed, session: session, user)
+                if let ownID {
+                    fanout.change.timer = .begin(
+                        try await timer(
+                            id, user: user, session: session, creator: creator.user, ownID: ownID, isQuestion: true))
+                }
+            case .complete(let success):
+                fanout += try await alert(success ? "task_complete" : "task_failed", ["sessionId": named], collapse: named, user)
+                fanout += try await ending(session, of: user, success: success)
+                change = standing.map { .delete(expires: $0.expires, session: $0.session) }
+            case .progress(let progress):
+                var fields: [String: AudienceEvent.Value] = [:]
+                if let completed = progress.completed, let total = progress.total {
+                    fields = ["completed": .plain(.number(completed)), "total": .plain(.number(total))]
+                } else {
+                    fields = ["status": .plain(.choice("processing"))]
+                }
+                fanout += try await update(
+                    fields["total"] == nil ? "activity_state" : "activity_progress", fields,
+                    elapsed: elapsed, isGiven: progress.elapsedSeconds != nil, session: session, user)
+                var told = progress
+                told.elapsedSeconds = elapsed
+                news = .progress(told, session: session)
+            case .state(let word, let before):
+                fanout += try await update(
+                    "activity_state", ["status": .plain(.choice(word))], elapsed: elapsed, session: session, user)
+                // A word that is not listed could be free text.
+                let listed = before.flatMap { audiences.policy.lists($0, in: "status", of: "activity_state") ? $0 : nil }
+                news = .state(word, before: listed, session: session)
+            }
+        } catch {
+            fanout.cancel()
+            throw error
+        }
+        fanout.change.session = change
+        return (fanout, receipt, news)
+    }
+
+    private func alert(
+        _ template: String, _ fields: [String: AudienceEvent.Value], collapse: AudienceEvent.Value, _ user: [UInt8]
+    ) async throws(BrokerError) -> Fanout {
+        try await audiences.pushes(
+            AudienceEvent(template: template, collapse: collapse, fields: fields), to: audiences.devices(of: user), of: user)
+    }
+
+    /// - Parameter isGiven: true if the caller sent the elapsed time. Otherwise the broker counted it, up to the template's limit.
+    private func update(
+        _ template: String, _ fields: [String: AudienceEvent.Value], elapsed: Int, isGiven: Bool = false, session: [UInt8],
+        _ user: [UInt8]
+    ) async throws(BrokerError) -> Fanout {
+        var fields = fields
+        let elapsed = isGiven ? elapsed : audiences.policy.clamped(elapsed, to: "elapsedSeconds", of: template)
+        fields["elapsedSeconds"] = .plain(.number(audiences.policy.stepped(elapsed, in: "elapsedSeconds", of: template)))
+        let event = AudienceEvent(template: template, collapse: .session(session), fields: fields)
+        try await audiences.check(event, sent: Self.sent)
+        return try await audiences.updates(event, to: audiences.activities(of: user, session: session), of: user)
+    }
+
+    /// Derives an approval's id from its event's name. It looks random without the key, and a caller who lost the answer gets the same id.
+    private func requestID(
+        of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at place: Place
+    ) async throws(BrokerError) -> RequestID {
+        let index = try await audiences.index(
+            .seen, place, user, session, event, creator.eventSpace, Array("request".utf8))
+        // Behind the expiry.
+        return RequestID(high: index.second, low: index.third)
+    }
+
+    private func receipt(
+        of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal
+    ) async throws(BrokerError) -> EventReceipt {
+        for place in await audiences.places(.session) {
+            let id = try await requestID(of: event, session, of: user, by: creator, at: place)
+            if let (timer, _) = try await request(id) {
+                return EventReceipt(request: id, expires: timer.due, isRepeated: true)
+            }
+        }
+        return EventReceipt(isRepeated: true)
+    }
+
+    /// The caller's names of fields.
+    private static let sent = [
+        "status": "data.newState", "elapsedSeconds": "data.elapsedSeconds", "completed": "data.todoProgress.completed",
+        "total": "data.todoProgress.total",
+    ]
+
+    // MARK: Handoff
+
+    /// Makes this client the session's only active client. The previous one gets a silent push.
+    ///
+    /// - Parameters:
+    ///   - user: the session's user. Nil for the caller.
+    ///   - device: the client's own name for itself, at most 128 bytes. It is kept as a keyed hash.
+    ///   - token: its push token. It is compared with the user's registrations and not kept.
+    /// - Returns: true if it took over from another client.
+    /// - Throws: `.missingField` and `.anotherUser` as `take`; `.tooManyPushes`, and then nothing has changed.
+    public func claim(
+        _ principal: Principal, of user: [UInt8]?, session name: [UInt8], device: [UInt8], type: ClientType, token: Secret?
+    ) async throws(BrokerError) -> Bool {
+        let user = try Self.subject(user, principal)
+        // A failed try means that another claim won, and each claim wins once.
+        for _ in 0..<1_000 {
+            let standing = try await audiences.session(user, name)
+            var next: SessionRecord
+            if let standing { next = standing } else { next = try await audiences.newSession(user, name) }
+            let place = Place(generation: next.generation, expiryMs: next.expires)
+            let client = try await audiences.index(.activeClient, place, user, name, device)
+            let isSame = standing?.client == client
+            // A claim without news changes nothing. The client may have registered a token meanwhile.
+            if isSame, token == nil { return false }
+            let own = try await audiences.registrations(of: user)
+            var registration: RegistrationID?
+            if let token { registration = try await audiences.registrations(own, for: token, owner: user).first?.id }
+            if isSame, registration == nil || registration == standing?.registration { return false }
+            let event = try await audiences.takeEvent(of: user)
+            var fanout = Fanout()
+            if !isSame, let before = standing?.registration, before != registration {
+                let handle = AudienceEvent.Value.session(name)
+                fanout = try await audiences.pushes(
+                    AudienceEvent(
+                        // Not the session's own handle, so that no notification is replaced.
+                        template: "session_handoff", collapse: .handle(kind: "handoff", id: name),
+                        fields: ["sessionId": handle, "handedOffTo": .plain(.choice(type.rawValue))]),
+                    to: own.filter { $0.id == before && $0.kind == .alert }, of: user)
+            }
+            (next.client, next.registration) = (client, registration)
+            next.version += 1
+            fanout.change.session = .set(next, after: standing?.version)
+            if try await audiences.apply(fanout) == .done { return standing?.client != nil && !isSame }
+            event.cancel()
+        }
+        throw .storageUnavailable
+    }
+}
+
+extension CompanionEvent {
+    /// The session's elapsed time as the caller sent it.
+    fileprivate var elapsedSeconds: Int? {
+        guard case .progress(let progress) = self else { return nil }
+        return progress.elapsedSeconds
+    }
+}
+
+extension Principal {
+    /// The namespace of event names: each caller has its own.
+    var eventSpace: [UInt8] { [isBackEnd ? 1 : 0] + user }
+}
+
+extension Policy {
+    private func range(of name: String, in template: String) -> (range: ClosedRange<Int>, step: Int)? {
+        guard case .number(let range, let step)? = templates[template]?.fields.first(where: { $0.name == name })?.kind else {
+            return nil
+        }
+        return (range, step)
+    }
+
+    fileprivate func lists(_ word: String, in name: String, of template: String) -> Bool {
+        guard case .oneOf(let words)? = templates[template]?.fields.first(where: { $0.name == name })?.kind else {
+            return false
+        }
+        return words.contains(word)
+    }
+
+    fileprivate func clamped(_ number: Int, to name: String, of template: String) -> Int {
+        guard let (range, _) = range(of: name, in: template) else { return number }
+        return min(max(number, range.lowerBound), range.upperBound)
+    }
+
+    /// Rounds a number in range down to the template's step, which limits how much of it Apple sees.
+    fileprivate func stepped(_ number: Int, in name: String, of template: String) -> Int {
+        guard let (range, step) = range(of: name, in: template), range.contains(number) else { return number }
+        return number - (number - range.lowerBound) % step
+    }
+}

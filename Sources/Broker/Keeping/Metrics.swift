@@ -1,0 +1,192 @@
+import Linux
+import Synchronization
+
+/// Counters of this process, for the operator. What they count is never who.
+public final class Metrics: Sendable {
+    /// Numbered, so that counting is quick: an enum of strings hashes as its string.
+    public enum Counter: Int, Sendable, CaseIterable {
+        case roomsCreated, roomsAccepted, roomsClosed
+        case knocksQueued, knocksThrottled, knocksUnneeded
+        case pushesDelivered, pushesFailed, tokensRegistered, tokensPurged
+        /// Of those that failed: there is neither key nor certificate for APNs.
+        case pushesNotConfigured
+        /// More than a second after they were to end.
+        case purgesLate
+        case refused, ratchetSteps, entriesPublished
+        /// Cosignatures that came, requests to witnesses that brought none, and heads without the witnesses' quorum, counted at each try.
+        case cosignatures, witnessFailures, quorumMissed
+        /// Something an operator must look at: a clock step, a setting that APNs refuses, a log that can't be written.
+        case alarms
+
+        /// As Prometheus knows it.
+        var name: String {
+            switch self {
+            case .roomsCreated: "mayfly_rooms_created_total"
+            case .roomsAccepted: "mayfly_rooms_accepted_total"
+            case .roomsClosed: "mayfly_rooms_closed_total"
+            case .knocksQueued: "mayfly_knocks_queued_total"
+            case .knocksThrottled: "mayfly_knocks_throttled_total"
+            case .knocksUnneeded: "mayfly_knocks_peer_present_total"
+            case .pushesDelivered: "mayfly_pushes_delivered_total"
+            case .pushesFailed: "mayfly_pushes_failed_total"
+            case .pushesNotConfigured: "mayfly_pushes_not_configured_total"
+            case .tokensRegistered: "mayfly_tokens_registered_total"
+            case .tokensPurged: "mayfly_tokens_purged_total"
+            case .purgesLate: "mayfly_purges_late_total"
+            case .refused: "mayfly_requests_refused_total"
+            case .ratchetSteps: "mayfly_ratchet_steps_total"
+            case .entriesPublished: "mayfly_ledger_entries_published_total"
+            case .cosignatures: "mayfly_ledger_cosignatures_total"
+            case .witnessFailures: "mayfly_ledger_witness_failures_total"
+            case .quorumMissed: "mayfly_ledger_quorum_missed_total"
+            case .alarms: "mayfly_alarms_total"
+            }
+        }
+
+        var help: String {
+            switch self {
+            case .roomsCreated: "Rooms created."
+            case .roomsAccepted: "Rooms accepted."
+            case .roomsClosed: "Rooms closed by a member."
+            case .knocksQueued: "Pushes queued: knocks, and pushes to audiences."
+            case .knocksThrottled: "Knocks and pushes to audiences that a limit refused or delayed."
+            case .knocksUnneeded: "Knocks that were not needed because the peer was present."
+            case .pushesDelivered: "Pushes that APNs accepted."
+            case .pushesFailed: "Pushes that ended without being accepted by APNs."
+            case .pushesNotConfigured: "Failed pushes for which there are no credentials for APNs."
+            case .tokensRegistered: "Registrations of apps with accounts that were sealed, renewals included."
+            case .tokensPurged: "Tokens purged by expiry, withdrawal, close or deletion."
+            case .purgesLate: "Expired tokens that were purged more than a second late."
+            case .refused: "Requests answered with an error of the API."
+            case .ratchetSteps: "Steps of the key ratchet."
+            case .entriesPublished: "Entries published in the ledger."
+            case .cosignatures: "Cosignatures received from witnesses."
+            case .witnessFailures: "Requests to witnesses that returned no cosignature."
+            case .quorumMissed: "Attempts at a checkpoint that missed the witnesses' quorum."
+            case .alarms: "Conditions that need an operator's attention."
+            }
+        }
+    }
+
+    /// A metric whose value is read elsewhere.
+    public struct Sample: Sendable {
+        let name: String
+        let help: String
+        let value: Int
+
+        public init(_ name: String, _ help: String, _ value: Int) {
+            self.name = name
+            self.help = help
+            self.value = value
+        }
+    }
+
+    /// Of what alerts ask when it happened last: unix seconds, 0 for not since the start. Times, which say nothing of anyone and are not rounded.
+    private struct LastTimes {
+        var alarm: UInt64 = 0
+        var ratchetStep: UInt64 = 0
+    }
+
+    private let counts = Mutex([Int](repeating: 0, count: Counter.allCases.count))
+    private let lastTimes = Mutex(LastTimes())
+    private let purgeLag = Mutex(LagHistogram())
+    private let wallMs: @Sendable () -> UInt64
+
+    public convenience init() { self.init(wallMs: { Clock.wallMs }) }
+
+    init(wallMs: @escaping @Sendable () -> UInt64) { self.wallMs = wallMs }
+
+    public func add(_ counter: Counter, _ count: Int = 1) {
+        counts.withLock { $0[counter.rawValue] += count }
+        switch counter {
+        case .alarms: lastTimes.withLock { $0.alarm = wallMs() / 1_000 }
+        case .ratchetSteps: lastTimes.withLock { $0.ratchetStep = wallMs() / 1_000 }
+        default: break
+        }
+    }
+
+    /// Tokens that were to end at these times are gone, durably, at `now`; unix ms.
+    public func notePurges(of ends: [UInt64], at now: UInt64) {
+        if ends.isEmpty { return }
+        purgeLag.withLock { lag in for end in ends { lag.add(now - min(now, end)) } }
+        add(.purgesLate, ends.count { now > $0 + 1_000 })
+    }
+
+    public func value(_ counter: Counter) -> Int { counts.withLock { $0[counter.rawValue] } }
+
+    /// Rounds down to two significant digits, so that a scrape does not publish exact small movements of a quiet broker:
+    /// below 10 only 0 is told from some.
+    public static func rounded(_ count: Int) -> Int {
+        if count <= 0 { return 0 }
+        if count < 10 { return 5 }
+        var scale = 1
+        while count / scale >= 100 { scale *= 10 }
+        return count / scale * scale
+    }
+
+    /// Such a count in a sentence, where a number that is none would be taken for one.
+    static func inWords(_ count: Int) -> String { count < 10 ? "fewer than 10" : "about \(rounded(count))" }
+
+    /// The Prometheus text format, version 0.0.4.
+    /// - Parameter version: the program's.
+    public func exposition(version: String, gauges: [Sample], counters: [Sample] = []) -> String {
+        let build = "mayfly_build_info"
+        var text = Self.head(build, "gauge", "The program's version; the value is always 1.")
+        text += "\(build){version=\"\(version)\"} 1\n"
+        for sample in Counter.allCases.map({ Sample($0.name, $0.help, value($0)) }) + counters {
+            text += Self.head(sample.name, "counter", sample.help) + "\(sample.name) \(Self.rounded(sample.value))\n"
+        }
+        for sample in gauges {
+            text += Self.head(sample.name, "gauge", sample.help) + "\(sample.name) \(Self.rounded(sample.value))\n"
+        }
+        let last = lastTimes.withLock(\.self)
+        let times = [
+            Sample(
+                "mayfly_last_ratchet_step_timestamp_seconds",
+                "Time of the last key step, unix seconds; 0 for none since the start.",
+                Int(clamping: last.ratchetStep)),
+            Sample(
+                "mayfly_last_alarm_timestamp_seconds", "Time of the last alarm, unix seconds; 0 for none since the start.",
+                Int(clamping: last.alarm)),
+        ]
+        for sample in times { text += Self.head(sample.name, "gauge", sample.help) + "\(sample.name) \(sample.value)\n" }
+        let lag = "mayfly_purge_lag_seconds"
+        text += Self.head(lag, "histogram", "Time from a token's expiry to its durable purge.")
+        return text + purgeLag.withLock { $0.exposition(named: lag) }
+    }
+
+    /// The two lines that describe a metric.
+    public static func head(_ name: String, _ type: String, _ help: String) -> String {
+        "# HELP \(name) \(help)\n# TYPE \(name) \(type)\n"
+    }
+}
+
+/// How late something was, as Prometheus counts it: in buckets, each with what is below its bound.
+struct LagHistogram {
+    /// Milliseconds; and as the text format has them.
+    private static let bounds: [(ms: UInt64, seconds: String)] = [
+        (10, "0.01"), (25, "0.025"), (50, "0.05"), (100, "0.1"), (250, "0.25"), (500, "0.5"), (1_000, "1"), (2_500, "2.5"),
+        (5_000, "5"), (10_000, "10"), (30_000, "30"), (60_000, "60"),
+    ]
+
+    /// By bucket, those of lower buckets not counted; the last has no bound.
+    private var counts = [Int](repeating: 0, count: bounds.count + 1)
+    private var sumMs: UInt64 = 0
+
+    mutating func add(_ ms: UInt64) {
+        counts[Self.bounds.firstIndex { ms <= $0.ms } ?? Self.bounds.count] += 1
+        sumMs += ms
+    }
+
+    /// The Prometheus text format, rounded as all counts are.
+    func exposition(named name: String) -> String {
+        var text = ""
+        var below = 0
+        for (count, bound) in zip(counts, Self.bounds.map(\.seconds) + ["+Inf"]) {
+            below += count
+            text += "\(name)_bucket{le=\"\(bound)\"} \(Metrics.rounded(below))\n"
+        }
+        text += "\(name)_sum \(Metrics.rounded(Int(clamping: sumMs / 1_000)))\n"
+        return text + "\(name)_count \(Metrics.rounded(below))\n"
+    }
+}

@@ -1,0 +1,414 @@
+import Courier
+public import EventLoop
+import Ledger
+import Policy
+import Sealing
+import Storage
+import Vocabulary
+
+/// Owns each push from the stored job to the recorded outcome, for rooms and audiences alike.
+///
+/// A *job* is the stored row, a *push* is what goes to Apple, an *outcome* is what the ledger records. The outbox lives on the engine's loop.
+public actor Outbox: LoopActor {
+    typealias Entry = OutboxQueue.Entry
+
+    public nonisolated let loop: EventLoop
+    private let store: StoreAccess
+    private let keys: KeyRing
+    private let time: BrokerTime
+    private let policies: Policies
+    private let courier: any PushSender
+    private let sweeper: Sweeper
+    private let metrics: Metrics
+    private let presence: Presence
+    private let log: @Sendable (String) -> Void
+
+    var queue: OutboxQueue
+    /// Jobs whose side is being probed.
+    private var probing: [RoomSide: [Entry]] = [:]
+    private let wanted = WantedPushes()
+    /// When Apple is back after a failure, outcomes come by the thousand. More at a time would hold up every other call of the store.
+    private let recordingLimit = Limiter(mostRecording)
+    /// When the next line about unrecorded outcomes may be logged, on the loop's clock.
+    private var outcomesLogAt: UInt64 = 0
+    private var lastRecordFailed = false
+
+    static let mostRecording = 256
+    /// How long pushes wait for free slots after a shortage.
+    private static let pauseMs: UInt64 = 250
+
+    init(_ shared: Dependencies, courier: any PushSender, presence: Presence) {
+        loop = shared.loop
+        store = shared.store
+        keys = shared.keys
+        time = shared.time
+        policies = shared.policies
+        sweeper = shared.sweeper
+        metrics = shared.metrics
+        log = shared.log
+        self.courier = courier
+        self.presence = presence
+        queue = OutboxQueue(shuffles: policies.templates.values.contains { !$0.timing.isAtOnce })
+    }
+
+    // MARK: Quota
+
+    var isFull: Bool { queue.isFull }
+
+    func isFull(topic: String, environment: PushEnvironment) -> Bool { queue.isFull(topic: topic, environment: environment) }
+
+    /// Returns the registrations for which there is room in the queue.
+    func fitting(_ registrations: [RegistrationRecord]) -> [RegistrationRecord] { queue.fitting(registrations) }
+
+    /// Reserves room for a job that is about to be stored. From now on the sweeper leaves the job alone.
+    func reserve(_ job: JobRecord) {
+        queue.reserve(job)
+        sweeper.assumeIsolated { $0.hold(jobDue: job.deadline) }
+    }
+
+    /// Releases a job that was not stored, or whose outcome is recorded.
+    func release(_ job: JobRecord) {
+        queue.release(job)
+        sweeper.assumeIsolated { $0.release(jobDue: job.deadline) }
+    }
+
+    func reserve(_ jobs: [JobRecord]) { for job in jobs { reserve(job) } }
+
+    func release(_ jobs: [JobRecord]) { for job in jobs { release(job) } }
+
+    // MARK: Tokens
+
+    /// These tokens were destroyed. Queued pushes to them are not sent.
+    /// - Parameter tokens: purge ids.
+    func revoke(_ tokens: [EntryID]) {
+        let now = time.now
+        for token in tokens { wanted.revoke(token, until: now + policies.jobDeadlineMs, now: now) }
+    }
+
+    /// These tokens were sealed again under other names. Queued pushes to them are still sent.
+    func renew(_ tokens: [EntryID]) {
+        let now = time.now
+        for token in tokens { wanted.renew(token, until: now + policies.jobDeadlineMs, now: now) }
+    }
+
+    // MARK: Stored jobs
+
+    /// Queues the jobs that a previous run left.
+    public func resumeJobs() async throws(BrokerError) {
+        let jobs = try await store.read { try $0.jobs() }
+        reserve(jobs)
+        add(jobs, isFromBefore: true)
+        if !jobs.isEmpty { log("courier: \(Metrics.inWords(jobs.count)) pushes resumed from before the start") }
+    }
+
+    /// Queues jobs that are stored.
+    func add(_ jobs: [JobRecord], charge: PushCharge? = nil, isFromBefore: Bool = false) {
+        let contents: [PushContent?]
+        do throws(SlotShortage) {
+            contents = try jobs.map { job throws(SlotShortage) in try content(of: job) }
+        } catch {
+            store.tell(.overloaded(error))
+            loop.after(Self.pauseMs) { self.assumeIsolated { $0.add(jobs, charge: charge, isFromBefore: isFromBefore) } }
+            return
+        }
+        let entries = zip(jobs, contents).map { job, content in
+            var entry = Entry(job: job, reservation: nil, charge: charge, isFromBefore: isFromBefore)
+            if let content {
+                let target = WantedPushes.Target(token: job.purgeID, collapse: content.collapse)
+                wanted.add(job, to: target, stampMs: content.stampMs)
+                entry.target = target
+            }
+            return entry
+        }
+        // All are known before the first leaves. Otherwise an older push might leave before the newer one that replaces it is known.
+        for entry in entries { schedule(entry) }
+    }
+
+    /// Queues a job for its time. A job that missed its time takes a later slot.
+    func schedule(_ entry: Entry) {
+        let now = time.now
+        var entry = entry
+        let job = entry.job
+        let timing = policies.template(job.template)?.timing
+        let leaves = timing?.departure(missed: job.notBefore, now: now) ?? job.notBefore
+        entry.isMissed = leaves >= job.deadline
+        if leaves > now, !entry.isMissed {
+            if queue.schedule(entry, at: leaves) { watch(leaves) }
+        } else {
+            queue.makeDue(entry)
+            startDue()
+        }
+    }
+
+    private func watch(_ leaves: UInt64) {
+        loop.after(leaves - min(time.now, leaves)) {
+            self.assumeIsolated { outbox in
+                // Broker time goes slower while the wall clock is behind it.
+                if outbox.time.now < leaves { return outbox.watch(leaves) }
+                outbox.queue.makeDue(at: leaves)
+                outbox.startDue()
+            }
+        }
+    }
+
+    // MARK: Delivery
+
+    private func startDue() {
+        while let entry = queue.startNext() {
+            Task(executorPreference: loop) { await self.deliver(entry) }
+        }
+    }
+
+    /// Why a push that is due is not sent now.
+    private enum Unsent: Error {
+        case ended(JobOutcome)
+        /// Its side is being probed.
+        case probing(RoomSide)
+        case short(SlotShortage)
+        /// The broker is stopping. The next start resumes the job.
+        case stopping
+    }
+
+    /// Takes a job from its time to its recorded outcome: check, render, send, record, release.
+    private func deliver(_ entry: Entry) async {
+        defer {
+            queue.endDelivery(of: entry)
+            startDue()
+        }
+        let outcome: JobOutcome
+        do throws(Unsent) {
+            let push: Push
+            do {
+                defer {
+                    queue.endPreparation()
+                    startDue()
+                }
+                try await check(entry)
+                push = try render(entry)
+            }
+            outcome = try await send(push, of: entry.job)
+        } catch {
+            switch error {
+            case .ended(let ended): outcome = ended
+            case .probing(let side): return wait(entry, forProbeOf: side)
+            // The push was acknowledged, so it is tried again until its deadline.
+            case .short: return queue.makeDue(entry)
+            case .stopping: return
+            }
+        }
+        // Refund pushes that never left. Otherwise rooms that are closed at once would exhaust the token's budget without ringing the phone.
+        if outcome.neverLeft { entry.reservation?.cancel() }
+        await recordingLimit.acquire()
+        await record(outcome, of: entry.job)
+        if let target = entry.target { wanted.remove(from: target) }
+        release(entry.job)
+        entry.charge?.refund()
+        recordingLimit.release()
+    }
+
+    /// Checks that the push is still wanted.
+    private func check(_ entry: Entry) async throws(Unsent) {
+        let job = entry.job
+        let isLate = entry.isMissed || time.now >= job.deadline
+        // The side may have arrived while the job waited, or may have come back after a restart.
+        if let room = job.room {
+            let side = RoomSide(room: room, slot: job.slot)
+            switch isLate ? await presence.lastFinding(side) : await presence.check(side, isAwaited: false) {
+            case .present: throw .ended(JobOutcome(status: 0, reason: .unsent, releaseThrottle: true))
+            case .probing: throw .probing(side)
+            case .absent: break
+            }
+        }
+        // The key may be gone after the deadline, and nobody knows whether a previous run has sent the push.
+        if isLate { throw .ended(JobOutcome(status: 0, reason: entry.isFromBefore ? .unknown : .unsent)) }
+        if wanted.isRevoked(job.purgeID), !job.isLast { throw .ended(JobOutcome(status: 0, reason: .unsent)) }
+        guard try await hasToken(job) else { throw .ended(JobOutcome(status: 0, reason: .unsent)) }
+        // A newer push may have replaced this one while it waited.
+        guard wanted.isNewest(job.job, of: entry.target) else { throw .ended(JobOutcome(status: 0, reason: .other)) }
+    }
+
+    /// True if the job's token exists, was renewed, or was destroyed by the request that queued this job.
+    private func hasToken(_ job: JobRecord) async throws(Unsent) -> Bool {
+        if job.isLast || wanted.isRenewed(job.purgeID) { return true }
+        do throws(StoreError) {
+            return try await store.engine.read { try $0.holdsToken(of: job) }
+        } catch {
+            if error == .closed { throw .stopping }
+            // A failed read doesn't prove the token is gone. We acknowledged this push, so send it.
+            return true
+        }
+    }
+
+    /// Opens the job and renders its push.
+    /// - Throws: `.ended` if the row was edited or its key is gone; `.short` after a pause was begun.
+    private func render(_ entry: Entry) throws(Unsent) -> Push {
+        do throws(SlotShortage) {
+            if let push = try push(of: entry) { return push }
+        } catch {
+            pause(error)
+            throw .short(error)
+        }
+        metrics.add(.alarms)
+        throw .ended(JobOutcome(status: 0, reason: .other))
+    }
+
+    /// Returns nil if the row does not open or does not fit its template.
+    private func push(of entry: Entry) throws(SlotShortage) -> Push? {
+        let job = entry.job
+        guard let template = policies.template(job.template),
+            let sealed = try opened({ () throws(SealingError) in try keys.openJob(job.sealed.span, context: job.context) }),
+            let apnsID = try opened({ () throws(SealingError) in
+                try keys.apnsID(job.job, deadlineMs: job.deadline, generation: job.generation)
+            }),
+            let (fields, stampMs) = try fields(of: job),
+            let rendered = try? template.render(handle: sealed.handle, fields: fields, nowMs: stampMs)
+        else { return nil }
+        let counted = JobTimes(template).counted(deadline: job.deadline, tokenExpires: job.expires)
+        return Push(
+            apnsID: apnsID, token: sealed.token,
+            environment: job.environment, topic: job.topic + rendered.pushType.topicSuffix, type: rendered.pushType,
+            priority: UInt8(clamping: rendered.priority),
+            expirationS: expiration(template, counted, job.expires),
+            collapseID: sealed.handle.base64url, payload: rendered.payload, sealedAtMs: sealed.sealedAtMs,
+            deadlineMs: job.deadline,
+            isWanted: { [wanted, target = entry.target] in wanted.isWanted(job, of: target) })
+    }
+
+    /// Apple compares this with its own clock, so subtract what broker time is ahead. Otherwise a phone could ring long after the call.
+    private func expiration(_ template: Template, _ counted: UInt64, _ tokenExpires: UInt64) -> UInt64 {
+        let expires = template.expiration(nowMs: counted, tokenExpiryMs: tokenExpires)
+        return expires - min(expires, time.secondsAhead)
+    }
+
+    /// The fields of an audience's push and their time. A room's push has none.
+    private func fields(of job: JobRecord) throws(SlotShortage) -> (fields: [String: FieldValue], stampMs: UInt64)? {
+        if job.fields == nil { return ([:], time.now) }
+        return try content(of: job).map { ($0.fields, $0.stampMs) }
+    }
+
+    /// Returns nil in rooms, and if the row does not open.
+    private func content(of job: JobRecord) throws(SlotShortage) -> PushContent? {
+        guard let sealed = job.fields else { return nil }
+        let place = Place(generation: job.generation, expiryMs: job.deadline)
+        let note = try opened { () throws(SealingError) in
+            try keys.openNote(sealed.span, .fields, place, [job.job.bytes], block: 64)
+        }
+        return note.flatMap(PushContent.init)
+    }
+
+    /// Returns the content of the newest push to this target that has no outcome: Apple may not have it yet.
+    func newestContent(of target: WantedPushes.Target) throws(BrokerError) -> PushContent? {
+        guard let job = wanted.newest(of: target) else { return nil }
+        return try unlessShort { () throws(SlotShortage) in try content(of: job) }
+    }
+
+    private func send(_ push: Push, of job: JobRecord) async throws(Unsent) -> JobOutcome {
+        switch await courier.send(push) {
+        case .delivered:
+            metrics.add(.pushesDelivered)
+            return JobOutcome(status: 200, reason: nil)
+        case .failed(_, .stopped, _): throw .stopping
+        case .failed(let status, .revoked, _):
+            let isGone = wanted.isRevoked(job.purgeID)
+            return JobOutcome(status: UInt16(clamping: status), reason: isGone ? .unsent : .other)
+        case .failed(let status, let reason, let verdict):
+            metrics.add(.pushesFailed)
+            if reason == .notConfigured { metrics.add(.pushesNotConfigured) }
+            return JobOutcome(
+                status: UInt16(clamping: status), reason: reason.recorded,
+                purge: Self.purges(verdict, sealedAt: push.sealedAtMs))
+        }
+    }
+
+    /// A token that was sealed after the moment from which Apple calls it gone is live again.
+    private static func purges(_ verdict: Verdict, sealedAt: UInt64) -> Bool {
+        switch verdict {
+        case .keep, .configuration: false
+        case .purge(nil): true
+        case .purge(let moment?): sealedAt <= moment
+        }
+    }
+
+    /// Records the outcome. It must reach the ledger, so this retries until it does, or until the broker stops.
+    private func record(_ outcome: JobOutcome, of job: JobRecord) async {
+        var wait: UInt64 = 100
+        while true {
+            do {
+                try await store.engine.write { try $0.finish(job, outcome) }
+                lastRecordFailed = false
+                // The job's row must leave the write-ahead log, too: the key that opens it lives ten minutes more.
+                await sweeper.noteErasure()
+                return
+            } catch {
+                if error == .closed { return }
+                // From the second failure on: by then it is known how many wait.
+                if wait > 100 { reportUnrecorded(error) }
+                try? await loop.sleep(wait)
+                wait = min(wait * 2, 5_000)
+            }
+        }
+    }
+
+    /// At most once a minute: thousands of outcomes may wait, and each is retried again and again.
+    private func reportUnrecorded(_ error: StoreError) {
+        lastRecordFailed = true
+        guard loop.now >= outcomesLogAt else { return }
+        outcomesLogAt = loop.now + 60_000
+        metrics.add(.alarms)
+        log(
+            "courier: outcomes of \(Metrics.inWords(recordingLimit.count)) pushes are not recorded yet (\(error)); trying again"
+        )
+    }
+
+    // MARK: Waiting
+
+    private func wait(_ entry: Entry, forProbeOf side: RoomSide) {
+        if probing[side] == nil {
+            presence.assumeIsolated { presence in
+                presence.afterProbe(of: side) { self.assumeIsolated { $0.resume(at: side) } }
+            }
+        }
+        probing[side, default: []].append(entry)
+    }
+
+    /// The probe has ended. If the side is present, its jobs end now. Otherwise they leave at their time.
+    private func resume(at side: RoomSide) {
+        let isPresent = presence.assumeIsolated { $0.isPresent(side) }
+        for entry in probing.removeValue(forKey: side) ?? [] {
+            if isPresent { queue.makeDue(entry) } else { schedule(entry) }
+        }
+        startDue()
+    }
+
+    private func pause(_ shortage: SlotShortage) {
+        store.tell(.overloaded(shortage))
+        guard queue.pause() else { return }
+        loop.after(Self.pauseMs) {
+            self.assumeIsolated { outbox in
+                outbox.queue.resume()
+                outbox.startDue()
+            }
+        }
+    }
+
+    /// Waits until no push is under way, but not longer than `deadlineMs`. The next start resumes what is left.
+    public func drain(deadlineMs: UInt64) async {
+        let end = loop.now + deadlineMs
+        while queue.openCount > 0, loop.now < end { try? await loop.sleep(20) }
+        if lastRecordFailed, recordingLimit.count > 0 {
+            log(
+                "courier: outcomes of \(Metrics.inWords(recordingLimit.count)) pushes could not be recorded. The next start sends them again if they have time left, and records the others as unknown"
+            )
+        }
+    }
+}
+
+extension JobOutcome {
+    /// True if the push certainly never reached Apple.
+    fileprivate var neverLeft: Bool {
+        switch reason {
+        case .unsent, .unreachable: status == 0
+        default: false
+        }
+    }
+}

@@ -1,0 +1,100 @@
+import Storage
+import Synchronization
+import Vocabulary
+
+/// Knows which queued pushes are still wanted: their token exists, and no newer push has replaced them.
+///
+/// The courier asks before each attempt, from its own loop.
+final class WantedPushes: Sendable {
+    /// Pushes with the same target replace each other.
+    struct Target: Hashable, Sendable {
+        /// The token's purge id.
+        let token: EntryID
+        let collapse: Handle
+    }
+
+    private struct Newest {
+        var stampMs: UInt64
+        var job: JobRecord
+        /// Pushes to this target without an outcome. The newest is known until the last of them has its outcome.
+        var count: Int
+    }
+
+    private struct State {
+        var revoked = ExpiringTokens()
+        var renewed = ExpiringTokens()
+        var newest: [Target: Newest] = [:]
+
+        func isNewest(_ job: JobID, of target: Target) -> Bool { newest[target].map { $0.job.job == job } ?? true }
+    }
+
+    private let state = Mutex(State())
+
+    /// A token was destroyed. Pushes to it are not sent any more.
+    /// - Parameter until: the latest deadline of a push that is queued now. Times must not decrease.
+    func revoke(_ token: EntryID, until: UInt64, now: UInt64) {
+        state.withLock { $0.revoked.add(token, until: until, now: now) }
+    }
+
+    /// A token was sealed again under another name. Queued pushes to the old name are still sent.
+    func renew(_ token: EntryID, until: UInt64, now: UInt64) {
+        state.withLock { $0.renewed.add(token, until: until, now: now) }
+    }
+
+    func isRevoked(_ token: EntryID) -> Bool { state.withLock { $0.revoked.contains(token) } }
+
+    func isRenewed(_ token: EntryID) -> Bool { state.withLock { $0.renewed.contains(token) } }
+
+    /// Adds a push, which is the newest unless another one has a later stamp.
+    func add(_ job: JobRecord, to target: Target, stampMs: UInt64) {
+        state.withLock { state in
+            var standing = state.newest[target] ?? Newest(stampMs: stampMs, job: job, count: 0)
+            standing.count += 1
+            if stampMs >= standing.stampMs { (standing.stampMs, standing.job) = (stampMs, job) }
+            state.newest[target] = standing
+        }
+    }
+
+    /// A push has its outcome.
+    func remove(from target: Target) {
+        state.withLock { state in
+            guard let count = state.newest[target]?.count else { return }
+            if count > 1 { state.newest[target]?.count = count - 1 } else { state.newest[target] = nil }
+        }
+    }
+
+    /// Returns nil if no push to this target waits for its outcome.
+    func newest(of target: Target) -> JobRecord? { state.withLock { $0.newest[target]?.job } }
+
+    /// False if a newer push has replaced this one. Pushes without a target are never replaced.
+    func isNewest(_ job: JobID, of target: Target?) -> Bool {
+        guard let target else { return true }
+        return state.withLock { $0.isNewest(job, of: target) }
+    }
+
+    /// The last push to a token is sent although its token is gone.
+    func isWanted(_ job: JobRecord, of target: Target?) -> Bool {
+        state.withLock { state in
+            (job.isLast || !state.revoked.contains(job.purgeID)) && (target.map { state.isNewest(job.job, of: $0) } ?? true)
+        }
+    }
+
+    var count: Int { state.withLock(\.newest.count) }
+}
+
+/// Tokens by purge id, each until no push to it can be left.
+private struct ExpiringTokens {
+    private var tokens: Set<EntryID> = []
+    /// In order of time.
+    private var order = Queue<(until: UInt64, token: EntryID)>()
+
+    func contains(_ token: EntryID) -> Bool { tokens.contains(token) }
+
+    mutating func add(_ token: EntryID, until: UInt64, now: UInt64) {
+        while let oldest = order.first, oldest.until <= now {
+            tokens.remove(oldest.token)
+            _ = order.popFirst()
+        }
+        if tokens.insert(token).inserted { order.append((until, token)) }
+    }
+}

@@ -1,0 +1,228 @@
+public import EventLoop
+import Sealing
+import Storage
+import Vocabulary
+
+/// Tracks who is present in rooms: sockets join and leave, reports come over HTTP, probes find out who still answers.
+///
+/// `PresenceState` decides. This actor feeds it events and carries out its effects. It lives on the engine's loop, beside `Rooms`.
+public actor Presence: LoopActor {
+    public nonisolated let loop: EventLoop
+    private var state: PresenceState
+    private weak var rooms: Rooms?
+    private var edge: (any RoomSockets)?
+    /// The timer of each side that waits for something.
+    private(set) var timers: [RoomSide: TimerID] = [:]
+    /// For each room with sockets, the timer for the room's end.
+    private(set) var roomEnds: [Digest: TimerID] = [:]
+    /// One copy of the id of each room in which a knock may become due without a caller.
+    private(set) var roomIDs: [Digest: RoomID] = [:]
+    /// Reports over HTTP that wait for the probe of a side.
+    private(set) var waitingReports: [RoomSide: [CheckedContinuation<Result<Delivery, BrokerError>, Never>]] = [:]
+    /// What is called when the probe of a side ends.
+    private var afterProbes: [RoomSide: [() -> Void]] = [:]
+
+    init(loop: EventLoop, timing: PresenceState.Timing) {
+        self.loop = loop
+        state = PresenceState(timing)
+    }
+
+    /// Sets where knocks go that become due without a caller.
+    func attach(_ rooms: Rooms) { self.rooms = rooms }
+
+    public func setEdge(_ edge: any RoomSockets) { self.edge = edge }
+
+    // MARK: Questions
+
+    var socketCount: Int { state.socketCount }
+
+    func hasSocket(_ socket: UInt64) -> Bool { state.hasSocket(socket) }
+
+    /// A side in its grace or in doubt counts as present.
+    func isPresent(_ side: RoomSide) -> Bool { state.isPresent(side) }
+
+    // MARK: Events
+
+    /// A socket joins its room.
+    func join(_ socket: UInt64, at side: RoomSide, in id: RoomID, endsInMs: UInt64) {
+        apply(state.join(socket, at: side, now: loop.now), in: side.room, id)
+        if roomEnds[side.room] == nil { watchEnd(of: side.room, afterMs: endsInMs) }
+    }
+
+    /// A socket has ended.
+    /// - Parameter isDeliberate: the app left, as opposed to a connection that broke.
+    public func leave(socket: UInt64, isDeliberate: Bool) {
+        guard let room = state.room(of: socket) else { return }
+        apply(state.leave(socket, isDeliberate: isDeliberate, now: loop.now), in: room)
+    }
+
+    /// A socket answered the ping with this number.
+    public func pong(socket: UInt64, number: UInt64) {
+        guard let room = state.room(of: socket) else { return }
+        apply(state.pong(socket, number: number, now: loop.now), in: room)
+    }
+
+    /// A side reports over HTTP that it is present.
+    func report(_ side: RoomSide, in id: RoomID) { apply(state.report(side, now: loop.now), in: side.room, id) }
+
+    /// A side reports over HTTP that it leaves.
+    func reportLeaving(_ side: RoomSide) { apply(state.reportLeaving(side, now: loop.now), in: side.room) }
+
+    /// What is known of a side without a probe.
+    func lastFinding(_ side: RoomSide) -> PresenceState.Finding { isPresent(side) ? .present : .absent }
+
+    /// Checks a side for its peer, or for a push that is about to leave.
+    func check(_ side: RoomSide, isAwaited: Bool) -> PresenceState.Finding {
+        let (finding, effects) = state.check(side, isAwaited: isAwaited, now: loop.now)
+        apply(effects, in: side.room)
+        return finding
+    }
+
+    /// Waits for the end of a probe, and for the knock that may follow.
+    func resultOfProbe(of side: RoomSide) async throws(BrokerError) -> Delivery {
+        try await withCheckedContinuation { waitingReports[side, default: []].append($0) }.get()
+    }
+
+    /// Calls `action` once, on the loop, when the probe of this side ends.
+    func afterProbe(of side: RoomSide, _ action: @escaping @Sendable () -> Void) {
+        afterProbes[side, default: []].append(action)
+    }
+
+    /// A knock was throttled or failed: the side is checked again later if its peer stays present.
+    func checkAgain(_ side: RoomSide, in id: RoomID, afterMs: UInt64) {
+        // Broker time stands still while the wall clock is behind it, and a throttle ends by broker time.
+        let wait = max(afterMs, 1_000)
+        apply(state.checkAgain(side, at: loop.now + wait, now: loop.now), in: side.room, id)
+    }
+
+    /// The room has ended.
+    func end(_ room: Digest) async {
+        let (sockets, effects) = state.forget(room)
+        apply(effects, in: room)
+        for slot: UInt8 in [1, 2] {
+            let side = RoomSide(room: room, slot: slot)
+            answerReports(at: side, .failure(.roomNotFound))
+            endProbe(of: side)
+        }
+        for socket in sockets { await edge?.tell(socket, .roomClosed) }
+    }
+
+    func tell(_ side: RoomSide, _ event: RoomEvent) async {
+        for socket in state.sockets(at: side) { await edge?.tell(socket, event) }
+    }
+
+    // MARK: Effects
+
+    /// Carries out what follows from an event in a room.
+    /// - Parameter id: the room id, if a caller has brought it. One copy is kept as long as a knock may need it.
+    private func apply(_ effects: [PresenceState.Effect], in room: Digest, _ id: RoomID? = nil) {
+        let id = roomIDs[room] ?? id
+        roomIDs[room] = state.mayKnock(in: room) ? id : nil
+        if !state.hasSockets(in: room), let timer = roomEnds.removeValue(forKey: room) { loop.cancel(timer) }
+        var later: [PresenceState.Effect] = []
+        for effect in effects {
+            switch effect {
+            case .arm(let side, let time): arm(side, at: time)
+            case .answered(let side):
+                answerReports(at: side, .success(.peerPresent))
+                endProbe(of: side)
+            case .absent(let side, _):
+                endProbe(of: side)
+                later.append(effect)
+            default: later.append(effect)
+            }
+        }
+        if later.isEmpty { return }
+        Task(executorPreference: loop) { [later] in for effect in later { await self.carryOut(effect, id) } }
+    }
+
+    private func carryOut(_ effect: PresenceState.Effect, _ id: RoomID?) async {
+        switch effect {
+        case .arm, .answered: break
+        case .ping(let sockets, let number): for socket in sockets { await edge?.ping(socket, number) }
+        case .close(let socket): await edge?.close(socket)
+        case .arrived(let side): await tell(side.peer, .peerJoined)
+        case .left(let side): await tell(side.peer, .peerLeft(nil))
+        case .knock(let side): _ = await knock(at: side, in: id)
+        case .absent(let side, let knocks):
+            let waiting = waitingReports.removeValue(forKey: side)
+            let result = knocks ? await knock(at: side, in: id) : .success(.none)
+            // The side may have arrived meanwhile. Then its peer was told so already.
+            if !state.isPresent(side) { await tell(side.peer, .peerLeft(knocks ? Self.delivery(of: result) : nil)) }
+            for report in waiting ?? [] { report.resume(returning: result) }
+        }
+    }
+
+    /// Knocks at a side because its peer waits. No caller sees an error, so a knock that could not be stored is tried again.
+    private func knock(at side: RoomSide, in id: RoomID?) async -> Result<Delivery, BrokerError> {
+        guard let id, let rooms else { return .failure(.roomNotFound) }
+        do {
+            return .success(try await rooms.knock(at: side, in: id))
+        } catch {
+            if error.isRetryable { checkAgain(side, in: id, afterMs: error.retryMs) }
+            return .failure(error)
+        }
+    }
+
+    /// Returns the knock's result for `peer_left`. A retried knock is reported as throttled.
+    /// Returns nil if there will be no knock: the room is gone, or the broker stops.
+    private static func delivery(of result: Result<Delivery, BrokerError>) -> Delivery? {
+        switch result {
+        case .success(let delivery): delivery
+        case .failure(let error): error.isRetryable ? .throttled : nil
+        }
+    }
+
+    private func answerReports(at side: RoomSide, _ result: Result<Delivery, BrokerError>) {
+        for report in waitingReports.removeValue(forKey: side) ?? [] { report.resume(returning: result) }
+    }
+
+    private func endProbe(of side: RoomSide) {
+        for action in afterProbes.removeValue(forKey: side) ?? [] { action() }
+    }
+
+    private func arm(_ side: RoomSide, at time: UInt64?) {
+        if let timer = timers.removeValue(forKey: side) { loop.cancel(timer) }
+        guard let time else { return }
+        timers[side] = loop.after(time - min(loop.now, time)) {
+            self.assumeIsolated { presence in
+                presence.timers[side] = nil
+                presence.apply(presence.state.fire(side, now: presence.loop.now), in: side.room)
+            }
+        }
+    }
+
+    // MARK: The room's end
+
+    /// Checks the room when its end has come. Sockets are told, unless the room was accepted meanwhile and goes on.
+    private func watchEnd(of room: Digest, afterMs: UInt64) {
+        roomEnds[room] = loop.after(afterMs) {
+            self.assumeIsolated { presence in
+                presence.roomEnds[room] = nil
+                _ = Task(executorPreference: presence.loop) { await presence.checkEnd(of: room) }
+            }
+        }
+    }
+
+    private func checkEnd(of room: Digest) async {
+        guard let rooms else { return }
+        let wait: UInt64
+        do {
+            guard let left = try await rooms.msUntilEnd(of: room) else { return await end(room) }
+            wait = left
+        } catch {
+            if error == .shuttingDown { return }
+            // The store can't be read now: check again soon.
+            wait = 1_000
+        }
+        if state.hasSockets(in: room), roomEnds[room] == nil { watchEnd(of: room, afterMs: wait) }
+    }
+}
+
+extension BrokerError {
+    /// True if the broker was short of something, so that the same call may succeed later.
+    var isRetryable: Bool { status == 503 && self != .shuttingDown }
+
+    /// When to try again.
+    var retryMs: UInt64 { UInt64(retryAfter ?? 5) * 1_000 }
+}

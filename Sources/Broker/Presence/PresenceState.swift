@@ -1,0 +1,381 @@
+import Shares
+import Vocabulary
+
+/// One side of one room.
+struct RoomSide: Hashable, Sendable {
+    let room: Digest
+    let slot: UInt8
+
+    var peer: RoomSide { RoomSide(room: room, slot: Self.peer(of: slot)) }
+
+    static func peer(of slot: UInt8) -> UInt8 { slot == 1 ? 2 : 1 }
+}
+
+/// Tracks presence with one state machine per room side. It does no I/O and reads no clock. A restart forgets it.
+///
+/// Each event returns the effects that `Presence` carries out, in order. All times are milliseconds of the event loop's clock.
+struct PresenceState {
+
+    enum Effect: Equatable, Sendable {
+        /// Ping these sockets with this number.
+        case ping([UInt64], number: UInt64)
+        case close(UInt64)
+        /// Tell the peer of this side `peer_joined`.
+        case arrived(RoomSide)
+        /// Tell the peer of this side `peer_left`.
+        case left(RoomSide)
+        /// The side is absent: knock at it if its peer waits, then tell the peer `peer_left` with what became of the knock.
+        case absent(RoomSide, knocks: Bool)
+        /// Knock at a side whose peer already knows that it is absent.
+        case knock(RoomSide)
+        /// A probe ended with the side present: reports that waited for it are answered.
+        case answered(RoomSide)
+        /// Set the one timer of this side, or cancel it.
+        case arm(RoomSide, at: UInt64?)
+    }
+
+    /// The result of checking a side.
+    enum Finding: Equatable {
+        case absent
+        case present
+        /// A probe runs. The effect `absent` or `answered` follows.
+        case probing
+    }
+
+    struct Timing {
+        /// How long a side that is gone counts as present.
+        var graceMs: UInt64
+        /// How long a report over HTTP is believed.
+        var reportMs: UInt64
+        /// How long a pinged socket may take to answer.
+        var probeMs: UInt64
+
+        /// How long a sign of life proves a side, and the shortest time between two of its probes.
+        var proofMs: UInt64 { max(2_000, probeMs) }
+    }
+
+    /// Sockets that one side may have. One more closes the one that has been silent for longest.
+    static let mostSockets = ShareTable.standard[.roomSockets].side?.cap ?? .max
+
+    private let timing: Timing
+    private var rooms: [Digest: Room] = [:]
+    private var places: [UInt64: RoomSide] = [:]
+
+    init(_ timing: Timing) { self.timing = timing }
+
+    // MARK: Questions
+
+    var roomCount: Int { rooms.count }
+    var socketCount: Int { places.count }
+
+    func hasSocket(_ socket: UInt64) -> Bool { places[socket] != nil }
+    func room(of socket: UInt64) -> Digest? { places[socket]?.room }
+
+    /// A side in its grace or in doubt counts as present.
+    func isPresent(_ place: RoomSide) -> Bool { rooms[place.room].map { $0[place.slot].state != .absent } ?? false }
+
+    func sockets(at place: RoomSide) -> [UInt64] { rooms[place.room]?[place.slot].sockets.map(\.id) ?? [] }
+
+    func hasSockets(in room: Digest) -> Bool { rooms[room]?.hasSockets ?? false }
+
+    /// True if a knock may become due in this room while no caller brings the room id.
+    func mayKnock(in room: Digest) -> Bool {
+        guard let room = rooms[room] else { return false }
+        return room.hasSockets || room.creator.checkAt != nil || room.joiner.checkAt != nil
+            || room.creator.state != .absent && room.joiner.state != .absent
+    }
+
+    // MARK: Events
+
+    mutating func join(_ socket: UInt64, at place: RoomSide, now: UInt64) -> [Effect] {
+        var step = begin(place.room, now)
+        if let closed = step.room[place.slot].add(Socket(id: socket, provenAt: now)) {
+            places[closed] = nil
+            step.effects.append(.close(closed))
+        }
+        places[socket] = place
+        step.arrive(place.slot)
+        return end(step)
+    }
+
+    /// - Parameter isDeliberate: the app left, as opposed to a connection that broke.
+    mutating func leave(_ socket: UInt64, isDeliberate: Bool, now: UInt64) -> [Effect] {
+        guard let place = places.removeValue(forKey: socket) else { return [] }
+        var step = begin(place.room, now)
+        let did = step.room[place.slot].hasSocket
+        step.room[place.slot].sockets.removeAll { $0.id == socket }
+        let isLast = did && !step.room[place.slot].hasSocket
+        // A report still counts after the last socket has gone, unless a failed probe has voided it.
+        if isLast, now >= step.room[place.slot].reportedUntil { step.depart(place.slot, isDeliberate: isDeliberate) }
+        return end(step)
+    }
+
+    /// A side reports over HTTP that it is present.
+    mutating func report(_ place: RoomSide, now: UInt64) -> [Effect] {
+        var step = begin(place.room, now)
+        step.room[place.slot].reportedAt = now
+        step.room[place.slot].reportedUntil = now + timing.reportMs
+        step.arrive(place.slot)
+        return end(step)
+    }
+
+    /// A side reports over HTTP that it leaves. Sockets that it has still open count again when it returns.
+    mutating func reportLeaving(_ place: RoomSide, now: UInt64) -> [Effect] {
+        var step = begin(place.room, now)
+        step.room[place.slot].reportedUntil = 0
+        // A pong that is on its way was sent before the side left.
+        step.room[place.slot].number += 1
+        step.depart(place.slot, isDeliberate: true)
+        return end(step)
+    }
+
+    /// A socket answered the ping with this number.
+    mutating func pong(_ socket: UInt64, number: UInt64, now: UInt64) -> [Effect] {
+        guard let place = places[socket] else { return [] }
+        var step = begin(place.room, now)
+        step.answer(place.slot, socket, number: number)
+        return end(step)
+    }
+
+    /// Finds out whether a side is present, for its peer or for a push about to leave.
+    /// - Parameter isAwaited: its peer has arrived. A knock follows if the side turns out to be absent.
+    mutating func check(_ place: RoomSide, isAwaited: Bool, now: UInt64) -> (finding: Finding, effects: [Effect]) {
+        var step = begin(place.room, now)
+        let finding = step.check(place.slot, isAwaited: isAwaited)
+        return (finding, end(step))
+    }
+
+    /// A knock was throttled or failed for now. The side is checked again at that time, if its peer stays present.
+    mutating func checkAgain(_ place: RoomSide, at time: UInt64, now: UInt64) -> [Effect] {
+        var step = begin(place.room, now)
+        let side = step.room[place.slot]
+        if side.state == .absent, step.room[place.peer.slot].isHere {
+            step.room[place.slot].checkAt = min(side.checkAt ?? .max, time)
+        }
+        return end(step)
+    }
+
+    /// The timer of a side fired.
+    mutating func fire(_ place: RoomSide, now: UInt64) -> [Effect] {
+        guard rooms[place.room] != nil else { return [] }
+        var step = begin(place.room, now)
+        step.room[place.slot].armedAt = nil
+        step.expire(place.slot)
+        return end(step)
+    }
+
+    /// The room has ended.
+    /// - Returns: its sockets.
+    mutating func forget(_ room: Digest) -> (sockets: [UInt64], effects: [Effect]) {
+        guard let ended = rooms.removeValue(forKey: room) else { return ([], []) }
+        let sockets = (ended.creator.sockets + ended.joiner.sockets).map(\.id)
+        for socket in sockets { places[socket] = nil }
+        return (sockets, [.arm(RoomSide(room: room, slot: 1), at: nil), .arm(RoomSide(room: room, slot: 2), at: nil)])
+    }
+
+    // MARK: Steps
+
+    private mutating func begin(_ room: Digest, _ now: UInt64) -> Step {
+        // Taken out, so that it is changed in place.
+        Step(name: room, room: rooms.removeValue(forKey: room) ?? Room(), timing: timing, now: now)
+    }
+
+    private mutating func end(_ step: consuming Step) -> [Effect] {
+        for slot: UInt8 in [1, 2] {
+            let at = step.room[slot].timer(step.now)
+            guard at != step.room[slot].armedAt else { continue }
+            step.room[slot].armedAt = at
+            step.effects.append(.arm(RoomSide(room: step.name, slot: slot), at: at))
+        }
+        if !step.room.isForgotten(step.now) { rooms[step.name] = step.room }
+        return step.effects
+    }
+}
+
+extension PresenceState {
+    fileprivate enum State: Equatable {
+        case absent
+        /// Gone for a moment, and counted as present until then.
+        case grace(until: UInt64, isDeliberate: Bool)
+        case present
+        /// Its sockets were pinged, and may answer until then.
+        case doubtful(until: UInt64)
+    }
+
+    fileprivate struct Socket {
+        let id: UInt64
+        /// When it joined or last answered a probe.
+        var provenAt: UInt64
+        /// False after a probe that it did not answer.
+        var counts = true
+    }
+
+    fileprivate struct Side {
+        var state = State.absent
+        var sockets: [Socket] = []
+        var reportedAt: UInt64 = 0
+        var reportedUntil: UInt64 = 0
+        /// The number of the last probe. Pongs with a lower one prove nothing.
+        var number: UInt64 = 0
+        var probedAt: UInt64?
+        /// Its peer arrived while it was in doubt or in its grace.
+        var isAwaited = false
+        /// When it is checked again for its peer.
+        var checkAt: UInt64?
+        var armedAt: UInt64?
+
+        var hasSocket: Bool { sockets.contains(where: \.counts) }
+
+        /// Present now, and not only a moment ago.
+        var isHere: Bool {
+            switch state {
+            case .present, .doubtful: true
+            case .absent, .grace: false
+            }
+        }
+
+        func isForgotten(_ now: UInt64) -> Bool { state == .absent && sockets.isEmpty && checkAt == nil }
+
+        /// - Returns: the socket that gives way to it.
+        mutating func add(_ socket: Socket) -> UInt64? {
+            var silent: Int?
+            if sockets.count >= mostSockets { silent = sockets.indices.min { sockets[$0].provenAt < sockets[$1].provenAt } }
+            let closed = silent.map { sockets.remove(at: $0).id }
+            sockets.append(socket)
+            return closed
+        }
+
+        /// When its timer is due.
+        func timer(_ now: UInt64) -> UInt64? {
+            let end: UInt64? =
+                switch state {
+                case .grace(let until, _), .doubtful(let until): until
+                case .present: hasSocket ? nil : reportedUntil
+                case .absent: nil
+                }
+            return [end, checkAt].compactMap(\.self).min()
+        }
+    }
+
+    fileprivate struct Room {
+        var creator = Side()
+        var joiner = Side()
+
+        var hasSockets: Bool { !creator.sockets.isEmpty || !joiner.sockets.isEmpty }
+        func isForgotten(_ now: UInt64) -> Bool { creator.isForgotten(now) && joiner.isForgotten(now) }
+
+        subscript(slot: UInt8) -> Side {
+            get { slot == 1 ? creator : joiner }
+            _modify { if slot == 1 { yield &creator } else { yield &joiner } }
+        }
+    }
+
+    /// One event in one room: the transitions of its two sides.
+    fileprivate struct Step {
+        let name: Digest
+        var room: Room
+        let timing: Timing
+        let now: UInt64
+        var effects: [Effect] = []
+
+        private func place(_ slot: UInt8) -> RoomSide { RoomSide(room: name, slot: slot) }
+
+        mutating func arrive(_ slot: UInt8) {
+            switch room[slot].state {
+            case .absent, .grace(_, isDeliberate: true): effects.append(.arrived(place(slot)))
+            case .doubtful: effects.append(.answered(place(slot)))
+            // The peer was not told that the connection broke.
+            case .grace, .present: break
+            }
+            room[slot].state = .present
+            room[slot].isAwaited = false
+            room[slot].checkAt = nil
+        }
+
+        /// The last socket ended, or the app reported that it leaves, or its report has lapsed.
+        mutating func depart(_ slot: UInt8, isDeliberate: Bool) {
+            let side = room[slot]
+            switch side.state {
+            case .absent, .grace(_, isDeliberate: true): return
+            case .grace(_, isDeliberate: false): if !isDeliberate { return }
+            case .present: room[slot].isAwaited = false
+            // The peer arrived before this side left, so that it is knocked at after the grace.
+            case .doubtful: effects.append(.answered(place(slot)))
+            }
+            room[slot].state = .grace(until: now + timing.graceMs, isDeliberate: isDeliberate)
+            if isDeliberate { effects.append(.left(place(slot))) }
+            // The peer is checked again only while this side stays.
+            room[RoomSide.peer(of: slot)].checkAt = nil
+        }
+
+        mutating func answer(_ slot: UInt8, _ socket: UInt64, number: UInt64) {
+            guard number >= room[slot].number, let index = room[slot].sockets.firstIndex(where: { $0.id == socket }) else {
+                return
+            }
+            room[slot].sockets[index].provenAt = now
+            room[slot].sockets[index].counts = true
+            let wasAbsent = room[slot].state == .absent
+            if room[slot].state != .present { arrive(slot) }
+            let peer = RoomSide.peer(of: slot)
+            if wasAbsent, check(peer, isAwaited: true) == .absent { effects.append(.knock(place(peer))) }
+        }
+
+        mutating func check(_ slot: UInt8, isAwaited: Bool) -> Finding {
+            let side = room[slot]
+            switch side.state {
+            case .absent: return .absent
+            case .grace:
+                if isAwaited { room[slot].isAwaited = true }
+                return .present
+            case .doubtful:
+                if isAwaited { room[slot].isAwaited = true }
+                return .probing
+            case .present: break
+            }
+            // A report without a socket can't be probed, and is believed.
+            guard side.hasSocket else { return .present }
+            let provenAt = max(side.reportedAt, side.sockets.lazy.filter(\.counts).map(\.provenAt).max() ?? 0)
+            if now < provenAt + timing.proofMs { return .present }
+            if let probedAt = side.probedAt, now < probedAt + timing.proofMs {
+                room[slot].checkAt = probedAt + timing.proofMs
+                return .present
+            }
+            room[slot].number += 1
+            room[slot].probedAt = now
+            room[slot].isAwaited = isAwaited
+            room[slot].state = .doubtful(until: now + timing.probeMs)
+            effects.append(.ping(side.sockets.map(\.id), number: room[slot].number))
+            return .probing
+        }
+
+        mutating func expire(_ slot: UInt8) {
+            let side = room[slot]
+            switch side.state {
+            case .doubtful(let until) where until <= now:
+                for index in side.sockets.indices { room[slot].sockets[index].counts = false }
+                vanish(slot, isAwaited: side.isAwaited)
+            case .grace(let until, let isDeliberate) where until <= now:
+                if isDeliberate, !side.isAwaited {
+                    room[slot].state = .absent
+                } else {
+                    vanish(slot, isAwaited: true)
+                }
+            case .present where !side.hasSocket && side.reportedUntil <= now: depart(slot, isDeliberate: false)
+            default: break
+            }
+            guard let checkAt = room[slot].checkAt, checkAt <= now else { return }
+            room[slot].checkAt = nil
+            guard room[RoomSide.peer(of: slot)].isHere else { return }
+            if check(slot, isAwaited: true) == .absent { effects.append(.knock(place(slot))) }
+        }
+
+        /// The side becomes absent, and is knocked at if its peer waits for it.
+        private mutating func vanish(_ slot: UInt8, isAwaited: Bool) {
+            room[slot].state = .absent
+            room[slot].isAwaited = false
+            room[slot].reportedUntil = 0
+            effects.append(.absent(place(slot), knocks: isAwaited && room[RoomSide.peer(of: slot)].isHere))
+            room[RoomSide.peer(of: slot)].checkAt = nil
+        }
+    }
+}

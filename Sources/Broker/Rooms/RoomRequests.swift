@@ -1,0 +1,121 @@
+public import Sealing
+public import Vocabulary
+
+// Requests of rooms and their results. Values are checked for range already.
+
+/// `POST /api/rooms`.
+public struct CreateRoom: Sendable {
+    public var joinid: [UInt8]
+    public var lifeSeconds: Int
+    public var codeLifeSeconds: Int
+    public var client: [UInt8]
+    public var token: Secret?
+    /// Nil for the configured one.
+    public var environment: PushEnvironment?
+    /// The bundle id of the app that the token is for. Nil for the configured one.
+    public var topic: String?
+
+    public init(
+        joinid: [UInt8], lifeSeconds: Int, codeLifeSeconds: Int, client: [UInt8], token: Secret?,
+        environment: PushEnvironment?, topic: String? = nil
+    ) {
+        self.joinid = joinid
+        self.lifeSeconds = lifeSeconds
+        self.codeLifeSeconds = codeLifeSeconds
+        self.client = client
+        self.token = token
+        self.environment = environment
+        self.topic = topic
+    }
+}
+
+/// `POST /api/rooms/accept`.
+public struct AcceptRoom: Sendable {
+    public var joinid: [UInt8]
+    public var client: [UInt8]
+    public var token: Secret?
+    public var environment: PushEnvironment?
+    public var topic: String?
+
+    public init(joinid: [UInt8], client: [UInt8], token: Secret?, environment: PushEnvironment?, topic: String? = nil) {
+        self.joinid = joinid
+        self.client = client
+        self.token = token
+        self.environment = environment
+        self.topic = topic
+    }
+}
+
+/// The result of a create or an accept.
+public struct Membership: Sendable {
+    public var room: RoomID
+    /// The caller's member secret. It is nil if the repeat of a create comes after the time for repeats.
+    public var member: MemberSecret?
+    /// Unix milliseconds.
+    public var expires: UInt64
+    /// When the join code expires, and with it the room if nobody has accepted. Nil in the answer to an accept.
+    public var joinExpires: UInt64?
+    public var ref: Ref?
+    /// False if an earlier call had the same effect.
+    public var isNew: Bool
+}
+
+/// One side of a room, which shows its client id and, once it has used it, its member secret.
+public struct Caller: Sendable {
+    public var room: RoomID
+    public var client: [UInt8]
+    public var member: MemberSecret?
+
+    public init(room: RoomID, client: [UInt8], member: MemberSecret?) {
+        self.room = room
+        self.client = client
+        self.member = member
+    }
+}
+
+/// `GET /api/room`.
+public struct RoomStatus: Sendable, Equatable {
+    public var expires: UInt64
+    public var accepted: Bool
+    public var creatorPresent: Bool
+    public var joinerPresent: Bool
+    public var creatorHasToken: Bool
+    public var joinerHasToken: Bool
+}
+
+/// The result of a knock.
+public enum Delivery: String, Sendable {
+    case queued
+    case peerPresent = "peer_present"
+    case noToken = "no_token"
+    case throttled
+    /// The caller is leaving, so nobody is knocked at.
+    case none
+}
+
+/// What a room's socket hears.
+public enum RoomEvent: Sendable, Equatable {
+    case peerJoined
+    /// With the result of the knock if the peer turned out to be absent.
+    case peerLeft(Delivery?)
+    case peerAccepted
+    case roomClosed
+
+    public var name: String {
+        switch self {
+        case .peerJoined: "peer_joined"
+        case .peerLeft: "peer_left"
+        case .peerAccepted: "peer_accepted"
+        case .roomClosed: "room_closed"
+        }
+    }
+}
+
+/// Reaches sockets, which belong to the edge.
+public protocol RoomSockets: Sendable {
+    /// `roomClosed` also ends the socket.
+    func tell(_ socket: UInt64, _ event: RoomEvent) async
+    /// The answer to this ping comes as `Presence.pong`.
+    func ping(_ socket: UInt64, _ number: UInt64) async
+    func close(_ socket: UInt64) async
+}

@@ -1,0 +1,217 @@
+import EventLoop
+import Ledger
+public import Linux
+import Policy
+import Sealing
+import Shares
+import Storage
+import Vocabulary
+
+extension Rooms {
+    /// Creates a room. A repeat by the same client with the same code gets the same answer while the room is pending.
+    public func create(_ request: CreateRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
+        try admitGuess(request.joinid, address)
+        let now = time.now
+        let room = try available { () throws(SealingError) in try RoomID.random() }
+        let member = try available { () throws(SealingError) in try MemberSecret.random() }
+        let expires = now + UInt64(request.lifeSeconds) * 1_000
+        let codeExpires = now + UInt64(request.codeLifeSeconds) * 1_000
+        let generation = keys.currentGeneration
+        let index = keys.roomIndex(room)
+        let codes = try codeIndexes(request.joinid, now: now)
+        let token = try seal(
+            request.token, room: room, index: index, slot: 1, expires: expires, environment: request.environment,
+            topic: request.topic, now: now)
+
+        let creator = SideRecord(
+            generation: generation,
+            client: try clientIndex(of: request.client, in: room, slot: 1, expires: expires, generation: generation),
+            member: keys.memberHash(member), token: token?.row.purgeID)
+        let creatorUntil = min(now + policies.rooms.retryWindowMs, codeExpires)
+        let code = try available { () throws(SealingError) in
+            PendingCode(
+                code: codes[0], expires: codeExpires, room: index, roomExpires: expires, generation: generation,
+                pending: try keys.sealPending(
+                    room, joinID: request.joinid.span, expiryMs: codeExpires, generation: generation, codeIndex: codes[0]),
+                creator: try keys.sealCreator(
+                    member, joinID: request.joinid.span, client1: request.client.span, untilMs: creatorUntil,
+                    generation: generation, codeIndex: codes[0]),
+                creatorUntil: creatorUntil, short: policies.rooms.isShort(codeOf: request.joinid.count))
+        }
+        let record = RoomRecord(room: index, expires: expires, creator: creator)
+
+        let creation: [Charge]
+        do {
+            creation = try takeCreation(request.joinid, address)
+        } catch {
+            // A repeat costs no budget, so that a lost answer can always be asked for again. Other callers are not told that the code is
+            // taken: that would be a free guess.
+            let taken = try await store.read { try $0.joinable(codes, now: now)?.code }
+            guard let taken, let again = try await ownRoom(request, with: taken) else { throw error }
+            return again
+        }
+        let outcome: CreateOutcome
+        do {
+            let shortLimit = policies.rooms.pendingShortCodes
+            outcome = try await store.write {
+                try $0.create(
+                    record, code: code, otherIndexes: Array(codes.dropFirst()), token: token?.new,
+                    shortLimit: shortLimit, now: now)
+            }
+        } catch {
+            giveBackCreation(request.joinid)
+            charges.shares.refund(creation)
+            throw error
+        }
+        if outcome != .created { charges.shares.refund(creation) }
+        switch outcome {
+        case .created:
+            knockHolds.recordNewRoom(index, now: time.now)
+            await sweeper.expect(creatorUntil)
+            metrics.add(.roomsCreated)
+            return Membership(
+                room: room, member: member, expires: expires, joinExpires: codeExpires, ref: token?.ref, isNew: true)
+        case .taken(let taken):
+            guard let again = try await ownRoom(request, with: taken) else {
+                spendGuess(request.joinid, address)
+                throw .joinCodeInUse
+            }
+            giveBackCreation(request.joinid)
+            return again
+        case .tooManyShort:
+            throw .tooManyShortCodes
+        }
+    }
+
+    /// Answers a repeated create.
+    ///
+    /// The member secret and the ref are part of the answer only while the sealed copy exists: until the creator first uses the
+    /// secret, and for two minutes at most. Anyone may know the code and guess the client id.
+    /// - Returns: nil if another client made the room, or the code is used.
+    private func ownRoom(_ request: CreateRoom, with taken: CodeRecord) async throws(BrokerError) -> Membership? {
+        guard case .pending(let code) = taken,
+            let room = try ifItOpens({ () throws(SealingError) in
+                try keys.openPending(
+                    code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
+                    codeIndex: code.code)
+            }),
+            let record = try await store.read({ try $0.room(code.room) }),
+            record.joiner == nil
+        else { return nil }
+        let creator = record.creator
+        let client = try clientIndex(
+            of: request.client, in: room, slot: 1, expires: record.expires, generation: creator.generation)
+        guard client == creator.client else { return nil }
+        var member: MemberSecret?
+        // A lost answer can be repeated, but only until the first proof: a join code is shared, and a client id can be guessed.
+        if let sealed = code.creator, !creator.proven {
+            member = try ifItOpens { () throws(SealingError) in
+                try keys.openCreator(
+                    sealed.span, joinID: request.joinid.span, client1: request.client.span, untilMs: code.creatorUntil,
+                    generation: code.generation, codeIndex: code.code)
+            }
+        }
+        return Membership(
+            room: room, member: member, expires: record.expires, joinExpires: code.expires,
+            ref: member == nil ? nil : try await ref(of: record, 1, in: room), isNew: false)
+    }
+
+    /// Accepts a room for the holder of its join code, once. The same client gets the same answer for two minutes.
+    public func accept(_ request: AcceptRoom, from address: SocketAddress) async throws(BrokerError) -> Membership {
+        // This comes before the code is looked up, so that the refusal doesn't tell whether the code exists.
+        if request.token != nil { _ = try destination(request.topic, request.environment) }
+        try admitGuess(request.joinid, address)
+        // A failed try means that another accept, a close or an expiry won.
+        for _ in 0..<3 {
+            let now = time.now
+            let codes = try codeIndexes(request.joinid, now: now)
+            let found = try await store.read { try $0.joinable(codes, now: now) }
+            // Checked again: guesses at the same moment may have used up the budget.
+            try admitGuess(request.joinid, address)
+            guard let found else {
+                spendGuess(request.joinid, address)
+                throw .roomNotFound
+            }
+            switch found.code {
+            case .used(let code):
+                return try await repeatAccept(request, of: code, from: address)
+            case .pending(let code):
+                if let membership = try await acceptPending(request, found.room, with: code, now: now) { return membership }
+            }
+        }
+        spendGuess(request.joinid, address)
+        throw .roomNotFound
+    }
+
+    private func repeatAccept(
+        _ request: AcceptRoom, of code: UsedCode, from address: SocketAddress
+    ) async throws(BrokerError) -> Membership {
+        if let sealed = code.retry,
+            let (room, member) = try ifItOpens({ () throws(SealingError) in
+                try keys.openRetry(
+                    sealed.span, joinID: request.joinid.span, client2: request.client.span, untilMs: code.retryUntil,
+                    generation: code.retryGeneration, codeIndex: code.code)
+            })
+        {
+            guard let record = try await live(keys.roomIndex(room)) else { throw .roomNotFound }
+            return Membership(
+                room: room, member: member, expires: record.expires, ref: try await ref(of: record, 2, in: room), isNew: false)
+        }
+        // This costs no guess: a used code opens nothing, and two phones that race are no attack.
+        throw .roomAlreadyAccepted
+    }
+
+    /// - Returns: nil if the code or the room changed meanwhile.
+    private func acceptPending(
+        _ request: AcceptRoom, _ record: RoomRecord, with code: PendingCode, now: UInt64
+    ) async throws(BrokerError) -> Membership? {
+        guard
+            let room = try ifItOpens({ () throws(SealingError) in
+                try keys.openPending(
+                    code.pending.span, joinID: request.joinid.span, expiryMs: code.expires, generation: code.generation,
+                    codeIndex: code.code)
+            }),
+            // A seal that was moved to another row must not open its room there.
+            keys.roomIndex(room) == record.room, record.ends > time.now
+        else { return nil }
+        let asCreator = try clientIndex(
+            of: request.client, in: room, slot: 1, expires: record.expires, generation: record.creator.generation)
+        guard asCreator != record.creator.client else { throw .notAMember }
+
+        let member = try available { () throws(SealingError) in try MemberSecret.random() }
+        let generation = keys.currentGeneration
+        let token = try seal(
+            request.token, room: room, index: record.room, slot: 2, expires: record.expires, environment: request.environment,
+            topic: request.topic, now: now)
+        let joiner = SideRecord(
+            generation: generation,
+            client: try clientIndex(of: request.client, in: room, slot: 2, expires: record.expires, generation: generation),
+            member: keys.memberHash(member), token: token?.row.purgeID)
+        // Nothing of a room outlives it.
+        let retryUntil = min(now + policies.rooms.retryWindowMs, record.expires)
+        let used = UsedCode(
+            code: code.code, expires: min(now + policies.rooms.codeKeptAfterAcceptMs, record.expires),
+            retry: try available { () throws(SealingError) in
+                try keys.sealRetry(
+                    room, member, joinID: request.joinid.span, client2: request.client.span, untilMs: retryUntil,
+                    generation: generation, codeIndex: code.code)
+            },
+            retryGeneration: generation, retryUntil: retryUntil)
+        let outcome = try await store.write {
+            try $0.accept(code, joiner: joiner, token: token?.new, used: used, now: now)
+        }
+        guard outcome == .accepted else { return nil }
+        metrics.add(.roomsAccepted)
+        await sweeper.expect(retryUntil)
+        await sweeper.noteErasure()
+        knockHolds.recordAccept(code.room, now: now)
+        await presence.tell(RoomSide(room: code.room, slot: 1), .peerAccepted)
+        return Membership(
+            room: room, member: member, expires: record.expires, ref: token?.ref, isNew: true)
+    }
+
+    private func codeIndexes(_ joinid: [UInt8], now: UInt64) throws(BrokerError) -> [Digest] {
+        let stands = policies.rooms.codeStandsMs
+        return try available { () throws(SealingError) in try keys.codeIndexes(joinid.span, nowMs: now, standsMs: stands) }
+    }
+}

@@ -1,0 +1,212 @@
+import Courier
+import EventLoop
+import Storage
+import Testing
+import Vocabulary
+
+@testable import Broker
+
+/// When a push leaves that waits for its slot, and when it does not leave at all.
+@Suite struct OutboxTests {
+    private static let slots = #""sendSlotSeconds": 20, "jitterSeconds": 5,"#
+
+    @Test func aKillBetweenKnockAndSlotChangesNothing() async throws {
+        try await WatchedBroker.play(TimedPolicy(Self.slots)) { broker in
+            try await broker.makeRooms(20)
+            #expect(try await broker.knock(Array(0..<20)))
+            let drawn = try await broker.jobs.map(\.notBefore)
+            #expect(Set(drawn).count > 10)
+            for _ in 0..<2 {
+                await broker.simulated.kill()
+                try await broker.simulated.start()
+            }
+            #expect(try await broker.jobs.map(\.notBefore).sorted() == drawn.sorted())
+            await broker.simulated.advance(60_000)
+            #expect(broker.sightings.map(\.at).sorted() == drawn.sorted())
+            #expect(Set(broker.sightings.map(\.room)).count == 20)
+            #expect(try await broker.jobs.isEmpty)
+        }
+    }
+
+    /// Nobody runs when they are to leave: they go with a later slot, at the same place of it.
+    @Test(arguments: [30_000, 45_000, 50_000] as [UInt64])
+    func whatIsMissedGoesWithALaterSlot(_ away: UInt64) async throws {
+        try await WatchedBroker.play(TimedPolicy(Self.slots)) { broker in
+            try await broker.makeRooms(10)
+            await broker.advance(to: broker.machine.wall / 20_000 * 20_000 + 20_000 + 3_000)
+            #expect(try await broker.knock(Array(0..<10)))
+            let drawn = try await broker.jobs.map(\.notBefore)
+            await broker.simulated.kill()
+            broker.machine.pass(away)
+            let back = broker.machine.wall
+            try await broker.simulated.start()
+            await broker.simulated.advance(60_000)
+            let later = drawn.map { $0 <= back ? $0 + ((back - $0) / 20_000 + 1) * 20_000 : $0 }
+            #expect(broker.sightings.map(\.at).sorted() == later.sorted())
+        }
+    }
+
+    /// No slot is left before the deadline: it does not leave, not even at once.
+    @Test func whatIsMissedForTooLongDoesNotLeave() async throws {
+        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 47,"#)) { broker in
+            try await broker.makeRooms(1)
+            await broker.advance(to: broker.machine.wall / 47_000 * 47_000 + 47_000 + 1_000)
+            #expect(try await broker.knock(0) == .queued)
+            let job = try #require(try await broker.jobs.first)
+            await broker.simulated.kill()
+            broker.machine.pass(46_000 + 50_000)
+            #expect(broker.machine.wall < job.deadline)
+            try await broker.simulated.start()
+            await broker.simulated.advance(1_000)
+            #expect(try await broker.jobs.isEmpty)
+            await broker.simulated.advance(100_000)
+            #expect(broker.sightings.isEmpty)
+        }
+    }
+
+    /// A disk that stands still over a boundary does not make its knocks stand out.
+    @Test func whatIsStoredTooLateGoesWithTheNextSlot() async throws {
+        let slow = Flag()
+        let stand = { @Sendable (call: FaultyStore.Call, machine: MachineClock) in
+            if call == .knock, slow.isSet { machine.pass(3_000) }
+        }
+        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#), whenStoreIsAsked: stand) { broker in
+            try await broker.makeRooms(2)
+            let boundary = broker.machine.wall / 20_000 * 20_000 + 40_000
+            await broker.advance(to: boundary - 1_000)
+            slow.set(true)
+            #expect(try await broker.knock(0) == .queued)
+            slow.set(false)
+            #expect(broker.machine.wall == boundary + 2_000)
+            await broker.simulated.advance(1_000)
+            #expect(try await broker.knock(1) == .queued)
+            await broker.simulated.advance(60_000)
+            #expect(broker.sightings.map(\.at) == [boundary + 20_000, boundary + 20_000])
+        }
+    }
+
+    @Test func whoComesInTimeIsNotKnockedAt() async throws {
+        try await WatchedBroker.play(TimedPolicy(Self.slots)) { broker in
+            try await broker.makeRooms(4)
+            #expect(try await broker.knock(Array(0..<4)))
+            try await broker.come(0)
+            try await broker.close(1)
+            try await broker.withdraw(2)
+            await broker.simulated.advance(29_000)
+            #expect(broker.sightings.map(\.room) == [3])
+            #expect(try await broker.jobs.isEmpty)
+            // The throttle is given back to whom nothing was sent, and to nobody else.
+            #expect(try await broker.knock(3) == .throttled)
+            // Until the report that it is there has lapsed and the grace is over.
+            await broker.simulated.advance(25_000)
+            #expect(try await broker.knock(0) == .queued)
+        }
+    }
+
+    @Test func aRoomThatEndsBeforeTheSlotHasNothingToKnockAt() async throws {
+        try await WatchedBroker.play(TimedPolicy(Self.slots)) { broker in
+            let boundary = broker.machine.wall / 20_000 * 20_000 + 40_000
+            // Rooms end at whole seconds from now: one with its slot, one when the jitter may not be over, one a second later.
+            await broker.advance(to: boundary - 15_000)
+            try await broker.makeRooms(1, lifeSeconds: 15)
+            try await broker.makeRooms(1, lifeSeconds: 20)
+            try await broker.makeRooms(1, lifeSeconds: 21)
+            #expect(try await broker.knock(0) == .noToken)
+            #expect(try await broker.knock(1) == .noToken)
+            #expect(try await broker.knock(2) == .queued)
+            let job = try #require(try await broker.jobs.first)
+            #expect(job.deadline == boundary + 6_000)
+            await broker.simulated.advance(60_000)
+            #expect(broker.sightings.map(\.room) == [2])
+            #expect(broker.sightings.first?.expiration == (boundary + 6_000) / 1_000)
+        }
+    }
+
+    /// Two pushes to one side never share a slot, however long that is: their number would divide it.
+    @Test func theThrottleEndsOnABoundary() async throws {
+        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 40,"#)) { broker in
+            try await broker.makeRooms(1)
+            let boundary = broker.machine.wall / 40_000 * 40_000 + 80_000
+            await broker.advance(to: boundary - 39_000)
+            #expect(try await broker.knock(0) == .queued)
+            for _ in 0..<40 {
+                await broker.simulated.advance(1_000)
+                if broker.machine.wall < boundary { #expect(try await broker.knock(0) == .throttled) }
+            }
+            #expect(broker.machine.wall == boundary + 1_000)
+            #expect(try await broker.knock(0) == .throttled, "it was tried again when the throttle ended")
+            await broker.simulated.advance(60_000)
+            #expect(broker.sightings.map(\.at) == [boundary, boundary + 40_000])
+        }
+    }
+
+    @Test func theGraceAfterAStartEndsBeforeTheSlot() async throws {
+        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
+            try await broker.makeRooms(2)
+            await broker.advance(to: broker.machine.wall / 20_000 * 20_000 + 20_000 + 10_000)
+            await broker.simulated.kill()
+            try await broker.simulated.start()
+            let start = broker.machine.wall
+            await broker.simulated.advance(1_000)
+            #expect(try await broker.knock([0, 1]))
+            await broker.simulated.advance(12_000)
+            try await broker.come(1)
+            await broker.simulated.advance(60_000)
+            // The boundary after ten seconds lies within the fifteen of the grace.
+            #expect(broker.sightings.map(\.room) == [0])
+            #expect(broker.sightings.map(\.at) == [start + 30_000])
+            #expect(broker.sightings.first?.expiration == (start + 30_000 + 100_000) / 1_000)
+        }
+    }
+
+    /// Broker time goes at half the pace while the wall clock is behind it: two knocks of one of its slots still leave together.
+    @Test func slotsAreBrokerTimesOwn() async throws {
+        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
+            try await broker.makeRooms(2)
+            await broker.advance(to: broker.machine.wall / 20_000 * 20_000 + 20_000)
+            broker.machine.step(-3_600_000)
+            await broker.simulated.advance(2_000)
+            #expect(try await broker.knock(0) == .queued)
+            await broker.simulated.advance(20_000)
+            #expect(try await broker.knock(1) == .queued)
+            #expect(broker.sightings.isEmpty)
+            await broker.simulated.advance(30_000)
+            #expect(broker.sightings.count == 2)
+            #expect(Set(broker.sightings.map(\.at)).count == 1)
+        }
+    }
+
+    @Test func aStopDoesNotWaitForSlots() async throws {
+        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
+            try await broker.makeRooms(3)
+            #expect(try await broker.knock([0, 1, 2]))
+            let (machine, running) = (broker.machine, try #require(await broker.simulated.run?.broker))
+            let before = machine.monotonic
+            let drained = Task(executorPreference: broker.loop) {
+                await running.outbox.drain(deadlineMs: 3_000)
+                return machine.monotonic
+            }
+            await broker.simulated.advance(4_000)
+            #expect(await drained.value == before)
+            await broker.simulated.stop()
+            try await broker.simulated.start()
+            await broker.simulated.advance(30_000)
+            #expect(broker.sightings.count == 3)
+        }
+    }
+
+    /// Callers are answered while a slot's pushes start.
+    @Test func aFullSlotDoesNotHoldUpCallers() async throws {
+        try await WatchedBroker.play(TimedPolicy(#""sendSlotSeconds": 20,"#)) { broker in
+            try await broker.makeRooms(1_001)
+            let boundary = broker.machine.wall / 20_000 * 20_000 + 40_000
+            await broker.advance(to: boundary - 10_000)
+            #expect(try await broker.knock(Array(0..<1_000)))
+            let asked = await broker.ask(1_000, at: boundary)
+            await broker.simulated.advance(10_000)
+            #expect(broker.sightings.count == 1_000)
+            let count = try await asked.value
+            #expect(count < 500, "a call that came with the slot was answered after \(count) of 1,000 pushes")
+        }
+    }
+}
