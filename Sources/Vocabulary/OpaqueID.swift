@@ -99,6 +99,7 @@ extension OpaqueID {
         return Self(high: bytes.span.bigEndian64(at: 0), low: bytes.span.bigEndian64(at: 8))
     }
 
+    @inlinable
     public var bytes: [UInt8] {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(Self.count)
@@ -119,6 +120,7 @@ extension OpaqueID {
     }
 
     /// 32 lower-case digits in ASCII.
+    @inlinable
     public var hex: [UInt8] {
         var digits = [UInt8](repeating: 0, count: 2 * Self.count)
         var span = digits.mutableSpan

@@ -1,17 +1,20 @@
 /// First in, first out, in amortised constant time.
+@frozen
 public struct Queue<Element> {
-    private var elements: [Element?] = []
-    private var head = 0
+    @usableFromInline var elements: [Element?] = []
+    @usableFromInline var head = 0
 
-    public init() {}
+    @inlinable public init() {}
 
-    public var count: Int { elements.count - head }
-    public var isEmpty: Bool { count == 0 }
-    public var first: Element? { isEmpty ? nil : elements[head] }
+    @inlinable public var count: Int { elements.count - head }
+    @inlinable public var isEmpty: Bool { count == 0 }
+    @inlinable public var first: Element? { isEmpty ? nil : elements[head] }
 
-    public mutating func append(_ element: Element) { elements.append(element) }
+    @inlinable public mutating func append(_ element: Element) { elements.append(element) }
+    @inlinable
     public mutating func append(contentsOf more: some Sequence<Element>) { for element in more { append(element) } }
 
+    @inlinable
     public mutating func prepend(_ element: Element) {
         if head > 0 {
             head -= 1
@@ -21,6 +24,7 @@ public struct Queue<Element> {
         }
     }
 
+    @inlinable
     public mutating func popFirst() -> Element? {
         guard head < elements.count else { return nil }
         let element = elements[head]
@@ -34,11 +38,13 @@ public struct Queue<Element> {
         return element
     }
 
+    @inlinable
     public func contains(where predicate: (Element) -> Bool) -> Bool {
         elements[head...].contains { $0.map(predicate) ?? false }
     }
 
     /// Takes out what `predicate` holds of, in order.
+    @inlinable
     public mutating func extract(where predicate: (Element) -> Bool) -> [Element] {
         // Nearly always none: the queue is looked through again and again, and need not be built anew each time.
         guard contains(where: predicate) else { return [] }
