@@ -10,11 +10,7 @@ import time
 
 import load
 from page import Aim, Section, Series, number
-<<<<<<< HEAD
 from processes import HERE, MAYFLY, MAYFLY_BENCH, ONE_CORE, Broker, Invalid, Process, folder
-=======
-from processes import HERE, MAYFLY, ONE_CORE, Broker, Invalid, Process, folder
->>>>>>> 33c840d8031d1438aea5639609d8c6930e7ebea2
 from steady import Steady
 
 TOKENS = 1_000_000
