@@ -103,13 +103,12 @@ and ratios are taken within a round. CPU is the server's, user and kernel. Compa
 
 PROFILE = """
 ## Where the time goes
-Of a pair's CPU `main` takes about half and `store-writer` two fifths.
+Profiled on 2026-11-20, before ids became fixed-size values. Of a pair's CPU `main` takes about half and `store-writer` two fifths.
 
 - **`store-writer`** writes each touched page whole. Two random pages a pair remain, one in each index by keyed hash. A C program that writes the same rows
   at the same commit size costs as much. Fewer pages and more pairs a commit help; larger pages, another cache or later checkpoints don't.
 - **`main`** spends a fifth in the engine, two thirds of that in the kernel's TCP. By instructions the rest is libsodium (26 %), Swift's reference counts
-  and arrays (24 %), `malloc` (17 %, 60 allocations a request) and tasks (8 %).
-- **The engine** needs some 15,500 instructions a request, over TLS 40,000, by `callgrind`. The task of each request takes 2,500, eight allocations 3,000.
+  and arrays (24 %), `malloc` (17 %) and tasks (8 %).
 
 ```sh
 perf record -g --pid PID -- sleep 5 && perf report --no-children

@@ -8,7 +8,7 @@ public struct API: Sendable {
     let broker: Broker
     let audit: AuditFiles
     let proxies: TrustedProxies
-    /// Nil where only rooms are served.
+    /// Nil if the broker serves only rooms.
     let authenticator: Authenticator?
 
     /// Each nil where no policy of its kind is in force.

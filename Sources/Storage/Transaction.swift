@@ -1,8 +1,7 @@
 /// The operations on rooms, tokens, pushes and audiences, written once for all engines: each is one whole operation together with its ledger
 /// entries. All of it is durable when `Store.write` returns, none of it is kept when it throws.
 ///
-/// No operation is given a key or a secret. An index that is a keyed hash comes under each key that it may have been written with, the
-/// present one first.
+/// No operation gets a key or a secret. Callers pass a keyed index once for each key that may have written it, the current key first.
 public struct Transaction {
     public let database: any Database
 
@@ -16,14 +15,14 @@ public struct Transaction {
         try database.lock(keys(), for: operation)
     }
 
-    /// The rows of a query, each turned into a value.
+    /// Reads each row of a query as a value.
     func rows<Value>(_ sql: StaticString, _ values: SQLValue..., read: (any Row) throws -> Value) throws -> [Value] {
         var found: [Value] = []
         try database.query(sql, values) { found.append(try read($0)) }
         return found
     }
 
-    /// The first row of a query that has one at most, or asks for no more.
+    /// Reads the first row of a query. Returns nil if there is none.
     func first<Value>(_ sql: StaticString, _ values: SQLValue..., read: (any Row) throws -> Value) throws -> Value? {
         var found: Value?
         try database.query(sql, values) { if found == nil { found = try read($0) } }
@@ -42,11 +41,11 @@ public struct Transaction {
         return isFound
     }
 
-    /// Changes at most one row, at once.
-    /// - Returns: whether there was one.
+    /// Runs a conditional write at once.
+    /// - Returns: true if it changed a row.
     func change(_ sql: StaticString, _ values: SQLValue...) throws -> Bool { try database.change(sql, values) > 0 }
 
-    /// Changes so many rows, or any number for nil.
+    /// Queues a write. The operation fails unless it changes `count` rows; nil allows any number.
     func queue(_ sql: StaticString, _ values: SQLValue..., expecting count: Int? = 1) throws {
         try database.queue(sql, expecting: count, values)
     }

@@ -22,7 +22,7 @@ public final class OperatorHandler: HTTPHandler {
     /// Ready from when the public listener takes requests until it drains.
     public func setReady(_ value: Bool) { ready.withLock { $0 = value } }
 
-    /// Whose connections and refusals are counted.
+    /// Sets the public server and its shares, whose connections and refusals the metrics count.
     public func watch(_ server: HTTPServer, _ shares: Shares) { watched.withLock { $0 = (server, shares) } }
 
     private static let routes = RouteTable<OperatorHandler>([

@@ -1,6 +1,6 @@
 import Broker
 
-/// What a webhook says of a call, read from the body's own bytes. What people are called is dropped unread.
+/// A webhook about a call, parsed from the body's bytes. Names of people are skipped, never read.
 enum CallBody {
     /// A call that rings phones, and the paths of what was dropped, sorted.
     case call(CallInvitation, dropped: [String])

@@ -1,6 +1,6 @@
 import Broker
 
-/// What a companion's client says of an event, read from the body's own bytes. All that is text is dropped.
+/// An event of a companion's session, parsed from the body's bytes. Free text is dropped.
 struct EventBody {
     var event: CompanionEvent
     /// The back end's own id of an approval or a question.

@@ -17,7 +17,7 @@ struct InvalidRequest: Error {
         self.summary = summary
     }
 
-    /// Nil for errors that no caller is told.
+    /// Returns nil if callers must not see the error.
     init?(_ error: any Error) {
         switch error {
         case let error as BrokerError: self.init([error])

@@ -105,7 +105,7 @@ final class RequestBody {
         string(name, required, part, expected: expected).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// Text whose absence is no error, nor is anything else in its place.
+    /// Optional text. Returns nil if it is missing or not text; neither is an error.
     func textIfAny(_ name: String, in part: Part) -> String? {
         bytes.read { try? part.object.bytes(name, in: $0) }.map { String(decoding: $0, as: UTF8.self) }
     }
@@ -283,7 +283,7 @@ final class RequestBody {
         }
     }
 
-    /// What a client of a session is; a phone unless it says otherwise.
+    /// The type of a session's client. Defaults to a phone. Returns nil only if the value is invalid.
     func clientType() -> ClientType? {
         let before = noted
         guard let text = text("clientType") else { return noted == before ? .ios : nil }

@@ -2,13 +2,13 @@ import Broker
 import HTTP1
 import HTTPServer
 
-/// Who answers which methods at a path. One segment of the path may name something, as in `/api/approval/:request`; `*` at the end stands for
-/// one segment or more.
+/// The handler of some methods at a path. One segment may be a parameter, as in `/api/approval/:request`. A final `*` matches one or more
+/// segments.
 struct Route<Target>: Sendable {
-    /// Gets the segment that names something as it was sent, percent-encoding and all. It may be empty.
+    /// `name` is the parameter as it was sent, still percent-encoded. It may be empty.
     typealias Answer = @Sendable (Target, HTTPRequest, _ name: Substring) async throws -> HTTPResponse
 
-    /// Nil for any.
+    /// The methods that the route answers; nil means any method.
     fileprivate let methods: [Method]?
     fileprivate let pattern: String
     fileprivate let isCharged: Bool
@@ -51,7 +51,7 @@ struct RouteTable<Target>: Sendable {
         (self.fixed, self.variable) = (fixed, variable)
     }
 
-    /// What is at a path.
+    /// The routes whose pattern matches a path.
     struct Match {
         fileprivate let routes: [Route<Target>]
         fileprivate let name: Substring

@@ -4,11 +4,11 @@ import Shares
 import Synchronization
 public import WebSocket
 
-/// What the public listener serves: the calls, rooms' WebSockets under `/ws`, and the companion's under `/ws/sessions`.
+/// Serves the public listener: the API, the WebSockets of rooms under `/ws`, and those of companions under `/ws/sessions`.
 public struct PublicHandler: HTTPHandler {
     private let api: API
     private let edge: SocketEdge
-    /// Nil where only rooms are served.
+    /// Nil if the broker serves only rooms.
     private let sessions: SessionSocketEdge?
     private let sockets = OpenSockets()
 
@@ -61,7 +61,7 @@ enum SocketPath: String, Sendable {
     case sessions = "/ws/sessions"
 }
 
-/// What each open socket was opened for, and whom its messages are charged to.
+/// The path and the charged owners of each open WebSocket.
 private final class OpenSockets: Sendable {
     private let sockets = Mutex<[WebSocketHandle: (path: SocketPath, owners: Owners)]>([:])
 

@@ -28,8 +28,8 @@ struct SessionRequest: Sendable {
     /// Whom a back end speaks for.
     let user: [UInt8]?
 
-    /// The `type` of a message that has an answer of its own, `claim` for another that names a client, nil for what is neither: which message an
-    /// error answers, in words of ours only.
+    /// Names the message that an error answers: its `type` if that is a known one, `claim` if it names a client. Returns nil for any other
+    /// message, so that no text of the client is echoed.
     static func name(of message: TextMessage) -> String? {
         guard let body = try? RequestBody(of: message), let type = body.text("type") else { return nil }
         if EventBody.types.contains(type) || ["approval_response", "ping", "auth"].contains(type) { return type }

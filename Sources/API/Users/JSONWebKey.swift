@@ -112,7 +112,7 @@ public enum JSONWebAlgorithm: String, Sendable, CaseIterable {
     /// Ed25519.
     case edDSA = "EdDSA"
 
-    /// What its keys' JWKs say: `kty`, and `crv` where there are curves.
+    /// The `kty` of the algorithm's keys in a JWK, and their `crv` if they have a curve (RFC 7518, RFC 8037).
     var keyType: (kty: String, crv: String?) {
         switch self {
         case .hs256: ("oct", nil)

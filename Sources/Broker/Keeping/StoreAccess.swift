@@ -3,16 +3,17 @@ import Sealing
 public import Storage
 import Synchronization
 
-/// How the rules reach the store: what one turn of the loop asks for goes there together, and errors become the caller's.
+/// Gives the rules access to the store. It submits the operations of one turn of the loop together, and turns store errors into
+/// `BrokerError`.
 public final class StoreAccess: Sendable {
     private let loop: EventLoop
-    /// Asked without any of this: it throws its own errors, and others see to them.
+    /// The store itself, for callers that handle `StoreError`.
     let engine: any Store
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
     /// True while the store waits for the end of this turn.
     private let holds = Mutex(false)
-    /// When each kind of trouble is reported again, on the loop's clock. The kinds are few, and the program's own.
+    /// When each kind of error may be reported again, on the loop's clock. The kinds are few constants of the program.
     private let reports = Mutex<[String: UInt64]>([:])
 
     public init(loop: EventLoop, store: any Store, metrics: Metrics, log: @escaping @Sendable (String) -> Void) {
@@ -28,14 +29,14 @@ public final class StoreAccess: Sendable {
         try await perform(.read, operation)
     }
 
-    /// Returns when what was written is durable.
+    /// Returns when the operation and its ledger entries are durable.
     func write<Value: Sendable>(
         _ operation: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(BrokerError) -> Value {
         try await perform(.write, operation)
     }
 
-    /// To be called on the loop.
+    /// Call it on the loop.
     /// - Throws: `.storageUnavailable`, `.ledgerUnavailable` or `.shuttingDown`, after `tell`.
     func perform<Value: Sendable>(
         _ access: Access, _ operation: @escaping @Sendable (Transaction) throws -> Value

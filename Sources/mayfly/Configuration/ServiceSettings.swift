@@ -23,7 +23,7 @@ struct ServiceSettings {
     let policies: Policies
     let witnesses: WitnessSettings?
     let kept: KeptCheckpointSettings
-    /// Nil where only rooms are served.
+    /// Nil if the broker serves only rooms.
     let authenticator: Authenticator?
     /// What webhooks of calls are signed by; nil where none are taken.
     let webhooks: WebhookSettings?
