@@ -12,7 +12,7 @@ from processes import Broker, Invalid, Simulator, folder, throwaway_keys
 from users import Users
 
 USERS, RATE, KNOCKED, LONGEST = 10_000, 500, 5_000, 20
-TOLD = {"call": "a call, to one phone: one push", "again": "the same webhook once more: nothing rings", "knock": "a knock at a room: one push"}
+TOLD = {"call": "call, to one phone: one push", "again": "the same webhook again: none", "knock": "knock at a room: one push"}
 
 
 def run(rounds, seconds, note):
@@ -43,11 +43,11 @@ def run(rounds, seconds, note):
                 cpu[kind].add(spent / len(seen) * 1e6)
                 others.append(other)
     section.text(f"""
-        {RATE} signed webhooks a second, each a call to one of {USERS:,} users with a phone. The answer comes when the call is on the disk.
+        {RATE} signed webhooks a second, to {USERS:,} users with a phone each. An answered call is on the disk.
         """)
     section.table(["", "p50, ms", "p99, ms", "slowest, ms", "CPU µs each"], [[TOLD[kind], *answers[kind].values(), cpu[kind]] for kind in TOLD])
     section.disturbance(others)
-    section.aims.append(Aim(f"answer to a webhook at {RATE} a second, p99", LONGEST, answers["call"][0.99], at_most=True, unit="ms"))
+    section.aims.append(Aim(f"p99 of a webhook's answer, {RATE} a second", LONGEST, answers["call"][0.99], at_most=True, unit="ms"))
     return section
 
 

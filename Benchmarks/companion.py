@@ -79,13 +79,13 @@ def _share(times, share):
 # MARK: Registrations and events a second
 
 TOLD = {
-    "rooms": "a room created, or accepted",
-    "register": "a device registered, of a new user",
+    "rooms": "room created or accepted",
+    "register": "device of a new user registered",
     "again": "the same once more",
-    "knock": "a knock at a room: one push",
-    "complete": "`task_complete`, one device: one push",
-    "progress": "`progress_update`, one Live Activity, which waits",
-    "approval": "an approval, asked for and answered, one device",
+    "knock": "knock at a room: one push",
+    "complete": "`task_complete`: one push",
+    "progress": "`progress_update`, which waits",
+    "approval": "approval, asked and answered",
 }
 AGAINST = {"register": "rooms", "again": "rooms", "complete": "knock", "progress": "knock", "approval": "knock"}
 
@@ -131,15 +131,15 @@ def _rates(section, rounds, seconds, note):
             figures["approval"].add(*load.valid(_approvals, simulator, broker, users, seconds, others))
 
     section.text(f"""
-        Calls of apps with accounts, all durable before their answer, with {USERS:,} users. A registration is held against a room's create or accept, an event against a knock at a room: one push each.
-        "The same once more" changes nothing. An approval is two requests.
+        All calls are durable before their answer, from {USERS:,} users. A registration is compared with a room's create or accept, an event with a
+        knock. Each event is one push, an approval two requests.
         """)
     rows = []
     for kind, told in TOLD.items():
         mine, other = figures[kind], figures.get(AGAINST.get(kind))
         ratios = [mine.rate.over(other.rate), other.cpu.over(mine.cpu)] if other else ["", ""]
         rows.append([told, mine.rate, mine.cpu, *ratios])
-    section.table(["", "a second", "CPU µs each", "rate, of rooms' or knocks'", "a CPU second, of rooms' or knocks'"], rows)
+    section.table(["", "a second", "CPU µs each", "rate ÷ rooms or knocks", "a CPU second ÷ rooms or knocks"], rows)
     section.disturbance(others)
 
 
@@ -252,27 +252,27 @@ def _throttle(section, seconds, note):
 
     section.parts.append("### The throttle of Live Activities")
     section.text(f"""
-        {UPDATES:,} `progress_update` a second for {seconds} seconds, each for one of {ACTIVITIES:,} Live Activities. The policy allows one push in {WINDOW} seconds to each. Two may arrive
-        {TOLERANCE * 1000:.0f} ms nearer than they left.
+        {UPDATES:,} `progress_update` a second for {seconds} seconds, to {ACTIVITIES:,} Live Activities. The policy allows each one push in {WINDOW}
+        seconds. Two may arrive {TOLERANCE * 1000:.0f} ms nearer than they left.
         """)
     answers, updated = [ms for *_, ms, _ in sent], len({one[0] for one in sent})
     section.table(["", "measured"], [
         ["updates sent and answered", f"{len(sent):,}"],
-        ["Live Activities that had any", f"{updated:,}"],
-        ["pushes that came of them", f"{len(pushes):,}"],
-        ["shortest time between two of one activity", f"{min(gaps):.3f} s"],
-        ["pushes whose `timestamp` was not later than the one before", backwards],
-        ["activities whose last update was late, or did not come", sum(one > WINDOW + TOLERANCE for one in late) + missing],
-        ["longest time from the answer to a last update to its push", f"{max(late):.3f} s"],
+        ["Live Activities among them", f"{updated:,}"],
+        ["pushes of them", f"{len(pushes):,}"],
+        ["shortest time between two of an activity", f"{min(gaps):.3f} s"],
+        ["pushes with no later `timestamp`", backwards],
+        ["activities whose last update was late or lost", sum(one > WINDOW + TOLERANCE for one in late) + missing],
+        ["longest time from a last update to its push", f"{max(late):.3f} s"],
         ["p99 of the answers", f"{number(_share(answers, 0.99))} ms"],
-        ["CPU an update, its pushes and the log's entries of them", f"{number(spent / len(sent) * 1e6)} µs"],
-        ["memory before the registrations (RSS)", f"{number(before / MIB)} MiB"],
+        ["CPU an update, with its pushes and entries", f"{number(spent / len(sent) * 1e6)} µs"],
+        ["memory before the registrations", f"{number(before / MIB)} MiB"],
         ["memory at most", f"{number(most[0] / MIB)} MiB"],
     ])
     section.disturbance([others])
     section.aims += [
-        Aim("shortest time between two updates of a Live Activity, by arrival", WINDOW - TOLERANCE, Series([min(gaps)]), unit="s"),
-        Aim("share of the Live Activities whose last update came within its window", 1, Series([
+        Aim("shortest time between two updates of a Live Activity", WINDOW - TOLERANCE, Series([min(gaps)]), unit="s"),
+        Aim("share of Live Activities whose last update came in time", 1, Series([
             sum(one <= WINDOW + TOLERANCE for one in late) / updated])),
     ]
 
@@ -326,8 +326,9 @@ def _many(section, rounds, seconds, note):
     section.parts.append("### Many registrations")
     rows = {name: tables[name] / MANY for name in ("registration", "registration_index")}
     section.text(f"""
-        {RATE:,} `task_complete` a second, to brokers with {FEW:,} and with {MANY:,} registered devices. At this rate a knock takes {knocking} µs: so few share no transaction. A registration takes
-        {number(rows['registration'])} bytes in its table, {number(rows['registration_index'])} in its indexes; {MANY:,} take {number(grown / MIB)} MiB of the broker's memory (RSS).
+        {RATE:,} `task_complete` a second, with {FEW:,} and with {MANY:,} registered devices. A knock at this rate takes {knocking} µs, since few
+        share a transaction. A registration takes {number(rows['registration'])} bytes in its table and {number(rows['registration_index'])} in its
+        indexes; {MANY:,} take {number(grown / MIB)} MiB of memory (RSS).
         """)
     section.table(["registrations", "p50 of an event, ms", "p99, ms", "CPU µs an event"], [
         *([f"{count:,}", delays[count][0.5], delays[count][0.99], cpu[count]] for count in (FEW, MANY)),

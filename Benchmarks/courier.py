@@ -159,18 +159,19 @@ def _clients(section, rounds, seconds, note):
 def _tell_clients(section, measures, figures, others):
     mine, h2load, *rest = measures
     section.text(f"""
-        Clients on one core send pushes to `mayfly apns-simulator` on the other: the courier and h2load {STREAMS:,} at a time over one connection, the Python clients {PYTHON_STREAMS}. The simulator limits the
-        fastest, so pushes a CPU second count. h2load does less: its headers never change, and it makes nothing of an answer.
+        Clients on one core push to `mayfly apns-simulator` on the other. The courier and h2load have {STREAMS:,} pushes under way on one connection,
+        the Python clients {PYTHON_STREAMS}. The simulator limits the fastest, so compare pushes a CPU second. h2load sends constant headers and
+        ignores answers.
         """)
     section.table(
-        ["", "pushes a second", "CPU µs a push", "of the simulator's core", "the courier's pushes a CPU second, of this"],
+        ["", "pushes a second", "CPU µs a push", "of the simulator's core", "courier's pushes a CPU second ÷ this"],
         [[measure.told, *(figures[measure][key] for key in ("rate", "cpu", "simulator")),
           "" if measure is mine else figures[measure]["cpu"].over(figures[mine]["cpu"])] for measure in measures])
     section.disturbance(others)
-    section.aims.append(Aim("courier's pushes a CPU second, of h2load's", 0.9, figures[h2load]["cpu"].over(figures[mine]["cpu"])))
+    section.aims.append(Aim("courier's pushes a CPU second ÷ h2load's", 0.9, figures[h2load]["cpu"].over(figures[mine]["cpu"])))
     fastest = min(rest, key=lambda other: figures[other]["cpu"].median)
     section.aims.append(Aim(
-        f"courier's pushes a CPU second, of the fastest other's ({fastest.told.split()[0]})", 2, figures[fastest]["cpu"].over(figures[mine]["cpu"])))
+        f"courier's pushes a CPU second ÷ the fastest library's ({fastest.told.split()[0]})", 2, figures[fastest]["cpu"].over(figures[mine]["cpu"])))
 
 
 # MARK: From a knock to APNs
@@ -185,13 +186,13 @@ def _latency(section, broker, simulator, knocks, rounds, seconds, note):
         others.append(watch.end()[1])
     section.parts.append("### From a knock to APNs")
     section.text(f"""
-        {RATE:,} knocks a second, each for a room whose other side is away. A push is taken when the simulator has it; before, its job is made durable.
+        {RATE:,} knocks a second at rooms whose other side is away. A push is taken when the simulator has it.
         """)
     section.table(["ms", "p50", "p99", "p99.9"], [
         ["knock sent to push taken", *(push[share] for share in push)],
         ["knock sent to its answer", *(call[share] for share in call)]])
     section.disturbance(others)
-    section.aims.append(Aim(f"p99 from a knock to APNs, at {RATE:,} a second", 5, push[0.99], at_most=True, unit="ms"))
+    section.aims.append(Aim(f"p99 from a knock to APNs, {RATE:,} a second", 5, push[0.99], at_most=True, unit="ms"))
 
 
 def _knock_round(simulator, knocks, seconds, push, call):
@@ -281,16 +282,17 @@ def _queue(section, broker, simulator, knocks, seconds, note):
 
     section.parts.append("### While APNs is away")
     section.text(f"""
-        {QUEUED:,} knocks while APNs refuses connections, then APNs returns; {RATE:,} other requests a second besides. `mayfly audit verify` finds an end for each push.
+        {QUEUED:,} knocks while APNs refuses connections, with {RATE:,} other requests a second. Then APNs returns. `mayfly audit verify` finds an
+        outcome for each push.
         """)
     section.table(["", "measured"], [
         ["knocks taken a second", number(queued / knocking)],
-        ["p99 of those knocks, ms", number(_share([ms for _, _, ms, _ in seen], 0.99))],
-        ["memory a queued push (RSS)", f"{number(grown / queued / KIB)} KiB"],
-        ["memory of the broker with all of them (RSS)", f"{number((resident + grown) / MIB)} MiB"],
-        ["of a core, while they wait and nothing else happens", number(at_rest)],
-        ["from APNs' return to the first end", f"{number(leaving - back)} s"],
-        ["from there to the last", f"{number(end - leaving)} s"],
-        *([f"p99 of other requests {when}, ms", number(_share([ms for _, ms, _ in answers], 0.99))] for when, answers in requests.items()),
+        ["their p99, ms", number(_share([ms for _, _, ms, _ in seen], 0.99))],
+        ["memory a queued push", f"{number(grown / queued / KIB)} KiB"],
+        ["broker's memory with all", f"{number((resident + grown) / MIB)} MiB"],
+        ["of a core, while they only wait", number(at_rest)],
+        ["APNs' return to the first outcome", f"{number(leaving - back)} s"],
+        ["first outcome to the last", f"{number(end - leaving)} s"],
+        *([f"others' p99 {when}, ms", number(_share([ms for _, ms, _ in answers], 0.99))] for when, answers in requests.items()),
     ])
     section.disturbance([others])

@@ -14,21 +14,21 @@ IDLE = 5_000
 def run(rounds, seconds, note):
     section = Section("The engine against nginx")
     section.text(f"""
-        The broker's HTTP server and one nginx worker give the same {len(BODY)} bytes, each on one core, to `wrk -t1 -c{load.CONNECTIONS}` or, for HTTP/2, `h2load -t1 -c{load.CONNECTIONS} -m32`.
-        Idle connections have sent one request and stay open. The ratios are Mayfly's, of nginx's.
+        Both servers answer with the same {len(BODY)} bytes on one core, to `wrk -t1 -c{load.CONNECTIONS}` or, for HTTP/2, `h2load -t1
+        -c{load.CONNECTIONS} -m32`. nginx has one worker. Idle connections have sent one request and stay open. ÷ is Mayfly's figure over nginx's.
         """)
     state = folder("engine-keys")
     throwaway_keys(state)
     certificate = state / "keys/simulator.pem"
     rows = []
     for name, tls, measure in (
-        ("plain, HTTP/1.1", None, load.wrk),
-        ("TLS, HTTP/1.1", certificate, lambda server, seconds: load.wrk(server, seconds, tls=True)),
-        ("TLS, HTTP/2", certificate, load.h2load),
+        ("plain HTTP/1.1", None, load.wrk),
+        ("TLS HTTP/1.1", certificate, lambda server, seconds: load.wrk(server, seconds, tls=True)),
+        ("TLS HTTP/2", certificate, load.h2load),
     ):
         note(f"engine: {name}")
         rows += _kind(section, name, tls, measure, rounds, seconds)
-    head = ["", "Mayfly, requests a second", "nginx", "ratio", "Mayfly, CPU µs a request", "nginx", "requests a CPU second, ratio"]
+    head = ["", "Mayfly, requests a second", "nginx", "÷", "Mayfly, CPU µs a request", "nginx", "requests a CPU second, ÷"]
     section.table(head, rows)
     return section
 
@@ -67,11 +67,11 @@ def _kind(section, name, certificate, measure, rounds, seconds):
 
     section.disturbance(others)
     section.aims.append(Aim(
-        f"engine with {IDLE:,} idle connections, of its rate without, {name}", 0.95, rate["Mayfly", True].over(rate["Mayfly", False])))
+        f"engine's rate with {IDLE:,} idle connections ÷ without, {name}", 0.95, rate["Mayfly", True].over(rate["Mayfly", False])))
     section.aims.append(Aim(
-        f"engine's rate, of nginx's with a static answer, {name}", 1, rate["Mayfly", False].over(rate["nginx", False])))
-    section.aims.append(Aim(f"the same by requests a CPU second, {name}", 1, cpu["nginx", False].over(cpu["Mayfly", False])))
-    told = {False: name, True: f"{name}, {IDLE:,} idle connections"}
+        f"engine's rate ÷ nginx's, {name}", 1, rate["Mayfly", False].over(rate["nginx", False])))
+    section.aims.append(Aim(f"engine's requests a CPU second ÷ nginx's, {name}", 1, cpu["nginx", False].over(cpu["Mayfly", False])))
+    told = {False: name, True: f"{name}, {IDLE:,} idle"}
     return [
         [told[idle], rate["Mayfly", idle], rate["nginx", idle], rate["Mayfly", idle].over(rate["nginx", idle]),
          cpu["Mayfly", idle], cpu["nginx", idle], cpu["nginx", idle].over(cpu["Mayfly", idle])] for idle in told]

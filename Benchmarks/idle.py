@@ -19,7 +19,7 @@ def run(rounds, seconds, descriptors, note):
     section = Section("At rest")
     note("idle: starts")
     ready, resident, anonymous, proportional = _starts()
-    section.text(f"`mayfly serve` with existing keys and database, {STARTS} starts, from the process's start to the first 200 from `/readyz`.")
+    section.text(f"{STARTS} starts of `mayfly serve` with existing keys and database, up to the first 200 from `/readyz`.")
     rows = [["start to ready", f"{ready} ms"], ["resident memory (RSS)", f"{resident} MiB"],
             ["of that, not backed by a file", f"{anonymous} MiB"]]
     if proportional.values:
@@ -89,7 +89,7 @@ def _sockets(section, rounds, seconds, count, note):
 
     section.parts.append("### Idle WebSockets")
     section.text(f"""
-        {count:,} joined WebSockets without TLS that answer the broker's pings, and `wrk` that creates rooms, at this broker and at one without WebSockets.
+        {count:,} idle WebSockets without TLS answer the broker's pings while `wrk` creates rooms, compared with a broker without them.
         """)
     section.table(["", "memory each (RSS)", "p99 of a create, ms", "creates a second"], [
         ["no WebSocket", "", slow[without], rate[without]],

@@ -19,10 +19,10 @@ RATE = 200
 # Of the goal: seconds within which an event is durable.
 DURABLE = 1
 KINDS = {"started": DEVICES, "milestone": DEVICES - DEVICES // SILENT}
-TOLD = {"started": f"a start, told to all {DEVICES:,}", "milestone": f"a milestone, told to the {KINDS['milestone']:,} that want to hear of it"}
+TOLD = {"started": f"start, to all {DEVICES:,}", "milestone": f"milestone, to {KINDS['milestone']:,} that want it"}
 PARTS = {
-    "durable": "until the answer: all is durable, ms", "delivered": "until the simulator has the last push, ms", "cpu": "CPU µs a push",
-    "slowest": "slowest request of others meanwhile, ms", "p99": "p99 of theirs in the run, ms"}
+    "durable": "until durable and answered, ms", "delivered": "until APNs has the last push, ms", "cpu": "CPU µs a push",
+    "slowest": "slowest request of others, ms", "p99": "p99 of others, ms"}
 
 
 def run(rounds, note):
@@ -48,13 +48,13 @@ def run(rounds, note):
         process.stop()
 
     section.text(f"""
-        A back end tells {DEVICES:,} devices of one printer that a print began, and those that want it a milestone. Rooms are made beside it, {RATE} requests a second; each device gets the push once.
+        A back end reports to {DEVICES:,} devices of one printer, beside {RATE} requests a second for rooms. Each device gets the push once.
         """)
     section.table(["", *TOLD.values()], [[told, *(figures[kind][part] for kind in KINDS)] for part, told in PARTS.items()])
-    section.text(f"The broker's memory was {number(before / 2**20)} MiB (RSS) before the first registration, and {number(most / 2**20)} MiB after the last event.")
+    section.text(f"Memory (RSS): {number(before / 2**20)} MiB before the first registration, {number(most / 2**20)} MiB after the last event.")
     section.disturbance(others)
     section.aims.append(Aim(
-        f"a status of a printer that {DEVICES:,} devices watch is durable", DURABLE, Series(ms / 1000 for ms in figures["started"]["durable"].values),
+        f"status for {DEVICES:,} devices, until durable", DURABLE, Series(ms / 1000 for ms in figures["started"]["durable"].values),
         at_most=True, unit="s"))
     return section
 

@@ -49,15 +49,14 @@ class Aim:
     def row(self):
         middle = self.measured.median
         reached = middle <= self.aim if self.at_most else middle >= self.aim
-        far = middle / self.aim
         unit = f" {self.unit}" if self.unit else ""
         aim = f"{'≤' if self.at_most else '≥'} {number(self.aim)}{unit}"
-        return [self.figure, aim, f"{self.measured}{unit}", "reached" if reached else f"**missed**: {far:.3f} of the aim"]
+        return [self.figure, aim, f"{self.measured}{unit}", "yes" if reached else "**no**"]
 
 
 def table(head, rows):
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    return "\n".join("|" + "|".join(map(str, line)) + "|" for line in lines)
 
 
 @dataclass
@@ -94,28 +93,25 @@ class Section:
 
 HEAD = """
 # Benchmarks
-`make bench` takes these figures and prints this page in 17 minutes; change `Benchmarks/`, not this page. `make bench ONLY=pairs` prints one part (`engine`,
-`pairs`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares`, `idle`). It needs two quiet cores: one for the server, one for the load.
+`make bench` takes these figures in 17 minutes on two quiet cores and writes this page; change `Benchmarks/`, not the page. `make bench ONLY=pairs` prints one
+part: `engine`, `pairs`, `ledger`, `courier`, `companion`, `monitor`, `calls`, `sweep`, `shares` or `idle`.
 
-Each figure is the median of {rounds} rounds of {seconds} seconds, with the lowest and the highest in brackets. What is compared runs in turn (A B A B ...),
-and ratios are taken within a round. CPU is the server's, user and kernel. Compare ratios across machines, not rates.
+A figure is the median of {rounds} rounds of {seconds} seconds, with the lowest and the highest in brackets. Compared programs run in turn, and ratios (÷) are taken
+within a round. CPU is the server's, user and kernel, and memory its RSS. Rates depend on the machine: compare ratios.
 """
 
 PROFILE = """
 ## Where the time goes
-Profiled on 2026-11-20, before ids became fixed-size values. Of a pair's CPU `main` takes about half and `store-writer` two fifths.
+Profiled on 2026-11-20, before ids became fixed-size values. `main` takes about half of a pair's CPU, `store-writer` two fifths.
 
-- **`store-writer`** writes each touched page whole. Two random pages a pair remain, one in each index by keyed hash. A C program that writes the same rows
-  at the same commit size costs as much. Fewer pages and more pairs a commit help; larger pages, another cache or later checkpoints don't.
-- **`main`** spends a fifth in the engine, two thirds of that in the kernel's TCP. By instructions the rest is libsodium (26 %), Swift's reference counts
-  and arrays (24 %), `malloc` (17 %) and tasks (8 %).
+- **`store-writer`** writes each touched page whole. Each pair touches two random pages, one in each index by keyed hash. A C program that writes the same
+  rows costs as much. Only fewer pages and more pairs a commit help.
+- **`main`** spends a fifth in the engine, mostly in the kernel's TCP. The rest is libsodium (26 %), Swift's reference counts and arrays (24 %), `malloc`
+  (17 %) and tasks (8 %).
 
 ```sh
 perf record -g --pid PID -- sleep 5 && perf report --no-children
 ```
-
-`mayfly-bench --help` and `Benchmarks/processes.py` start a run's servers by hand. The [decisions](decisions/) have the reasons for one loop, one row a room
-and the writer's thread.
 """
 
 
@@ -125,7 +121,7 @@ def page(sections, facts, taken, rounds, seconds, thrown_out):
         parts.append(f"Thrown out and made again: {len(thrown_out)}. " + " ".join(f"{reason}." for reason in sorted(set(thrown_out))))
     parts.append("## The machine\n" + table(["", ""], facts))
     aims = [aim.row() for section in sections for aim in section.aims]
-    parts.append("## Against the aims\n" + table(["figure", "aim", "measured", ""], aims))
+    parts.append("## Against the aims\n" + table(["figure", "aim", "measured", "reached"], aims))
     for section in sections:
         parts += [f"## {section.title}\n{section.stamp(taken)}", *section.parts]
     parts.append(PROFILE)

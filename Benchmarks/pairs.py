@@ -15,8 +15,8 @@ SIZES = (1, 16, 64)
 def run(rounds, seconds, note):
     section = Section("Create + accept pairs")
     section.text(f"""
-        A pair is a room created and accepted with tokens on both sides, each durable before its answer, under `wrk -t1 -c{load.CONNECTIONS}`. **Express** does the same with raw tokens and without a ledger
-        (`Benchmarks/express/server.js`). The **bare loop** only writes the same rows by the store's statements, so many pairs a transaction.
+        A pair is a create and an accept with a token on each side, durable before each answer, under `wrk -t1 -c{load.CONNECTIONS}`. **Express**
+        stores raw tokens and keeps no ledger (`Benchmarks/express/server.js`). The **bare loop** only writes the same rows.
         """)
     rate, cpu, reach, others = {}, {}, Series(), []
     note("pairs: first round finds what Mayfly's commits hold")
@@ -40,16 +40,16 @@ def run(rounds, seconds, note):
     order = ["Mayfly", "Express", *sizes, "Mayfly, two cores", "Express, two cores"]
     rows = []
     for name in order:
-        told = f"bare loop, {name} pair{'s' if name > 1 else ''} a transaction{' (as Mayfly)' if name == same else ''}" if isinstance(name, int) else name
+        told = f"bare loop, {name} a transaction{' (as Mayfly)' if name == same else ''}" if isinstance(name, int) else name
         against = "Mayfly, two cores" if "two" in told else "Mayfly"
         ratios = ["", ""] if name == against else [rate[against].over(rate[name]), cpu[name].over(cpu[against])]
         rows.append([told, rate[name], cpu[name], *ratios])
-    section.table(["", "pairs a second", "CPU µs a pair", "Mayfly's rate, of this", "Mayfly's pairs a CPU second, of this"], rows)
-    section.text(f"One of Mayfly's transactions held {reach} pairs. Two cores are shared by server and load; otherwise each has one.")
+    section.table(["", "pairs a second", "CPU µs a pair", "Mayfly's rate ÷ this", "Mayfly's pairs a CPU second ÷ this"], rows)
+    section.text(f"A transaction of Mayfly held {reach} pairs. Server and load share the two cores in the last two rows.")
     section.disturbance(others)
-    section.aims.append(Aim("pairs a second, of Express on one core", 10, rate["Mayfly"].over(rate["Express"])))
+    section.aims.append(Aim("pairs a second ÷ Express, one core", 10, rate["Mayfly"].over(rate["Express"])))
     section.aims.append(Aim(
-        f"pairs a second, of the bare loop with {same} pairs a transaction, one core", 0.7, rate["Mayfly"].over(rate[same])))
+        f"pairs a second ÷ bare loop with {same} pairs a transaction", 0.7, rate["Mayfly"].over(rate[same])))
     return section
 
 
