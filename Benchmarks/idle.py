@@ -26,8 +26,8 @@ def run(rounds, seconds, descriptors, note):
         rows.append(["proportional memory (PSS)", f"{proportional} MiB"])
     section.table(["", f"median of {STARTS}"], rows)
     section.aims += [
-        Aim("idle memory (RSS)", 25, resident, at_most=True, unit="MiB"),
-        Aim("start to ready", 100, ready, at_most=True, unit="ms"),
+        Aim("idle memory (RSS)", 22, resident, at_most=True, unit="MiB"),
+        Aim("start to ready", 20, ready, at_most=True, unit="ms"),
     ]
     _sockets(section, rounds, seconds, min(MOST, descriptors - SPARE) // (2 * HOLDERS) * (2 * HOLDERS), note)
     return section
@@ -96,4 +96,4 @@ def _sockets(section, rounds, seconds, count, note):
         [f"{count:,} WebSockets", f"{number(grown)} KiB", slow[full], rate[full]],
         ["ratio", "", slow[full].over(slow[without]), rate[full].over(rate[without])],
     ])
-    section.aims.append(Aim(f"each of {count:,} idle WebSockets (RSS)", 10, Series([grown]), at_most=True, unit="KiB"))
+    section.aims.append(Aim(f"each of {count:,} idle WebSockets (RSS)", 2, Series([grown]), at_most=True, unit="KiB"))

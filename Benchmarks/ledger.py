@@ -41,8 +41,8 @@ def run(rounds, note):
         takes {number(early[1])} ms of CPU in a log of {SMALL:,} entries and {number(late[1])} ms in one of {LARGE:,}.
         """)
     section.aims += [
-        Aim("ledger entries appended a second", 100_000, rate["appended"]),
-        Aim("ledger entries appended a second, through the store", 100_000, rate["stored"]),
+        Aim("ledger entries appended a second", 200_000, rate["appended"]),
+        Aim("ledger entries appended a second, through the store", 200_000, rate["stored"]),
         Aim("ledger entries verified a CPU second", 1_000_000, efficiency["verified"]),
         Aim(f"memory to verify {LARGE:,} entries ÷ {MILLION:,}", 1.5, Series([large["verified"]["mebibytes"] / max(memory.values)]), at_most=True),
         Aim(f"CPU to publish at {LARGE:,} entries ÷ {SMALL:,}", 1.5, Series([late[1] / early[1]]), at_most=True),
