@@ -57,6 +57,10 @@ def taken():
     return f"{time.strftime('%Y-%m-%d', time.gmtime())} at `{commit}`" + (" with changes" if changed else "")
 
 
+def _listed(versions, *names):
+    return ", ".join(f"{name} {versions[name]}" for name in names)
+
+
 def facts(node):
     """Rows of the page's table about the machine; `node`: how its version is asked for."""
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
@@ -78,5 +82,6 @@ def facts(node):
         ("pinned", f"servers to core {SERVER_CPU}, load to core {LOAD_CPU}, unless a row says otherwise"),
         ("memory", f"{memory / 1024 / 1024:.0f} GiB"),
         ("system", f"{system[1] if system else 'unknown'}, Linux {platform.release()}"),
-        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("compared with", _listed(versions, "nginx", "Node.js", "Express", "node-sqlite3")),
+        ("built and measured with", _listed(versions, "SQLite", "OpenSSL", "Swift", "wrk", "h2load")),
     ]
