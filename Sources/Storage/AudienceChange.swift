@@ -1,0 +1,216 @@
+public import Vocabulary
+
+/// The changes of one event, including its pushes. They are applied atomically.
+public struct AudienceChange: Sendable, Equatable {
+    public var jobs: [AudienceJob]
+    public var waits: [WaitingUpdate]
+    public var purges: [RegistrationPurge]
+    public var session: SessionChange?
+    public var timer: TimerChange?
+    public var seen: SeenRecord?
+    /// True to skip jobs whose registration is gone. Otherwise such a job fails the whole change.
+    public var leavesOutGone = false
+
+    public init(
+        jobs: [AudienceJob] = [], waits: [WaitingUpdate] = [], purges: [RegistrationPurge] = [], session: SessionChange? = nil,
+        timer: TimerChange? = nil, seen: SeenRecord? = nil
+    ) {
+        self.jobs = jobs
+        self.waits = waits
+        self.purges = purges
+        self.session = session
+        self.timer = timer
+        self.seen = seen
+    }
+
+    public var isEmpty: Bool {
+        jobs.isEmpty && waits.isEmpty && purges.isEmpty && session == nil && timer == nil && seen == nil
+    }
+}
+
+/// A push to a registration.
+public struct AudienceJob: Sendable, Equatable {
+    /// A job without a room.
+    public var job: NewJob
+    /// Set if the push updates a Live Activity. It resets the activity's throttle.
+    public var update: ActivityUpdate?
+    /// Set if this is the registration's last push. The registration is purged with it.
+    public var purge: PurgeCause?
+
+    public init(_ job: NewJob, update: ActivityUpdate? = nil, purge: PurgeCause? = nil) {
+        self.job = job
+        self.update = update
+        self.purge = purge
+    }
+
+    /// The registration's row.
+    public var row: RowName { job.record.row }
+}
+
+/// The change of a Live Activity's throttle when an update is sent. A waiting update is deleted.
+public struct ActivityUpdate: Sendable, Equatable {
+    /// `opens` as it was read.
+    public var wasOpens: UInt64
+    /// The waiting update as it was read, if this push sends it. Nil for a newer update.
+    public var wasWaiting: [UInt8]?
+    public var opens: UInt64
+    public var stamp: UInt64
+
+    public init(wasOpens: UInt64, wasWaiting: [UInt8]? = nil, opens: UInt64, stamp: UInt64) {
+        self.wasOpens = wasOpens
+        self.wasWaiting = wasWaiting
+        self.opens = opens
+        self.stamp = stamp
+    }
+}
+
+/// Replaces a registration's waiting update.
+public struct WaitingUpdate: Sendable, Equatable {
+    public var row: RowName
+    /// `opens` as it was read.
+    public var wasOpens: UInt64
+    /// The earliest time of the update.
+    public var opens: UInt64
+    /// Nil deletes the waiting update.
+    public var waiting: [UInt8]?
+
+    /// - Parameter opens: nil keeps `wasOpens`.
+    public init(row: RowName, wasOpens: UInt64, opens: UInt64? = nil, waiting: [UInt8]?) {
+        self.row = row
+        self.wasOpens = wasOpens
+        self.opens = opens ?? wasOpens
+        self.waiting = waiting
+    }
+}
+
+public struct RegistrationPurge: Sendable, Equatable {
+    public var row: RowName
+    public var cause: PurgeCause
+
+    public init(_ row: RowName, _ cause: PurgeCause) {
+        self.row = row
+        self.cause = cause
+    }
+}
+
+public enum SessionChange: Sendable, Equatable {
+    /// Stores the session. `after`: the version that was read, or nil if there was none. `replacing`: that version's index if it differs.
+    case set(SessionRecord, after: UInt64?, replacing: Digest? = nil)
+    /// Does nothing if the session is gone.
+    case delete(expires: UInt64, session: Digest)
+    /// Changes the start of the session, whatever its version. Does nothing if the session is gone.
+    case restart(session: Digest, started: UInt64)
+}
+
+public enum TimerChange: Sendable, Equatable {
+    case begin(TimerRecord)
+    case settle(id: RequestID, expires: UInt64, answer: UInt8)
+}
+
+/// The outcome of a change.
+public enum ChangeOutcome: Sendable, Equatable {
+    case done
+    /// A row has changed since it was read. Read again.
+    case changed
+    /// The event was processed before.
+    case repeated
+    /// The timer already has an answer.
+    case settled
+    /// Done, except for the jobs of these registrations, which are gone.
+    case leftOut(Set<RowName>)
+}
+
+extension Transaction {
+    /// Applies a change. If a job's registration is gone, returns `changed`, or `leftOut` if the change skips such jobs.
+    public func apply(_ change: AudienceChange, now: UInt64) throws -> ChangeOutcome {
+        try lock(change.lockKeys)
+        try database.admit(.knock)
+        try change.checkIndexes()
+        if let seen = change.seen, try isSeen(seen, now: now) { return .repeated }
+        if case .settle(let id, let expires, _) = change.timer {
+            guard let timer = try timer(id), timer.expires == expires else { return .changed }
+            guard timer.answer == 0 else { return .settled }
+        }
+        var change = change
+        let gone = change.leavesOutGone ? try removeGone(from: &change) : []
+        guard try isAsRead(change, now: now) else { return .changed }
+
+        let last = Set(change.purges.map(\.row) + change.jobs.compactMap { $0.purge == nil ? nil : $0.row })
+        for push in change.jobs { try insert(push, isLast: last.contains(push.row)) }
+        for wait in change.waits {
+            try queue(
+                "UPDATE registration SET waiting = $1, opens = $2 WHERE expires = $3 AND purge_id = $4", .blob(wait.waiting),
+                .time(wait.opens), .time(wait.row.expires), .id(wait.row.purgeID))
+        }
+        // Purges must follow all openings.
+        for push in change.jobs { if let cause = push.purge { try purge(push.row, cause: cause) } }
+        for gone in change.purges { try purge(gone.row, cause: gone.cause) }
+        if let session = change.session { try make(session) }
+        if let timer = change.timer { try make(timer) }
+        if let seen = change.seen { try insert(seen) }
+        return gone.isEmpty ? .done : .leftOut(gone)
+    }
+
+    /// Returns true if all rows are still as they were read.
+    private func isAsRead(_ change: AudienceChange, now: UInt64) throws -> Bool {
+        for push in change.jobs { guard try isAsRead(push) else { return false } }
+        for wait in change.waits { guard try throttle(wait.row)?.opens == wait.wasOpens else { return false } }
+        return try change.session.map { try isAsRead($0, now: now) } ?? true
+    }
+
+    private func isAsRead(_ push: AudienceJob) throws -> Bool {
+        guard push.row.expires > moment, let throttle = try throttle(push.row) else { return false }
+        return push.update.map { $0.isAsRead(throttle) } ?? true
+    }
+
+    private func removeGone(from change: inout AudienceChange) throws -> Set<RowName> {
+        var gone: Set<RowName> = []
+        for push in change.jobs { if try !isAsRead(push) { gone.insert(push.row) } }
+        if !gone.isEmpty { change.jobs.removeAll { gone.contains($0.row) } }
+        return gone
+    }
+
+    private func insert(_ push: AudienceJob, isLast: Bool) throws {
+        var job = push.job
+        job.record.isLast = isLast
+        try insert(job)
+        guard let update = push.update else { return }
+        try queue(
+            "UPDATE registration SET opens = $1, stamp = $2, waiting = NULL WHERE expires = $3 AND purge_id = $4",
+            .time(update.opens), .time(update.stamp), .time(push.row.expires), .id(push.row.purgeID))
+    }
+}
+
+extension ActivityUpdate {
+    fileprivate func isAsRead(_ throttle: Transaction.Throttle) -> Bool {
+        throttle.opens == wasOpens && (wasWaiting == nil || throttle.waiting == wasWaiting)
+    }
+}
+
+extension AudienceChange {
+    /// An index without its row's expiry would never be found or swept.
+    fileprivate func checkIndexes() throws(StoreError) {
+        var expiries = seen.map { [($0.key, $0.expires)] } ?? []
+        if case .set(let session, _, _) = session { expiries.append((session.session, session.expires)) }
+        guard expiries.allSatisfy({ $0.indexExpiry == $1 }) else {
+            throw .unavailable("an index that does not begin with its row's expiry")
+        }
+    }
+
+    fileprivate var lockKeys: [LockKey] {
+        var keys: [LockKey] = jobs.map { .registration($0.row) } + waits.map { .registration($0.row) }
+        keys += purges.map { .registration($0.row) }
+        switch session {
+        case .set(let session, _, let replaced): keys += [.session(session.session)] + (replaced.map { [.session($0)] } ?? [])
+        case .delete(_, let session), .restart(let session, _): keys.append(.session(session))
+        case nil: break
+        }
+        switch timer {
+        case .begin(let timer): keys.append(.timer(timer.id))
+        case .settle(let id, _, _): keys.append(.timer(id))
+        case nil: break
+        }
+        if let seen { keys += ([seen.key] + seen.others).map { .seen($0) } }
+        return keys
+    }
+}
