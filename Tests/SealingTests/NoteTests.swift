@@ -4,7 +4,7 @@ import Vocabulary
 
 @testable import Sealing
 
-/// Notes open where they lie, as what they are, until they expire; indexes differ in all they are made of.
+/// Notes open only in their slot and with their label until they expire. Indexes depend on each of their parts.
 @Suite struct NoteTests {
     private let folder: KeyFolder
     private let ring: KeyRing
@@ -23,11 +23,10 @@ import Vocabulary
         try ring.sealNote(bytes, .details, place, [ref], block: block)
     }
 
-    @Test(arguments: [0, 1, 61, 62, 63, 64, 125, 126, 1_000, 65_535]) func notesComeBackAndAreSealedInBlocks(count: Int) throws {
+    @Test(arguments: [0, 1, 61, 62, 63, 64, 125, 126, 1_000, 65_535]) func notesAreSealedInBlocksAndReopened(count: Int) throws {
         let bytes = Sodium.randomBytes(count)
         for block in [16, 64, 100, 512] {
             let sealed = try seal(bytes, block: block)
-            #expect(sealed.count == KeyRing.sealedNoteCount(count, block: block))
             #expect(
                 (sealed.count - 40).isMultiple(of: block) && sealed.count - 40 > count + 2
                     && sealed.count - 40 <= count + 2 + block)
@@ -43,7 +42,7 @@ import Vocabulary
         }
     }
 
-    @Test func noChangedByteOpens() throws {
+    @Test func changedBytesAreRefused() throws {
         let sealed = try seal([1, 2, 3])
         for index in sealed.indices {
             var changed = sealed
@@ -73,7 +72,7 @@ import Vocabulary
         {
             #expect(throws: SealingError.doesNotOpen) { try open(.details, place, fields) }
         }
-        // In the same epoch, too, under the same key.
+        // Also in the same epoch, with the same key.
         for expiry in [place.expiryMs + 1, place.expiryMs - 1, place.expiryMs + 300_000, 0, .max] {
             #expect(throws: SealingError.doesNotOpen) { try open(.details, Place(generation: 1, expiryMs: expiry), [ref]) }
         }
@@ -92,23 +91,22 @@ import Vocabulary
         #expect(throws: SealingError.outOfReach) { try ring.index(.audience, place, [ref]) }
     }
 
-    @Test func aSecretLeadsANote() throws {
+    @Test func aNoteCanStartWithASecret() throws {
         let key = try Secret.random(32)
         for bytes in [[], [1, 2, 3]] as [[UInt8]] {
             let sealed = try ring.sealNote(key, bytes, .details, place, [ref], block: 64)
-            #expect(sealed.count == KeyRing.sealedNoteCount(32 + bytes.count, block: 64))
             let opened = try ring.openSecretNote(sealed.span, .details, place, [ref], block: 64)
             #expect(opened.secret == key && opened.bytes == bytes)
             #expect(try ring.note(sealed, .details, place, [ref]) == key.plain + bytes)
         }
-        // One that is too short to begin with a secret.
+        // A note that is too short to start with a secret.
         let short = try seal([UInt8](repeating: 1, count: 31))
         #expect(throws: SealingError.doesNotOpen) {
             _ = try ring.openSecretNote(short.span, .details, place, [ref], block: 64)
         }
     }
 
-    @Test func indexesBeginWithTheExpiryAndDependOnEachPart() throws {
+    @Test func indexesStartWithTheExpiryAndDependOnEachPart() throws {
         let token = try Secret.random(32)
         var all: [Digest] = []
         for label in AudienceLabel.allCases {
@@ -117,7 +115,7 @@ import Vocabulary
             all.append(try ring.index(label, place, [[1], []]))
             all.append(try ring.index(label, place, []))
         }
-        // One byte further on another key, and another expiry under the same key.
+        // With the boundary of the fields moved, and with another expiry in the same epoch.
         for expiry in [place.expiryMs + 1, place.expiryMs + 300_000] {
             all.append(try ring.index(.owner, Place(generation: 1, expiryMs: expiry), [[1]]))
         }
@@ -127,7 +125,7 @@ import Vocabulary
             all.append(try ring.deviceIndex(place, owner: [1], kind: kind, token: .random(32)))
         }
         #expect(Set(all).count == all.count)
-        // Under the same key, that is all there is to tell them apart.
+        // With the same key, only the label differs.
         #expect(Set(all.map { Array($0.bytes.dropFirst(8)) }).count == all.count - 1)
         let expiry = (0..<8).map { UInt8(truncatingIfNeeded: place.expiryMs >> (56 - 8 * $0)) }
         #expect(all.count { Array($0.bytes.prefix(8)) == expiry } == all.count - 2)
@@ -137,7 +135,7 @@ import Vocabulary
     }
 }
 
-// `#expect` can't take a span, so the tests speak in arrays.
+// `#expect` can't take spans, so these take arrays.
 extension KeyRing {
     func note(
         _ sealed: [UInt8], _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], block: Int = 64

@@ -5,10 +5,10 @@ import Vocabulary
 
 @testable import Sealing
 
-/// Where rows of audiences lie, and that they are found there for as long as they live.
+/// Rows of audiences can be found in their slots as long as they live.
 @Suite struct PlaceTests {
     private static let (hourMs, dayMs) = (UInt64(3_600_000), KeyFolder.dayMs)
-    /// Life and step: a device's, an activity's, a session's, one that fits nothing.
+    /// Life and step of a device, an activity and a session, and an unusual pair.
     private static let grids: [(life: UInt64, step: UInt64)] = [
         (30 * dayMs, dayMs), (12 * hourMs, hourMs), (24 * hourMs, 12 * hourMs), (5 * hourMs + 1, 2_100_001),
     ]
@@ -28,7 +28,7 @@ import Vocabulary
         let grid: Int
     }
 
-    /// A ratchet that writes no file.
+    /// A ratchet without a file.
     private struct Steps {
         var image: KeyImage
         var ratchet: Ratchet
@@ -49,7 +49,7 @@ import Vocabulary
         }
     }
 
-    /// 20 days in steps of five minutes, with what befalls a broker: pauses, restarts, clocks that leap while the ratchet is held.
+    /// 20 days in steps of five minutes, with pauses, restarts and clock steps.
     @Test func everyRowIsFoundUntilItExpires() throws {
         var steps = try Steps(KeyFile(path: folder.path).read())
         var chance = Chance(state: 7)
@@ -62,12 +62,12 @@ import Vocabulary
             now += KeyFolder.epochMs
             switch chance.next() % 200 {
             case 0:
-                // The broker was away: a generation is born late.
+                // The broker was absent, so a generation starts late.
                 now += chance.next() % (2 * Self.dayMs)
                 steps = try Steps(steps.image)
                 pauses += 1
             case 1:
-                // Broker time leaps: the ratchet stays behind for a moment.
+                // Broker time steps, and the ratchet is held for a while.
                 now += chance.next() % (20 * Self.hourMs)
                 heldUntil = now + KeyFolder.epochMs
                 holds += 1
@@ -75,7 +75,7 @@ import Vocabulary
             }
             ratchet = now <= heldUntil ? ratchet + 60_000 : now
             try steps.step(ratchet)
-            // At any moment of the epoch, also when the next step is late.
+            // At any time of the epoch, also if the next step is late.
             let at = now + chance.next() % KeyFolder.epochMs
             var mistakes: [String] = []
             for (number, grid) in Self.grids.enumerated() {
@@ -104,7 +104,7 @@ import Vocabulary
             #expect(mistakes.isEmpty, "at \(at)")
         }
         #expect(found > 2_000 && holds > 5 && pauses > 5)
-        // A step less than the life at least, but for the minutes in which the next step of the ratchet is due.
+        // At least the life minus a step, except for the minutes before the next step of the ratchet.
         for (number, grid) in Self.grids.enumerated() {
             #expect(shortest[number] > grid.life - min(grid.life, grid.step + 2 * KeyFolder.epochMs))
         }
@@ -123,7 +123,7 @@ import Vocabulary
         #expect(expiry(born + Self.hourMs, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
         #expect(expiry(born + Self.hourMs + 299_999, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
         #expect(expiry(born + Self.hourMs, 30 * Self.dayMs, Self.dayMs) == born + 30 * Self.dayMs)
-        // Within the epoch for shorter steps; never past the ratchet's.
+        // Shorter steps count within the epoch, but never beyond the ratchet's epoch.
         #expect(expiry(born + Self.hourMs + 25_000, 60_000, 10_000) == born + Self.hourMs + 80_000)
         #expect(expiry(born + 9 * Self.hourMs, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
         _ = try ring.step(nowMs: born + Self.dayMs)
@@ -133,7 +133,7 @@ import Vocabulary
         #expect(places == [next, Place(generation: 1, expiryMs: born + 30 * Self.dayMs)])
     }
 
-    @Test func whatHasExpiredIsNotLookedFor() throws {
+    @Test func expiredRowsAreNotLookedUp() throws {
         let ring = try load(folder)
         let place = ring.place(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: start)
         func places(_ ms: UInt64) -> [Place] { ring.places(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: ms) }
@@ -143,8 +143,8 @@ import Vocabulary
         #expect(throws: SealingError.outOfReach) { try ring.index(.owner, place, []) }
     }
 
-    /// A file that was made for rooms alone keeps its generations; what it seals from now on lives for a month.
-    @Test func anExistingFileTakesALongerLife() throws {
+    /// A file made for rooms keeps its generations. New seals can live for a month.
+    @Test func anExistingFileSupportsALongerLife() throws {
         let rooms = try folder.load()
         for day in 1...10 as ClosedRange<UInt64> { _ = try rooms.step(nowMs: start + day * Self.dayMs) }
         #expect(rooms.generations.map(\.id) == Array(3...11))
@@ -163,13 +163,13 @@ import Vocabulary
             if day == 20 { #expect(ring.generations.map(\.id) == Array(3...21)) }
         }
         #expect(ring.generations.first?.id == 9)
-        // Two epochs after its expiry it is gone, the generation two after that.
+        // The key is gone two epochs after the expiry, and the generation two epochs later.
         _ = try ring.step(nowMs: place.expiryMs + 600_000)
         #expect(throws: SealingError.outOfReach) { try ring.index(.owner, place, [[1]]) }
     }
 
-    /// Neither the chain of an epoch that is over, from which all later keys follow, nor its key.
-    @Test func whatHasPassedIsWipedFromMemory() throws {
+    /// Memory has neither the chain nor the key of a past epoch.
+    @Test func pastKeysAreWipedFromMemory() throws {
         let file = try folder.bytes()
         let (base, born) = (Array(file[24..<32]).reduce(0) { $0 << 8 | UInt64($1) }, Array(file[76..<108]))
         var chains = [born]
@@ -210,8 +210,8 @@ import Vocabulary
         #expect(count(0..<3_000) == 0)
     }
 
-    /// Far ahead not every key is held: they are the same, and what has passed is gone.
-    @Test func keysFarAheadAreThoseOfTheChain() throws {
+    /// Keys far ahead aren't all kept in memory. They still match the chain, and past ones are destroyed.
+    @Test func keysFarAheadMatchTheChain() throws {
         let file = try folder.bytes()
         let base = Array(file[24..<32]).reduce(0) { $0 << 8 | UInt64($1) }
         func expected(_ epoch: UInt64) throws -> Digest {
@@ -243,7 +243,7 @@ import Vocabulary
     }
 }
 
-/// Chance that is the same each time (SplitMix64).
+/// Reproducible random numbers (SplitMix64).
 struct Chance: RandomNumberGenerator {
     var state: UInt64
 

@@ -60,20 +60,20 @@ import Vocabulary
     }
 
     // Promise: key-derivation
-    @Test func derivationsAgree() throws {
+    @Test func derivationsMatch() throws {
         for vector in vectors.derivations {
             let digest = derive(try bytes(vector.key), vector.label, try vector.fields.map(bytes))
             #expect(hex(digest.bytes) == vector.output)
         }
     }
 
-    @Test func aStepWritesTheFileThatIsDescribed() throws {
+    @Test func aStepWritesTheDescribedFile() throws {
         let ring = try folder.load()
         #expect(try ring.step(nowMs: Epoch(vectors.stepped.base + 1).startMs)?.steps == ring.steps)
         #expect(try hex(folder.bytes()) == vectors.stepped.file)
     }
 
-    @Test func aWrappedFileIsTheOneThatIsDescribed() throws {
+    @Test func aWrappedFileMatchesTheDescription() throws {
         let (key, nonce) = (try bytes(vectors.wrapped.key), try bytes(vectors.wrapped.nonce))
         let wrapping = try some(WrappingKey(key.span))
         let image = try KeyFile(path: folder.path).read()
@@ -85,7 +85,7 @@ import Vocabulary
     }
 
     // Promise: sealed-formats
-    @Test func sealsAndNamesAgree() throws {
+    @Test func sealsAndIndexesMatch() throws {
         for (number, vector) in vectors.cases.enumerated() {
             #expect(try output(vector) == vector.output, "case \(number): \(vector.op)")
         }

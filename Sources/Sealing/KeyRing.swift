@@ -1,0 +1,201 @@
+import Sodium
+import Synchronization
+public import Vocabulary
+
+/// Seals and opens stored data, and computes its indexes, with the keys of one `ratchet.key`. Thread-safe. Only `step` blocks.
+public final class KeyRing: Sendable {
+    /// The default for the longest life of anything sealed: a week, in seconds.
+    public static let longestLifeSeconds: UInt64 = 604_800
+
+    /// The limit for the longest life: 60 days, in seconds. There is a generation per day, and each is kept for the longest life.
+    public static let largestLifeSeconds: UInt64 = 5_184_000
+
+    /// Locked during a step, while seals and opens continue.
+    private let file: Mutex<KeyFile>
+    private let ratchet: Mutex<Ratchet>
+    /// Random except for the published test vectors.
+    let nonce: @Sendable () -> InlineArray<24, UInt8>
+
+    init(
+        path: String, wrapping: WrappingKey? = nil, image: KeyImage, longestLifeSeconds: UInt64,
+        nonce: @escaping @Sendable () -> InlineArray<24, UInt8> = { .random }
+    ) throws(KeyFileError) {
+        precondition(longestLifeSeconds <= Self.largestLifeSeconds)
+        let life = (longestLifeSeconds * 1000 + Epoch.lengthMs - 1) / Epoch.lengthMs
+        do throws(LockedMemory.Unavailable) {
+            ratchet = Mutex(try Ratchet(image, longestLife: life))
+        } catch {
+            throw .cannotLock
+        }
+        file = Mutex(KeyFile(path: path, wrapping: wrapping))
+        self.nonce = nonce
+    }
+
+    /// Creates a key file with random keys, generation 1 and mode 0600.
+    /// - Parameters:
+    ///   - wrapping: the key that wraps the file. Nil for an unwrapped file.
+    ///   - nowMs: unix ms.
+    /// - Throws: `.alreadyExists` if `path` exists.
+    public static func create(path: String, wrapping: WrappingKey? = nil, nowMs: UInt64) throws(KeyFileError) {
+        let now = Epoch(atMs: nowMs)
+        guard now.number > Epoch.perDay * (DayChain.daysBack + 1) else { throw .implausibleTime }
+        let image = try KeyImage(generations: 1, steps: 1, base: Epoch(now.number - 1))
+        image.memory.withMutableBytes(KeyImage.dayChain..<KeyImage.dayChain + 32) { Sodium.fillRandom(&$0) }
+        image.write(0, id: 1, born: now)
+        let chain = KeyImage.chain(0)
+        image.memory.withMutableBytes(chain..<chain + 32) { Sodium.fillRandom(&$0) }
+        image.finish()
+        try KeyFile(path: path, wrapping: wrapping).create(image)
+    }
+
+    /// Reads a key file without changing it. Compare `steps` with the node's recorded step to detect an old copy, then call `step`.
+    public static func load(
+        path: String, wrapping: WrappingKey? = nil, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds
+    ) throws(KeyFileError) -> KeyRing {
+        try KeyRing(
+            path: path, wrapping: wrapping, image: KeyFile(path: path, wrapping: wrapping).read(),
+            longestLifeSeconds: longestLifeSeconds)
+    }
+
+    /// Destroys the keys of all epochs before `epoch(nowMs) - 1`, on disk and then in memory. Starts a new generation if one is due.
+    ///
+    /// Call it at `nextStepMs` and once at the start. It always zeroes older keys that a crash during a step left beside the file. It blocks for
+    /// a few disk writes but waits for no other operation. If it throws, memory is unchanged: call it again.
+    /// - Parameter nowMs: `BrokerClock.Reading.ratchetMs`.
+    /// - Returns: nil if no step was due.
+    public func step(nowMs: UInt64) throws(KeyFileError) -> RatchetStep? {
+        try file.withLock { file throws(KeyFileError) in
+            try file.prepareSpare()
+            let now = Epoch(atMs: nowMs)
+            let (image, before) = try ratchet.withLock { ratchet throws(KeyFileError) in (try ratchet.next(now), ratchet.base) }
+            guard let image else { return nil }
+            let born: Generation?
+            do throws(LockedMemory.Unavailable) {
+                born = try ratchet.withLock { ratchet throws(LockedMemory.Unavailable) in try ratchet.birth(in: image) }
+            } catch {
+                throw .cannotLock
+            }
+            try file.replace(image)
+            ratchet.withLock { $0.adopt(image, born: born) }
+            return RatchetStep(
+                destroyed: image.base > before ? Epoch(image.base.number - 1) : nil, newGeneration: born?.id, steps: image.steps)
+        }
+    }
+
+    /// The number of replacements of the key file. A file with fewer steps than this node has recorded is an old copy.
+    public var steps: UInt64 { ratchet.withLock { $0.steps } }
+    /// The first epoch whose keys still exist.
+    public var baseEpoch: Epoch { ratchet.withLock { $0.base } }
+    /// The generation of new seals.
+    public var currentGeneration: UInt32 { ratchet.withLock { $0.current } }
+    /// The live generations with their first epochs, oldest first.
+    public var generations: [(id: UInt32, born: Epoch)] { ratchet.withLock { $0.generations.map { ($0.id, $0.born) } } }
+    /// The time of the next step, unix ms.
+    public var nextStepMs: UInt64 { ratchet.withLock { Epoch($0.base.number + 2).startMs } }
+    /// The earliest possible current time, unix ms. Later steps have not happened yet, whatever the clock shows.
+    public var earliestNowMs: UInt64 { ratchet.withLock { Epoch($0.base.number + 1).startMs } }
+
+    /// Starts a derivation with the key of the epoch of `timeMs`. Returns nil if there is no such key.
+    func derivation(_ generation: UInt32, _ timeMs: UInt64, _ label: Label) -> Derivation? {
+        ratchet.withLock { $0.derivation(generation, Epoch(atMs: timeMs), label) }
+    }
+
+    /// `D(dayKey[d], "join", joinid)` for today and each earlier day from which a code may be left, today's first. Store a code under the first
+    /// index, and look it up under all.
+    /// - Parameter standsMs: the longest life of a code's row, in ms. At most two days are covered.
+    public func codeIndexes(
+        _ joinID: Span<UInt8>, nowMs: UInt64, standsMs: UInt64 = .max
+    ) throws(SealingError) -> [Digest] {
+        try ratchet.withLock { ratchet throws(SealingError) in
+            let dayMs = Epoch.lengthMs * Epoch.perDay
+            let today = nowMs / dayMs
+            // Broker time may be ahead of a held ratchet, but not by a century.
+            guard today < ratchet.days.base + 40_000 else { throw .outOfReach }
+            return ratchet.days.indexes(joinID, from: (nowMs - min(nowMs, standsMs)) / dayMs, today: today)
+        }
+    }
+}
+
+extension InlineArray where count == 24, Element == UInt8 {
+    static var random: Self {
+        var bytes = Self(repeating: 0)
+        var span = bytes.mutableSpan
+        Sodium.fillPublicRandom(&span)
+        return bytes
+    }
+}
+
+/// Identifies the epoch key of an audience's rows: the generation that sealed them and their expiry.
+///
+/// These expiries lie on a grid that starts with the generation. So a look-up can try every slot in which a row may be, and the key of an index
+/// can be destroyed when its rows expire.
+public struct Place: Sendable, Hashable {
+    public let generation: UInt32
+    /// Unix ms.
+    public let expiryMs: UInt64
+
+    public init(generation: UInt32, expiryMs: UInt64) {
+        self.generation = generation
+        self.expiryMs = expiryMs
+    }
+}
+
+extension KeyRing {
+    /// Returns the slot of a new row: `expiry = born + k * step + life`, for the largest k whose step has begun. So a row lives for at most
+    /// `life`, at least `life` minus a step, and all rows of one step expire together.
+    ///
+    /// Broker time (`nowMs`) is limited to the ratchet's epoch. If it is ahead of a held ratchet, new rows live shorter but can still be found.
+    public func place(lifeMs: UInt64, stepMs: UInt64, nowMs: UInt64) -> Place {
+        ratchet.withLock { $0.place(lifeMs, stepMs, nowMs) }
+    }
+
+    /// Returns all slots in which an unexpired row of this life may be, latest expiry first. There is about one per step in `lifeMs`, and one
+    /// more per day.
+    public func places(lifeMs: UInt64, stepMs: UInt64, nowMs: UInt64) -> [Place] {
+        ratchet.withLock { $0.places(lifeMs, stepMs, nowMs) }
+    }
+
+    /// Computes the keys of these slots in advance. After a start, a look-up over a month would otherwise take 0.1 s. It locks once per slot, so
+    /// others aren't delayed. Call it on a thread that may block.
+    public func prepare(_ places: [Place]) {
+        for place in places { _ = derivation(place.generation, place.expiryMs, .ownerIndex)?.digest() }
+    }
+}
+
+extension Ratchet {
+    func place(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> Place {
+        precondition(stepMs > 0)
+        let current = generations[generations.count - 1]
+        let begun = (sealingTime(nowMs) - current.born.startMs) / stepMs * stepMs
+        return Place(generation: current.id, expiryMs: current.born.startMs + begun + lifeMs)
+    }
+
+    func places(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> [Place] {
+        precondition(stepMs > 0)
+        var places: [Place] = []
+        // A generation's steps follow those of the previous generation.
+        var last = sealingTime(nowMs)
+        for generation in generations.reversed() {
+            let first = generation.born.startMs
+            last = min(last, lastSeal(generation))
+            var start = first + (last - first) / stepMs * stepMs
+            while start + lifeMs > nowMs {
+                places.append(Place(generation: generation.id, expiryMs: start + lifeMs))
+                if start == first { break }
+                start -= stepMs
+            }
+            last = first - 1
+        }
+        return places
+    }
+
+    /// Returns broker time, limited to the ratchet's epoch.
+    private func sealingTime(_ nowMs: UInt64) -> UInt64 {
+        let current = generations[generations.count - 1]
+        let now = min(max(nowMs, Epoch(base.number + 1).startMs), Epoch(base.number + 1).endMs - 1)
+        return max(current.born.startMs, min(now, lastSeal(current)))
+    }
+
+    /// Returns the last ms of a generation's seals. It is replaced at the age of a day.
+    private func lastSeal(_ generation: Generation) -> UInt64 { Epoch(generation.born.number + Epoch.perDay).startMs - 1 }
+}
