@@ -64,24 +64,24 @@ extension KeyRing {
     ///
     /// The expiry comes first, so that rows that expire together are adjacent in every table.
     /// - Throws: `.outOfReach` if there is no key for the slot.
-    public func index(_ label: AudienceLabel, _ place: Place, _ fields: [[UInt8]]) throws(SealingError) -> Digest {
-        try index(label, place, fields, nil)
+    public func index(_ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]]) throws(SealingError) -> Digest {
+        try index(label, slot, fields, nil)
     }
 
     /// Returns the index of one token of one owner. Another owner of the same token has another index.
     public func deviceIndex(
-        _ place: Place, owner: [UInt8], kind: TokenKind, token: Secret
+        _ slot: ExpirySlot, owner: [UInt8], kind: TokenKind, token: Secret
     ) throws(SealingError) -> Digest {
-        try index(.device, place, [owner, [kind.rawValue]], token)
+        try index(.device, slot, [owner, [kind.rawValue]], token)
     }
 
     private func index(
-        _ label: AudienceLabel, _ place: Place, _ fields: [[UInt8]], _ secret: Secret?
+        _ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], _ secret: Secret?
     ) throws(SealingError) -> Digest {
-        guard var derivation = derivation(place.generation, place.expiryMs, label.label) else { throw .outOfReach }
+        guard var derivation = derivation(slot.generation, slot.expiryMs, label.label) else { throw .outOfReach }
         for field in fields { derivation.add(field.span) }
         if let secret { derivation.add(secret) }
-        return Digest(leading: place.expiryMs, derivation.digest())
+        return Digest(leading: slot.expiryMs, derivation.digest())
     }
 }
 

@@ -129,7 +129,7 @@ extension InlineArray where count == 24, Element == UInt8 {
 ///
 /// These expiries lie on a grid that starts with the generation. So a look-up can try every slot in which a row may be, and the key of an index
 /// can be destroyed when its rows expire.
-public struct Place: Sendable, Hashable {
+public struct ExpirySlot: Sendable, Hashable {
     public let generation: UInt32
     /// Unix ms.
     public let expiryMs: UInt64
@@ -145,34 +145,34 @@ extension KeyRing {
     /// `life`, at least `life` minus a step, and all rows of one step expire together.
     ///
     /// Broker time (`nowMs`) is limited to the ratchet's epoch. If it is ahead of a held ratchet, new rows live shorter but can still be found.
-    public func place(lifeMs: UInt64, stepMs: UInt64, nowMs: UInt64) -> Place {
-        ratchet.withLock { $0.place(lifeMs, stepMs, nowMs) }
+    public func expirySlot(lifeMs: UInt64, stepMs: UInt64, nowMs: UInt64) -> ExpirySlot {
+        ratchet.withLock { $0.expirySlot(lifeMs, stepMs, nowMs) }
     }
 
     /// Returns all slots in which an unexpired row of this life may be, latest expiry first. There is about one per step in `lifeMs`, and one
     /// more per day.
-    public func places(lifeMs: UInt64, stepMs: UInt64, nowMs: UInt64) -> [Place] {
-        ratchet.withLock { $0.places(lifeMs, stepMs, nowMs) }
+    public func expirySlots(lifeMs: UInt64, stepMs: UInt64, nowMs: UInt64) -> [ExpirySlot] {
+        ratchet.withLock { $0.expirySlots(lifeMs, stepMs, nowMs) }
     }
 
     /// Computes the keys of these slots in advance. After a start, a look-up over a month would otherwise take 0.1 s. It locks once per slot, so
     /// others aren't delayed. Call it on a thread that may block.
-    public func prepare(_ places: [Place]) {
-        for place in places { _ = derivation(place.generation, place.expiryMs, .ownerIndex)?.digest() }
+    public func prepare(_ slots: [ExpirySlot]) {
+        for slot in slots { _ = derivation(slot.generation, slot.expiryMs, .ownerIndex)?.digest() }
     }
 }
 
 extension Ratchet {
-    func place(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> Place {
+    func expirySlot(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> ExpirySlot {
         precondition(stepMs > 0)
         let current = generations[generations.count - 1]
         let begun = (sealingTime(nowMs) - current.born.startMs) / stepMs * stepMs
-        return Place(generation: current.id, expiryMs: current.born.startMs + begun + lifeMs)
+        return ExpirySlot(generation: current.id, expiryMs: current.born.startMs + begun + lifeMs)
     }
 
-    func places(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> [Place] {
+    func expirySlots(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> [ExpirySlot] {
         precondition(stepMs > 0)
-        var places: [Place] = []
+        var slots: [ExpirySlot] = []
         // A generation's steps follow those of the previous generation.
         var last = sealingTime(nowMs)
         for generation in generations.reversed() {
@@ -180,13 +180,13 @@ extension Ratchet {
             last = min(last, lastSeal(generation))
             var start = first + (last - first) / stepMs * stepMs
             while start + lifeMs > nowMs {
-                places.append(Place(generation: generation.id, expiryMs: start + lifeMs))
+                slots.append(ExpirySlot(generation: generation.id, expiryMs: start + lifeMs))
                 if start == first { break }
                 start -= stepMs
             }
             last = first - 1
         }
-        return places
+        return slots
     }
 
     /// Returns broker time, limited to the ratchet's epoch.

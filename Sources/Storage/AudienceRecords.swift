@@ -15,7 +15,7 @@ public struct RowName: Sendable, Hashable {
 }
 
 /// The generation and expiry whose key made the indexes of some registrations.
-public struct RegistrationPlace: Sendable, Equatable {
+public struct RegistrationSlot: Sendable, Equatable {
     public let kind: TokenKind
     public let generation: UInt32
     public let expires: UInt64

@@ -42,9 +42,9 @@ extension Transaction {
     }
 
     /// Returns the distinct kinds, generations and expiries of all registrations. Reads the whole table.
-    public func registrationPlaces() throws -> [RegistrationPlace] {
+    public func registrationSlots() throws -> [RegistrationSlot] {
         try rows("SELECT DISTINCT kind, generation, expires FROM registration") {
-            try RegistrationPlace(kind: $0.code(0), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
+            try RegistrationSlot(kind: $0.code(0), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
         }
     }
 

@@ -22,7 +22,7 @@ extension Transaction {
     }
 
     /// Returns the distinct generations and expiries of all sessions and runs.
-    public func sessionPlaces() throws -> [(generation: UInt32, expires: UInt64)] {
+    public func sessionSlots() throws -> [(generation: UInt32, expires: UInt64)] {
         // An index starts with the expiry.
         try rows("SELECT DISTINCT generation, substr(session, 1, 8) FROM session") { row in
             var expires: UInt64 = 0

@@ -6,7 +6,7 @@ import Vocabulary
 @testable import Sealing
 
 /// Rows of audiences can be found in their slots as long as they live.
-@Suite struct PlaceTests {
+@Suite struct ExpirySlotTests {
     private static let (hourMs, dayMs) = (UInt64(3_600_000), KeyFolder.dayMs)
     /// Life and step of a device, an activity and a session, and an unusual pair.
     private static let grids: [(life: UInt64, step: UInt64)] = [
@@ -23,7 +23,7 @@ import Vocabulary
     }
 
     private struct Row {
-        let place: Place
+        let slot: ExpirySlot
         let index: Digest
         let grid: Int
     }
@@ -35,7 +35,7 @@ import Vocabulary
 
         init(_ image: KeyImage) throws {
             self.image = image
-            ratchet = try Ratchet(image, longestLife: PlaceTests.month / 300)
+            ratchet = try Ratchet(image, longestLife: ExpirySlotTests.month / 300)
         }
 
         mutating func step(_ nowMs: UInt64) throws {
@@ -44,8 +44,8 @@ import Vocabulary
             image = next
         }
 
-        mutating func index(_ place: Place) -> Digest? {
-            ratchet.derivation(place.generation, Epoch(atMs: place.expiryMs), .ownerIndex)?.digest()
+        mutating func index(_ slot: ExpirySlot) -> Digest? {
+            ratchet.derivation(slot.generation, Epoch(atMs: slot.expiryMs), .ownerIndex)?.digest()
         }
     }
 
@@ -79,25 +79,25 @@ import Vocabulary
             let at = now + chance.next() % KeyFolder.epochMs
             var mistakes: [String] = []
             for (number, grid) in Self.grids.enumerated() {
-                let places = steps.ratchet.places(grid.life, grid.step, at)
-                let place = steps.ratchet.place(grid.life, grid.step, at)
-                most[number] = max(most[number], places.count)
-                if places.contains(where: { $0.expiryMs <= at }) { mistakes.append("one has expired") }
-                if !zip(places, places.dropFirst()).allSatisfy({ $0.expiryMs > $1.expiryMs }) { mistakes.append("not in order") }
-                if place.expiryMs > at + grid.life { mistakes.append("lives too long") }
-                if ratchet == now { shortest[number] = min(shortest[number], place.expiryMs - at) }
-                guard place.expiryMs > at else { continue }
-                if places.first != place { mistakes.append("a new row is not found") }
-                if chance.next().isMultiple(of: 20), let index = steps.index(place) {
-                    rows.append(Row(place: place, index: index, grid: number))
+                let slots = steps.ratchet.expirySlots(grid.life, grid.step, at)
+                let slot = steps.ratchet.expirySlot(grid.life, grid.step, at)
+                most[number] = max(most[number], slots.count)
+                if slots.contains(where: { $0.expiryMs <= at }) { mistakes.append("one has expired") }
+                if !zip(slots, slots.dropFirst()).allSatisfy({ $0.expiryMs > $1.expiryMs }) { mistakes.append("not in order") }
+                if slot.expiryMs > at + grid.life { mistakes.append("lives too long") }
+                if ratchet == now { shortest[number] = min(shortest[number], slot.expiryMs - at) }
+                guard slot.expiryMs > at else { continue }
+                if slots.first != slot { mistakes.append("a new row is not found") }
+                if chance.next().isMultiple(of: 20), let index = steps.index(slot) {
+                    rows.append(Row(slot: slot, index: index, grid: number))
                 }
             }
-            rows.removeAll { $0.place.expiryMs <= at }
+            rows.removeAll { $0.slot.expiryMs <= at }
             if chance.next().isMultiple(of: 50) {
-                let places = Self.grids.map { Set(steps.ratchet.places($0.life, $0.step, at)) }
+                let slots = Self.grids.map { Set(steps.ratchet.expirySlots($0.life, $0.step, at)) }
                 for row in rows {
-                    if !places[row.grid].contains(row.place) { mistakes.append("a row is not found") }
-                    if steps.index(row.place) != row.index { mistakes.append("another index") }
+                    if !slots[row.grid].contains(row.slot) { mistakes.append("a row is not found") }
+                    if steps.index(row.slot) != row.index { mistakes.append("another index") }
                     found += 1
                 }
             }
@@ -116,7 +116,7 @@ import Vocabulary
         let ring = try load(folder)
         let born = Epoch(atMs: start).startMs
         func expiry(_ ms: UInt64, _ life: UInt64, _ step: UInt64) -> UInt64 {
-            ring.place(lifeMs: life, stepMs: step, nowMs: ms).expiryMs
+            ring.expirySlot(lifeMs: life, stepMs: step, nowMs: ms).expiryMs
         }
         #expect(expiry(start, 30 * Self.dayMs, Self.dayMs) == born + 30 * Self.dayMs)
         _ = try ring.step(nowMs: born + Self.hourMs)
@@ -127,20 +127,20 @@ import Vocabulary
         #expect(expiry(born + Self.hourMs + 25_000, 60_000, 10_000) == born + Self.hourMs + 80_000)
         #expect(expiry(born + 9 * Self.hourMs, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
         _ = try ring.step(nowMs: born + Self.dayMs)
-        let next = ring.place(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
-        #expect(next == Place(generation: 2, expiryMs: born + 31 * Self.dayMs))
-        let places = ring.places(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
-        #expect(places == [next, Place(generation: 1, expiryMs: born + 30 * Self.dayMs)])
+        let next = ring.expirySlot(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
+        #expect(next == ExpirySlot(generation: 2, expiryMs: born + 31 * Self.dayMs))
+        let slots = ring.expirySlots(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
+        #expect(slots == [next, ExpirySlot(generation: 1, expiryMs: born + 30 * Self.dayMs)])
     }
 
     @Test func expiredRowsAreNotLookedUp() throws {
         let ring = try load(folder)
-        let place = ring.place(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: start)
-        func places(_ ms: UInt64) -> [Place] { ring.places(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: ms) }
-        #expect(places(place.expiryMs - 1).contains(place))
-        #expect(!places(place.expiryMs).contains(place))
-        _ = try ring.step(nowMs: place.expiryMs + 600_000)
-        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, place, []) }
+        let slot = ring.expirySlot(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: start)
+        func slots(_ ms: UInt64) -> [ExpirySlot] { ring.expirySlots(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: ms) }
+        #expect(slots(slot.expiryMs - 1).contains(slot))
+        #expect(!slots(slot.expiryMs).contains(slot))
+        _ = try ring.step(nowMs: slot.expiryMs + 600_000)
+        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, slot, []) }
     }
 
     /// A file made for rooms keeps its generations. New seals can live for a month.
@@ -155,17 +155,17 @@ import Vocabulary
         let ring = try load(folder)
         #expect(try ring.client(room, slot: 1, "c", expiryMs: expiry, generation: 5) == client)
         let now = start + 10 * Self.dayMs
-        let place = ring.place(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: now)
-        let index = try ring.index(.owner, place, [[1]])
+        let slot = ring.expirySlot(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: now)
+        let index = try ring.index(.owner, slot, [[1]])
         for day in 11...39 as ClosedRange<UInt64> {
             _ = try ring.step(nowMs: start + day * Self.dayMs)
-            #expect(try ring.index(.owner, place, [[1]]) == index)
+            #expect(try ring.index(.owner, slot, [[1]]) == index)
             if day == 20 { #expect(ring.generations.map(\.id) == Array(3...21)) }
         }
         #expect(ring.generations.first?.id == 9)
         // The key is gone two epochs after the expiry, and the generation two epochs later.
-        _ = try ring.step(nowMs: place.expiryMs + 600_000)
-        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, place, [[1]]) }
+        _ = try ring.step(nowMs: slot.expiryMs + 600_000)
+        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, slot, [[1]]) }
     }
 
     /// Memory has neither the chain nor the key of a past epoch.
@@ -188,11 +188,11 @@ import Vocabulary
         }
         func count(_ epochs: Range<Int>) -> Int {
             let held = held()
-            let places = Set(stride(from: 0, to: held.count, by: 32).map { Array(held[$0..<$0 + 32]) })
+            let slots = Set(stride(from: 0, to: held.count, by: 32).map { Array(held[$0..<$0 + 32]) })
             return epochs.count { epoch in
                 let chain = chains[epoch]
                 let key = Derivation(chain.span, Label("epoch")).digest().bytes
-                return places.contains(chain) || places.contains(key)
+                return slots.contains(chain) || slots.contains(key)
             }
         }
         for ahead in [0, 100, 1_000, 2_305, 2_306, 2_320, 2_900, 2_999] as [UInt64] {
@@ -204,7 +204,7 @@ import Vocabulary
             #expect(count(0..<Int(passed)) == 0, "\(passed)")
             _ = generation.derivation(Epoch(base + 2_995), .ownerIndex).digest()
         }
-        generation.growOld()
+        generation.releaseRing()
         #expect(generation.ring == nil)
         generation.advance(to: Epoch(base + 3_000))
         #expect(count(0..<3_000) == 0)
@@ -222,7 +222,7 @@ import Vocabulary
             return Digest(leading: epoch * KeyFolder.epochMs, digest)
         }
         func found(_ ring: KeyRing, _ epoch: UInt64) throws -> Digest {
-            try ring.index(.owner, Place(generation: 1, expiryMs: epoch * KeyFolder.epochMs), [])
+            try ring.index(.owner, ExpirySlot(generation: 1, expiryMs: epoch * KeyFolder.epochMs), [])
         }
         var chance = Chance(state: 3)
         let ahead =
