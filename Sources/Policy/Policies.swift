@@ -29,7 +29,7 @@ public struct Policies: Sendable {
                 }
                 templates[template.name] = template
             }
-            if let misfit = policy.misfit() { throw misfit }
+            if let error = policy.incompatibility() { throw error }
         }
         guard let rooms = ofKind[.rooms], case .rooms(let limits) = rooms.limits else { throw .noRooms }
         self.all = all
@@ -61,7 +61,7 @@ public enum PoliciesError: Error, Sendable, Equatable, CustomStringConvertible {
     case nameTwice(String)
     case templateTwice(String, String, String)
     /// The policy's name, its kind, and what it lacks compared with the kind's built-in policy.
-    case misfit(String, Policy.Kind, String)
+    case incompatible(String, Policy.Kind, String)
 
     public var description: String {
         switch self {
@@ -72,7 +72,7 @@ public enum PoliciesError: Error, Sendable, Equatable, CustomStringConvertible {
             "two policies are named \(name), but the log identifies policies by name. Rename one"
         case .templateTwice(let template, let first, let second):
             "the policies \(first) and \(second) both have a template \(template), but the log identifies pushes by template. Rename one"
-        case .misfit(let policy, let kind, let what):
+        case .incompatible(let policy, let kind, let what):
             "the policy \(policy) has no \(what), which the broker needs. Copy it from the built-in policy \(kind.rawValue)"
         }
     }
@@ -118,16 +118,16 @@ extension Policy {
 // can differ, and more templates are allowed.
 extension Policy {
     /// Returns what the broker needs and this policy lacks. Returns nil if it has everything.
-    public func misfit() -> PoliciesError? {
+    public func incompatibility() -> PoliciesError? {
         guard let model = try? Policy.builtIn(kind.rawValue) else { return nil }
         for wanted in model.templates.values.sorted(by: { $0.name < $1.name })
         where templates[wanted.name]?.serves(as: wanted) != true {
-            return .misfit(name, kind, "template \(wanted.name) \(wanted.shape)")
+            return .incompatible(name, kind, "template \(wanted.name) \(wanted.shape)")
         }
         if case .audience(let limits) = limits, let answerable = limits.approvals?.answerableMs,
             templates["approval_request"]?.times.contains(where: { $0.seconds.secondsInMs != answerable }) == true
         {
-            return .misfit(name, kind, "template approval_request whose times are approvalSeconds, \(answerable / 1_000)")
+            return .incompatible(name, kind, "template approval_request whose times are approvalSeconds, \(answerable / 1_000)")
         }
         return nil
     }

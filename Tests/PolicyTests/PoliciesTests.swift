@@ -84,7 +84,7 @@ import Vocabulary
         ])
     func requiredTemplatesMustExist(_ old: String, _ new: String, _ template: String) throws {
         let changed = try companion((old, new))
-        guard case .misfit("companion", .companion, let what)? = try refused([builtIn("rooms"), changed]) else {
+        guard case .incompatible("companion", .companion, let what)? = try refused([builtIn("rooms"), changed]) else {
             return #expect(Bool(false), "it was not refused")
         }
         #expect(what.hasPrefix("template \(template) "))
