@@ -123,24 +123,12 @@ import Testing
     // Promise: broker-time-never-goes-back
     @Test func timeNeverGoesBack() {
         var clock = clock()
-        var generator = SplitMix(state: 7)
+        var generator = Chance(state: 7)
         var last = clock.read(wallMs: start, bootMs: 1000)
         for _ in 0..<10_000 {
             let reading = clock.read(wallMs: start + generator.next() % 1_000_000, bootMs: generator.next() % 1_000_000)
             #expect(reading.nowMs >= last.nowMs && reading.ratchetMs >= last.ratchetMs && reading.ratchetMs <= reading.nowMs)
             last = reading
         }
-    }
-}
-
-/// Reproducible random numbers.
-struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb
-        return z ^ (z >> 31)
     }
 }
