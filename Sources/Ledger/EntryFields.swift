@@ -85,7 +85,7 @@ struct EntryFields {
 
 extension Entry {
     /// Every JSON reader represents numbers up to this exactly.
-    static let numberLimit: UInt64 = 1 << 53 - 1
+    fileprivate static let numberLimit: UInt64 = 1 << 53 - 1
     /// The longest window, in seconds.
     static let resolutionLimit: UInt64 = 60
 
@@ -134,7 +134,7 @@ extension Entry {
 }
 
 /// Reads the parts of a canonical entry in order. A span can't be stored, so each call passes the bytes.
-struct EntryScanner {
+private struct EntryScanner {
     private(set) var position = 0
 
     /// Reads `"key":`. Returns nil unless the key is `first` or a later one.

@@ -17,7 +17,7 @@ extension LogSource {
 /// A log on this machine.
 public struct FolderSource: LogSource {
     /// The size of the largest possible file: 256 entries of 65,535 bytes.
-    static let fileLimit = 256 * (2 + EntryBundle.entryLimit)
+    private static let fileLimit = 256 * (2 + EntryBundle.entryLimit)
 
     public let path: String
 

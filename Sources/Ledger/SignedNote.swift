@@ -20,7 +20,7 @@ public struct SignedNote: Sendable, Hashable {
 
     /// Longer notes and notes with more signatures are refused.
     static let byteLimit = 64 << 10
-    static let signatureLimit = 64
+    private static let signatureLimit = 64
 
     /// Ends with a newline, which is part of the signed text.
     public let text: String
@@ -189,7 +189,7 @@ public struct VerifierKey: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// Returns true for a name of at least one character without white space, control characters and plus signs.
-    static func isName(_ name: some StringProtocol) -> Bool {
+    fileprivate static func isName(_ name: some StringProtocol) -> Bool {
         !name.isEmpty
             && name.unicodeScalars.allSatisfy { $0.value >= 0x20 && $0.value != 0x7f && $0 != "+" && !$0.properties.isWhitespace }
     }

@@ -17,26 +17,26 @@ public struct WitnessPolicy: Sendable, Equatable {
         public let url: String?
     }
 
-    enum Member: Sendable, Equatable {
+    fileprivate enum Member: Sendable, Equatable {
         case witness(Int)
         case group(Int)
     }
 
-    struct Group: Sendable, Equatable {
+    fileprivate struct Group: Sendable, Equatable {
         var threshold: Int
         /// Groups among them precede this one in `groups`.
         var members: [Member]
     }
 
     /// The accepted logs. Empty if any log is accepted.
-    public internal(set) var logs: [Log] = []
-    public internal(set) var witnesses: [Witness] = []
-    var groups: [Group] = []
+    public fileprivate(set) var logs: [Log] = []
+    public fileprivate(set) var witnesses: [Witness] = []
+    fileprivate var groups: [Group] = []
     /// Nil if no cosignature is required.
-    var quorum: Member?
+    fileprivate var quorum: Member?
 
     /// The tolerance between the clocks of log, witnesses and verifiers, in seconds.
-    static let tolerance: UInt64 = 600
+    private static let tolerance: UInt64 = 600
 
     /// A note has an invalid signature with a witness's name and key id. The signed-note specification requires refusing such a note.
     public struct ForgedCosignature: Error, Sendable, Equatable {
@@ -136,7 +136,7 @@ extension WitnessPolicy {
     public static let byteLimit = 256 << 10
 
     /// The most logs, witnesses and groups. A note has at most 64 signatures.
-    static let countLimit = 60
+    fileprivate static let countLimit = 60
 
     /// Reads a policy file. Each line ends with a newline.
     public init(_ bytes: [UInt8]) throws(Malformed) {

@@ -28,7 +28,7 @@ public struct Field: Sendable, Equatable {
     /// The path of the value in the payload, outermost key first. Nil if only a text uses the field.
     public let key: [String]?
 
-    static let kindNames = ["handle", "enum", "number", "flag"]
+    fileprivate static let kindNames = ["handle", "enum", "number", "flag"]
 }
 
 /// The value of a field in a push.

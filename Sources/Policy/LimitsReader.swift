@@ -188,12 +188,12 @@ struct LimitsReader {
 }
 
 extension ObjectReader {
-    func jobDeadline() -> Int? {
+    fileprivate func jobDeadline() -> Int? {
         int("jobDeadlineSeconds", in: 1...120, why: "the key of a waiting job is destroyed; two minutes is the limit")
     }
 
     /// Reads `{"count", "seconds"}` under `key`.
-    func budget(_ key: String) -> Budget? {
+    fileprivate func budget(_ key: String) -> Budget? {
         guard let object = object(key, known: ["count", "seconds"]) else { return nil }
         let count = object.int(
             "count", in: 1...1_000_000_000, why: "zero would refuse everything, and more than a billion is not a limit")

@@ -142,7 +142,7 @@ struct PayloadBuilder {
 
 extension Field {
     /// True if a text may contain the field.
-    var isText: Bool {
+    fileprivate var isText: Bool {
         switch kind {
         case .oneOf, .number: true
         case .handle, .flag: false

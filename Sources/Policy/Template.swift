@@ -123,7 +123,7 @@ extension [Piece] {
 }
 
 /// A field's checked value.
-enum Checked {
+private enum Checked {
     case handle(Handle)
     /// An index into the enum's words.
     case word(Int)
@@ -132,7 +132,7 @@ enum Checked {
 }
 
 extension Field {
-    func check(_ value: FieldValue) throws(RenderError) -> Checked {
+    fileprivate func check(_ value: FieldValue) throws(RenderError) -> Checked {
         switch (kind, value) {
         case (.handle, .handle(let handle)): return .handle(handle)
         case (.oneOf(let words), .choice(let word)):

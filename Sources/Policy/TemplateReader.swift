@@ -11,13 +11,13 @@ struct TemplateReader {
         "pushType", "priority", "ttlSeconds", "handleKey", "constants", "fields", "times", "sendSlotSeconds", "jitterSeconds",
     ]
     /// Copied to `aps.alert` under the same keys.
-    static let textKeys = ["title", "subtitle", "body"]
-    static let localizedKeys = ["title-loc-key", "loc-key"]
+    private static let textKeys = ["title", "subtitle", "body"]
+    private static let localizedKeys = ["title-loc-key", "loc-key"]
     /// Copied to `aps` under the same keys.
-    static let wordKeys = ["sound", "category"]
+    private static let wordKeys = ["sound", "category"]
     static let alertKeys = textKeys + localizedKeys + wordKeys + ["interruption-level", "mutable-content", "badge", "thread-id"]
     /// Not allowed in an alert without a text, since nothing is shown.
-    static let shownKeys = wordKeys + ["interruption-level", "mutable-content", "thread-id"]
+    private static let shownKeys = wordKeys + ["interruption-level", "mutable-content", "thread-id"]
     static let liveActivityKeys = ["event", "staleSeconds", "dismissSeconds"]
     static let interruptionLevels = ["passive", "active", "time-sensitive", "critical"]
 
@@ -120,7 +120,7 @@ struct TemplateReader {
     }
 
     /// The largest offset of `times`, in seconds.
-    static let longestTime = 2_592_000
+    private static let longestTime = 2_592_000
 
     /// Reads the payload paths of times with their offsets from the event, sorted by path.
     private func times(_ value: JSONValue?, at path: JSONPath) -> [(name: String, key: [String], seconds: Int)] {
@@ -141,7 +141,7 @@ struct TemplateReader {
     }
 
     /// The least time for sending a push after its delay, in seconds.
-    static let sendingSeconds = 10
+    private static let sendingSeconds = 10
 
     private func timing(_ object: ObjectReader, ttl: Int?) -> SendTiming {
         let why = "a job that waits longer misses its deadline, and its key is destroyed"
@@ -173,7 +173,7 @@ struct TemplateReader {
 
 // Apple's rules for each push type, and the content of `aps`.
 extension TemplateReader {
-    func checkPushType(_ pushType: PushType, _ object: ObjectReader) {
+    private func checkPushType(_ pushType: PushType, _ object: ObjectReader) {
         if pushType != .alert {
             for key in Self.alertKeys where object.has(key) {
                 findings.add(
@@ -235,7 +235,7 @@ extension TemplateReader {
             do: "use either constant or localized texts")
     }
 
-    func texts(_ object: ObjectReader) -> [(key: String, text: String)] {
+    private func texts(_ object: ObjectReader) -> [(key: String, text: String)] {
         (Self.textKeys + Self.localizedKeys).compactMap { key in
             guard object.has(key), let text = object.string(key) else { return nil }
             guard !text.isEmpty, !text.hasControlCharacter else {
@@ -248,7 +248,7 @@ extension TemplateReader {
         }
     }
 
-    func aps(
+    private func aps(
         _ pushType: PushType, _ object: ObjectReader, texts: [(key: String, text: String)], payload: inout PayloadBuilder
     ) -> [String: PayloadTree] {
         switch pushType {

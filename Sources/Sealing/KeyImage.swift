@@ -15,11 +15,11 @@ import Vocabulary
 /// ```
 struct KeyImage: Sendable {
     static let version: UInt32 = 1
-    static let headCount = 64
+    private static let headCount = 64
     static let dayChain = 32
-    static let entryCount = 44
-    static let checksumCount = 32
-    static let largestGenerations = 64
+    private static let entryCount = 44
+    private static let checksumCount = 32
+    private static let largestGenerations = 64
     static let largestCount = headCount + largestGenerations * entryCount + checksumCount
 
     let memory: LockedMemory
@@ -133,7 +133,7 @@ struct KeyImage: Sendable {
 /// ```
 enum WrappedImage {
     static let version: UInt32 = 2
-    static let headCount = 32
+    private static let headCount = 32
     static let overhead = headCount + XChaCha20Poly1305.nonceCount + XChaCha20Poly1305.tagCount
 
     static func seal(

@@ -121,11 +121,11 @@ struct Ratchet: Sendable {
 }
 
 extension KeyImage {
-    func lend(_ offset: Int, to chain: inout MutableSpan<UInt8>) {
+    fileprivate func lend(_ offset: Int, to chain: inout MutableSpan<UInt8>) {
         memory.withBytes(offset..<offset + 32) { chain.write($0, at: 0) }
     }
 
-    func store(_ chain: Span<UInt8>, at offset: Int) {
+    fileprivate func store(_ chain: Span<UInt8>, at offset: Int) {
         memory.withMutableBytes(offset..<offset + 32) { $0.write(chain, at: 0) }
     }
 }

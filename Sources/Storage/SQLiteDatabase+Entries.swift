@@ -212,7 +212,7 @@ extension SQLiteDatabase {
     }
 
     /// Reads the batches and counts their entries.
-    func resumeBatches(_ books: inout Books) throws {
+    private func resumeBatches(_ books: inout Books) throws {
         var batches: [Int64: Batch] = [:]
         try each("SELECT batch, rank, count(*) FROM waiting GROUP BY batch, rank") { row in
             batches[row.int(0), default: Batch(number: row.int(0))].add(rank: UInt8(clamping: row.int(1)), Int(row.int(2)))

@@ -152,7 +152,7 @@ extension SQLiteDatabase {
     }
 
     /// Returns true if log and folder have all entries except those of open batches, which may go into the next log.
-    func isAllPublished() throws -> Bool {
+    private func isAllPublished() throws -> Bool {
         let books = journal.books
         return try books.inWindows == 0 && books.frozen.allSatisfy { $0.window == nil } && isFolderCurrent()
     }

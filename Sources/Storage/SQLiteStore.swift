@@ -7,7 +7,7 @@ public final class SQLiteStore: Store {
     let writer: StoreThread
     let reader: StoreThread
     /// For long reads, so that no request waits for them.
-    let background: StoreThread
+    private let background: StoreThread
     let journal: Journal
 
     /// Opens or makes the database.
