@@ -21,7 +21,7 @@ extension JobRecord {
 }
 
 extension RegistrationRecord {
-    var place: Place { Place(generation: generation, expiryMs: expires) }
+    var place: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
 
     var context: TokenContext {
         TokenContext(

@@ -2,10 +2,10 @@ import Policy
 import Vocabulary
 
 extension Conservation {
-    /// Takes an entry in its place into account.
+    /// Applies an entry that `place` has accepted.
     /// - Parameters:
-    ///   - bytes: the entry's.
-    ///   - rules: of the policy that the entry names.
+    ///   - bytes: the entry's bytes.
+    ///   - rules: those of the policy that the entry names. Nil if it names none.
     mutating func apply(
         _ entry: EntryFields, _ bytes: Span<UInt8>, _ rules: PublishedRules?, _ index: UInt64
     ) throws(VerificationFailure) {
@@ -73,7 +73,7 @@ extension Conservation {
         }
     }
 
-    /// Most openings are made from the template of the one before.
+    /// Most entries have the same template as the previous one, so that one is tried first.
     private mutating func isTemplate(_ bytes: Span<UInt8>, _ range: Range<Int>) -> Bool {
         if let lastTemplate, bytes.matches(lastTemplate, at: range) { return true }
         let template = range.map { bytes[$0] }
@@ -146,7 +146,6 @@ extension Conservation {
         }
     }
 
-    /// The bucket that the entry names.
     private func bucket(_ entry: EntryFields, _ index: UInt64) throws(VerificationFailure) -> Int {
         let until = Int(entry.untilMs / 1_000)
         guard until % timing.day == 0, until > lastClosed else {

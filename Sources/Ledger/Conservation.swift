@@ -9,12 +9,12 @@ import Vocabulary
 struct Conservation {
     /// How long after its due time something may be done.
     static let grace = 120
-    /// Key time.
+    /// The length of an epoch of the keys.
     static let epoch = 300
-    /// How long a push may take until its outcome: 2 minutes for the push, one for an outage too short to be a gap, 10 s for the start.
+    /// How long a push may take: 2 minutes for the push, 1 for an outage that is too short for a gap, 10 s for the start.
     static let jobLimit = 190
 
-    /// The timing of the policy, as every start of the log must name it.
+    /// The policy's timing. It is the same at every start.
     struct Timing: Equatable {
         var hour = 0
         var day = 0
@@ -46,21 +46,21 @@ struct Conservation {
     /// The length of a window; 0 before the first start.
     var resolution = 0
     var timing = Timing()
-    /// Names of templates.
+    /// Names of the templates in force.
     var inForce: Set<[UInt8]> = []
     /// Templates in force before this window's starts. A crash leaves openings that the log orders after the start.
     var beforeStart: Set<[UInt8]> = []
-    /// One of these. Not part of the state: it saves time only.
+    /// The template found last. A cache, so not part of the saved state.
     var lastTemplate: [UInt8]?
     var longestLife = 0
     var gaps = Gaps()
     var order = EntryOrder()
     var buckets = Buckets()
-    /// Buckets of this time and before are closed or never were.
+    /// All buckets up to this time are closed or never existed.
     var lastClosed = 0
     var carriedUntil: Int?
     var jobs = OpenJobs()
-    /// Open jobs of the log before.
+    /// Open jobs of the previous log.
     var carriedJobs = 0
     var openedAt = 0
     /// Early purges: published, and claimed by closed buckets.
@@ -78,20 +78,19 @@ struct Conservation {
 
     var hasStarted: Bool { resolution > 0 }
 
-    /// Returns whether what was due then is on time now. Gaps extend the bound.
+    /// Returns true if something due at `due` is on time now. Gaps extend the deadline.
     func isOnTime(due: Int, grace: Int) -> Bool {
         let rest = at - due - grace - resolution
         return rest <= 0 || rest <= gaps.overlap(from: due, to: at)
     }
 
-    /// Refuses everything after the log's end.
     func checkOpen(_ index: UInt64) throws(VerificationFailure) {
         if let closedAt {
             throw VerificationFailure(.afterClosed, "comes after entry \(closedAt), which closed the log", index: index)
         }
     }
 
-    /// Checks the place of the next entry: its time, its window and its order. Ends the batch and the window before it.
+    /// Checks the next entry's time, window and order. Ends the previous batch and window first.
     mutating func place(_ entry: EntryFields, _ index: UInt64) throws(VerificationFailure) {
         let (next, isFirst) = (Int(entry.atMs / 1_000), report.fromMs == nil)
         guard next >= at else { throw VerificationFailure(.time, "its time is before its predecessor's", index: index) }
@@ -144,7 +143,7 @@ struct Conservation {
         }
     }
 
-    /// Drops gaps that end before everything still due.
+    /// Drops gaps that end before everything that is still due.
     private mutating func forgetGaps() {
         var oldest = min(
             lastClosed, at - timing.hour, destroyed.due, swept.due, jobs.oldest ?? at, carriedJobs > 0 ? openedAt : at)
@@ -152,11 +151,10 @@ struct Conservation {
         gaps.forget(before: oldest - Int(Entry.resolutionLimit))
     }
 
-    /// Checks what the end of the log leaves open.
+    /// Checks what is still open at the end of the log.
     mutating func finish() throws(VerificationFailure) -> Report {
         let index = report.size
-        // A large batch is published under several heads, and a broker may be killed between them. The next entry shows whether the batch
-        // was complete.
+        // A large batch spans several checkpoints, and a broker may be killed between them. The next entry shows whether it was complete.
         if batch.isOpen, !(3...4).contains(lastOp.rank) { try endBatch(index) }
         guard !isRotating || closedAt != nil else {
             throw VerificationFailure(.unbalanced, "a bucket was closed before its time, but the log continues", index: index - 1)
@@ -172,7 +170,7 @@ struct Conservation {
         return report
     }
 
-    /// - Parameter index: of the entry behind the batch.
+    /// - Parameter index: of the entry after the batch.
     private mutating func endBatch(_ index: UInt64) throws(VerificationFailure) {
         let batch = batch
         self.batch = Batch()
@@ -193,8 +191,8 @@ struct Conservation {
         }
     }
 
-    /// Judges a window when all of its entries are in.
-    /// - Parameter index: of the entry behind the window.
+    /// Checks the deadlines at the end of a window.
+    /// - Parameter index: of the entry after the window.
     private func endWindow(_ index: UInt64) throws(VerificationFailure) {
         func lateDue(_ due: Int) -> Bool {
             if at - due - Self.grace - resolution <= 0 { return false }
@@ -225,11 +223,70 @@ struct Conservation {
             .midnightMissing, "the batch of \(Self.text(midnight)), which closes its bucket, is missing", index: index - 1)
     }
 
-    /// The first end of a day whose bucket has to be closed: all but empty ones in a gap.
+    /// The end of the first day whose bucket must be closed. Empty buckets within a gap are exempt.
     var firstDue: Int {
         min(
             buckets.open.first?.until ?? .max, gaps.firstOutside(after: lastClosed, step: timing.day, margin: resolution))
     }
 
     static func text(_ seconds: Int) -> String { Timestamp.text(UInt64(seconds) * 1_000) }
+}
+
+extension Conservation {
+    /// Writes or reads the verifier's state.
+    mutating func code(_ coder: inout StateCoder) {
+        func templates(_ set: inout Set<[UInt8]>) {
+            var list = set.sorted { $0.lexicographicallyPrecedes($1) }
+            coder.code(&list, empty: []) { $1.code(&$0) }
+            set = Set(list)
+        }
+        coder.code(&report.size)
+        coder.code(&report.fromMs)
+        coder.code(&report.toMs)
+        coder.code(&report.sealed)
+        coder.code(&report.carried)
+        coder.code(&report.purged)
+        coder.code(&report.opened)
+        coder.code(&report.delivered)
+        coder.code(&report.failed)
+        coder.code(&report.bucketsClosed)
+        coder.code(&at)
+        coder.code(&resolution)
+        coder.code(&timing.hour)
+        coder.code(&timing.day)
+        coder.code(&timing.seals)
+        templates(&inForce)
+        templates(&beforeStart)
+        coder.code(&longestLife)
+        gaps.code(&coder)
+        order.code(&coder)
+        buckets.code(&coder)
+        coder.code(&lastClosed)
+        coder.code(&carriedUntil)
+        jobs.code(&coder)
+        coder.code(&carriedJobs)
+        coder.code(&openedAt)
+        coder.code(&early)
+        coder.code(&booked)
+        coder.code(&destroyed.epoch)
+        coder.code(&destroyed.due)
+        coder.code(&destroyed.dueBefore)
+        coder.code(&swept.epoch)
+        coder.code(&swept.due)
+        coder.code(&swept.dueBefore)
+        coder.code(&isSweptAnnounced)
+        coder.code(&batch.isOpen)
+        coder.code(&batch.seals)
+        coder.code(&batch.purges)
+        coder.code(&batch.closings)
+        coder.code(&batch.rotationClosings)
+        coder.code(&isRotating)
+        var op = OpName.allCases.firstIndex(of: lastOp)!
+        coder.code(&op)
+        lastOp = OpName.allCases.indices.contains(op) ? OpName.allCases[op] : lastOp
+        coder.code(&closedAt)
+        var next = Array((report.next ?? "").utf8)
+        coder.code(&next)
+        report.next = next.isEmpty ? nil : String(decoding: next, as: UTF8.self)
+    }
 }

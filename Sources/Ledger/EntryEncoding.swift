@@ -1,7 +1,7 @@
 import Vocabulary
 
 extension Entry {
-    /// The entry's one encoding: JSON, keys sorted, no spaces, ASCII. `audit/entry.schema.json` describes it.
+    /// The entry's canonical encoding: ASCII JSON with sorted keys and no spaces. `audit/entry.schema.json` describes it.
     public var encoded: [UInt8] {
         var json: [UInt8] = []
         json.reserveCapacity(192)
@@ -11,96 +11,74 @@ extension Entry {
 
     /// Appends `encoded`.
     public func encode(into json: inout [UInt8]) {
-        json.append("{\"at\":\"")
-        json.append(timeMs: atMs)
+        json.append("{\"at\":\"", timeMs: atMs)
         switch op {
         case .brokerStarted(let node, let version, let policy, let resolution, let binary):
-            json.append("\",\"binary\":\"")
-            json.append(hexOf: binary)
-            json.append("\",\"node\":\"", node.description, "\",\"op\":\"broker.started\",\"policy\":\"")
-            json.append(hexOf: policy)
-            json.append("\",\"resolution\":")
-            json.append(decimal: UInt64(resolution))
+            json.append("\",\"binary\":\"", hexOf: binary)
+            json.append("\",\"node\":\"", node.description)
+            json.append("\",\"op\":\"broker.started\",\"policy\":\"", hexOf: policy)
+            json.append("\",\"resolution\":", decimal: UInt64(resolution))
             json.append(",\"version\":\"", version.description, "\"}")
         case .brokerStopped(let node):
             json.append("\",\"node\":\"", node.description, "\",\"op\":\"broker.stopped\"}")
         case .policyLoaded(let name, let policy):
-            json.append("\",\"name\":\"", name.description, "\",\"op\":\"policy.loaded\",\"policy\":\"")
-            json.append(hexOf: policy)
+            json.append("\",\"name\":\"", name.description)
+            json.append("\",\"op\":\"policy.loaded\",\"policy\":\"", hexOf: policy)
             json.append("\"}")
         case .keysGenerated(let generation):
-            json.append("\",\"generation\":")
-            json.append(decimal: UInt64(generation))
+            json.append("\",\"generation\":", decimal: UInt64(generation))
             json.append(",\"op\":\"keys.generated\"}")
         case .keysRatcheted(let epoch, let swept):
-            json.append("\",\"epoch\":")
-            json.append(decimal: epoch)
-            json.append(",\"op\":\"keys.ratcheted\",\"swept\":")
-            json.append(decimal: swept)
+            json.append("\",\"epoch\":", decimal: epoch)
+            json.append(",\"op\":\"keys.ratcheted\",\"swept\":", decimal: swept)
             json.append("}")
         case .tokenOpened(let id, let job, let template):
-            json.append("\",\"id\":\"")
-            json.append(hexOf: id)
-            json.append("\",\"job\":\"")
-            json.append(hexOf: job)
+            json.append("\",\"id\":\"", hexOf: id)
+            json.append("\",\"job\":\"", hexOf: job)
             json.append("\",\"op\":\"token.opened\",\"template\":\"", template.description, "\"}")
         case .pushDelivered(let job, let status):
-            json.append("\",\"job\":\"")
-            json.append(hexOf: job)
-            json.append("\",\"op\":\"push.delivered\",\"status\":")
-            json.append(decimal: UInt64(status))
+            json.append("\",\"job\":\"", hexOf: job)
+            json.append("\",\"op\":\"push.delivered\",\"status\":", decimal: UInt64(status))
             json.append("}")
         case .pushFailed(let job, let status, let reason):
-            json.append("\",\"job\":\"")
-            json.append(hexOf: job)
-            json.append("\",\"op\":\"push.failed\",\"reason\":\"", reason.rawValue, "\",\"status\":")
-            json.append(decimal: UInt64(status))
+            json.append("\",\"job\":\"", hexOf: job)
+            json.append("\",\"op\":\"push.failed\",\"reason\":\"", reason.rawValue)
+            json.append("\",\"status\":", decimal: UInt64(status))
             json.append("}")
         case .tokenSealed(let id, let untilMs):
-            json.append("\",\"id\":\"")
-            json.append(hexOf: id)
-            json.append("\",\"op\":\"token.sealed\",\"until\":\"")
-            json.append(timeMs: untilMs)
+            json.append("\",\"id\":\"", hexOf: id)
+            json.append("\",\"op\":\"token.sealed\",\"until\":\"", timeMs: untilMs)
             json.append("\"}")
         case .tokenPurged(let id, let cause):
-            json.append("\",\"cause\":\"", cause.name, "\",\"id\":\"")
-            json.append(hexOf: id)
+            json.append("\",\"cause\":\"", cause.name)
+            json.append("\",\"id\":\"", hexOf: id)
             json.append("\",\"op\":\"token.purged\"")
             if case .expired(let untilMs) = cause {
-                json.append(",\"until\":\"")
-                json.append(timeMs: untilMs)
+                json.append(",\"until\":\"", timeMs: untilMs)
                 json.append("\"")
             }
             json.append("}")
         case .bucketClosed(let untilMs, let sealed, let expired, let ended):
-            json.append("\",\"ended\":")
-            json.append(decimal: ended)
-            json.append(",\"expired\":")
-            json.append(decimal: expired)
-            json.append(",\"op\":\"bucket.closed\",\"sealed\":")
-            json.append(decimal: sealed)
-            json.append(",\"until\":\"")
-            json.append(timeMs: untilMs)
+            json.append("\",\"ended\":", decimal: ended)
+            json.append(",\"expired\":", decimal: expired)
+            json.append(",\"op\":\"bucket.closed\",\"sealed\":", decimal: sealed)
+            json.append(",\"until\":\"", timeMs: untilMs)
             json.append("\"}")
         case .requestRefused(let cause, let count):
-            json.append("\",\"cause\":\"", cause.rawValue, "\",\"count\":")
-            json.append(decimal: UInt64(count))
+            json.append("\",\"cause\":\"", cause.rawValue)
+            json.append("\",\"count\":", decimal: UInt64(count))
             json.append(",\"op\":\"request.refused\"}")
         case .ledgerClosed(let next):
             json.append("\",\"next\":\"", next.description, "\",\"op\":\"ledger.closed\"}")
         case .ledgerOpened(let previous, let size, let root, let jobs):
-            json.append("\",\"jobs\":")
-            json.append(decimal: jobs)
-            json.append(",\"op\":\"ledger.opened\",\"previous\":\"", previous.description, "\",\"root\":\"")
-            json.append(hexOf: root)
-            json.append("\",\"size\":")
-            json.append(decimal: size)
+            json.append("\",\"jobs\":", decimal: jobs)
+            json.append(",\"op\":\"ledger.opened\",\"previous\":\"", previous.description)
+            json.append("\",\"root\":\"", hexOf: root)
+            json.append("\",\"size\":", decimal: size)
             json.append("}")
         case .bucketCarried(let untilMs, let live):
-            json.append("\",\"live\":")
-            json.append(decimal: live)
-            json.append(",\"op\":\"bucket.carried\",\"until\":\"")
-            json.append(timeMs: untilMs)
+            json.append("\",\"live\":", decimal: live)
+            json.append(",\"op\":\"bucket.carried\",\"until\":\"", timeMs: untilMs)
             json.append("\"}")
         }
     }
@@ -111,21 +89,23 @@ extension [UInt8] {
     mutating func append(_ text: String) { append(contentsOf: text.utf8) }
 
     @inline(__always)
-    mutating func append(_ before: String, _ value: String, _ after: String) {
-        append(contentsOf: before.utf8)
-        append(contentsOf: value.utf8)
-        append(contentsOf: after.utf8)
+    mutating func append(_ before: String, _ value: String, _ after: String = "") {
+        append(before)
+        append(value)
+        append(after)
     }
 
-    /// RFC 3339 to the second. Times from year 10000 on are a programmer's error.
+    /// Appends a time in RFC 3339, to the second.
+    /// - Precondition: the time is before the year 10000.
     @inline(__always)
-    mutating func append(timeMs: UInt64) {
+    mutating func append(_ before: String, timeMs: UInt64) {
         precondition(timeMs < Timestamp.endMs, "a time beyond year 9999")
+        append(before)
         Timestamp.append(timeMs, to: &self)
     }
 
-    /// Decimal digits without leading zeros.
-    mutating func append(decimal number: UInt64) {
+    mutating func append(_ before: String, decimal number: UInt64) {
+        append(before)
         var power: UInt64 = 1
         while number / power >= 10 { power *= 10 }
         while power > 0 {
@@ -134,12 +114,14 @@ extension [UInt8] {
         }
     }
 
-    mutating func append(hexOf id: some OpaqueID) {
+    mutating func append(_ before: String, hexOf id: some OpaqueID) {
+        append(before)
         Hex.append(id.high, to: &self)
         Hex.append(id.low, to: &self)
     }
 
-    mutating func append(hexOf digest: Digest) {
+    mutating func append(_ before: String, hexOf digest: Digest) {
+        append(before)
         Hex.append(digest.first, to: &self)
         Hex.append(digest.second, to: &self)
         Hex.append(digest.third, to: &self)

@@ -1,10 +1,10 @@
 import Vocabulary
 
-/// A parsed entry: read and checked in one pass, without a `String` or an allocation.
+/// A parsed entry. It is read and checked in one pass, without a `String` or an allocation.
 ///
-/// Only canonical bytes are read: each key in its place, each value in its one spelling, so that what is read encodes to the same bytes.
+/// Only canonical bytes are accepted: sorted keys, and one spelling for each value. An accepted entry encodes to the same bytes.
 struct EntryFields {
-    /// The keys, in the order in which they stand.
+    /// The keys, in the order of an entry.
     enum Key: UInt8, CaseIterable {
         case at, binary, cause, count, ended, epoch, expired, generation, id, job, jobs, live, name, next, node, op, policy,
             previous, reason, resolution, root, sealed, size, status, swept, template, until, version
@@ -17,21 +17,21 @@ struct EntryFields {
     var untilMs: UInt64 = 0
     var id = EntryID(0)
     var job = JobID(0)
-    /// Count, epoch, generation, live, resolution, sealed, size or status: no op has two of them.
+    /// Count, epoch, generation, live, resolution, sealed, size or status. No op has two of them.
     var number: UInt64 = 0
-    /// Ended, jobs or swept: no op has two of them.
+    /// Ended, jobs or swept. No op has two of them.
     var second: UInt64 = 0
     var expired: UInt64 = 0
-    /// True if the entry has `until`. Of purges, only those of expired tokens have one.
+    /// True if the entry has `until`. Among purges, only those of expired tokens have it.
     var hasUntil: Bool { present & Key.until.bit != 0 }
-    /// Name, next, node, previous or template: no op has two of them.
+    /// Name, next, node, previous or template. No op has two of them.
     var text = 0..<0
     var version = 0..<0
-    /// The 64 digits of the policy's digest.
+    /// The 64 hexadecimal digits of the policy's digest.
     var policy = 0..<0
-    /// The 64 digits of `binary` or `root`.
+    /// The 64 hexadecimal digits of `binary` or `root`.
     var digest = 0..<0
-    /// Cause or reason; checked against the op's own list.
+    /// Cause or reason.
     var choice = 0..<0
     private var present: UInt32 = 0
 
@@ -84,19 +84,19 @@ struct EntryFields {
 }
 
 extension Entry {
-    /// Any number up to this is exact in every JSON reader.
-    static let numberLimit: UInt64 = 1 << 53 - 1
+    /// Every JSON reader represents numbers up to this exactly.
+    fileprivate static let numberLimit: UInt64 = 1 << 53 - 1
     /// The longest window, in seconds.
     static let resolutionLimit: UInt64 = 60
 
-    /// Reads canonical bytes, and nothing else: what it accepts encodes to the same bytes.
+    /// Reads canonical bytes. An accepted entry encodes to the same bytes.
     public init(canonical bytes: Span<UInt8>) throws(EntryError) {
         let fields = try EntryFields(bytes)
         func text(_ range: Range<Int>) -> String {
             let part = bytes.extracting(range)
             return String(decoding: part.indices.map { part[$0] }, as: UTF8.self)
         }
-        // EntryFields has checked each part against the rules of its type.
+        // `EntryFields` has checked each part against the rules of its type.
         func name(_ range: Range<Int>) -> EntryText { EntryText(text(range))! }
         func choice<Choice: RawRepresentable<String>>() -> Choice { Choice(rawValue: text(fields.choice))! }
         func digest(_ range: Range<Int>) -> Digest { Digest(hex: bytes.extracting(range))! }
@@ -130,5 +130,111 @@ extension Entry {
             case .bucketCarried: .bucketCarried(untilMs: fields.untilMs, live: fields.number)
             }
         self.init(atMs: fields.atMs, op)
+    }
+}
+
+/// Reads the parts of a canonical entry in order. A span can't be stored, so each call passes the bytes.
+private struct EntryScanner {
+    private(set) var position = 0
+
+    /// Reads `"key":`. Returns nil unless the key is `first` or a later one.
+    mutating func key(from first: UInt8, in bytes: Span<UInt8>) -> EntryFields.Key? {
+        for index in Int(first)..<Self.keys.count {
+            let text = Self.keys[index]
+            let end = position + text.count
+            if end <= bytes.count, bytes.matches(text, at: position..<end) {
+                position = end
+                return EntryFields.Key(rawValue: UInt8(index))
+            }
+        }
+        return nil
+    }
+
+    mutating func expect(_ mark: Unicode.Scalar, in bytes: Span<UInt8>) throws(EntryError) {
+        guard skip(mark, in: bytes) else { throw .syntax(position: position) }
+    }
+
+    mutating func skip(_ mark: Unicode.Scalar, in bytes: Span<UInt8>) -> Bool {
+        guard position < bytes.count, bytes[position] == UInt8(ascii: mark) else { return false }
+        position += 1
+        return true
+    }
+
+    /// Reads a string of 1 to 128 characters that `EntryText` allows. Returns its range without the quotes.
+    mutating func text(in bytes: Span<UInt8>) throws(EntryError) -> Range<Int> {
+        try expect("\"", in: bytes)
+        let start = position
+        while position < bytes.count, EntryText.allows(bytes[position]) { position += 1 }
+        let range = start..<position
+        guard (1...EntryText.limit).contains(range.count) else { throw .value(position: start) }
+        try expect("\"", in: bytes)
+        return range
+    }
+
+    mutating func time(in bytes: Span<UInt8>) throws(EntryError) -> UInt64 {
+        try expect("\"", in: bytes)
+        guard let time = Timestamp.parse(bytes, at: position) else { throw .value(position: position) }
+        position += Timestamp.count
+        try expect("\"", in: bytes)
+        return time
+    }
+
+    mutating func id<ID: OpaqueID>(in bytes: Span<UInt8>) throws(EntryError) -> ID {
+        try expect("\"", in: bytes)
+        let end = position + 2 * ID.count
+        guard end <= bytes.count, let id = ID(hex: bytes.extracting(position..<end)) else {
+            throw .value(position: position)
+        }
+        position = end
+        try expect("\"", in: bytes)
+        return id
+    }
+
+    /// Returns the range of a digest's 64 digits, without the quotes.
+    mutating func digest(in bytes: Span<UInt8>) throws(EntryError) -> Range<Int> {
+        let start = position
+        let range = try text(in: bytes)
+        guard Digest(hex: bytes.extracting(range)) != nil else { throw .value(position: start) }
+        return range
+    }
+
+    /// Reads decimal digits without a leading zero.
+    mutating func number(upTo limit: UInt64, in bytes: Span<UInt8>) throws(EntryError) -> UInt64 {
+        let start = position
+        var number: UInt64 = 0
+        while position < bytes.count, case let digit = bytes[position] &- UInt8(ascii: "0"), digit < 10 {
+            guard position == start || number > 0 else { throw .value(position: start) }
+            number = number * 10 + UInt64(digit)
+            guard number <= limit else { throw .value(position: start) }
+            position += 1
+        }
+        guard position > start else { throw .value(position: start) }
+        return number
+    }
+
+    private static let keys = EntryFields.Key.allCases.map { Array("\"\($0)\":".utf8) }
+}
+
+/// Why bytes are not a valid entry. Positions are byte offsets in the entry.
+public enum EntryError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// Not canonical JSON: another structure, a space, an escape, or text after the end.
+    case syntax(position: Int)
+    /// A key that is unknown, repeated or out of order.
+    case key(position: Int)
+    /// A value of the wrong kind, out of range, or not in its canonical spelling.
+    case value(position: Int)
+    /// An unknown event.
+    case unknownOp(position: Int)
+    /// The event has missing or extra keys.
+    case keys(op: String)
+
+    public var description: String {
+        switch self {
+        case .syntax(let position): "not canonical JSON at byte \(position)"
+        case .key(let position): "a key that is unknown, repeated or out of order at byte \(position)"
+        case .value(let position): "a value that is invalid or not canonical at byte \(position)"
+        case .unknownOp(let position): "an unknown op at byte \(position)"
+        case .keys(let op): "\(op) with missing or extra keys"
+        }
     }
 }

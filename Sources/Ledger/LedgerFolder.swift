@@ -1,22 +1,22 @@
 import Linux
 public import Vocabulary
 
-/// The folder from which the log is published. Files in it never change, but for `checkpoint`, which only grows.
+/// The folder from which the log is published. Only the file `checkpoint` ever changes.
 ///
-/// Order of a publication: tiles and bundles beside their names, synced, then renamed; their folders synced; then the checkpoint. After a
-/// crash anywhere in between the old checkpoint stands with all that it needs, and the same plan can be written again.
+/// A publication writes tiles and bundles under temporary names, syncs them, renames them and syncs their folders. The checkpoint is written
+/// last. After a crash in between, the old checkpoint is still complete and the same plan can be written again.
 public struct LedgerFolder: Sendable {
     public enum Failure: Error, Sendable, Equatable, CustomStringConvertible {
         case io(Errno)
-        /// The file holds other bytes than those to be written. Nothing was overwritten.
+        /// The file exists with other bytes. Nothing was overwritten.
         case conflict(path: String)
         case missing(path: String)
         case damaged(path: String)
         /// The checkpoint is malformed, or signed by another key.
         case foreignCheckpoint
-        /// The folder shows more than the store knows: the store is older than what the world has seen.
+        /// The folder has more entries than the store, so the store is an old copy.
         case ahead(folder: UInt64, store: UInt64)
-        /// Two heads of one size.
+        /// Folder and store have the same size but different roots.
         case different(size: UInt64)
 
         public var description: String {
@@ -37,17 +37,17 @@ public struct LedgerFolder: Sendable {
         }
     }
 
-    /// How a folder stands to the store's head; `log` is its state.
+    /// The folder's state compared with the store's head.
     public enum Standing: Sendable {
         case current(log: TileLog)
-        /// To be published from `log.size` on, from the batches that the store still holds.
+        /// Everything from `log.size` on must be published again. The store still has it.
         case behind(log: TileLog)
     }
 
     public let path: String
     private let source: FolderSource
 
-    /// What of a publication is written. Tests stop it there.
+    /// The steps of a publication, at which tests interrupt it.
     enum Stage: CaseIterable { case begun, tiles, checkpoint }
     var reached: @Sendable (Stage) throws(Errno) -> Void = { (_) throws(Errno) in }
 
@@ -56,17 +56,17 @@ public struct LedgerFolder: Sendable {
         source = FolderSource(path)
     }
 
-    /// The published checkpoint's file, nil before the first publication.
+    /// Returns the published checkpoint, or nil before the first publication.
     public func checkpoint() throws(Failure) -> [UInt8]? { try read(TilePath.checkpoint) }
 
-    /// A file of the log by its path, nil if there is none.
+    /// Returns a file of the log, or nil if there is none.
     public func read(_ path: String) throws(Failure) -> [UInt8]? {
         do { return try source.file(path) } catch { throw .io(error) }
     }
 
-    /// Makes a plan's files and then its checkpoint visible, durably. Doing it again changes nothing.
-    /// - Throws: `conflict` if a file lies there with other bytes, `ahead` if the published checkpoint is larger, `different` if the
-    ///   checkpoint is not of the plan's size and root, or another one of that size is published.
+    /// Durably writes a plan's files and then its checkpoint. Idempotent.
+    /// - Throws: `.conflict` if a file exists with other bytes; `.ahead` if the published checkpoint is larger; `.different` if the checkpoint
+    ///   doesn't match the plan, or another one of that size is published.
     public func publish(_ plan: PublicationPlan, checkpoint: SignedNote) throws(Failure) {
         guard let next = Checkpoint(text: checkpoint.text), next.size == plan.newSize, next.root == plan.root else {
             throw .different(size: plan.newSize)
@@ -84,10 +84,10 @@ public struct LedgerFolder: Sendable {
             try File.replaceDurably("\(path)/\(TilePath.checkpoint)", checkpoint.encoded.span, mode: 0o644)
             try reached(.checkpoint)
         } catch { throw .io(error) }
-        removePartials(behind: plan.files)
+        removePartials(of: plan.files)
     }
 
-    /// The folder as it will be once the plan is published: proofs of its head can be made before anything is shown.
+    /// Returns the folder's content after the plan's publication. Witnesses need proofs of the new head before it is published.
     public func source(after plan: PublicationPlan) -> any LogSource {
         let files = Dictionary(plan.files.map { ($0.path, $0.bytes) }) { _, last in last }
         return FunctionSource { path in
@@ -96,11 +96,11 @@ public struct LedgerFolder: Sendable {
         }
     }
 
-    /// Keeps a policy under its digest, durably, before the entry that names it is recorded.
+    /// Durably stores a policy under its digest. Must precede the entry that names it.
     public func writePolicy(_ bytes: [UInt8]) throws(Failure) -> Digest {
         let digest = Digest.sha256(bytes.span)
         let file = LogFile(path: TilePath.policy(digest), bytes: bytes)
-        // Every start needs it. One that finds it there must not fail because the folder can't be written just now.
+        // Every start calls this. If the file exists, the start must not fail because the folder can't be written.
         guard try read(file.path) == bytes else {
             try write([file])
             return digest
@@ -112,9 +112,10 @@ public struct LedgerFolder: Sendable {
         return digest
     }
 
-    /// Compares the folder with the store's head (nil: none yet), and reads its state back.
+    /// Compares the folder with the store's head and restores the log's state from it.
     ///
-    /// The state's files are checked against the folder's own checkpoint; all others are `Verifier`'s work.
+    /// Only the files with the state are checked against the checkpoint. `Verifier` checks the others.
+    /// - Parameter head: nil before the store's first head.
     public func standing(comparedWith head: Checkpoint?, key: VerifierKey) throws(Failure) -> Standing {
         guard let bytes = try checkpoint() else { return head == nil ? .current(log: TileLog()) : .behind(log: TileLog()) }
         guard let published = SignedNote(bytes)?.checkpoint(signedBy: key) else { throw .foreignCheckpoint }
@@ -140,8 +141,8 @@ extension LedgerFolder {
         }
     }
 
-    /// Writes files durably. One that exists must hold the same bytes, and is written again all the same: what can be read need not have
-    /// reached the disk, and after an error of fsync another one says nothing about what was written before.
+    /// Durably writes files. Existing files must have the same bytes and are written again: readable data may not have reached the disk, and
+    /// after a failed fsync a second one proves nothing about earlier writes.
     func write(_ files: [LogFile]) throws(Failure) {
         for file in files {
             if let bytes = try read(file.path), bytes != file.bytes { throw .conflict(path: file.path) }
@@ -149,7 +150,7 @@ extension LedgerFolder {
         do { try replace(files) } catch { throw .io(error) }
     }
 
-    /// Above this many files, one flush of the whole file system takes less time than one a file.
+    /// Above this many files, one sync of the whole file system is faster than one per file.
     private static let manyFiles = 8
 
     private func replace(_ files: [LogFile]) throws(Errno) {
@@ -157,33 +158,73 @@ extension LedgerFolder {
         let isMany = files.count > Self.manyFiles
         let system = try FileSystem(path)
         for file in files {
-            let beside = try OpenFile("\(path)/\(file.path).new", .create(mode: 0o644))
-            try beside.truncate(to: 0)
-            try beside.write(file.bytes.span, at: 0)
-            if !isMany { try beside.sync() }
+            let new = try OpenFile("\(path)/\(file.path).new", .create(mode: 0o644))
+            try new.truncate(to: 0)
+            try new.write(file.bytes.span, at: 0)
+            if !isMany { try new.sync() }
         }
         if isMany { try system.sync() }
         for file in files { try File.rename("\(path)/\(file.path).new", to: "\(path)/\(file.path)") }
         for folder in folders { try File.syncFolder(folder) }
     }
 
-    /// Makes the folders of files, and returns all in which a name may be new: a new folder is one in its parent, and so on up.
-    private func makeFolders(for places: [String]) throws(Errno) -> Set<String> {
+    /// Makes the folders of files. Returns all folders that may have a new entry, including the parents of new folders.
+    private func makeFolders(for files: [String]) throws(Errno) -> Set<String> {
         var folders: Set<String> = File.exists(path) ? [path] : [path, File.folder(of: path)]
         try File.makeFolder(path, mode: 0o755)
-        for place in places {
-            var folder = File.folder(of: place)
+        for file in files {
+            var folder = File.folder(of: file)
             if !folders.contains(folder) { try File.makeFolder(folder, mode: 0o755) }
             while folders.insert(folder).inserted { folder = File.folder(of: folder) }
         }
         return folders
     }
 
-    /// A full tile makes its partial ones unnecessary. Only tidiness, so that failing is no error: what stays is still right.
-    private func removePartials(behind files: [LogFile]) {
+    /// A full tile makes its partial ones unnecessary. Errors are ignored, since leftover files are still correct.
+    private func removePartials(of files: [LogFile]) {
         for file in files where !file.path.contains(".p/") {
             let folder = "\(path)/\(TilePath.partialFolder(file.path))"
             if File.exists(folder) { try? File.removeTree(folder) }
         }
+    }
+}
+
+extension LedgerFolder {
+    /// Removes what a crash during a publication left: obsolete partial files and files with temporary names. Call it at the start, after the
+    /// folder was repaired. Errors are ignored, since leftover files are still correct.
+    ///
+    /// Such files are near the end of the log. So only the last two folders of each level are searched, with at most 1,000 tiles each.
+    public func tidy() {
+        guard let bytes = try? checkpoint(), let size = SignedNote(bytes).flatMap({ Checkpoint(text: $0.text) })?.size else {
+            return
+        }
+        removeTemporary(in: path)
+        removeTemporary(in: "\(path)/\(File.folder(of: TilePath.policy(.emptyRoot)))")
+        for level in 0..<8 where size >> UInt64(8 * level) > 0 {
+            tidy(before: size >> UInt64(8 * level + 8)) { TilePath.hashes(level: level, index: $0) }
+        }
+        tidy(before: size >> 8) { TilePath.entries(index: $0) }
+    }
+
+    /// - Parameter end: the index of the first tile that is not full.
+    private func tidy(before end: UInt64, _ full: (UInt64) -> String) {
+        let last = end / TilePath.groupWidth
+        for group in [last, last - min(last, 1)] {
+            let first = group * TilePath.groupWidth
+            let folder = "\(path)/\(File.folder(of: full(first)))"
+            removeTemporary(in: folder)
+            for name in (try? File.list(folder)) ?? [] where name.hasSuffix(".p") {
+                let partials = "\(folder)/\(name)"
+                if let number = UInt64(name.dropLast(2)), first + number < end, File.exists(String(partials.dropLast(2))) {
+                    try? File.removeTree(partials)
+                } else {
+                    removeTemporary(in: partials)
+                }
+            }
+        }
+    }
+
+    private func removeTemporary(in folder: String) {
+        for name in (try? File.list(folder)) ?? [] where name.hasSuffix(".new") { try? File.remove("\(folder)/\(name)") }
     }
 }

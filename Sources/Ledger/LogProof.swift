@@ -1,24 +1,24 @@
 import Sodium
 public import Vocabulary
 
-/// A file that proves alone that an entry is in the log (C2SP tlog-proof): the inclusion proof and the checkpoint that it leads to.
+/// A file that proves that an entry is in the log (C2SP tlog-proof): the inclusion proof and its checkpoint.
 public struct LogProof: Sendable, Hashable {
     static let header = "c2sp.org/tlog-proof@v1"
-    /// Longer files are refused unread. The longest entry, 64 hashes and the longest checkpoint come to less.
+    /// Longer files are refused. The longest entry, 64 hashes and the longest checkpoint are shorter in total.
     public static let byteLimit = 4 * SignedNote.byteLimit
 
     public var index: UInt64
     public var hashes: [Digest]
-    /// The checkpoint's note, with all its signatures.
+    /// The checkpoint with all its signatures.
     public var checkpoint: SignedNote
-    /// The entry's bytes, so that the file needs nothing beside it. The format vouches for nothing here: `entry(signedBy:)` does.
+    /// The entry's bytes. The format doesn't prove them: use `entry(signedBy:)`.
     public var extra: [UInt8]?
 
     public init(index: UInt64, hashes: [Digest], checkpoint: SignedNote, extra: [UInt8]? = nil) {
         (self.index, self.hashes, self.checkpoint, self.extra) = (index, hashes, checkpoint, extra)
     }
 
-    /// Reads a proof file; nil if it is malformed.
+    /// Reads a proof file. Returns nil if it is malformed.
     public init?(_ bytes: [UInt8]) {
         guard bytes.count <= Self.byteLimit, let text = String(validating: bytes, as: UTF8.self),
             let split = bytes.indices.dropLast().first(where: { bytes[$0] == 0x0a && bytes[$0 + 1] == 0x0a }),
@@ -52,14 +52,14 @@ public struct LogProof: Sendable, Hashable {
         return Array((lines.joined(separator: "\n") + "\n\n").utf8) + checkpoint.encoded
     }
 
-    /// Whether `entry` is in the log that `key` signs.
+    /// Returns true if `entry` is in the log of `key`.
     public func isValid(entry: Span<UInt8>, key: VerifierKey) -> Bool {
         guard let head = checkpoint.checkpoint(signedBy: key) else { return false }
         return InclusionProof(index: index, size: head.size, hashes: hashes).isValid(leaf: .leaf(entry), root: head.root)
     }
 
-    /// The entry that the file holds, and the head of the log that it is proved to be in.
-    /// - Throws: what is wrong with the proof.
+    /// Verifies the proof. Returns its entry, and the checkpoint of the log that contains the entry.
+    /// - Throws: why the proof is invalid.
     public func entry(signedBy key: VerifierKey) throws(VerificationFailure) -> (entry: Entry, head: Checkpoint) {
         guard let head = checkpoint.checkpoint(signedBy: key) else {
             throw VerificationFailure(.signature, "its checkpoint is not signed by \(key.name) with this key")
@@ -87,8 +87,8 @@ public struct LogProof: Sendable, Hashable {
 }
 
 extension LogProof {
-    /// Proves that the entry at `index` is in the log that the source's checkpoint signs.
-    /// - Throws: also when the tiles do not lead from the entry to the signed root.
+    /// Proves that the entry at `index` is in the log under the source's checkpoint.
+    /// - Throws: `.missing` if the log is shorter; `.tree` if the tiles don't connect the entry to the signed root.
     public static func make(
         from source: any LogSource, key: VerifierKey, index: UInt64
     ) async throws(VerificationFailure) -> LogProof {
@@ -101,15 +101,15 @@ extension LogProof {
         return try await make(from: source, key, note, index, entry)
     }
 
-    /// Proves the latest purge of the token with this ref or, without one, the latest opening or seal.
+    /// Proves the latest purge of the token with this ref. Without a purge, proves the latest opening or seal.
     /// - Throws: `.missing` if the log has no entry about the token.
     public static func make(
         from source: any LogSource, key: VerifierKey, ref: Ref
     ) async throws(VerificationFailure) -> LogProof {
         let note = try await checkpoint(of: source, key)
         var tree = try await SignedTree(source, head: note.head)
-        let word = try await TokenStory.find(in: &tree, ref).entryToProve!
-        return try await make(from: source, key, note, word.index, word.entry.encoded)
+        let event = try await TokenStory.find(in: &tree, ref).entryToProve!
+        return try await make(from: source, key, note, event.index, event.entry.encoded)
     }
 
     static func checkpoint(

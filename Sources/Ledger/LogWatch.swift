@@ -1,13 +1,13 @@
 import Linux
 import Vocabulary
 
-/// Verifies a log again and again, each time what is new since the last. Keeps what it needs for that in a folder:
+/// Verifies a log repeatedly, each time only the new entries. Keeps its state in a folder:
 ///
-/// - `checkpoint`: the last one that was verified. The log must continue it.
-/// - `state`: what the verifier knew of the log then. It may be missing: the whole log is verified again.
-/// - `checkpoints/DATE`: each day's first checkpoint, to show to others.
-/// - `contradiction-DIGITS`: a signed checkpoint that contradicts the kept one. Together they prove that the log was rewritten. Sixteen at
-///   most are kept.
+/// - `checkpoint`: the last verified checkpoint. The log must continue it.
+/// - `state`: the verifier's state at that checkpoint. If it is missing, the whole log is verified again.
+/// - `checkpoints/DATE`: the first checkpoint of each day, to compare with other watchers.
+/// - `contradiction-DIGITS`: a signed checkpoint that contradicts `checkpoint`. Together they prove that the log was rewritten. At most 16
+///   are kept.
 public struct LogWatch: Sendable {
     /// Another place where the log is published.
     public struct Mirror: Sendable {
@@ -26,8 +26,8 @@ public struct LogWatch: Sendable {
     private let maxAge: UInt64
 
     /// - Parameters:
-    ///   - folder: made if it doesn't exist.
-    ///   - maxAge: how old the last entry may be, in seconds. A running broker adds one every five minutes.
+    ///   - folder: the folder of the state. It is created if necessary.
+    ///   - maxAge: the greatest age of the last entry in seconds. A running broker adds one every five minutes.
     public init(
         _ source: any LogSource, key: VerifierKey, folder: String, mirrors: [Mirror] = [], demand: WitnessDemand? = nil,
         allowsGaps: Bool = false, maxAge: UInt64 = 900
@@ -36,10 +36,10 @@ public struct LogWatch: Sendable {
         (self.demand, self.allowsGaps, self.maxAge) = (demand, allowsGaps, maxAge)
     }
 
-    /// Looks at the log once.
+    /// Verifies the log once.
     /// - Parameter now: unix seconds.
     /// - Returns: one line of figures.
-    /// - Throws: what is wrong. A log that is closed, or without a recent entry, is `.stale`.
+    /// - Throws: the failure. `.stale` if the log is closed or has no recent entry.
     public func run(now: UInt64) async throws(VerificationFailure) -> String {
         try write { path throws(Errno) in try File.makeFolder("\(path)/checkpoints", mode: 0o755) }
         let lock = try await lockFolder()
@@ -58,7 +58,7 @@ public struct LogWatch: Sendable {
         }
         let head = SignedNote(result.checkpoint)!.checkpoint(signedBy: key)!
         try write { path throws(Errno) in
-            // The state first: one of more entries than the checkpoint is not used.
+            // The state first: after a crash in between, it is ignored for having more entries than the checkpoint.
             try File.replaceDurably("\(path)/state", result.state.span, mode: 0o644)
             try File.replaceDurably("\(path)/checkpoint", result.checkpoint.span, mode: 0o644)
             let first = "\(path)/checkpoints/\(Timestamp.text(now * 1_000).prefix(10))"
@@ -74,15 +74,14 @@ public struct LogWatch: Sendable {
             + (mirrors.isEmpty ? "" : "; \(mirrors.count) mirror\(mirrors.count == 1 ? " agrees" : "s agree")")
     }
 
-    /// Waits up to a minute for another run on the same folder, such as a cron job beside one started by hand.
-    /// - Returns: the lock, held until it is released.
+    /// Waits up to a minute for another run on the same folder, such as a cron job.
     /// - Throws: `.unreadable` if the other run is still busy.
     private func lockFolder() async throws(VerificationFailure) -> OpenFile {
         do throws(Errno) {
             let file = try OpenFile(folder, .read)
             for _ in 0..<1_200 {
                 if try file.tryLock() { return file }
-                // Cancelled: the task was asked to end.
+                // A cancelled task stops waiting.
                 guard (try? await Task.sleep(for: .milliseconds(50))) != nil else { break }
             }
         } catch {
@@ -91,7 +90,7 @@ public struct LogWatch: Sendable {
         throw VerificationFailure(.unreadable, "another watch is using this folder. Wait until it ends")
     }
 
-    /// - Throws: `.rewritten` if neither of the two heads continues the other.
+    /// - Throws: `.rewritten` if neither head continues the other.
     private func compare(_ mirror: Mirror, with head: Checkpoint) async throws(VerificationFailure) {
         do throws(VerificationFailure) {
             let (note, other) = try await LogProof.checkpoint(of: mirror.source, key)
@@ -111,8 +110,8 @@ public struct LogWatch: Sendable {
         }
     }
 
-    /// Keeps the evidence. Failing to write it doesn't hide the verdict.
-    /// - Parameter kept: a checkpoint of more entries than the contradiction's is no evidence: the copy may lag.
+    /// Stores the evidence. Errors are ignored, so that the failure itself is still reported.
+    /// - Parameter kept: the last verified checkpoint. If it has more entries than the note, the copy may lag and nothing is stored.
     private func keepContradiction(_ note: [UInt8], of kept: [UInt8]?) {
         let (old, new) = (kept.flatMap { SignedNote($0)?.checkpoint(signedBy: key) }, SignedNote(note)?.checkpoint(signedBy: key))
         guard let new, new.size >= old?.size ?? 0 else { return }
@@ -139,7 +138,7 @@ public struct LogWatch: Sendable {
     }
 }
 
-/// A log as of one checkpoint, which a growing log replaces at any moment.
+/// A log at one checkpoint, which a growing log may replace at any moment.
 private struct PinnedSource: LogSource {
     let source: any LogSource
     let checkpoint: [UInt8]

@@ -1,42 +1,42 @@
 public import Policy
 import Vocabulary
 
-/// What a verified log shows.
+/// The figures of a verified log.
 public struct Report: Sendable, Equatable, CustomStringConvertible {
     public var origin = ""
     public var size: UInt64 = 0
-    /// `at` of the first and the last entry, unix ms; nil for an empty log.
+    /// `at` of the first and last entry, unix ms. Nil for an empty log.
     public var fromMs: UInt64?
     public var toMs: UInt64?
     /// Tokens sealed in this log.
     public var sealed: UInt64 = 0
-    /// Taken over from the log before.
+    /// Tokens carried over from the previous log.
     public var carried: UInt64 = 0
-    /// Published seals of open buckets without a published purge.
+    /// Tokens with a published seal and no published purge, in open buckets.
     public var live: UInt64 = 0
     public var purged: UInt64 = 0
     public var opened: UInt64 = 0
     public var delivered: UInt64 = 0
     public var failed: UInt64 = 0
-    /// Opened and without an outcome yet.
+    /// Pushes without an outcome yet.
     public var pending: UInt64 = 0
     public var bucketsClosed: UInt64 = 0
-    /// How long no broker ran, in all.
+    /// The total time without a running broker.
     public var gapSeconds: UInt64 = 0
-    /// Hour, day and batch of the log, as its policy has them; nil before its first start.
+    /// The timing from the log's policy. Nil before its first start.
     public var timing: LedgerTiming?
-    /// The origin of the log that follows, if this one is closed.
+    /// The origin of the next log, if this one is closed.
     public var next: String?
-    /// Older checkpoints that the log continues.
+    /// The number of older checkpoints that the log continues.
     public var compared = 0
-    /// True if the verifier compared each id with all others.
+    /// True if the verifier checked that no id repeats.
     public var isUnique = false
-    /// Witnesses of the policy whose cosignatures hold; nil when no policy was given.
+    /// The number of the policy's witnesses with valid cosignatures. Nil without a policy.
     public var cosignatures: Int?
 
     public init() {}
 
-    /// One line whose form is stable.
+    /// One line in a stable format.
     public var description: String {
         let span = fromMs.flatMap { from in toMs.map { "\(Timestamp.text(from)) to \(Timestamp.text($0))" } } ?? "empty"
         return
@@ -47,9 +47,43 @@ public struct Report: Sendable, Equatable, CustomStringConvertible {
             + (cosignatures.map { "; \($0) cosignatures hold" } ?? "")
     }
 
-    /// Small batches and short days hide little, so a log that has other ones than the default says so.
+    /// Small batches and short days hide little, so any timing but the default is shown.
     private static func text(_ timing: LedgerTiming) -> String {
         guard timing != .standard else { return "" }
         return "; its hour is \(timing.hourSeconds) s, its day \(timing.daySeconds) s, a batch \(timing.batchSeals) seals"
+    }
+}
+
+// The age of a log by the auditor's clock.
+extension Report {
+    /// Returns the seconds from the last entry to `now` (unix seconds). Negative if the entry is in the future. Returns nil for an empty log.
+    public func age(now: UInt64) -> Int64? { toMs.map { Int64(clamping: now) - Int64(clamping: $0 / 1000) } }
+
+    /// The age as text.
+    public func ageText(now: UInt64) -> String {
+        guard let age = age(now: now) else { return "no entry yet" }
+        let text = Self.text(age.magnitude)
+        return age < 0 ? "last entry dated \(text) ahead of this clock" : "last entry \(text) old"
+    }
+
+    /// - Throws: `.stale` if the last entry is more than `limit` seconds before or after `now`, or if there is none.
+    public func checkAge(limit: UInt64, now: UInt64) throws(VerificationFailure) {
+        if let age = age(now: now), age.magnitude <= limit { return }
+        throw VerificationFailure(
+            .stale,
+            "\(ageText(now: now)), where \(Self.text(limit)) is allowed: no broker writes this log now, this copy lags, or a clock is "
+                + "wrong")
+    }
+
+    /// Formats a duration with its two largest units.
+    private static func text(_ seconds: UInt64) -> String {
+        let units: [(UInt64, String)] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
+        guard let first = units.firstIndex(where: { seconds >= $0.0 }) else { return "0 s" }
+        var (rest, parts): (UInt64, [String]) = (seconds, [])
+        for (length, name) in units[first...].prefix(2) {
+            if rest >= length { parts.append("\(rest / length) \(name)") }
+            rest %= length
+        }
+        return parts.joined(separator: " ")
     }
 }

@@ -2,7 +2,7 @@ import Linux
 import Sodium
 public import Vocabulary
 
-/// The log's own Ed25519 key, in locked memory. Its file is text, mode 0600:
+/// The log's Ed25519 key, in locked memory. Its file is text with mode 0600:
 ///
 ///     mayfly ledger key v1
 ///     <origin>
@@ -11,7 +11,7 @@ public struct SigningKey: Sendable {
     public enum Failure: Error, Sendable, Equatable, CustomStringConvertible {
         case missing(path: String)
         case exists(path: String)
-        /// Others may read it, it belongs to another user, or it is no regular file.
+        /// Others may read the file, it belongs to another user, or it isn't a regular file.
         case exposed(path: String)
         case malformed(path: String)
         case badOrigin
@@ -35,11 +35,11 @@ public struct SigningKey: Sendable {
 
     static let header = "mayfly ledger key v1"
 
-    /// Its name is the log's origin.
+    /// The key's name is the log's origin.
     public let verifierKey: VerifierKey
     private let key: Ed25519.PrivateKey
 
-    /// `seed`: 32 bytes; the caller wipes them.
+    /// - Parameter seed: 32 bytes, which the caller wipes.
     public init(origin: String, seed: Span<UInt8>) throws(Failure) {
         do {
             key = try Ed25519.PrivateKey(seed: seed)
@@ -48,8 +48,8 @@ public struct SigningKey: Sendable {
         self.verifierKey = verifierKey
     }
 
-    /// Makes a new key and its file, durably.
-    /// - Throws: `exists` if the file is there.
+    /// Makes a new key and durably writes its file.
+    /// - Throws: `.exists` if the file exists.
     public static func make(origin: String, at path: String) throws(Failure) -> SigningKey {
         guard !File.exists(path) else { throw .exists(path: path) }
         var seed = [UInt8](repeating: 0, count: Ed25519.seedCount)
@@ -71,7 +71,7 @@ public struct SigningKey: Sendable {
         return key
     }
 
-    /// Reads the key's file. Never makes one.
+    /// Reads the key's file.
     public static func load(_ path: String) throws(Failure) -> SigningKey {
         var text: [UInt8]
         do {
@@ -87,7 +87,7 @@ public struct SigningKey: Sendable {
         var seed = [UInt8](repeating: 0, count: Ed25519.seedCount + 1)
         defer { Sodium.wipe(&seed) }
         var span = seed.mutableSpan
-        // By positions: a slice would hold the buffer, and wiping would then reach a copy only.
+        // Indices instead of slices: a slice would retain the buffer, and the wipe would hit a copy.
         let ends = text.indices.filter { text[$0] == 0x0a }
         guard ends.count == 3, ends[2] == text.count - 1, text[..<ends[0]].elementsEqual(header.utf8),
             let origin = String(validating: text[ends[0] + 1..<ends[1]], as: UTF8.self),
@@ -101,13 +101,12 @@ public struct SigningKey: Sendable {
         sign(Checkpoint(origin: verifierKey.name, size: size, root: root).text)
     }
 
-    /// Signs what the log's operator states beside the log: a text that ends with a newline and that no verifier can take for a head.
+    /// Signs an operator's statement. The text must end with a newline and must not be a checkpoint.
     public func sign(statement text: String) -> SignedNote {
         precondition(Checkpoint(text: text) == nil, "a statement that reads as a checkpoint")
         return sign(text)
     }
 
-    /// Signs a text that ends with a newline.
     func sign(_ text: String) -> SignedNote {
         let signature = key.sign(Array(text.utf8).span)
         return SignedNote(text: text, signatures: [.init(name: verifierKey.name, keyID: verifierKey.id, bytes: signature)])

@@ -1,21 +1,20 @@
 public import Vocabulary
 
-/// The state from which a log grows: its size, and of each level the hashes and entries that fill no tile yet. Plans files, writes none.
+/// The state of a growing log: its size, and the hashes and entries that don't fill a tile yet. It plans files but writes none.
 ///
-/// A plan depends on nothing but the state and the entries, so that planning a batch again after a crash gives the same files.
+/// A plan depends only on the state and the entries. Planning a batch again after a crash returns the same files.
 public struct TileLog: Sendable, Hashable {
     public private(set) var size: UInt64 = 0
     /// By level, fewer than 256 hashes each.
     private var levels: [[Digest]] = []
-    /// The entries behind level 0's hashes, as their bundle file holds them.
+    /// The entries of level 0's hashes, in the format of their bundle file.
     private var bundle: [UInt8] = []
 
-    /// The empty log.
     public init() {}
 
     public var root: Digest { Self.root(of: levels) }
 
-    /// The root over the hashes that, level by level, fill no tile yet.
+    /// Returns the root over the hashes of each level that don't fill a tile yet.
     static func root(of levels: [[Digest]]) -> Digest {
         var root: Digest?
         for hashes in levels {
@@ -25,7 +24,7 @@ public struct TileLog: Sendable, Hashable {
         return root ?? .emptyRoot
     }
 
-    /// What to write so that the log holds `entries` too, each at most 65,535 bytes. Changes nothing: `PublicationPlan.log` is the log after.
+    /// Plans the files that add `entries`, each at most 65,535 bytes long. The plan has the new state in `log`.
     public func append(_ entries: [[UInt8]]) -> PublicationPlan {
         var log = self
         var files: [LogFile] = []
@@ -52,11 +51,11 @@ public struct TileLog: Sendable, Hashable {
 
     public enum RestoreFailure: Error, Sendable, Equatable {
         case missing(path: String)
-        /// Not what its hashes say, or of the wrong length.
+        /// Doesn't match its hashes, or has the wrong length.
         case damaged(path: String)
     }
 
-    /// The state of a log of `size` entries from the files of `statePaths`. The caller compares `root` with the checkpoint's.
+    /// Restores the state of a log of `size` entries from the files of `statePaths`. The caller must compare `root` with the checkpoint's.
     public init(size: UInt64, files: [String: [UInt8]]) throws(RestoreFailure) {
         self.size = size
         for level in 0..<8 where size >> UInt64(8 * level) > 0 {
@@ -66,7 +65,7 @@ public struct TileLog: Sendable, Hashable {
             let path = Self.statePath(level: level, size: size, width)
             guard let tile = files[path] else { throw .missing(path: path) }
             guard tile.count == width * Digest.count else { throw .damaged(path: path) }
-            levels[level] = (0..<width).map { Digest(tile.span, at: $0 * Digest.count) }
+            levels[level] = Self.hashes(in: tile)
         }
         guard let leaves = levels.first, !leaves.isEmpty else { return }
         let path = TilePath.path(TilePath.entries(index: size >> 8), width: leaves.count)
@@ -99,7 +98,7 @@ public struct TileLog: Sendable, Hashable {
         append(above, level: level + 1, &files)
     }
 
-    /// The partial tiles and bundle of the new size; one that the old size had too lies there already.
+    /// Appends the partial tiles and bundle of the new size. Those of the old size exist already.
     private func appendPartials(since old: UInt64, _ files: inout [LogFile]) {
         for (level, hashes) in levels.enumerated() where !hashes.isEmpty {
             guard old >> UInt64(8 * level) != size >> UInt64(8 * level) else { continue }
@@ -121,7 +120,11 @@ public struct TileLog: Sendable, Hashable {
         return bytes
     }
 
-    /// The root of a subtree whose leaves are `hashes`.
+    static func hashes(in tile: [UInt8]) -> [Digest] {
+        (0..<tile.count / Digest.count).map { Digest(tile.span, at: $0 * Digest.count) }
+    }
+
+    /// Returns the root of a subtree of the tree with the leaves `hashes`.
     static func hash(of subtree: Subtree, over hashes: [Digest]) -> Digest {
         let start = Int(subtree.index) << subtree.level
         var row = Array(hashes[start..<start + 1 << subtree.level])
@@ -131,4 +134,23 @@ public struct TileLog: Sendable, Hashable {
         }
         return row[0]
     }
+}
+
+/// A file of the log: its path below the log's folder, and its bytes, which never change.
+public struct LogFile: Sendable, Hashable {
+    public var path: String
+    public var bytes: [UInt8]
+
+    public init(path: String, bytes: [UInt8]) { (self.path, self.bytes) = (path, bytes) }
+}
+
+/// The files of one publication. All must be written before the checkpoint of `newSize` and `root` is shown.
+public struct PublicationPlan: Sendable {
+    public let oldSize: UInt64
+    public let newSize: UInt64
+    public let root: Digest
+    /// Tiles and bundles, full and partial.
+    public let files: [LogFile]
+    /// The log after the publication.
+    public let log: TileLog
 }

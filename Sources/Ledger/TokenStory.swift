@@ -1,6 +1,6 @@
 public import Vocabulary
 
-/// Everything that a log says about one token, for the holder of its ref. The log doesn't contain the ref.
+/// All entries about one token, for the holder of its ref. The log doesn't contain the ref.
 public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
     /// One entry about the token.
     public struct Event: Sendable, Equatable {
@@ -8,15 +8,15 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
         public var entry: Entry
     }
 
-    /// One: a renewal draws a new ref. Several only if the log repeats an id, or a broker used a ref twice.
+    /// Normally one, since a renewal has a new ref. More only if the log repeats an id or a broker reused a ref.
     public private(set) var seals: [Event] = []
-    /// Openings, each with its outcome if there is one.
+    /// Openings, each with its outcome if the log has it.
     public private(set) var pushes: [(opening: Event, outcome: Event?)] = []
     public private(set) var purges: [Event] = []
-    /// The time of the log's last entry. A push of the last minutes may not be in the log yet.
+    /// The time of the log's last entry. Pushes of the last minutes may not be in the log yet.
     public var end: String { Timestamp.text(endMs) }
     private var endMs: UInt64 = 0
-    /// The head of the log that tells the story.
+    /// The head of the searched log.
     public let head: Checkpoint
 
     public static func == (left: TokenStory, right: TokenStory) -> Bool {
@@ -25,7 +25,7 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
             && left.pushes.map(\.outcome) == right.pushes.map(\.outcome)
     }
 
-    /// Reads the whole log once. Every tile is held against the signed root.
+    /// Reads the whole log once and verifies every tile against the signed root.
     /// - Throws: `.missing` if the log has no entry about the token.
     public static func find(
         in source: any LogSource, key: VerifierKey, ref: Ref
@@ -58,10 +58,10 @@ public struct TokenStory: Sendable, Equatable, CustomStringConvertible {
 
     private init(head: Checkpoint) { self.head = head }
 
-    /// The entry to prove: the latest purge or, without one, the latest opening or seal. Outcomes name no token.
+    /// The latest purge or, without one, the latest opening or seal. Outcomes don't identify a token.
     public var entryToProve: Event? { purges.last ?? pushes.last?.opening ?? seals.last }
 
-    /// The story in words, one line for each step. The order is seal, pushes, purge: batches publish seals after pushes.
+    /// One line per event, in the order seal, pushes, purge. The log's order differs, since batches publish seals after pushes.
     public var description: String {
         var lines: [String] = []
         if seals.isEmpty { lines.append("was sealed, which waits for its batch or is in an earlier log") }
@@ -100,7 +100,7 @@ extension TokenStory.Event {
 }
 
 extension TokenStory {
-    /// A pass over a log. Knows the ids that the token has in each bucket that the log named so far.
+    /// A pass over a log. Computes the token's ids for each bucket that the log has named so far.
     private struct Search {
         let ref: Ref
         var story: TokenStory
@@ -141,14 +141,14 @@ extension TokenStory {
 }
 
 extension Entry {
-    /// Returns whether the entry's id is one of the token's with this ref. Outcomes of pushes name no token.
+    /// Returns true if the entry's id belongs to the token with this ref. Outcomes don't identify a token.
     public func isAbout(_ ref: Ref) -> Bool {
         switch op {
         case .tokenSealed(let id, let untilMs): return id == ref.sealedID(untilMs: untilMs)
         case .tokenOpened(let id, let job, _): return id == ref.openedID(job)
         case .tokenPurged(let id, .expired(let untilMs)): return id == ref.purgeID(untilMs: untilMs)
         case .tokenPurged(let id, _):
-            // The entry doesn't name the day: tries those of the usual length, then shorter ones, which only a test's policy has.
+            // The entry doesn't name the day. Try days of the usual length first, then shorter ones, which only test policies have.
             let second = atMs / 1_000
             for (day, longest) in [(86_400, 33 * 86_400), (3_600, 33 * 86_400), (60, 8 * 86_400), (1, 8 * 86_400)]
                 as [(UInt64, UInt64)]

@@ -1,11 +1,9 @@
 import Linux
 import Vocabulary
 
-/// Finds ids that come twice in a log of any size: sorts them in runs in a temporary file, then merges the runs.
-///
-/// Random ids of 16 bytes never meet by chance.
+/// Finds repeated ids in a log of any size. Sorts them in runs in a temporary file, then merges the runs.
 final class Uniqueness {
-    /// A sorted part of the file, and what of it is in memory.
+    /// A sorted part of the file, and the ids of it that are in memory.
     private struct Run {
         var next: Int
         let end: Int
@@ -19,19 +17,19 @@ final class Uniqueness {
     private var runs: [Run] = []
     private var written = 0
 
-    /// - Parameter limit: how many ids are sorted in memory at a time.
+    /// - Parameter limit: the most ids sorted in memory at a time.
     init(limit: Int = 1 << 20) throws(VerificationFailure) {
         self.limit = limit
         do throws(Errno) {
             let folder = try File.makeTemporaryFolder(prefix: "mayfly-ids")
-            // Nobody can open the file any more, and it is gone when this process is.
+            // The file has no name any more, so it disappears with this process.
             defer { try? File.removeTree(folder) }
             file = try OpenFile("\(folder)/ids", .createNew(mode: 0o600))
         } catch { throw Self.failure(error) }
         ids.reserveCapacity(limit)
     }
 
-    /// Adds what an entry names: the ids of seals, openings and purges, and the jobs of openings.
+    /// Adds the ids of seals, openings and purges, and the jobs of openings.
     func add(_ entry: EntryFields) throws(VerificationFailure) {
         switch entry.op {
         case .tokenSealed, .tokenPurged: try add(entry.id)
@@ -47,7 +45,7 @@ final class Uniqueness {
         if ids.count == limit { try writeRun() }
     }
 
-    /// - Throws: `.idTwice` with the least id that came twice.
+    /// - Throws: `.idTwice` with the smallest repeated id.
     func check() throws(VerificationFailure) {
         if !ids.isEmpty { try writeRun() }
         // A binary heap of runs by their next id.
@@ -71,15 +69,15 @@ final class Uniqueness {
     }
 
     private static func sink(_ heap: inout [(id: UInt128, run: Int)]) {
-        var place = 0
+        var parent = 0
         while true {
-            var least = place
-            for child in [2 * place + 1, 2 * place + 2] where child < heap.count && heap[child].id < heap[least].id {
+            var least = parent
+            for child in [2 * parent + 1, 2 * parent + 2] where child < heap.count && heap[child].id < heap[least].id {
                 least = child
             }
-            guard least != place else { return }
-            heap.swapAt(place, least)
-            place = least
+            guard least != parent else { return }
+            heap.swapAt(parent, least)
+            parent = least
         }
     }
 
@@ -87,9 +85,7 @@ final class Uniqueness {
         ids.sort()
         var bytes: [UInt8] = []
         bytes.reserveCapacity(ids.count * EntryID.count)
-        for id in ids {
-            bytes.append(bigEndian: id)
-        }
+        for id in ids { bytes.append(bigEndian: id) }
         do { try file.write(bytes.span, at: written) } catch { throw Self.failure(error) }
         runs.append(Run(next: written, end: written + bytes.count))
         written += bytes.count

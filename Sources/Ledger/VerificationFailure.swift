@@ -1,49 +1,49 @@
 import Vocabulary
 
-/// What is wrong with a log, and where. Whoever holds a checkpoint and this can show it to others.
+/// What is wrong with a log, and where.
 public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConvertible {
-    /// The kinds of failure; the raw value is stable, for programs.
+    /// The kinds of failure. Raw values are stable.
     public enum Code: String, Sendable, CaseIterable {
         // The files.
         case unreadable, missing, damaged
-        /// The checkpoint, or an older one to compare with, is malformed or not signed by the key.
+        /// The checkpoint or an older one is malformed or not signed by the key.
         case signature
-        /// Entries and tiles, or the tiles and the signed root, are of different trees.
+        /// Entries, tiles and the signed root don't match.
         case tree
-        /// The log is not a continuation of what an older checkpoint signed.
+        /// The log doesn't continue an older checkpoint.
         case rewritten
         // The order of entries.
-        /// Bytes that are no entry, or one that is out of order.
+        /// An invalid entry, or one that is out of order.
         case entry
-        /// Time runs backwards, or in other windows than the log states.
+        /// Time goes backwards, or a window doesn't have the stated length.
         case time
-        /// The log goes on after it was closed.
+        /// The log has entries after its closing.
         case afterClosed = "after_closed"
-        /// The balances that a log carries over are malformed or out of place.
+        /// The balances from the previous log are malformed or misplaced.
         case carry
-        // Pauses and rules.
-        /// The broker was away for too long in one day.
+        // Gaps and policies.
+        /// The broker was absent for too long in one day.
         case gaps
-        /// A start names another timing than the one before it.
+        /// A start names a policy with another timing.
         case policyChanged = "policy_changed"
         /// No policy in force has the template.
         case templateUnknown = "template_unknown"
-        /// No policy of the log so far allows so long a life.
+        /// No policy so far allows such a long life.
         case lifeTooLong = "life_too_long"
         // Pushes.
         case jobTwice = "job_twice"
-        /// An outcome of a job that is not open.
+        /// The job of an outcome isn't open.
         case jobUnknown = "job_unknown"
-        /// The outcome is late, or missing.
+        /// The outcome is late or missing.
         case outcomeLate = "outcome_late"
         // Seals and purges.
-        /// The time names no bucket that is open.
+        /// There is no open bucket for the time.
         case bucketUnknown = "bucket_unknown"
         /// A token expired before its bucket's day.
         case purgedEarly = "purged_early"
         /// A bucket doesn't balance.
         case unbalanced
-        /// More early purges are claimed than were published, or more were published than tokens live.
+        /// Buckets claim more early purges than were published, or more were published than tokens are live.
         case overbooked
         case smallBatch = "small_batch"
         case batchLate = "batch_late"
@@ -53,9 +53,9 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
         case ratchetEarly = "ratchet_early"
         case sweptLate = "swept_late"
         case sweptEarly = "swept_early"
-        /// An id comes twice.
+        /// An id repeats.
         case idTwice = "id_twice"
-        /// The witnesses that are asked for have not cosigned.
+        /// The required witnesses have not cosigned.
         case cosignatures
         /// The last entry is older than the auditor allows.
         case stale
@@ -63,9 +63,9 @@ public struct VerificationFailure: Error, Sendable, Equatable, CustomStringConve
 
     public var code: Code
     public var detail: String
-    /// Number of the entry in the log, from 0.
+    /// The entry's index in the log.
     public var index: UInt64?
-    /// The id or job that it is about.
+    /// The entry's id or job.
     public var id: String?
     public var file: String?
 

@@ -1,11 +1,11 @@
 import Policy
 import Vocabulary
 
-/// Recomputes a log from its entries and checks its totals. Trusts nothing but the key.
+/// Recomputes a log from its entries and checks its totals. Trusts only the key.
 ///
-/// Reads each file once and in order, and keeps none: memory grows with open pushes and days, not with the log.
+/// Reads each file once, in order. Memory grows with open pushes and days, not with the log.
 public struct Verifier: Sendable {
-    /// A checkpoint kept from earlier: its file's name, for messages, and its bytes.
+    /// An older checkpoint: its file's name (for messages) and its bytes.
     public struct OlderCheckpoint: Sendable {
         public var name: String
         public var bytes: [UInt8]
@@ -13,12 +13,12 @@ public struct Verifier: Sendable {
         public init(name: String, bytes: [UInt8]) { (self.name, self.bytes) = (name, bytes) }
     }
 
-    /// A verification that can be continued when the log has grown.
+    /// A finished verification, which can be continued after the log has grown.
     public struct Result: Sendable {
         public var report: Report
         /// The state from which the next verification continues.
         public var state: [UInt8]
-        /// How many entries an earlier verification has checked.
+        /// The number of entries that an earlier verification had checked.
         public var resumedAt: UInt64
         /// The checkpoint's bytes.
         public var checkpoint: [UInt8]
@@ -32,8 +32,9 @@ public struct Verifier: Sendable {
     private let isUnique: Bool
 
     /// - Parameters:
-    ///   - allowsGaps: whether the broker may have been away for any time.
-    ///   - unique: whether to compare each id with all others, sorting in a temporary file.
+    ///   - demand: the required cosignatures. Nil requires none.
+    ///   - allowsGaps: true to accept absences of the broker of any length.
+    ///   - unique: true to check that no id repeats, by sorting all ids in a temporary file.
     public init(
         _ source: any LogSource, key: VerifierKey, demand: WitnessDemand? = nil, allowsGaps: Bool = false, unique: Bool = false
     ) {
@@ -41,14 +42,15 @@ public struct Verifier: Sendable {
         (self.allowsGaps, isUnique) = (allowsGaps, unique)
     }
 
-    /// Verifies the log that the source's checkpoint signs, and that it continues each older checkpoint.
+    /// Verifies the log under the source's checkpoint, and that it continues each older checkpoint.
+    /// - Throws: the first failure.
     public func verify(since older: [OlderCheckpoint] = []) async throws(VerificationFailure) -> Report {
         try await verify(since: older, resuming: nil).report
     }
 
-    /// The same, but takes what an earlier verification has checked as good.
-    /// - Parameter state: the earlier verification's. The log is verified from its beginning if it is nil, damaged, of another log, or of
-    ///   more entries than an older checkpoint.
+    /// Continues an earlier verification.
+    /// - Parameter state: the earlier verification's. If it is nil, damaged, of another log, or of more entries than an older checkpoint,
+    ///   the whole log is verified.
     public func verify(
         since older: [OlderCheckpoint], resuming state: [UInt8]?
     ) async throws(VerificationFailure) -> Result {
@@ -64,13 +66,13 @@ public struct Verifier: Sendable {
     private func run(since older: [OlderCheckpoint], _ state: [UInt8]?) async throws(VerificationFailure) -> Result {
         let note = try await reader.file(TilePath.checkpoint)
         let head = try open(note, name: TilePath.checkpoint)
-        // Before anything is read for it; and once more when the last entry's date is known.
+        // Checked before reading the log, and again when the last entry's date is known.
         if let demand { _ = try demand.check(note, of: key, lastEntryMs: 0) }
         var run = VerifierRun(
             older: try older.map { checkpoint throws(VerificationFailure) in try old(checkpoint, upTo: head.size) },
             allowsGaps: allowsGaps, unique: isUnique ? try Uniqueness() : nil)
         let resumedAt = state.map { !isUnique && run.resume($0, of: key, upTo: head.size) } == true ? run.tree.size : 0
-        try run.compareOlder()
+        try run.tree.compareOlder()
         if resumedAt > 0 { try await checkContinues(older, head) }
         var next: [UInt8] = []
         while run.tree.size < head.size {
@@ -80,13 +82,13 @@ public struct Verifier: Sendable {
             let (bytes, isLonger) = try await reader.bundle(TilePath.entries(index: index), width: width)
             let path = TilePath.path(TilePath.entries(index: index), width: width)
             var bundle = EntryBundle(bytes)
-            while let policy = try run.check(&bundle, bytes, tile: tile, path) { run.setRules(await rules(policy), of: policy) }
+            while let policy = try run.check(&bundle, bytes, tile: tile, path) { run.policies[policy] = await rules(policy) }
             guard bundle.isAtEnd || isLonger else {
                 throw VerificationFailure(.damaged, "has bytes after its last entry", file: path)
             }
             try await compareOldPartials(TilePath.hashes(level: 0, index: index), tile)
             try await compareOldPartials(TilePath.entries(index: index), bytes, width: width)
-            for expected in run.takeFullTiles() { try await compare(expected) }
+            for expected in run.tree.takeFull() { try await compare(expected) }
         }
         if head.size % 256 == 0 { next = run.state(of: key) }
         for expected in run.tree.partial { try await compare(expected) }
@@ -99,7 +101,7 @@ public struct Verifier: Sendable {
         return Result(report: report, state: next, resumedAt: resumedAt, checkpoint: note)
     }
 
-    /// Run before resuming. Otherwise a rewritten log would be judged with the old log's state.
+    /// Must run before resuming. Otherwise a rewritten log would be checked against the old log's state.
     private func checkContinues(_ older: [OlderCheckpoint], _ head: Checkpoint) async throws(VerificationFailure) {
         var tiles = TileReader(source, size: head.size)
         for checkpoint in older {
@@ -152,14 +154,15 @@ public struct Verifier: Sendable {
         try await compareOldPartials(full, tile)
     }
 
-    /// What earlier checkpoints left beside a file: each must be a beginning of it. `width` counts a bundle's entries.
+    /// Checks that each partial file left by an earlier checkpoint is a prefix of the full one.
+    /// - Parameter entries: how many entries a bundle has. Nil for a tile of hashes.
     private func compareOldPartials(_ full: String, _ bytes: [UInt8], width entries: Int? = nil) async throws(VerificationFailure)
     {
-        // A wider one belongs to a publication that no checkpoint shows yet.
+        // A wider one belongs to a publication whose checkpoint isn't visible yet.
         for part in try await reader.partialWidths(full) where part < entries ?? bytes.count / Digest.count {
             let path = TilePath.path(full, width: part)
             let count = entries == nil ? part * Digest.count : EntryBundle.count(of: part, in: bytes)
-            // A growing log drops them at any moment.
+            // A growing log may delete it at any moment.
             guard let old = try await reader.fileIfThere(path) else { continue }
             guard old == Array(bytes.prefix(count)) else {
                 throw VerificationFailure(.tree, "is not a prefix of the present log", file: path)

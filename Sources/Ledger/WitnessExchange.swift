@@ -1,9 +1,9 @@
 public import Vocabulary
 
-/// One head put before one witness (C2SP tlog-witness, `add-checkpoint`): what to send, and what follows from the answer. Does no I/O.
+/// The requests and answers that submit one checkpoint to one witness (C2SP tlog-witness, `add-checkpoint`). Does no I/O.
 public struct WitnessExchange: Sendable {
     public enum Step: Sendable, Equatable {
-        /// Ask again, with a proof from `oldSize`.
+        /// Send another request, with a proof from `oldSize`.
         case ask
         case cosigned(SignedNote.Signature)
         case failed(WitnessFailure)
@@ -12,37 +12,38 @@ public struct WitnessExchange: Sendable {
     private let key: VerifierKey
     private let head: SignedNote
     private let size: UInt64
-    /// The size of which the witness is believed to have the head: where the proof begins.
+    /// The size that the witness is assumed to have cosigned. The proof starts there.
     public private(set) var oldSize: UInt64
     private var corrections = 0
 
-    /// Another log server may ask beside us; a witness that names ever new sizes is not asked for ever.
+    /// Another log server may submit in parallel, so the witness may correct our size. The limit prevents endless requests.
     private static let correctionLimit = 2
 
     /// - Parameters:
-    ///   - head: a checkpoint with the log's own signature.
-    ///   - size: the checkpoint's.
-    ///   - knownSize: what the witness is known to have; 0 if nothing is known.
+    ///   - key: the witness's key.
+    ///   - head: a checkpoint with the log's signature.
+    ///   - size: the checkpoint's size.
+    ///   - knownSize: the size that the witness cosigned last. 0 if unknown.
     public init(key: VerifierKey, head: SignedNote, size: UInt64, knownSize: UInt64) {
         (self.key, self.head, self.size, oldSize) = (key, head, size, min(knownSize, size))
     }
 
-    /// The request's body.
-    /// - Parameter proof: from `oldSize` to the head's size; empty when `oldSize` is 0 or that size.
+    /// Returns the body of the next request.
+    /// - Parameter proof: from `oldSize` to the checkpoint's size. Empty if `oldSize` is 0 or equal to it.
     public func body(proof: [Digest]) -> [UInt8] {
         let lines = ["old \(oldSize)"] + proof.map(\.base64)
         return Array((lines.joined(separator: "\n") + "\n\n").utf8) + head.encoded
     }
 
-    /// What follows from an answer.
-    /// - Parameter dates: when a cosignature may be dated, in unix seconds.
+    /// Processes an answer.
+    /// - Parameter dates: the accepted dates of a cosignature, unix seconds.
     public mutating func take(
         status: UInt16, contentType: String?, body: [UInt8], dates: ClosedRange<UInt64>
     ) -> Step {
         switch status {
         case 200: cosignature(body, dates)
         case 409: correct(contentType, body)
-        // The proof was made from our own tiles and leads to the signed root: what the witness has is another tree.
+        // Our proof was verified against the signed root, so the witness has another tree.
         case 422 where oldSize > 0: .failed(.forked(size: oldSize))
         case 403: .failed(.untrusted)
         case 404: .failed(.unknownLog)
@@ -51,7 +52,7 @@ public struct WitnessExchange: Sendable {
     }
 
     private func cosignature(_ body: [UInt8], _ dates: ClosedRange<UInt64>) -> Step {
-        // The lines belong under our text, and must not move where it ends.
+        // The answer must only add lines under our text.
         guard let note = SignedNote(Array((head.text + "\n").utf8) + body), note.text.hasSameBytes(as: head.text) else {
             return .failed(.malformed)
         }
@@ -65,7 +66,7 @@ public struct WitnessExchange: Sendable {
     }
 
     private mutating func correct(_ contentType: String?, _ body: [UInt8]) -> Step {
-        // The head that the witness has is of this size too, and has another root. There is but one empty tree.
+        // The witness has a checkpoint of this size with another root. Size 0 is exempt, since all empty trees are equal.
         let isFork = oldSize == size && size > 0
         guard contentType?.prefix(while: { $0 != ";" && $0 != " " }).lowercased() == "text/x.tlog.size" else {
             return .failed(isFork ? .forked(size: size) : .malformed)
@@ -87,23 +88,23 @@ public struct WitnessExchange: Sendable {
     }
 }
 
-/// Why a witness's answer brought no cosignature.
+/// Why a witness's answer has no usable cosignature.
 public enum WitnessFailure: Error, Sendable, Equatable, CustomStringConvertible {
-    /// It says that it has cosigned more than there is.
+    /// The witness claims to have cosigned more entries than the log has.
     case ahead(claimed: UInt64, size: UInt64)
-    /// What it cosigned at `size` entries is not what this log has there.
+    /// The witness has cosigned another tree of `size` entries.
     case forked(size: UInt64)
     case untrusted
     case unknownLog
     case refused(status: UInt16)
     case malformed
-    /// Nothing in the answer is in its key's name.
+    /// No signature in the answer has the witness's key name.
     case unsigned
     case forged
     case misdated
     case restless
 
-    /// Whether it says that this log was rewritten or set back. Silence is forgiven more easily than this.
+    /// True if the witness claims that this log was rewritten or set back, which is worse than no answer.
     public var isContradiction: Bool {
         switch self {
         case .ahead, .forked: true

@@ -1,18 +1,17 @@
-/// One reason why a policy is refused, in words its author can act on.
+import JSON
+
+/// One reason why a policy is refused, with a remedy for its author.
 public struct Finding: Sendable, Equatable, CustomStringConvertible {
-    /// Where, as a JSON path: `$.templates.peer_waiting.priority`.
+    /// A JSON path such as `$.templates.peer_waiting.priority`.
     public let path: String
-    /// What is wrong.
     public let problem: String
-    /// Why that is refused.
     public let reason: String
-    /// What to do instead.
     public let remedy: String
 
     public var description: String { "\(path): \(problem)\n  why: \(reason)\n  do:  \(remedy)" }
 }
 
-/// A policy that can't be put in force, with everything lint holds against it.
+/// A policy is invalid. Has all findings of the lint.
 public struct PolicyError: Error, Sendable, Equatable, CustomStringConvertible {
     public let findings: [Finding]
 
@@ -21,8 +20,7 @@ public struct PolicyError: Error, Sendable, Equatable, CustomStringConvertible {
     }
 }
 
-/// A place in a JSON file, written as RFC 9535 does: keys that are not plain stand in quotes, with nothing in them that a
-/// terminal obeys.
+/// A JSON path (RFC 9535). Unusual keys are quoted, and control characters are escaped for terminals.
 struct JSONPath: Sendable {
     private(set) var text = "$"
 
@@ -61,5 +59,28 @@ struct JSONPath: Sendable {
             }
         }
         return text
+    }
+}
+
+extension JSONError.Problem {
+    /// The problem in the words of a finding.
+    var words: String {
+        switch self {
+        case .notUTF8: "the file is not UTF-8"
+        case .nothingFollows: "the file ends where a value is expected"
+        case .noValue: "this is not a JSON value"
+        case .noKey: "a key in double quotes is expected here"
+        case .noColon: "a colon is expected after the key"
+        case .noCommaOrBrace: "a comma or } is expected here"
+        case .noCommaOrBracket: "a comma or ] is expected here"
+        case .noDigit: "a digit is expected here"
+        case .controlCharacter: "a string has an unescaped control character"
+        case .openText: "a string is not closed"
+        case .unknownEscape: "an unknown escape"
+        case .notFourDigits: "four hexadecimal digits are expected after \\u"
+        case .halfASurrogatePair: "half a surrogate pair"
+        case .somethingFollows: "there is text after the end of the JSON value"
+        case .tooDeep(let limit): "more than \(limit) nested objects or lists"
+        }
     }
 }

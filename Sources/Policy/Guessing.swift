@@ -1,13 +1,13 @@
-/// How likely a stranger who does nothing but guess join codes is to hit one, by the budgets that a policy sets.
+/// The probability of guessing a join code, given a policy's budgets.
 public struct Guessing: Sendable {
     public let limits: Limits
 
     public init(_ limits: Limits) { self.limits = limits }
 
-    /// Signs a code is made of.
+    /// The characters of a code.
     public enum Alphabet: Int, Sendable, CaseIterable {
         case digits = 10
-        /// a-z and 0-9, either case meaning the same.
+        /// a-z and 0-9, ignoring case.
         case alphanumerics = 36
     }
 
@@ -15,16 +15,14 @@ public struct Guessing: Sendable {
     public enum Guesser: Sendable, CaseIterable {
         /// One IPv4 address or IPv6 prefix.
         case oneAddress
-        /// As many addresses as it takes to use up what all together have; for codes that are not short, which has no limit for all,
-        /// as many as are told apart.
+        /// Enough addresses to use up the overall budget. Longer codes have no overall budget, so all distinguished addresses.
         case everyAddress
     }
 
-    /// Addresses that are told apart in one window: beyond, guesses at codes that are not short are not counted.
+    /// The most addresses distinguished in one window. Guesses at longer codes from further addresses aren't counted.
     public static let mostAddresses = 100_000
 
-    /// Guesses at codes of so many characters that are answered in a day: wrong codes, and rooms made, which tells whether their code
-    /// was free.
+    /// Returns the guesses per day at codes of so many characters. Creating a room is also a guess, since it reveals whether its code was free.
     public func guessesPerDay(_ guesser: Guesser, characters: Int) -> Int {
         let (wrong, made) = (limits.wrongCodes, limits.creations)
         guard limits.isShort(codeOf: characters) else {
@@ -39,16 +37,16 @@ public struct Guessing: Sendable {
         }
     }
 
-    /// The probability that a day of guessing hits at least one of `rooms` rooms whose codes are drawn evenly.
+    /// Returns the probability that a day of guessing finds at least one of `rooms` rooms with uniform random codes.
     ///
-    /// Guesses are taken as independent: codes are used up or expire within the day, so having tried one once says little.
+    /// Guesses count as independent, since codes change during the day and a failed guess excludes little.
     public func hitsWithinDay(_ alphabet: Alphabet, characters: Int, rooms: Int, guesser: Guesser) -> Double {
         var codes = 1.0
         for _ in 0..<characters { codes *= Double(alphabet.rawValue) }
         return Self.atLeastOnce(min(1, Double(rooms) / codes), tries: guessesPerDay(guesser, characters: characters))
     }
 
-    /// 1 - (1 - p)^tries by doubling, which keeps small probabilities exact: after a and b tries it is h(a) + h(b) - h(a) h(b).
+    /// Returns 1 - (1 - p)^tries by doubling, which is exact for small p: h(a + b) = h(a) + h(b) - h(a) h(b).
     static func atLeastOnce(_ probability: Double, tries: Int) -> Double {
         var total = 0.0
         var power = probability
@@ -63,7 +61,7 @@ public struct Guessing: Sendable {
 }
 
 extension Double {
-    /// A probability for people, never rounded down to "impossible": `0.86 %`, `1 in 3,700,000`, `as good as certain`.
+    /// A probability as text, never rounded to 0: `0.86 %`, `1 in 3,700,000`, `as good as certain`.
     var asProbability: String {
         if self > 0.9995 { return "as good as certain" }
         if self >= 0.001 {
@@ -74,7 +72,7 @@ extension Double {
         if self <= 0 { return "none" }
         let odds = 1 / self
         guard odds < 1e15 else { return "less than 1 in \(Int(1e15).grouped)" }
-        // Two digits are all that the model is good for.
+        // The model justifies two digits at most.
         var unit = 1.0
         while odds / unit >= 100 { unit *= 10 }
         return "1 in \((Int(odds / unit) * Int(unit)).grouped)"
@@ -82,7 +80,7 @@ extension Double {
 }
 
 extension Int {
-    /// With a comma at every third digit.
+    /// The number with a comma every three digits.
     var grouped: String {
         let digits = Array(String(magnitude))
         var text = self < 0 ? "-" : ""

@@ -1,13 +1,15 @@
-/// When the public log publishes seals and purges: the `ledger` member of a rooms policy.
+import JSON
+
+/// When the public log publishes seals and purges. This is the `ledger` member of a rooms policy.
 public struct LedgerTiming: Sendable, Equatable {
-    /// A batch may be published at each whole multiple of this, in unix time.
+    /// A batch may be published at each multiple of this in unix time.
     public let hourSeconds: UInt64
-    /// Buckets close at each whole multiple of this, and a batch is always published then. A multiple of `hourSeconds`.
+    /// Buckets close at each multiple of this, and a batch is always published then. A multiple of `hourSeconds`.
     public let daySeconds: UInt64
-    /// The fewest seals of a batch that no bucket closes with.
+    /// The least number of seals in a batch that closes no bucket.
     public let batchSeals: Int
 
-    /// The timing of a policy without the member.
+    /// The default, for a policy without the member.
     public static let standard = LedgerTiming(hourSeconds: 3_600, daySeconds: 86_400, batchSeals: 64)
 
     public init(hourSeconds: UInt64, daySeconds: UInt64, batchSeals: Int) {
@@ -16,7 +18,7 @@ public struct LedgerTiming: Sendable, Equatable {
         self.batchSeals = batchSeals
     }
 
-    /// The end of the day in which something expires. Unix ms.
+    /// Returns the end of the day of an expiry, unix ms.
     public func untilMs(expiryMs: UInt64) -> UInt64 {
         let day = daySeconds * 1_000
         return (expiryMs / day + 1) * day
@@ -52,5 +54,59 @@ struct LedgerTimingReader {
             return nil
         }
         return LedgerTiming(hourSeconds: UInt64(hour), daySeconds: UInt64(day), batchSeals: seals)
+    }
+}
+
+/// The parts of a published policy that a verifier checks. This reader is less strict than `Policy`, since the rules of `Policy` may change.
+public struct PublishedRules: Sendable, Equatable {
+    /// The longest life of anything sealed under the policy.
+    public let longestLifeSeconds: Int
+    /// The names of the templates.
+    public let templates: [String]
+    /// The member `ledger`, or the default. Nil if the member is malformed.
+    public let timing: LedgerTiming?
+
+    private static let lives = ["deviceLifeSeconds", "activityLifeSeconds", "sessionLifeSeconds"]
+    private static let lifeLimit = 1 << 53
+
+    /// Returns nil if `bytes` aren't a policy.
+    public init?(_ bytes: [UInt8]) {
+        guard let value = try? JSONValue(bytes.span, deepest: Policy.deepest), case .object = value else { return nil }
+        var longest = 0
+        func add(_ life: JSONValue) -> Bool {
+            guard let seconds = life.int, (1..<Self.lifeLimit).contains(seconds) else { return false }
+            longest = max(longest, seconds)
+            return true
+        }
+        if let limits = value.member("limits") {
+            guard case .object = limits else { return nil }
+            if let room = limits.member("roomLifeSeconds") {
+                guard let most = room.member("max"), add(most) else { return nil }
+            }
+            for life in Self.lives.compactMap(limits.member) where !add(life) { return nil }
+        }
+        var names: [String] = []
+        if let templates = value.member("templates") {
+            guard case .object(let members) = templates else { return nil }
+            names = members.map(\.key)
+        }
+        timing = value.member("ledger").map(Self.timing) ?? .standard
+        (longestLifeSeconds, templates) = (longest, names)
+    }
+
+    private static func timing(_ value: JSONValue) -> LedgerTiming? {
+        guard let hour = value.member("hourSeconds")?.int, let day = value.member("daySeconds")?.int,
+            let seals = value.member("batchSeals")?.int, (1...3_600).contains(hour), (1...86_400).contains(day),
+            day % hour == 0, (1...10_000).contains(seals)
+        else { return nil }
+        return LedgerTiming(hourSeconds: UInt64(hour), daySeconds: UInt64(day), batchSeals: seals)
+    }
+}
+
+extension JSONValue {
+    /// Returns the last member with that name, as most JSON readers do for a repeated key. Returns nil if there is none.
+    fileprivate func member(_ name: String) -> JSONValue? {
+        guard case .object(let members) = self else { return nil }
+        return members.last { $0.key == name }?.value
     }
 }

@@ -71,7 +71,7 @@ struct LimitsReader {
         let bounds = 1...2_592_000
         let why = "a key must be kept for a room's whole life, and 30 days is the limit for keys"
         let range = range(object, in: bounds, why: why)
-        // Optional: policies written before there was a default keep working.
+        // The key is optional, since older policies don't have it.
         let asked = object.has("default") ? object.int("default", in: bounds, why: why) : 86_400
         guard let range, let asked else { return nil }
         guard object.has("default") else { return (range, min(max(asked, range.lowerBound), range.upperBound)) }
@@ -97,7 +97,7 @@ struct LimitsReader {
         return low...high
     }
 
-    /// Policies that were written before there was this limit go on, and are held to it.
+    /// The key is optional, since older policies don't have it. They get the default.
     private func tokenKnocks(_ object: ObjectReader, knockSeconds: Int?) -> Budget? {
         guard object.has("tokenKnocks") else { return Limits.tokenKnocksDefault }
         let path = object.path.member("tokenKnocks")
@@ -113,7 +113,7 @@ struct LimitsReader {
         return budget
     }
 
-    /// Policies that were written before this limit existed have the default.
+    /// The key is optional, since older policies don't have it. They get the default.
     private func presenceProbe(_ object: ObjectReader) -> Int? {
         guard object.has("presenceProbeSeconds") else { return Limits.presenceProbeDefaultSeconds }
         return object.int(
@@ -188,15 +188,12 @@ struct LimitsReader {
 }
 
 extension ObjectReader {
-    /// How long a job may try.
-    func jobDeadline() -> Int? {
-        int(
-            "jobDeadlineSeconds", in: 1...120,
-            why: "the key of a waiting job is destroyed; two minutes is the limit")
+    fileprivate func jobDeadline() -> Int? {
+        int("jobDeadlineSeconds", in: 1...120, why: "the key of a waiting job is destroyed; two minutes is the limit")
     }
 
-    /// `{"count", "seconds"}` under `key`.
-    func budget(_ key: String) -> Budget? {
+    /// Reads `{"count", "seconds"}` under `key`.
+    fileprivate func budget(_ key: String) -> Budget? {
         guard let object = object(key, known: ["count", "seconds"]) else { return nil }
         let count = object.int(
             "count", in: 1...1_000_000_000, why: "zero would refuse everything, and more than a billion is not a limit")
@@ -209,4 +206,81 @@ extension ObjectReader {
 
 extension Int {
     var secondsInMs: UInt64 { UInt64(self) * 1_000 }
+}
+
+/// Reads `$.limits` of a policy for an audience.
+struct AudienceLimitsReader {
+    let findings: Findings
+
+    /// The keys for a kind of app.
+    static func keys(_ kind: Policy.Kind) -> [String] {
+        let all = [
+            "deviceLifeSeconds", "sessionLifeSeconds", "registrationsPerOwner", "eventsPerUser", "tokenPushes",
+            "jobDeadlineSeconds",
+        ]
+        return kind == .companion ? all + activityKeys + approvalKeys : all
+    }
+
+    private static let activityKeys = ["activityLifeSeconds", "activitiesPerOwner", "activityUpdateSeconds"]
+    private static let approvalKeys = ["approvalSeconds", "answerKeptSeconds"]
+    private static let ofOne =
+        "one event goes to all of a user's registrations, and a bug in a back end must not make that thousands"
+
+    func read(_ value: JSONValue?, of kind: Policy.Kind, at path: JSONPath) -> AudienceLimits? {
+        guard let object = ObjectReader(value, at: path, known: Self.keys(kind), findings) else { return nil }
+        // Rows of one day expire together, which hides when they were made. So lives must be longer than that.
+        let device = object.int(
+            "deviceLifeSeconds", in: 172_800...2_592_000,
+            why:
+                "the broker alone can open a registration's token, so it must be renewed at least every 30 days; it expires with "
+                + "all registrations of its day, up to a day sooner")
+        let session = session(object, of: kind)
+        let registrations = object.int("registrationsPerOwner", in: 1...1_000, why: Self.ofOne)
+        let events = object.budget("eventsPerUser")
+        let pushes = object.budget("tokenPushes")
+        let deadline = object.jobDeadline()
+        let (activities, approvals) = kind == .companion ? (activities(object), approvals(object)) : (nil, nil)
+        guard let device, let session, let registrations, let events, let pushes, let deadline else { return nil }
+        return AudienceLimits(
+            deviceLifeMs: device.secondsInMs, sessionLifeMs: session.secondsInMs, registrationsPerOwner: registrations,
+            eventsPerUser: events, tokenPushes: pushes, jobDeadlineMs: deadline.secondsInMs, activities: activities,
+            approvals: approvals)
+    }
+
+    private func session(_ object: ObjectReader, of kind: Policy.Kind) -> Int? {
+        if kind == .calls {
+            return object.int(
+                "sessionLifeSeconds", in: 129_600...604_800,
+                why:
+                    "a call rings once, even if it is reported again within 24 hours, and its record is deleted within a week; "
+                    + "it expires with all records of half a day, up to 12 hours sooner")
+        }
+        return object.int(
+            "sessionLifeSeconds", in: 86_400...604_800,
+            why: "a session's record is deleted within a week; it expires with all records of half a day, up to 12 hours sooner")
+    }
+
+    private func activities(_ object: ObjectReader) -> ActivityLimits? {
+        let life = object.int(
+            "activityLifeSeconds", in: 7_200...43_200,
+            why:
+                "the phone shows a Live Activity for 12 hours at most; it expires with all those of its hour, up to an hour sooner"
+        )
+        let perOwner = object.int("activitiesPerOwner", in: 1...1_000, why: Self.ofOne)
+        let update = object.int(
+            "activityUpdateSeconds", in: 1...3_600,
+            why: "Apple delays updates that are too frequent, and an update of a Live Activity is rarely useful an hour later")
+        guard let life, let perOwner, let update else { return nil }
+        return ActivityLimits(lifeMs: life.secondsInMs, perOwner: perOwner, updateMs: update.secondsInMs)
+    }
+
+    private func approvals(_ object: ObjectReader) -> ApprovalLimits? {
+        let approval = object.int(
+            "approvalSeconds", in: 5...3_600, why: "somebody needs time to reach the phone, and a back end waits for the answer")
+        let kept = object.int(
+            "answerKeptSeconds", in: 1...86_400,
+            why: "an answer is kept only for a back end that asks late")
+        guard let approval, let kept else { return nil }
+        return ApprovalLimits(answerableMs: approval.secondsInMs, answerKeptMs: kept.secondsInMs)
+    }
 }

@@ -1,16 +1,16 @@
 import JSON
 
-/// Reads the members of one object of a policy file and writes down what is wrong with them.
+/// Reads the members of one object of a policy file.
 ///
-/// Every reading method returns nil after it has added a finding, so that one run finds everything.
+/// Each method returns nil after it has added a finding. So one run finds all problems.
 final class ObjectReader {
     let path: JSONPath
     private let members: [String: JSONValue]
     private let findings: Findings
 
     /// - Parameters:
-    ///   - known: the keys the object may have; any other is a finding.
-    ///   - foreign: words for keys that deserve more than "unknown".
+    ///   - known: the allowed keys. Any other key is a finding.
+    ///   - foreign: special findings for some unknown keys.
     init?(
         _ value: JSONValue?, at path: JSONPath, known: [String], foreign: [String: (why: String, remedy: String)] = [:],
         _ findings: Findings
@@ -40,7 +40,7 @@ final class ObjectReader {
 
     func has(_ key: String) -> Bool { members[key] != nil }
 
-    /// The object under `key`.
+    /// Reads the object under `key`.
     func object(_ key: String, known: [String]) -> ObjectReader? {
         ObjectReader(members[key], at: path.member(key), known: known, findings)
     }
@@ -77,7 +77,7 @@ final class ObjectReader {
     }
 }
 
-/// What lint has found so far.
+/// The findings so far.
 final class Findings {
     private(set) var list: [Finding] = []
 

@@ -1,7 +1,7 @@
 import JSON
 import Vocabulary
 
-/// Puts a template's constants, handle, fields and texts together and finds what clashes or is never used.
+/// Combines a template's constants, handle, fields and texts into a payload. Finds conflicts and unused fields.
 struct PayloadBuilder {
     let findings: Findings
     let path: JSONPath
@@ -32,7 +32,7 @@ struct PayloadBuilder {
         tree = PayloadTree(value)
     }
 
-    /// Constants stand as they are written: a field named in one would be sent as its name.
+    /// Finds field names in constants. They would be sent literally, since constants have no placeholders.
     private func findUnfilled(_ value: JSONValue, at path: JSONPath) {
         switch value {
         case .string(let text):
@@ -61,7 +61,7 @@ struct PayloadBuilder {
         }
     }
 
-    /// A place of Apple's that holds a handle: anything else there would say the same in every push, or too much.
+    /// Returns a handle field for one of Apple's keys. Other values would be constant or reveal too much.
     mutating func handle(_ name: String, at path: JSONPath) -> PayloadTree? {
         guard let index = fields.firstIndex(where: { $0.name == name && $0.kind == .handle }) else {
             findings.add(
@@ -86,7 +86,7 @@ struct PayloadBuilder {
             do: "choose another key")
     }
 
-    /// Splits a text at the fields it names.
+    /// Splits a text at its placeholders.
     mutating func parts(of text: String, at path: JSONPath) -> [TextPart] {
         var parts: [TextPart] = []
         var rest = text[...]
@@ -122,7 +122,7 @@ struct PayloadBuilder {
         return parts
     }
 
-    /// - Returns: the whole payload. A Live Activity's values stand inside its content state, everything else's beside `aps`.
+    /// - Returns: the whole payload. A Live Activity's values are in its content state, those of other pushes beside `aps`.
     func finish(aps: [String: PayloadTree], pushType: PushType) -> PayloadTree {
         for (index, field) in fields.enumerated() where !used.contains(index) {
             findings.add(
@@ -141,11 +141,146 @@ struct PayloadBuilder {
 }
 
 extension Field {
-    /// Whether a text may name it.
-    var isText: Bool {
+    /// True if a text may contain the field.
+    fileprivate var isText: Bool {
         switch kind {
         case .oneOf, .number: true
         case .handle, .flag: false
+        }
+    }
+}
+
+/// A payload under construction: constants and placeholders.
+indirect enum PayloadTree {
+    case object([String: PayloadTree])
+    case constant(JSONValue)
+    case handle
+    /// A field's own JSON value.
+    case field(Int)
+    /// Text with enum and number fields in it.
+    case text([TextPart])
+    /// The event's time plus an offset, in unix seconds.
+    case time(afterSeconds: Int)
+
+    /// Objects become branches, so that fields can be added beside constants. Everything else is a leaf.
+    init(_ value: JSONValue) {
+        if case .object(let members) = value {
+            self = .object(Dictionary(members.map { ($0.key, PayloadTree($0.value)) }, uniquingKeysWith: { first, _ in first }))
+        } else {
+            self = .constant(value)
+        }
+    }
+
+    /// Inserts `leaf` at `path`. Returns false if the path is taken.
+    mutating func insert(_ leaf: PayloadTree, at path: ArraySlice<String>) -> Bool {
+        guard case .object(var members) = self, let key = path.first else { return false }
+        if path.count == 1 {
+            guard members[key] == nil else { return false }
+            members[key] = leaf
+        } else {
+            var branch = members[key] ?? .object([:])
+            guard branch.insert(leaf, at: path.dropFirst()) else { return false }
+            members[key] = branch
+        }
+        self = .object(members)
+        return true
+    }
+
+    /// Returns the tree's canonical JSON as pieces.
+    func pieces(fields: [Field]) -> [Piece] {
+        var compiler = PieceCompiler(fields: fields)
+        compiler.append(self)
+        return compiler.finish()
+    }
+}
+
+/// A part of a template's text.
+enum TextPart: Equatable {
+    case words(String)
+    case field(Int)
+}
+
+private struct PieceCompiler {
+    let fields: [Field]
+    var pieces: [Piece] = []
+    var bytes: [UInt8] = []
+
+    init(fields: [Field]) { self.fields = fields }
+
+    mutating func append(_ tree: PayloadTree) {
+        switch tree {
+        case .constant(let value): value.append(to: &bytes)
+        case .time(let seconds): cut(.time(afterSeconds: seconds))
+        case .handle: quoted { $0.cut(.handle) }
+        case .field(let index):
+            if fields[index].kind == .handle {
+                quoted { $0.cut(.field(index: index, words: [])) }
+            } else {
+                cut(.field(index: index, words: words(of: index, write: JSONString.append)))
+            }
+        case .text(let parts):
+            quoted { compiler in
+                for part in parts {
+                    switch part {
+                    case .words(let words): JSONString.appendContents(words, to: &compiler.bytes)
+                    case .field(let index):
+                        compiler.cut(.field(index: index, words: compiler.words(of: index, write: JSONString.appendContents)))
+                    }
+                }
+            }
+        case .object(let members):
+            bytes.append(UInt8(ascii: "{"))
+            for (index, key) in members.keys.sorted(by: JSONValue.precedes).enumerated() {
+                if index > 0 { bytes.append(UInt8(ascii: ",")) }
+                JSONString.append(key, to: &bytes)
+                bytes.append(UInt8(ascii: ":"))
+                if let member = members[key] { append(member) }
+            }
+            bytes.append(UInt8(ascii: "}"))
+        }
+    }
+
+    mutating func cut(_ piece: Piece) {
+        if !bytes.isEmpty { pieces.append(.bytes(bytes)) }
+        bytes = []
+        pieces.append(piece)
+    }
+
+    mutating func quoted(_ inside: (inout Self) -> Void) {
+        bytes.append(UInt8(ascii: "\""))
+        inside(&self)
+        bytes.append(UInt8(ascii: "\""))
+    }
+
+    func words(of index: Int, write: (String, inout [UInt8]) -> Void) -> [[UInt8]] {
+        guard case .oneOf(let words) = fields[index].kind else { return [] }
+        return words.map { word in
+            var bytes: [UInt8] = []
+            write(word, &bytes)
+            return bytes
+        }
+    }
+
+    mutating func finish() -> [Piece] {
+        if !bytes.isEmpty { pieces.append(.bytes(bytes)) }
+        return pieces
+    }
+}
+
+extension Piece {
+    /// Returns the most bytes that this piece can add to a payload.
+    func worstCase(fields: [Field]) -> Int {
+        switch self {
+        case .bytes(let bytes): return bytes.count
+        case .handle: return handleCharacters
+        case .time: return 10
+        case .field(let index, let words):
+            switch fields[index].kind {
+            case .handle: return handleCharacters
+            case .oneOf: return words.map(\.count).max() ?? 0
+            case .number(let range, _): return max(String(range.lowerBound).utf8.count, String(range.upperBound).utf8.count)
+            case .flag: return 5
+            }
         }
     }
 }

@@ -2,8 +2,7 @@ import JSON
 import Sodium
 public import Vocabulary
 
-/// What a broker may do for one kind of app: its limits and the only pushes it can send. Read once from a JSON file whose hash stands
-/// in the ledger.
+/// The limits for one kind of app, and the only pushes that the broker can send for it. Read from a JSON file whose hash is in the ledger.
 public struct Policy: Sendable {
     public let name: String
     public let kind: Kind
@@ -11,18 +10,18 @@ public struct Policy: Sendable {
     public let templates: [String: Template]
     /// The public log's timing. Only a policy for rooms can set it.
     public let ledger: LedgerTiming
-    /// SHA-256 of the file's exact bytes: its name beside the ledger.
+    /// SHA-256 of the file's exact bytes, which is its name beside the ledger.
     public let digest: Digest
     /// The file's exact bytes, to be published beside the ledger.
     public let bytes: [UInt8]
 
-    /// The longest policy file in bytes.
+    /// The largest policy file in bytes.
     public static let maximumCount = 262_144
-    /// The most objects and lists inside one another.
+    /// The greatest nesting of objects and lists.
     static let deepest = 33
 
-    /// - Parameter bytes: a policy file.
-    /// - Throws: `PolicyError` with everything `lint` finds.
+    /// Reads a policy file.
+    /// - Throws: `PolicyError` with all findings.
     public init(_ bytes: [UInt8]) throws(PolicyError) {
         let findings = Findings()
         guard let parts = PolicyReader(findings: findings).read(bytes), findings.list.isEmpty else {
@@ -37,22 +36,11 @@ public struct Policy: Sendable {
         self.bytes = bytes
     }
 
-    /// Everything that is wrong with a policy file; nothing when it may be put in force.
+    /// Returns all findings for a policy file. Empty if it is valid.
     public static func lint(_ bytes: [UInt8]) -> [Finding] {
         let findings = Findings()
         _ = PolicyReader(findings: findings).read(bytes)
         return findings.list
-    }
-
-    /// Renders a push. Fast enough to be called for each one: the payload was cut into pieces when the policy was read.
-    ///
-    /// - Parameters: see `Template.render`.
-    /// - Throws: `RenderError`.
-    public func render(
-        _ template: String, handle: Handle, fields: [String: FieldValue] = [:], nowMs: UInt64 = 0
-    ) throws(RenderError) -> RenderedPush {
-        guard let template = templates[template] else { throw .unknownTemplate }
-        return try template.render(handle: handle, fields: fields, nowMs: nowMs)
     }
 }
 
@@ -107,7 +95,7 @@ struct PolicyReader {
         return Parts(name: name, kind: kind, limits: limits, ledger: ledger, templates: templates)
     }
 
-    /// Policies that were written before there were kinds are for rooms.
+    /// The key is optional, since older policies don't have it. They are for rooms.
     private func kind(_ object: ObjectReader) -> Policy.Kind? {
         guard object.has("kind") else { return .rooms }
         guard let name = object.string("kind") else { return nil }
@@ -140,7 +128,7 @@ struct PolicyReader {
         return members.compactMap { reader.read($0.key, $0.value, at: path.member($0.key)) }
     }
 
-    /// A key that stands twice means one thing to one reader and another to the next.
+    /// Repeated keys are ambiguous, since JSON readers differ in which one they use.
     private func findRepeats(_ value: JSONValue, at path: JSONPath) {
         switch value {
         case .object(let members):

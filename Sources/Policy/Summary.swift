@@ -1,7 +1,7 @@
 import Vocabulary
 
 extension Policy {
-    /// The whole policy for people: every limit, every template, and for rooms what guessing a join code comes to.
+    /// Returns the policy as text: every limit, every template, and for rooms the odds of guessing a join code.
     public func summary() -> String {
         var lines = ["policy \(name)", "kind \(kind.rawValue)", "sha256 \(digest.hex)", "", "limits"]
         lines += limits.rows(kind).map { row("  ", $0, $1) }
@@ -117,7 +117,7 @@ private func budgets(_ budgets: Budgets) -> String {
 private func budget(_ budget: Budget) -> String { "\(budget.count.grouped) per \(seconds(budget.windowMs))" }
 
 extension Template {
-    /// - Parameter cause: what lets the policy's kind of app push.
+    /// - Parameter cause: "knock" or "event".
     fileprivate func rows(after cause: String) -> [(String, String)] {
         var rows = [
             ("push type, priority", "\(pushType), \(priority)"),
@@ -164,7 +164,7 @@ extension SendTiming {
 }
 
 extension Field.Kind {
-    /// Its values, for people.
+    /// The allowed values as text.
     public var words: String {
         switch self {
         case .handle: "handle (16 opaque bytes)"
@@ -219,9 +219,9 @@ extension Guessing {
     }
 
     private func columns(_ cells: String...) -> String {
-        cells.enumerated().map { index, cell in cell + String(repeating: " ", count: max(1, (index == 0 ? 18 : 22) - cell.count))
-        }.joined()
-            .trimmedEnd
+        cells.enumerated().map { index, cell in
+            cell + String(repeating: " ", count: max(1, (index == 0 ? 18 : 22) - cell.count))
+        }.joined().trimmedEnd
     }
 }
 

@@ -1,50 +1,44 @@
 import Sodium
 public import Vocabulary
 
-/// An approved push. Everything that can be said in it stands here; see `Field` for the little that varies.
+/// An approved push. Only its fields vary.
 public struct Template: Sendable {
     public let name: String
     public let pushType: PushType
     /// `apns-priority`.
     public let priority: Int
-    /// How long the push is worth delivering. 0: one attempt, nothing stored at Apple.
+    /// How long Apple may store the push. 0 for one attempt without storing.
     public let ttlSeconds: Int
-    /// What is shown, before fields are put in: each text under its key in `aps.alert`.
+    /// The texts with placeholders, each with its key in `aps.alert`.
     public let texts: [(key: String, text: String)]
     public let fields: [Field]
-    /// Payload keys where a time stands, and how many seconds after the event it is.
+    /// The payload paths of times, each with its offset from the event in seconds.
     public let times: [(key: [String], seconds: Int)]
-    /// Where the handle stands in the payload; nil when it is the collapse id only.
+    /// The payload path of the handle. Nil if the handle is only the collapse id.
     public let handleKey: [String]?
-    /// When its pushes leave.
     public let timing: SendTiming
-    /// What its policy's limits come to for its jobs.
     public let jobs: JobLimits
-    /// Bytes of the largest payload this template can make.
+    /// The size of the largest possible payload in bytes.
     public let worstCasePayload: Int
 
     let pieces: [Piece]
 
-    /// Whether a payload says when its event was: a Live Activity's, and one with `times`.
-    public var carriesTime: Bool { pieces.carryTime }
-
-    /// `apns-expiration` in unix seconds: never later than the token's own expiry, and 0 for a single attempt.
-    /// - Parameter nowMs: from when on the push is worth delivering. Apple learns it, to the second.
+    /// Returns `apns-expiration` in unix seconds. It is never later than the token's expiry, and 0 for a single attempt.
+    /// - Parameter nowMs: the start of the push's life. Apple can compute it, to the second.
     public func expiration(nowMs: UInt64, tokenExpiryMs: UInt64) -> UInt64 {
         ttlSeconds == 0 ? 0 : min(nowMs + UInt64(ttlSeconds) * 1000, tokenExpiryMs) / 1000
     }
 
-    /// Writes the payload: canonical JSON, keys sorted.
-    ///
+    /// Renders the payload as canonical JSON with sorted keys.
     /// - Parameters:
-    ///   - handle: what the push is collapsed by.
-    ///   - fields: a value for each of the template's fields, and for nothing else.
-    ///   - nowMs: when the event was, in unix milliseconds; needed where `carriesTime`.
-    /// - Throws: `RenderError`; nothing is rendered in part.
+    ///   - handle: the collapse id.
+    ///   - fields: a value for each of the template's fields, and no others.
+    ///   - nowMs: the time of the event in unix milliseconds. Required for Live Activities and `times`.
+    /// - Throws: `RenderError` if a value is missing or invalid.
     public func render(handle: Handle, fields values: [String: FieldValue] = [:], nowMs: UInt64 = 0) throws(RenderError)
         -> RenderedPush
     {
-        // Only names the template has are looked up below, so the count finds the rest.
+        // The loop below finds missing fields. With the same count there are no extra ones.
         guard values.count <= fields.count else { throw .unknownField }
         var payload: [UInt8] = []
         payload.reserveCapacity(worstCasePayload)
@@ -76,7 +70,7 @@ public struct Template: Sendable {
     }
 }
 
-/// A push ready to be sent, but for its token.
+/// A push that is complete except for its token.
 public struct RenderedPush: Sendable, Equatable {
     /// JSON in UTF-8.
     public let payload: [UInt8]
@@ -85,9 +79,8 @@ public struct RenderedPush: Sendable, Equatable {
     public let ttlSeconds: Int
 }
 
-/// Why a template could not be filled. Values never appear here.
+/// Why a push could not be rendered. Never contains values.
 public enum RenderError: Error, Sendable, Equatable, CustomStringConvertible {
-    case unknownTemplate
     case missingField(String)
     case unknownField
     case wrongKind(String)
@@ -97,7 +90,6 @@ public enum RenderError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String {
         switch self {
-        case .unknownTemplate: "The policy has no template with that name. Use one that `mayfly policy show` lists."
         case .missingField(let name): "The template's field \(name) has no value. Provide a value for each field."
         case .unknownField: "The template doesn't have one of the given fields. Use only the template's fields."
         case .wrongKind(let name):
@@ -110,17 +102,17 @@ public enum RenderError: Error, Sendable, Equatable, CustomStringConvertible {
     }
 }
 
-/// A handle's characters in base64url without padding.
+/// The length of a handle in base64url without padding.
 let handleCharacters = 22
 
-/// A payload cut at the places where something varies.
+/// A part of a payload: constant bytes or a placeholder.
 enum Piece: Sendable, Equatable {
     case bytes([UInt8])
-    /// 22 characters, its quotes being part of the bytes around it.
+    /// 22 characters. The quotes are in the bytes around it.
     case handle
-    /// Unix seconds, so many after the event.
+    /// The event's time plus an offset, in unix seconds.
     case time(afterSeconds: Int)
-    /// The value of the field at `index`; an enum's words are ready to be copied.
+    /// The value of the field at `index`. `words` are an enum's words in JSON.
     case field(index: Int, words: [[UInt8]])
 }
 
@@ -130,17 +122,17 @@ extension [Piece] {
     }
 }
 
-/// A field's value once it is known to be allowed.
-enum Checked {
+/// A field's checked value.
+private enum Checked {
     case handle(Handle)
-    /// Index into the enum's words.
+    /// An index into the enum's words.
     case word(Int)
     case number(Int)
     case flag(Bool)
 }
 
 extension Field {
-    func check(_ value: FieldValue) throws(RenderError) -> Checked {
+    fileprivate func check(_ value: FieldValue) throws(RenderError) -> Checked {
         switch (kind, value) {
         case (.handle, .handle(let handle)): return .handle(handle)
         case (.oneOf(let words), .choice(let word)):
@@ -160,4 +152,55 @@ private func appendHandle(_ handle: Handle, to payload: inout [UInt8]) {
     var span = characters.mutableSpan
     handle.withBytes { Base64.url.encode($0, into: &span) }
     for index in characters.indices { payload.append(characters[index]) }
+}
+
+/// When a push is sent, so that its time reveals little about the knock's. All times in ms.
+///
+/// Slots start at multiples of their length in unix time. A push waits for the start of the next slot, plus a random delay. Without slots,
+/// there is only the delay. `docs/delivery.md` explains what this hides.
+public struct SendTiming: Sendable, Equatable {
+    /// 0 for no slots.
+    public let slotMs: UInt64
+    /// The exclusive bound of the random delay, which is uniform.
+    public let jitterMs: UInt64
+
+    public init(slotSeconds: Int?, jitterSeconds: Int?) {
+        slotMs = UInt64(clamping: slotSeconds ?? 0) * 1_000
+        jitterMs = UInt64(clamping: jitterSeconds ?? 0) * 1_000
+    }
+
+    /// True if pushes are sent at once, so that their time is the knock's.
+    public var isAtOnce: Bool { slotMs + jitterMs == 0 }
+
+    /// The longest time from a knock to its push.
+    public var longestWaitMs: UInt64 { slotMs + jitterMs }
+
+    /// How much a push's time hides. Given only this time, the knock's time is uniform over at least this part of the `longestWaitMs` before.
+    /// With a span of n seconds, a guess at the knock's second is right at most once in n times.
+    ///
+    /// A jitter of up to a slot adds nothing, since the push can have waited for one boundary only.
+    public var spanMs: UInt64 { slotMs == 0 ? jitterMs : slotMs * max(1, jitterMs / slotMs) }
+
+    /// Returns the earliest time of the push for a knock, without jitter.
+    public func boundary(after knock: UInt64) -> UInt64 {
+        slotMs == 0 ? knock : (knock / slotMs + 1) * slotMs
+    }
+
+    /// Returns the time of the push with random jitter. Call it once per push.
+    /// - Parameter draw: returns a uniform random number below its argument. Jitter is 60 s at most.
+    public func departure(boundary: UInt64, draw: (UInt32) -> UInt32 = Sodium.random(below:)) -> UInt64 {
+        jitterMs == 0 ? boundary : boundary + UInt64(draw(UInt32(clamping: jitterMs)))
+    }
+
+    /// Returns the new time of a push that missed `departure`. It is delayed by whole slots, which hides what it waited for (the disk, a start).
+    public func departure(missed departure: UInt64, now: UInt64) -> UInt64 {
+        slotMs == 0 || departure > now ? departure : departure + ((now - departure) / slotMs + 1) * slotMs
+    }
+
+    /// Returns the earliest next knock after a push at `departure`, so that the next push is at least `throttleMs` later. It is a boundary, since a
+    /// time inside a slot would shorten that slot for the next knock.
+    public func nextKnock(after departure: UInt64, throttleMs: UInt64) -> UInt64 {
+        let earliest = departure + throttleMs
+        return slotMs == 0 ? earliest : (earliest + slotMs - 1) / slotMs * slotMs - slotMs
+    }
 }

@@ -1,14 +1,14 @@
 import Sodium
 import Synchronization
 
-/// Where all secrets live: guarded, locked memory in slots of 128 bytes, wiped on release.
+/// The memory of all secrets: guarded, locked slots of 128 bytes, wiped on release.
 ///
-/// It grows by chunks up to its capacity and never shrinks. Thread-safe.
+/// It grows in chunks up to its capacity and never shrinks. Thread-safe.
 public final class Arena: Sendable {
-    /// The process's arena: 40,960 slots are 5 MiB, within the 8 MiB that Linux lets a process lock by default.
+    /// The process's arena. 40,960 slots are 5 MiB. Linux's default limit for locked memory is 8 MiB.
     public static let shared = Arena(capacity: 40_960, reserve: 2_560)
 
-    /// What a slot is for.
+    /// The use of a slot.
     enum Purpose {
         case anything
         /// May use the reserve.
@@ -20,7 +20,7 @@ public final class Arena: Sendable {
 
     private struct State {
         var chunks: [LockedMemory] = []
-        /// Slots that are free, the last one released on top: it is still in the cache.
+        /// Free slots. The last one released is reused first, since it is still in the CPU cache.
         var free: [UInt32] = []
     }
 
@@ -29,14 +29,14 @@ public final class Arena: Sendable {
     private let state = Mutex(State())
 
     /// - Parameters:
-    ///   - capacity: slots, rounded up to whole chunks of 512.
-    ///   - reserve: so many of them are for acknowledged pushes only.
+    ///   - capacity: the number of slots, rounded up to chunks of 512.
+    ///   - reserve: the number of slots reserved for acknowledged pushes.
     init(capacity: Int, reserve: Int = 0) {
         self.reserve = reserve
         self.capacity = (capacity + Self.slotsPerChunk - 1) / Self.slotsPerChunk * Self.slotsPerChunk
     }
 
-    /// Locks the reserve and the first chunk beside it, so that a system that refuses is noticed at the start.
+    /// Locks the reserve and one more chunk. A limit that is too low is then found at the start.
     public func prepare() throws(SealingError) {
         try state.withLock { state throws(SealingError) in
             while state.chunks.count * Self.slotsPerChunk <= reserve {
@@ -45,14 +45,14 @@ public final class Arena: Sendable {
         }
     }
 
-    /// Slots in use, for the operator's figures.
+    /// The number of slots in use.
     public var used: Int {
         state.withLock { $0.chunks.count * Self.slotsPerChunk - $0.free.count }
     }
 
     func take(for purpose: Purpose = .anything) throws(SealingError) -> Slot {
         let (memory, index) = try state.withLock { state throws(SealingError) in
-            // The reserve is locked before anyone else gets a slot: the system may refuse more memory later.
+            // Lock the reserve before other uses get a slot, since the system may refuse more memory later.
             let left = purpose == .acknowledgedPush ? 0 : reserve
             while state.free.count <= left { try grow(&state) }
             let index = state.free.removeLast()
@@ -61,7 +61,7 @@ public final class Arena: Sendable {
         return Slot(arena: self, memory: memory, index: index)
     }
 
-    fileprivate func giveBack(_ index: UInt32) {
+    fileprivate func release(_ index: UInt32) {
         state.withLock { $0.free.append(index) }
     }
 
@@ -78,7 +78,7 @@ public final class Arena: Sendable {
     }
 }
 
-/// One slot of the arena, held by one owner; it goes back wiped.
+/// One slot of the arena with a single owner. It is wiped and released at its end.
 struct Slot: ~Copyable, Sendable {
     private let arena: Arena
     private let memory: LockedMemory
@@ -92,7 +92,7 @@ struct Slot: ~Copyable, Sendable {
 
     private var start: Int { Int(index) % Arena.slotsPerChunk * Arena.slotCount }
 
-    /// The first `count` bytes.
+    /// Lends the first `count` bytes.
     func withBytes<Result: ~Copyable, Failure: Error>(
         _ count: Int, _ body: (Span<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -100,7 +100,7 @@ struct Slot: ~Copyable, Sendable {
         return try memory.withBytes(start..<start + count, body)
     }
 
-    /// The first `count` bytes, to fill before anyone else sees the slot.
+    /// Lends the first `count` bytes for writing. Call it before sharing the slot.
     func withMutableBytes<Result: ~Copyable, Failure: Error>(
         _ count: Int, _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -110,6 +110,6 @@ struct Slot: ~Copyable, Sendable {
 
     deinit {
         memory.wipe(start..<start + Arena.slotCount)
-        arena.giveBack(index)
+        arena.release(index)
     }
 }

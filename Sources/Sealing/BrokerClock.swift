@@ -1,34 +1,35 @@
-/// The broker's time from the wall clock, checked against CLOCK_BOOTTIME, which does not step.
+/// The broker's time, from the wall clock and CLOCK_BOOTTIME, which never steps. Times are unix ms.
 ///
-/// Broker time is the highest of wall clock, highest seen and persisted time, so it never goes back; while the wall clock is behind
-/// it goes on at half the pace of CLOCK_BOOTTIME, so that things still expire and the two meet again. The ratchet's time is the
-/// same, but when broker time leaps by more than 60 s the ratchet keeps its pace until broker time has gone on by a minute, further
-/// leaps not counted; then it is broker time again, wherever the wall clock stands by now. Times are unix ms.
+/// Broker time never goes back. It starts at the later of the wall clock and the persisted time. While the wall clock is behind, broker time
+/// advances at half the speed of CLOCK_BOOTTIME. So rows still expire, and the two clocks meet again.
+///
+/// The ratchet's time usually equals broker time. If broker time steps by more than 60 s, the ratchet is held: it ignores the step and advances
+/// at normal speed. When broker time has advanced by a minute, without further steps, the ratchet's time becomes broker time again.
 public struct BrokerClock: Sendable {
     public static let largestStepMs: UInt64 = 60_000
-    /// The rule allows an epoch. A minute leaves room in the two that the log has for what is late after a start.
+    /// DESIGN.md allows an epoch. The audit of the log allows two minutes of delay after a start, so a minute leaves time.
     static let holdMs: UInt64 = 60_000
 
     public struct Reading: Sendable, Equatable {
-        /// Broker time: what expiry is measured by. Never decreases.
+        /// Broker time, for all expiries. Never decreases.
         public let nowMs: UInt64
-        /// What the ratchet steps by. Never decreases, and is never ahead of broker time.
+        /// The ratchet's time. Never decreases, and is never ahead of broker time.
         public let ratchetMs: UInt64
-        /// A step of the wall clock since the last reading, if it was larger than 60 s: raise the alarm.
+        /// The wall clock's step since the last reading, if larger than 60 s. The caller raises an alarm.
         public let alarm: Int64?
-        /// The ratchet is behind broker time.
+        /// True while the ratchet is held.
         public let isHeld: Bool
     }
 
     private var highest: UInt64
     private var ratchet: UInt64
-    /// What the wall clock showed last; at first, what it must show at least.
+    /// The last wall clock reading. Initially the least that it should show.
     private var lastWall: UInt64
     private var lastBoot: UInt64
-    /// How far broker time has gone on since the leap that the ratchet waits out.
+    /// The advance of broker time since the ratchet was held. Nil if it isn't held.
     private var heldMs: UInt64?
 
-    /// `persistedMs`: the highest broker time that is known from before, and no earlier than the key file's `KeyRing.earliestNowMs`.
+    /// - Parameter persistedMs: the latest broker time known from earlier runs, at least `KeyRing.earliestNowMs`.
     public init(persistedMs: UInt64, wallMs: UInt64, bootMs: UInt64) {
         highest = max(persistedMs, wallMs)
         ratchet = highest
@@ -37,7 +38,7 @@ public struct BrokerClock: Sendable {
     }
 
     public mutating func read(wallMs: UInt64, bootMs: UInt64) -> Reading {
-        // Even, so that the half of many short times is not lost.
+        // Round down to an even number, since halving odd ones would lose time.
         let passed = (max(bootMs, lastBoot) - lastBoot) & ~1
         lastBoot += passed
         let step = Int64(clamping: wallMs) - Int64(clamping: lastWall + passed)

@@ -1,7 +1,7 @@
 import Sodium
 import Vocabulary
 
-/// What a derived key or index is for; bound into it, so that none serves twice.
+/// The use of a derived key or index. The label is part of the derivation, so no key has two uses.
 struct Label: Sendable {
     let name: String
     let prefix: [UInt8]
@@ -42,18 +42,18 @@ struct Label: Sendable {
     static let ref = Label("ref")
 }
 
-/// `D(k, label, f...) = BLAKE2b-256(key k, "mayfly/v1 " || label || 00 || (u32be length || f)...)`, field by field.
+/// `D(k, label, f...) = BLAKE2b-256(key k, "mayfly/v1 " || label || 00 || (u32be length || f)...)`, computed field by field.
 struct Derivation: ~Copyable {
     private var hash: GenericHash
 
-    /// `key`: 32 bytes.
+    /// - Parameter key: 32 bytes.
     init(_ key: Span<UInt8>, _ label: Label) {
         precondition(key.count == 32)
         hash = GenericHash(key: key)
         hash.update(label.prefix.span)
     }
 
-    /// Under key 0: 32 zero bytes.
+    /// Uses key 0: 32 zero bytes.
     init(_ label: Label) {
         let zero = InlineArray<32, UInt8>(repeating: 0)
         self.init(zero.span, label)
@@ -74,14 +74,10 @@ struct Derivation: ~Copyable {
         add(field.span)
     }
 
-    mutating func add(_ secret: Secret) {
-        secret.withBytes { add($0) }
-    }
+    mutating func add(_ secret: Secret) { secret.withBytes { add($0) } }
 
     /// Writes the 32 bytes to `output`.
-    consuming func finish(into output: inout MutableSpan<UInt8>) {
-        hash.finish(into: &output)
-    }
+    consuming func finish(into output: inout MutableSpan<UInt8>) { hash.finish(into: &output) }
 
     consuming func digest() -> Digest {
         var bytes = InlineArray<32, UInt8>(repeating: 0)
@@ -90,7 +86,7 @@ struct Derivation: ~Copyable {
         return Digest(bytes)
     }
 
-    /// The 32 bytes in a slot of the arena.
+    /// Returns the 32 bytes in a slot of the arena.
     consuming func secret(for purpose: Arena.Purpose = .anything) throws(SealingError) -> Slot {
         let slot = try Arena.shared.take(for: purpose)
         var derivation: Derivation? = self
@@ -99,12 +95,12 @@ struct Derivation: ~Copyable {
     }
 }
 
-// Chains and keys side by side in one region, each 32 bytes.
+// A region with several chains and keys of 32 bytes each.
 extension LockedMemory {
-    /// Replaces the 32 bytes at `output` by `D(the 32 bytes at key, label)`; both may be the same.
+    /// Writes `D(the 32 bytes at key, label)` to `output`. Both may be the same offset.
     func derive(from key: Int, _ label: Label, to output: Int) { derive(from: key, label, to: output, of: self) }
 
-    /// The same to the 32 bytes at `output` of another region.
+    /// Writes the result to `output` of another region.
     func derive(from key: Int, _ label: Label, to output: Int, of other: LockedMemory) {
         var derivation: Derivation? = withBytes(key..<key + 32) { Derivation($0, label) }
         other.withMutableBytes(output..<output + 32) { derivation.take()!.finish(into: &$0) }

@@ -1,31 +1,31 @@
 import Sodium
 
-/// A chain of one-way steps that began with random bytes: `chain[e+1] = D(chain[e], "chain")`, `epochKey[e] = D(chain[e],
-/// "epoch")`.
+/// A one-way chain that starts with random bytes: `chain[e+1] = D(chain[e], "chain")`, `epochKey[e] = D(chain[e], "epoch")`.
 ///
-/// Holds the chain of its base epoch, nothing older, and the keys from there on as far as they have been asked for: all of the next week,
-/// and few beyond.
+/// Has the chain of its base epoch and nothing older. It computes later keys on demand and keeps all of the next week's and few beyond.
 struct Generation: Sendable {
-    /// The keys of so many epochs are all held: a week's, and a day's room for clocks that disagree.
+    /// The number of epochs whose keys are all kept: a week, plus a day for clock differences.
     static let near: UInt64 = 7 * Epoch.perDay + 2 + Epoch.perDay
 
     let id: UInt32
-    /// The epoch in which it began to take seals.
+    /// The first epoch with seals of this generation.
     let born: Epoch
     private(set) var base: Epoch
 
-    // 0: the base's chain. 32: the frontier's.
+    // Offset 0: the chain of the base. 32: the chain of the frontier.
     let memory: LockedMemory
-    /// A ring of epoch keys, e at e % nearest, for base..<frontier.
+    /// A ring of the keys of `base..<frontier`. Epoch e is at index e % nearest.
     private(set) var ring: LockedMemory?
     private let nearest: UInt64
     private var frontier: UInt64
-    /// Nil where there is nothing beyond.
+    /// Nil if the ring reaches all epochs.
     private(set) var far: FarKeys?
     private let reach: UInt64
 
-    /// `chain` fills the 32 bytes of the base's chain. `reach`: how many epochs from the base on have keys. `isOld`: whether hardly
-    /// anything is left that it sealed.
+    /// - Parameters:
+    ///   - reach: the number of epochs with keys, from the base on.
+    ///   - isOld: true if few of its seals are left, so the ring isn't needed.
+    ///   - chain: fills the 32 bytes of the base's chain.
     init(
         id: UInt32, born: Epoch, base: Epoch, reach: UInt64, isOld: Bool = false, chain: (inout MutableSpan<UInt8>) -> Void
     ) throws(LockedMemory.Unavailable) {
@@ -44,7 +44,8 @@ struct Generation: Sendable {
 
     func reaches(_ epoch: Epoch) -> Bool { epoch >= base && epoch.number - base.number < reach }
 
-    /// Starts a derivation under the epoch's key, which must be within reach.
+    /// Starts a derivation with the epoch's key.
+    /// - Precondition: the epoch is within reach.
     mutating func derivation(_ epoch: Epoch, _ label: Label) -> Derivation {
         precondition(reaches(epoch))
         guard let ring, epoch.number - base.number < nearest else {
@@ -59,7 +60,7 @@ struct Generation: Sendable {
         return ring.withBytes(key..<key + 32) { Derivation($0, label) }
     }
 
-    /// Destroys every epoch before `epoch`: the chain steps on and the keys are wiped.
+    /// Destroys the keys of all epochs before `epoch`.
     mutating func advance(to epoch: Epoch) {
         let before = base
         while base < epoch {
@@ -75,13 +76,85 @@ struct Generation: Sendable {
         }
     }
 
-    /// Gives back most of its memory: hardly anything is left that it sealed.
-    mutating func growOld() {
+    /// Releases the ring, since few seals of this generation are left.
+    mutating func releaseRing() {
         if far != nil { ring = nil }
     }
 
-    /// Lends the base's chain, for the key file.
+    /// Lends the base's chain for the key file.
     func withChain(_ body: (Span<UInt8>) -> Void) { memory.withBytes(0..<32, body) }
 
     private func offset(_ epoch: UInt64) -> Int { 32 * Int(epoch % nearest) }
+}
+
+/// The keys of epochs more than a week ahead. Keeps every 32nd chain and the last keys used.
+///
+/// Audiences' rows expire on a grid, so few of these keys are used. All keys of a month would be 280 KiB of locked memory per generation.
+struct FarKeys: Sendable {
+    private static let spacing: UInt64 = 32
+    /// The number of cached keys. The key of epoch e is at index e % 16.
+    private static let keys: UInt64 = 16
+
+    // Offset 0: a temporary chain. From 32: the keys, then a ring of chains with epoch e at index e / spacing % chains.
+    let memory: LockedMemory
+    private let chains: UInt64
+    /// The latest epoch with a stored chain. All multiples of the spacing between the base and it have one too.
+    private var latest: UInt64?
+    /// The epoch of each cached key. 0 if none.
+    private var epochs = [UInt64](repeating: 0, count: Int(Self.keys))
+
+    /// - Parameter reach: the number of epochs with keys, from the base on.
+    init(reach: UInt64) throws(LockedMemory.Unavailable) {
+        chains = reach / Self.spacing + 2
+        memory = try LockedMemory(count: 32 + 32 * Int(Self.keys + chains))
+    }
+
+    /// Starts a derivation with the key of an epoch within reach.
+    /// - Parameter chain: starts with the chain of `base`.
+    mutating func derivation(_ epoch: UInt64, _ label: Label, base: UInt64, chain: LockedMemory) -> Derivation {
+        let index = Int(epoch % Self.keys)
+        let key = 32 + 32 * index
+        if epochs[index] != epoch {
+            computeChain(of: epoch, from: base, chain)
+            memory.derive(from: 0, .epoch, to: key)
+            memory.wipe(0..<32)
+            epochs[index] = epoch
+        }
+        return memory.withBytes(key..<key + 32) { Derivation($0, label) }
+    }
+
+    /// Computes the epoch's chain at offset 0.
+    private mutating func computeChain(of epoch: UInt64, from base: UInt64, _ chain: LockedMemory) {
+        var current = min(epoch / Self.spacing * Self.spacing, latest ?? 0)
+        if current > base {
+            memory.copy(from: offset(current), to: 0)
+        } else {
+            current = base
+            chain.withBytes(0..<32) { chain in memory.withMutableBytes(0..<32) { $0.write(chain, at: 0) } }
+        }
+        while current < epoch {
+            memory.derive(from: 0, .chain, to: 0)
+            current += 1
+            if current.isMultiple(of: Self.spacing), current > latest ?? 0 {
+                memory.copy(from: 0, to: offset(current))
+                latest = current
+            }
+        }
+    }
+
+    /// Destroys the keys of the epochs from `before` until `base`.
+    mutating func advance(from before: UInt64, to base: UInt64) {
+        for index in epochs.indices where epochs[index] < base {
+            memory.wipe(32 + 32 * index..<64 + 32 * index)
+            epochs[index] = 0
+        }
+        guard let last = latest else { return }
+        for multiple in before / Self.spacing...last / Self.spacing where multiple * Self.spacing < base {
+            let chain = offset(multiple * Self.spacing)
+            memory.wipe(chain..<chain + 32)
+        }
+        if last < base { latest = nil }
+    }
+
+    private func offset(_ epoch: UInt64) -> Int { 32 + 32 * Int(Self.keys + epoch / Self.spacing % chains) }
 }

@@ -1,7 +1,7 @@
 import Sodium
 public import Vocabulary
 
-// By what rows are found: none tells a room, code or client without the room id or the keys.
+// The indexes of rooms. Without the room id or the keys they reveal no room, code or client.
 extension KeyRing {
     /// `D(0, "room", roomid)`.
     public func roomIndex(_ room: RoomID) -> Digest {
@@ -10,19 +10,11 @@ extension KeyRing {
         return derivation.digest()
     }
 
-    /// `D(0, "member", member)`: what is stored to recognise a side by.
+    /// `D(0, "member", member)`: identifies a side of a room.
     public func memberHash(_ member: MemberSecret) -> Digest {
         var derivation = Derivation(.member)
         derivation.add(member.secret)
         return derivation.digest()
-    }
-
-    /// `D(dayKey[d], "join", joinid)` for today and each earlier day of which a code may stand, today's first: store under the
-    /// first, look up all. `standsMs`: how long a code stands at most, used or not; two days, if that is less.
-    public func codeIndexes(
-        _ joinID: Span<UInt8>, nowMs: UInt64, standsMs: UInt64 = .max
-    ) throws(SealingError) -> [Digest] {
-        try dayIndexes(joinID, nowMs: nowMs, standsMs: standsMs)
     }
 
     /// `D(epochKey[epoch(expiry)], "client", roomid, slot, client)`.
@@ -34,5 +26,95 @@ extension KeyRing {
         derivation.add(slot)
         derivation.add(client)
         return derivation.digest()
+    }
+}
+
+/// The kinds of indexes of an audience's rows.
+public enum AudienceLabel: Sendable, Hashable, CaseIterable {
+    /// A registration by its audience. Fields: the audience's name.
+    case audience
+    /// A registration by its owner. Fields: the owner.
+    case owner
+    /// A registration by owner and token. Fields: the owner, the kind (one byte), the token. See `deviceIndex`.
+    case device
+    /// A session of an owner. Fields: the owner, the session.
+    case session
+    /// The active device of a session. Fields: the owner, the session, the device's id.
+    case activeClient
+    /// A mark against repeats. Fields: those that identify the event.
+    case seen
+    /// A request by its back end's own id. Fields: who may use the id, the id.
+    case request
+
+    var label: Label {
+        switch self {
+        case .audience: .audienceIndex
+        case .owner: .ownerIndex
+        case .device: .deviceIndex
+        case .session: .sessionIndex
+        case .activeClient: .activeClient
+        case .seen: .seenIndex
+        case .request: .requestIndex
+        }
+    }
+}
+
+extension KeyRing {
+    /// Returns `expiry u64be || D(epochKey[epoch(expiry)], label, fields...)[0..<24]`: 32 bytes.
+    ///
+    /// The expiry comes first, so that rows that expire together are adjacent in every table.
+    /// - Throws: `.outOfReach` if there is no key for the slot.
+    public func index(_ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]]) throws(SealingError) -> Digest {
+        try index(label, slot, fields, nil)
+    }
+
+    /// Returns the index of one token of one owner. Another owner of the same token has another index.
+    public func deviceIndex(
+        _ slot: ExpirySlot, owner: [UInt8], kind: TokenKind, token: Secret
+    ) throws(SealingError) -> Digest {
+        try index(.device, slot, [owner, [kind.rawValue]], token)
+    }
+
+    private func index(
+        _ label: AudienceLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], _ secret: Secret?
+    ) throws(SealingError) -> Digest {
+        guard var derivation = derivation(slot.generation, slot.expiryMs, label.label) else { throw .outOfReach }
+        for field in fields { derivation.add(field.span) }
+        if let secret { derivation.add(secret) }
+        return Digest(leading: slot.expiryMs, derivation.digest())
+    }
+}
+
+// Handles identify the chat of a push, but only for holders of the key.
+extension KeyRing {
+    /// Returns the first 16 bytes of `HMAC-SHA256(roomid, "mayfly/v1 handle" || kind || slot)`.
+    /// - Parameters:
+    ///   - kind: ASCII, such as "room".
+    ///   - slot: the receiver's. With the same handle for both sides, Apple would see which two phones share a room.
+    public func handle(_ room: RoomID, kind: String, slot: UInt8) -> Handle {
+        handle(key: room.secret, kind: kind, slot: slot, id: Span())
+    }
+
+    /// Returns the first 16 bytes of `HMAC-SHA256(key, "mayfly/v1 handle" || kind || slot || id)`. Audiences have slot 0.
+    public func handle(key: Secret, kind: String, slot: UInt8, id: Span<UInt8>) -> Handle {
+        let prefix = Array("mayfly/v1 handle\(kind)".utf8)
+        let code = key.withBytes { key in
+            var code = HMACSHA256(key: key)
+            code.update(prefix.span)
+            code.update(slot)
+            code.update(id)
+            return code.finish()
+        }
+        return Handle(bytes: code.span.extracting(first: Handle.count))!
+    }
+}
+
+/// The key of a registration's handles. Only its device receives it.
+public struct HandleKey: Capability {
+    public let secret: Secret
+
+    public init(_ secret: Secret) {
+        precondition(secret.count == Self.count)
+        self.secret = secret
     }
 }

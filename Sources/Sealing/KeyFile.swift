@@ -1,21 +1,25 @@
 import Linux
 import Sodium
 
-/// Why a key file was not made, read or replaced.
+/// Why a key file could not be created, read or replaced.
 public enum KeyFileError: Error, Equatable, CustomStringConvertible {
     case missing
     case alreadyExists
     case notAFile
-    /// Its permission bits: someone but the owner may read or write it.
+    /// Others than the owner may read or write the file. Has its permission bits.
     case looseMode(UInt32)
     case wrongOwner(UInt32)
     case truncated
     case notAKeyFile
     case unknownVersion(UInt32)
     case corrupt
-    /// It lies sealed under a wrapping key, and none was given; or the other way round; or another one was.
-    case wrapped, notWrapped, otherWrappingKey
-    /// The time given lies further from the file's than any pause of a broker can last.
+    /// The file is wrapped, but no wrapping key was given.
+    case wrapped
+    /// A wrapping key was given, but the file isn't wrapped.
+    case notWrapped
+    /// The file is wrapped with another key.
+    case otherWrappingKey
+    /// The given time differs from the file's by more than any absence of a broker.
     case implausibleTime
     case cannotLock
     case system(Errno)
@@ -44,19 +48,20 @@ public enum KeyFileError: Error, Equatable, CustomStringConvertible {
     }
 }
 
-/// `keys/ratchet.key` on disk, and the spare beside it that a step is written into. Calls block.
+/// `keys/ratchet.key` on disk, and the spare file beside it for the next step. Calls block.
 struct KeyFile: Sendable {
     let path: String
     private let wrapping: WrappingKey?
     private var twin: TwinFile { TwinFile(path) }
 
-    /// `wrapping`: what the file lies sealed under, nil for a file that does not.
+    /// - Parameter wrapping: the key that wraps the file. Nil for an unwrapped file.
     init(path: String, wrapping: WrappingKey? = nil) {
         self.path = path
         self.wrapping = wrapping
     }
 
-    /// Writes the first image; never over anything.
+    /// Writes the first image.
+    /// - Throws: `.alreadyExists` if a file exists.
     func create(_ image: KeyImage) throws(KeyFileError) {
         try write(image) { bytes throws(Errno) in try twin.create(bytes) }
     }
@@ -99,12 +104,12 @@ struct KeyFile: Sendable {
         if isWrapped {
             return try memory.withBytes(0..<count) { bytes throws(KeyFileError) in try WrappedImage.open(bytes, with: wrapping) }
         }
-        // Said only of a key file: what is none is told as ever.
+        // Report anything but a key file as such.
         _ = try KeyImage(checking: memory, count: count)
         throw .notWrapped
     }
 
-    /// Zeroes the old keys that a crash left in the spare, and makes a missing one where there is space.
+    /// Zeroes old keys that a crash left in the spare file. Creates a missing spare file if there is disk space.
     func prepareSpare() throws(KeyFileError) {
         try system { () throws(Errno) in
             do throws(Errno) {
@@ -115,8 +120,8 @@ struct KeyFile: Sendable {
         }
     }
 
-    /// Replaces the file durably: after a crash it is the old or the new one, whole. The old one's bytes are zeroed. It needs no
-    /// space but, where that grows the file into another block, for a generation more.
+    /// Durably replaces the file and zeroes the old bytes. After a crash, the file is completely old or new. It needs disk space only if a new
+    /// generation makes the file one block longer.
     func replace(_ image: KeyImage) throws(KeyFileError) {
         try write(image) { bytes throws(Errno) in try twin.replace(bytes) }
     }

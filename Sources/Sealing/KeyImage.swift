@@ -15,11 +15,11 @@ import Vocabulary
 /// ```
 struct KeyImage: Sendable {
     static let version: UInt32 = 1
-    static let headCount = 64
+    private static let headCount = 64
     static let dayChain = 32
-    static let entryCount = 44
-    static let checksumCount = 32
-    static let largestGenerations = 64
+    private static let entryCount = 44
+    private static let checksumCount = 32
+    private static let largestGenerations = 64
     static let largestCount = headCount + largestGenerations * entryCount + checksumCount
 
     let memory: LockedMemory
@@ -27,7 +27,7 @@ struct KeyImage: Sendable {
 
     static func count(_ generations: Int) -> Int { headCount + generations * entryCount + checksumCount }
 
-    /// An image to be filled, with its head.
+    /// Creates an image with its head. The caller fills in the rest and calls `finish`.
     init(generations: Int, steps: UInt64, base: Epoch) throws(KeyFileError) {
         precondition((1...Self.largestGenerations).contains(generations))
         do throws(LockedMemory.Unavailable) {
@@ -45,7 +45,7 @@ struct KeyImage: Sendable {
         }
     }
 
-    /// Checks `count` bytes that were read from a file.
+    /// Checks `count` bytes read from a file.
     init(checking memory: LockedMemory, count: Int) throws(KeyFileError) {
         self.memory = memory
         generations = try memory.withBytes(0..<count) { bytes throws(KeyFileError) in
@@ -64,7 +64,7 @@ struct KeyImage: Sendable {
         guard checksum == stored, isPlausible else { throw .corrupt }
     }
 
-    /// Writes the checksum, when all else is filled in.
+    /// Writes the checksum. Call it last.
     func finish() {
         let end = Self.count(generations)
         checksum().withBytes { checksum in
@@ -88,7 +88,7 @@ struct KeyImage: Sendable {
         }
     }
 
-    /// Where a generation's chain lies.
+    /// Returns the offset of a generation's chain.
     static func chain(_ index: Int) -> Int { headCount + index * entryCount + 12 }
 
     func withBytes<Failure: Error>(_ body: (Span<UInt8>) throws(Failure) -> Void) throws(Failure) {
@@ -103,7 +103,7 @@ struct KeyImage: Sendable {
         }
     }
 
-    /// A right checksum over numbers that no step writes is a wrong program's file.
+    /// False if no step could have written these numbers, even if the checksum is right.
     private var isPlausible: Bool {
         guard base.number >= Epoch.perDay * DayChain.daysBack, base.number < UInt64.max / Epoch.lengthMs - Epoch.perDay * 10_000
         else { return false }
@@ -117,5 +117,78 @@ struct KeyImage: Sendable {
             }
         }
         return true
+    }
+}
+
+/// The content of `ratchet.key` sealed under a wrapping key. Numbers are big-endian.
+///
+/// ```
+///  0  8  "mayflyrk"
+///  8  4  version: 2
+/// 12  4  n, the count of bytes inside: a file of version 1
+/// 16 16  id of the wrapping key
+/// 32 24  nonce
+/// 56  n  the file of version 1, XChaCha20-Poly1305, associated data: bytes 0..<32
+///    16  tag
+/// ```
+enum WrappedImage {
+    static let version: UInt32 = 2
+    private static let headCount = 32
+    static let overhead = headCount + XChaCha20Poly1305.nonceCount + XChaCha20Poly1305.tagCount
+
+    static func seal(
+        _ image: KeyImage, under wrapping: WrappingKey, nonce: InlineArray<24, UInt8> = .random
+    ) -> [UInt8] {
+        let count = KeyImage.count(image.generations)
+        var wrapped = [UInt8](repeating: 0, count: count + overhead)
+        var all = wrapped.mutableSpan
+        all.write(Array("mayflyrk".utf8).span, at: 0)
+        all.write(bigEndian: version, at: 8)
+        all.write(bigEndian: UInt32(count), at: 12)
+        all.write(wrapping.id.span, at: 16)
+        let head = Array(wrapped[..<headCount])
+        all = wrapped.mutableSpan
+        all.write(nonce.span, at: headCount)
+        var box = all._mutatingExtracting(headCount + XChaCha20Poly1305.nonceCount..<all.count)
+        image.withBytes { plaintext in
+            wrapping.key.withBytes { key in
+                XChaCha20Poly1305.seal(plaintext, into: &box, associatedData: head.span, nonce: nonce.span, key: key)
+            }
+        }
+        Sodium.wipeStack()
+        return wrapped
+    }
+
+    /// Returns true if the bytes start like a wrapped file.
+    static func isOne(_ bytes: Span<UInt8>) -> Bool {
+        bytes.count >= 16 && Sodium.equal(bytes.extracting(first: 8), Array("mayflyrk".utf8).span)
+            && bytes.bigEndian32(at: 8) == version
+    }
+
+    static func open(_ bytes: Span<UInt8>, with wrapping: WrappingKey) throws(KeyFileError) -> KeyImage {
+        guard bytes.count >= headCount else { throw .truncated }
+        let count = Int(bytes.bigEndian32(at: 12))
+        guard (1...KeyImage.largestCount).contains(count), bytes.count <= count + overhead else { throw .corrupt }
+        guard bytes.count == count + overhead else { throw .truncated }
+        guard Sodium.equal(bytes.extracting(16..<headCount), wrapping.id.span) else { throw .otherWrappingKey }
+        let memory: LockedMemory
+        do throws(LockedMemory.Unavailable) {
+            memory = try LockedMemory(count: KeyImage.largestCount + 1)
+        } catch {
+            throw .cannotLock
+        }
+        let (nonce, box) = (
+            headCount..<headCount + XChaCha20Poly1305.nonceCount, headCount + XChaCha20Poly1305.nonceCount..<bytes.count
+        )
+        let isGenuine = memory.withMutableBytes(0..<count) { plaintext in
+            wrapping.key.withBytes { key in
+                XChaCha20Poly1305.open(
+                    bytes.extracting(box), into: &plaintext, associatedData: bytes.extracting(first: headCount),
+                    nonce: bytes.extracting(nonce), key: key)
+            }
+        }
+        Sodium.wipeStack()
+        guard isGenuine else { throw .corrupt }
+        return try KeyImage(checking: memory, count: count)
     }
 }

@@ -1,20 +1,19 @@
 import Sodium
 import Synchronization
-import Vocabulary
+public import Vocabulary
 
-/// All that seals, opens and names what is stored, under the keys of one `ratchet.key`. Thread-safe; every operation but `step`
-/// is quick.
+/// Seals and opens stored data, and computes its indexes, with the keys of one `ratchet.key`. Thread-safe. Only `step` blocks.
 public final class KeyRing: Sendable {
-    /// The longest life of anything sealed, in seconds, unless a policy says otherwise: a week.
+    /// The default for the longest life of anything sealed: a week, in seconds.
     public static let longestLifeSeconds: UInt64 = 604_800
 
-    /// 60 days: a generation's keys are held for the longest life, and as many generations.
+    /// The limit for the longest life: 60 days, in seconds. There is a generation per day, and each is kept for the longest life.
     public static let largestLifeSeconds: UInt64 = 5_184_000
 
-    /// One step at a time; seals and opens go on meanwhile.
+    /// Locked during a step, while seals and opens continue.
     private let file: Mutex<KeyFile>
     private let ratchet: Mutex<Ratchet>
-    /// Random, but for the published vectors.
+    /// Random except for the published test vectors.
     let nonce: @Sendable () -> InlineArray<24, UInt8>
 
     init(
@@ -32,8 +31,11 @@ public final class KeyRing: Sendable {
         self.nonce = nonce
     }
 
-    /// Makes a key file of random keys, mode 0600, with generation 1. `nowMs`: unix ms; `wrapping`: what it lies sealed under.
-    /// - Throws: `alreadyExists` if anything lies at `path`.
+    /// Creates a key file with random keys, generation 1 and mode 0600.
+    /// - Parameters:
+    ///   - wrapping: the key that wraps the file. Nil for an unwrapped file.
+    ///   - nowMs: unix ms.
+    /// - Throws: `.alreadyExists` if `path` exists.
     public static func create(path: String, wrapping: WrappingKey? = nil, nowMs: UInt64) throws(KeyFileError) {
         let now = Epoch(atMs: nowMs)
         guard now.number > Epoch.perDay * (DayChain.daysBack + 1) else { throw .implausibleTime }
@@ -46,7 +48,7 @@ public final class KeyRing: Sendable {
         try KeyFile(path: path, wrapping: wrapping).create(image)
     }
 
-    /// Reads a key file and changes nothing: compare `steps` with the last recorded step (`stale_keys`), then call `step`.
+    /// Reads a key file without changing it. Compare `steps` with the node's recorded step to detect an old copy, then call `step`.
     public static func load(
         path: String, wrapping: WrappingKey? = nil, longestLifeSeconds: UInt64 = KeyRing.longestLifeSeconds
     ) throws(KeyFileError) -> KeyRing {
@@ -55,12 +57,12 @@ public final class KeyRing: Sendable {
             longestLifeSeconds: longestLifeSeconds)
     }
 
-    /// Destroys the keys of every epoch before `epoch(nowMs) - 1` on disk and then in memory, and begins a generation when one is
-    /// due; nil when nothing is due. Give it `BrokerClock.Reading.ratchetMs`; call it at `nextStepMs` and once at the start.
+    /// Destroys the keys of all epochs before `epoch(nowMs) - 1`, on disk and then in memory. Starts a new generation if one is due.
     ///
-    /// Due or not, it first zeroes the older keys that a crash in the middle of a step left beside the file.
-    ///
-    /// It blocks for some disk writes, and waits for no other operation. When it throws, memory is as before: call it again.
+    /// Call it at `nextStepMs` and once at the start. It always zeroes older keys that a crash during a step left beside the file. It blocks for
+    /// a few disk writes but waits for no other operation. If it throws, memory is unchanged: call it again.
+    /// - Parameter nowMs: `BrokerClock.Reading.ratchetMs`.
+    /// - Returns: nil if no step was due.
     public func step(nowMs: UInt64) throws(KeyFileError) -> RatchetStep? {
         try file.withLock { file throws(KeyFileError) in
             try file.prepareSpare()
@@ -80,31 +82,34 @@ public final class KeyRing: Sendable {
         }
     }
 
-    /// How often the key file has been replaced. A file with fewer steps than this node recorded is an old copy.
+    /// The number of replacements of the key file. A file with fewer steps than this node has recorded is an old copy.
     public var steps: UInt64 { ratchet.withLock { $0.steps } }
-    /// No key of an epoch before this one exists.
+    /// The first epoch whose keys still exist.
     public var baseEpoch: Epoch { ratchet.withLock { $0.base } }
-    /// The generation that takes new seals.
+    /// The generation of new seals.
     public var currentGeneration: UInt32 { ratchet.withLock { $0.current } }
-    /// All that can still open something, oldest first, each with the epoch in which it began.
+    /// The live generations with their first epochs, oldest first.
     public var generations: [(id: UInt32, born: Epoch)] { ratchet.withLock { $0.generations.map { ($0.id, $0.born) } } }
-    /// When the next step is due, in unix ms.
+    /// The time of the next step, unix ms.
     public var nextStepMs: UInt64 { ratchet.withLock { Epoch($0.base.number + 2).startMs } }
-    /// The keys say that it is at least this late, whatever the clock does.
+    /// The earliest possible current time, unix ms. Later steps have not happened yet, whatever the clock shows.
     public var earliestNowMs: UInt64 { ratchet.withLock { Epoch($0.base.number + 1).startMs } }
 
-    /// A derivation under the key of the epoch that `timeMs` lies in.
+    /// Starts a derivation with the key of the epoch of `timeMs`. Returns nil if there is no such key.
     func derivation(_ generation: UInt32, _ timeMs: UInt64, _ label: Label) -> Derivation? {
         ratchet.withLock { $0.derivation(generation, Epoch(atMs: timeMs), label) }
     }
 
-    func withRatchet<Result>(_ body: (borrowing Ratchet) -> Result) -> Result { ratchet.withLock { body($0) } }
-
-    func dayIndexes(_ joinID: Span<UInt8>, nowMs: UInt64, standsMs: UInt64) throws(SealingError) -> [Digest] {
+    /// `D(dayKey[d], "join", joinid)` for today and each earlier day from which a code may be left, today's first. Store a code under the first
+    /// index, and look it up under all.
+    /// - Parameter standsMs: the longest life of a code's row, in ms. At most two days are covered.
+    public func codeIndexes(
+        _ joinID: Span<UInt8>, nowMs: UInt64, standsMs: UInt64 = .max
+    ) throws(SealingError) -> [Digest] {
         try ratchet.withLock { ratchet throws(SealingError) in
             let dayMs = Epoch.lengthMs * Epoch.perDay
             let today = nowMs / dayMs
-            // Broker time may run ahead of a held ratchet, but not by years.
+            // Broker time may be ahead of a held ratchet, but not by a century.
             guard today < ratchet.days.base + 40_000 else { throw .outOfReach }
             return ratchet.days.indexes(joinID, from: (nowMs - min(nowMs, standsMs)) / dayMs, today: today)
         }
@@ -118,4 +123,79 @@ extension InlineArray where count == 24, Element == UInt8 {
         Sodium.fillPublicRandom(&span)
         return bytes
     }
+}
+
+/// Identifies the epoch key of an audience's rows: the generation that sealed them and their expiry.
+///
+/// These expiries lie on a grid that starts with the generation. So a look-up can try every slot in which a row may be, and the key of an index
+/// can be destroyed when its rows expire.
+public struct ExpirySlot: Sendable, Hashable {
+    public let generation: UInt32
+    /// Unix ms.
+    public let expiryMs: UInt64
+
+    public init(generation: UInt32, expiryMs: UInt64) {
+        self.generation = generation
+        self.expiryMs = expiryMs
+    }
+}
+
+extension KeyRing {
+    /// Returns the slot of a new row: `expiry = born + k * step + life`, for the largest k whose step has begun. So a row lives for at most
+    /// `life`, at least `life` minus a step, and all rows of one step expire together.
+    ///
+    /// Broker time (`nowMs`) is limited to the ratchet's epoch. If it is ahead of a held ratchet, new rows live shorter but can still be found.
+    public func expirySlot(lifeMs: UInt64, stepMs: UInt64, nowMs: UInt64) -> ExpirySlot {
+        ratchet.withLock { $0.expirySlot(lifeMs, stepMs, nowMs) }
+    }
+
+    /// Returns all slots in which an unexpired row of this life may be, latest expiry first. There is about one per step in `lifeMs`, and one
+    /// more per day.
+    public func expirySlots(lifeMs: UInt64, stepMs: UInt64, nowMs: UInt64) -> [ExpirySlot] {
+        ratchet.withLock { $0.expirySlots(lifeMs, stepMs, nowMs) }
+    }
+
+    /// Computes the keys of these slots in advance. After a start, a look-up over a month would otherwise take 0.1 s. It locks once per slot, so
+    /// others aren't delayed. Call it on a thread that may block.
+    public func prepare(_ slots: [ExpirySlot]) {
+        for slot in slots { _ = derivation(slot.generation, slot.expiryMs, .ownerIndex)?.digest() }
+    }
+}
+
+extension Ratchet {
+    func expirySlot(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> ExpirySlot {
+        precondition(stepMs > 0)
+        let current = generations[generations.count - 1]
+        let begun = (sealingTime(nowMs) - current.born.startMs) / stepMs * stepMs
+        return ExpirySlot(generation: current.id, expiryMs: current.born.startMs + begun + lifeMs)
+    }
+
+    func expirySlots(_ lifeMs: UInt64, _ stepMs: UInt64, _ nowMs: UInt64) -> [ExpirySlot] {
+        precondition(stepMs > 0)
+        var slots: [ExpirySlot] = []
+        // A generation's steps follow those of the previous generation.
+        var last = sealingTime(nowMs)
+        for generation in generations.reversed() {
+            let first = generation.born.startMs
+            last = min(last, lastSeal(generation))
+            var start = first + (last - first) / stepMs * stepMs
+            while start + lifeMs > nowMs {
+                slots.append(ExpirySlot(generation: generation.id, expiryMs: start + lifeMs))
+                if start == first { break }
+                start -= stepMs
+            }
+            last = first - 1
+        }
+        return slots
+    }
+
+    /// Returns broker time, limited to the ratchet's epoch.
+    private func sealingTime(_ nowMs: UInt64) -> UInt64 {
+        let current = generations[generations.count - 1]
+        let now = min(max(nowMs, Epoch(base.number + 1).startMs), Epoch(base.number + 1).endMs - 1)
+        return max(current.born.startMs, min(now, lastSeal(current)))
+    }
+
+    /// Returns the last ms of a generation's seals. It is replaced at the age of a day.
+    private func lastSeal(_ generation: Generation) -> UInt64 { Epoch(generation.born.number + Epoch.perDay).startMs - 1 }
 }

@@ -1,28 +1,30 @@
 import Sodium
+import Vocabulary
 
-/// What a step did: to be recorded in the ledger and remembered as the node's last.
+/// The result of a ratchet step, for the ledger and the node's marks.
 public struct RatchetStep: Sendable, Equatable {
-    /// This epoch's keys and all before it are destroyed; nil when the step only began a generation.
+    /// The last epoch whose keys are destroyed. Nil if the step only started a generation.
     public let destroyed: Epoch?
-    /// The generation that takes all new seals from now on, where one began.
+    /// The generation of all new seals, if the step started one.
     public let newGeneration: UInt32?
-    /// How often the key file has been replaced, this time included.
+    /// The number of replacements of the key file, including this one.
     public let steps: UInt64
 }
 
-/// The keys in memory: the live generations, oldest first, all at one base epoch, and the day chain.
+/// The keys in memory: the live generations, all at the same base epoch, and the day chain.
 struct Ratchet: Sendable {
     private(set) var steps: UInt64
     private(set) var base: Epoch
     private(set) var days: DayChain
+    /// Oldest first.
     private(set) var generations: [Generation]
     let longestLife: UInt64
 
-    /// How many epochs beyond the base have keys: the longest life, and a day's room for clocks that disagree.
+    /// The number of epochs with keys, from the base on: the longest life, plus a day for clock differences.
     private var reach: UInt64 { Self.reach(longestLife) }
     private static func reach(_ longestLife: UInt64) -> UInt64 { longestLife + 2 + Epoch.perDay }
 
-    /// `longestLife`: of anything sealed, in epochs.
+    /// - Parameter longestLife: of anything sealed, in epochs.
     init(_ image: KeyImage, longestLife: UInt64) throws(LockedMemory.Unavailable) {
         steps = image.steps
         base = image.base
@@ -42,7 +44,7 @@ struct Ratchet: Sendable {
 
     var current: UInt32 { generations[generations.count - 1].id }
 
-    /// Starts a derivation under an epoch key; nil when the generation is gone or the epoch is out of reach.
+    /// Starts a derivation with an epoch key. Returns nil if the generation is gone or the epoch is out of reach.
     mutating func derivation(_ generation: UInt32, _ epoch: Epoch, _ label: Label) -> Derivation? {
         guard let index = generations.lastIndex(where: { $0.id == generation }), generations[index].reaches(epoch) else {
             return nil
@@ -50,9 +52,9 @@ struct Ratchet: Sendable {
         return generations[index].derivation(epoch, label)
     }
 
-    /// The file's content after stepping to `now`, or nil when there is nothing to do. Nothing is changed yet.
+    /// Returns the key file's content after a step to `now`, or nil if no step is due. Changes nothing.
     func next(_ now: Epoch) throws(KeyFileError) -> KeyImage? {
-        // The base stays one epoch behind, for what is decided at an epoch's very end.
+        // The base stays one epoch behind, since an operation may start at the very end of an epoch.
         let newBase = max(base, Epoch(max(1, now.number) - 1))
         guard newBase.number - base.number < Self.longestPause else { throw .implausibleTime }
         let isBirth = now.number >= generations[generations.count - 1].born.number + Epoch.perDay
@@ -64,9 +66,9 @@ struct Ratchet: Sendable {
         for _ in days.base..<DayChain.base(for: newBase) {
             image.memory.derive(from: KeyImage.dayChain, .chain, to: KeyImage.dayChain)
         }
-        for (place, index) in kept.enumerated() {
-            let (generation, chain) = (generations[index], KeyImage.chain(place))
-            image.write(place, id: generation.id, born: generation.born)
+        for (position, index) in kept.enumerated() {
+            let (generation, chain) = (generations[index], KeyImage.chain(position))
+            image.write(position, id: generation.id, born: generation.born)
             generation.withChain { image.store($0, at: chain) }
             for _ in base.number..<newBase.number { image.memory.derive(from: chain, .chain, to: chain) }
         }
@@ -79,21 +81,22 @@ struct Ratchet: Sendable {
         return image
     }
 
-    /// Brings memory to what `image`, made by `next` and now on disk, says: `born` is its youngest generation, where that is new.
+    /// Updates memory to `image`, which `next` made and which is on disk now.
+    /// - Parameter born: the new generation, if the step started one.
     mutating func adopt(_ image: KeyImage, born: Generation?) {
         let kept = Set((0..<image.generations).map { image.entry($0).id })
         generations.removeAll { !kept.contains($0.id) }
         for index in generations.indices { generations[index].advance(to: image.base) }
         if let born { generations.append(born) }
         for index in generations.indices.dropLast() where Self.isOld(successor: generations[index + 1].born, image.base) {
-            generations[index].growOld()
+            generations[index].releaseRing()
         }
         days.advance(to: DayChain.base(for: image.base))
         base = image.base
         steps = image.steps
     }
 
-    /// The generation that `image` begins, if it does.
+    /// Returns the new generation of `image`, if any.
     func birth(in image: KeyImage) throws(LockedMemory.Unavailable) -> Generation? {
         let last = image.generations - 1
         let (id, born) = image.entry(last)
@@ -101,29 +104,117 @@ struct Ratchet: Sendable {
         return try Generation(id: id, born: born, base: image.base, reach: reach) { image.lend(KeyImage.chain(last), to: &$0) }
     }
 
-    /// A generation takes seals until its successor's first epoch, the step in that one included; the last of them lives the
-    /// longest life.
+    /// Returns true if all seals of a generation have expired. It takes seals until the step in its successor's first epoch.
     private func isOver(_ index: Int, _ base: Epoch, successor: Epoch?) -> Bool {
         guard let end = index + 1 < generations.count ? generations[index + 1].born : successor else { return false }
         return base.number > end.number + longestLife
     }
 
-    /// Whether all that expires within a week of its seal has expired.
+    /// Returns true if all seals with a life of a week or less have expired.
     private static func isOld(successor: Epoch?, _ base: Epoch) -> Bool {
         guard let successor else { return false }
         return base.number > successor.number + 7 * Epoch.perDay
     }
 
-    /// A century, in epochs: a clock that says so is wrong, and walking there would take its time.
+    /// A century in epochs. A clock that is further ahead is wrong, and stepping there would take too long.
     private static let longestPause: UInt64 = 100 * 366 * Epoch.perDay
 }
 
 extension KeyImage {
-    func lend(_ offset: Int, to chain: inout MutableSpan<UInt8>) {
+    fileprivate func lend(_ offset: Int, to chain: inout MutableSpan<UInt8>) {
         memory.withBytes(offset..<offset + 32) { chain.write($0, at: 0) }
     }
 
-    func store(_ chain: Span<UInt8>, at offset: Int) {
+    fileprivate func store(_ chain: Span<UInt8>, at offset: Int) {
         memory.withMutableBytes(offset..<offset + 32) { $0.write(chain, at: 0) }
     }
+}
+
+/// The keys of join code indexes, one per UTC day: `chain[d+1] = D(chain[d], "chain")`, `dayKey[d] = D(chain[d], "day")`.
+///
+/// Keeps the keys of today and the two previous days. A code lives 24 hours at most, and 10 minutes longer after its use. So a code from the
+/// day before yesterday may still be valid.
+struct DayChain: Sendable {
+    static let daysBack: UInt64 = 2
+
+    // Offset 0: the base day's chain. 32, 64, 96: the keys of the base day and the next two. 128: the chain of the day after these.
+    // 160: a temporary key.
+    private let memory: LockedMemory
+    private(set) var base: UInt64
+
+    /// - Parameter base: the day (unix seconds / 86,400) of the chain that `chain` fills in.
+    init(base: UInt64, chain: (inout MutableSpan<UInt8>) -> Void) throws(LockedMemory.Unavailable) {
+        memory = try LockedMemory(count: 192)
+        memory.withMutableBytes(0..<32, chain)
+        self.base = base
+        makeKeys()
+    }
+
+    /// Returns the base day for a base epoch. The current epoch is the one after it, and the base day is two days before.
+    static func base(for epoch: Epoch) -> UInt64 { (epoch.number + 1) / Epoch.perDay - daysBack }
+
+    /// Returns the code's index for each day from `today` back to `first` or the base, at most three. Today's comes first.
+    func indexes(_ joinID: Span<UInt8>, from first: UInt64 = 0, today: UInt64) -> [Digest] {
+        let today = max(base, today)
+        let first = min(today, max(base, today - Self.daysBack, first))
+        return (first...today).reversed().map { index(joinID, $0) }
+    }
+
+    /// Destroys the keys of all days before `day`.
+    mutating func advance(to day: UInt64) {
+        guard base < day else { return }
+        while base < day {
+            memory.derive(from: 0, .chain, to: 0)
+            base += 1
+        }
+        makeKeys()
+    }
+
+    private func index(_ joinID: Span<UInt8>, _ day: UInt64) -> Digest {
+        var key = 32 + 32 * Int(day - base)
+        if day > base + Self.daysBack {
+            // The ratchet is held, so broker time is ahead of it.
+            key = 160
+            memory.copy(from: 128, to: key)
+            for _ in base + Self.daysBack + 1..<day { memory.derive(from: key, .chain, to: key) }
+            memory.derive(from: key, .day, to: key)
+        }
+        var derivation = memory.withBytes(key..<key + 32) { Derivation($0, .join) }
+        derivation.add(joinID)
+        memory.wipe(160..<192)
+        return derivation.digest()
+    }
+
+    private func makeKeys() {
+        memory.copy(from: 0, to: 128)
+        for key in [32, 64, 96] {
+            memory.derive(from: 128, .day, to: key)
+            memory.derive(from: 128, .chain, to: 128)
+        }
+    }
+
+    /// Lends the base day's chain for the key file.
+    func withChain(_ body: (Span<UInt8>) -> Void) { memory.withBytes(0..<32, body) }
+}
+
+/// Five minutes of key time: `floor(unix seconds / 300)`.
+public struct Epoch: Sendable, Hashable, Comparable, CustomStringConvertible {
+    public static let lengthMs: UInt64 = 300_000
+    /// Epochs in a day; days start with an epoch.
+    public static let perDay: UInt64 = 288
+
+    public let number: UInt64
+
+    public init(_ number: UInt64) { self.number = number }
+
+    /// The epoch of a time in unix ms.
+    public init(atMs time: UInt64) { number = time / Self.lengthMs }
+
+    /// The first ms of the epoch.
+    public var startMs: UInt64 { number * Self.lengthMs }
+    /// The first ms after it.
+    public var endMs: UInt64 { startMs + Self.lengthMs }
+
+    public static func < (left: Epoch, right: Epoch) -> Bool { left.number < right.number }
+    public var description: String { String(number) }
 }

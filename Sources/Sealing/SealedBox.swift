@@ -1,6 +1,7 @@
 import Sodium
+import Vocabulary
 
-/// `nonce[24] || ciphertext || tag[16]`, XChaCha20-Poly1305 under a key that seals little else.
+/// `nonce[24] || ciphertext || tag[16]`: XChaCha20-Poly1305 with a random nonce and a key of few uses.
 enum SealedBox {
     static let overhead = XChaCha20Poly1305.nonceCount + XChaCha20Poly1305.tagCount
 
@@ -25,7 +26,7 @@ enum SealedBox {
         return sealed
     }
 
-    /// Opens what must hold exactly `count` bytes of plaintext, into a slot.
+    /// Opens a box with exactly `count` bytes of plaintext into a slot.
     static func open(
         _ sealed: Span<UInt8>, count: Int, associatedData: [UInt8], key: borrowing Slot, for purpose: Arena.Purpose = .anything
     ) throws(SealingError) -> Slot {
@@ -37,7 +38,7 @@ enum SealedBox {
         return plaintext
     }
 
-    /// Opens what is longer than its plaintext by the overhead.
+    /// Opens a box that is `overhead` longer than `plaintext`. Returns false if it is invalid.
     static func open(
         _ sealed: Span<UInt8>, into plaintext: inout MutableSpan<UInt8>, associatedData: [UInt8], key: borrowing Slot
     ) -> Bool {
@@ -47,5 +48,27 @@ enum SealedBox {
         return key.withBytes(XChaCha20Poly1305.keyCount) { key in
             XChaCha20Poly1305.open(box, into: &plaintext, associatedData: associatedData.span, nonce: nonce, key: key)
         }
+    }
+}
+
+extension Array where Element == UInt8 {
+    /// Appends `u16be length || text`.
+    /// - Precondition: the text has at most 65,535 bytes.
+    mutating func append(counted text: String) {
+        append(bigEndian: UInt16(text.utf8.count))
+        append(contentsOf: text.utf8)
+    }
+
+    /// Appends `u16be length || bytes`.
+    /// - Precondition: there are at most 65,535 bytes.
+    mutating func append(counted bytes: [UInt8]) {
+        append(bigEndian: UInt16(bytes.count))
+        append(contentsOf: bytes)
+    }
+}
+
+extension MutableSpan where Element == UInt8 {
+    mutating func write(_ bytes: Span<UInt8>, at offset: Int) {
+        for index in bytes.indices { self[offset + index] = bytes[index] }
     }
 }

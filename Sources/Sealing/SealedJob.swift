@@ -1,7 +1,7 @@
 import Sodium
 public import Vocabulary
 
-/// What a queued knock carries until it is sent.
+/// The secret part of a queued push.
 public struct JobContent: Sendable {
     public let token: Secret
     public let sealedAtMs: UInt64
@@ -14,19 +14,19 @@ public struct JobContent: Sendable {
     }
 }
 
-/// All that a job's row says besides: changed or swapped, the job does not open.
+/// The other columns of a job's row. If one was changed or swapped, the job can't be opened.
 public struct JobContext: Sendable, Equatable {
     public var generation: UInt32
     public var job: JobID
-    /// The token's.
+    /// The token's purge id.
     public var purgeID: EntryID
     public var kind: TokenKind
     public var environment: PushEnvironment
     public var topic: String
     public var template: String
-    /// Until when it is worth sending: two minutes at most, and not after the expiry. Unix ms.
+    /// The latest time for sending: within two minutes, and not after the expiry. Unix ms.
     public var deadlineMs: UInt64
-    /// The token's. Unix ms.
+    /// The token's expiry, unix ms.
     public var expiryMs: UInt64
 
     public init(
@@ -85,7 +85,7 @@ extension KeyRing {
     }
 
     /// Opens a job. It may use the arena's reserve.
-    /// - Throws: `doesNotOpen` if the job is invalid or its key is gone; `outOf`.
+    /// - Throws: `.doesNotOpen` if the job is invalid or its key is gone; `.outOf` if no slot is free.
     public func openJob(_ sealed: Span<UInt8>, context: JobContext) throws(SealingError) -> JobContent {
         guard let key = jobKey(context) else { throw .doesNotOpen }
         let plaintext = try SealedBox.open(
@@ -101,8 +101,8 @@ extension KeyRing {
         }
     }
 
-    /// The job's `apns-id`, a lower-case UUID (RFC 9562, version 8) from `D(epochKey[epoch(deadline)], "apns-id", job)`: the
-    /// operator finds a recent job by it, and nobody can once the epoch is over.
+    /// Returns the job's `apns-id`: a lower-case UUID (RFC 9562, version 8) from `D(epochKey[epoch(deadline)], "apns-id", job)`. The operator can
+    /// find a recent job by it. After the epoch, nobody can.
     public func apnsID(_ job: JobID, deadlineMs: UInt64, generation: UInt32) throws(SealingError) -> String {
         guard var derivation = derivation(generation, deadlineMs, .apnsID) else { throw .outOfReach }
         job.withBytes { derivation.add($0) }

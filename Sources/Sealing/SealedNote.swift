@@ -1,15 +1,15 @@
 import Sodium
 import Vocabulary
 
-/// What a note tells; bound into its key.
+/// The kinds of notes. The kind is part of a note's key.
 public enum NoteLabel: Sendable, Hashable, CaseIterable {
-    /// What a registration's row holds besides the token. Fields: its purge id.
+    /// A registration's other data. Fields: its purge id.
     case details
-    /// The newest update of a registration, which waits. Fields: its purge id.
+    /// A registration's waiting update. Fields: its purge id.
     case update
-    /// What a job's template is filled with. Fields: the job; the place's expiry is the deadline.
+    /// The template's fields of a job. Fields: the job. The slot's expiry is the deadline.
     case fields
-    /// What a timer is about. Fields: its id.
+    /// A timer's request. Fields: its id.
     case timer
 
     var label: Label {
@@ -21,49 +21,44 @@ public enum NoteLabel: Sendable, Hashable, CaseIterable {
         }
     }
 
-    /// Which slot its key takes while it is opened. An acknowledged push needs its fields.
+    /// The slot for the key during opening. An acknowledged push needs its fields.
     var purpose: Arena.Purpose { self == .fields ? .acknowledgedPush : .anything }
 }
 
-// Notes: bytes of any length that the broker alone can open, until the epoch of their place's expiry is over.
+// Notes are bytes of any length. The broker alone can open them, until the epoch of their slot's expiry is over.
 extension KeyRing {
-    /// A sealed secret that leads a note, e.g. the key of an audience's handles.
+    /// The length of a secret at the start of a note, e.g. the key of a registration's handles.
     static let leadingCount = 32
 
-    /// How long a note of so many bytes is when it is sealed.
-    public static func sealedNoteCount(_ count: Int, block: Int) -> Int {
-        paddedNoteCount(count, block) + SealedBox.overhead
-    }
-
-    /// Seals up to 65,535 bytes under `D(epochKey[epoch(expiry)], label, fields...)`: `length u16be || bytes`, padded to a multiple of
-    /// `block`, so that the length tells little.
+    /// Seals up to 65,535 bytes under `D(epochKey[epoch(expiry)], label, fields...)`. The plaintext is `length u16be || bytes`, padded to a
+    /// multiple of `block`, so that the length reveals little.
     public func sealNote(
-        _ bytes: [UInt8], _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], block: Int
+        _ bytes: [UInt8], _ label: NoteLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], block: Int
     ) throws(SealingError) -> [UInt8] {
-        try sealNote(nil, bytes, label, place, fields, block)
+        try sealNote(nil, bytes, label, slot, fields, block)
     }
 
-    /// The same, with 32 secret bytes before the others.
+    /// Seals a note that starts with 32 secret bytes.
     public func sealNote(
-        _ secret: Secret, _ bytes: [UInt8], _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], block: Int
+        _ secret: Secret, _ bytes: [UInt8], _ label: NoteLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], block: Int
     ) throws(SealingError) -> [UInt8] {
         precondition(secret.count == Self.leadingCount)
-        return try sealNote(secret, bytes, label, place, fields, block)
+        return try sealNote(secret, bytes, label, slot, fields, block)
     }
 
-    /// - Throws: `doesNotOpen` if the note is invalid or its key is gone; `outOf`.
+    /// - Throws: `.doesNotOpen` if the note is invalid or its key is gone; `.outOf` if no slot is free.
     public func openNote(
-        _ sealed: Span<UInt8>, _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], block: Int
+        _ sealed: Span<UInt8>, _ label: NoteLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], block: Int
     ) throws(SealingError) -> [UInt8] {
-        try openNote(sealed, label, place, fields, block) { bytes in bytes.copy() }
+        try openNote(sealed, label, slot, fields, block) { bytes in bytes.copy() }
     }
 
-    /// A note that was sealed with 32 secret bytes before the others.
-    /// - Throws: `doesNotOpen` if the note is invalid or its key is gone; `outOf`.
+    /// Opens a note that starts with 32 secret bytes.
+    /// - Throws: `.doesNotOpen` if the note is invalid or its key is gone; `.outOf` if no slot is free.
     public func openSecretNote(
-        _ sealed: Span<UInt8>, _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], block: Int
+        _ sealed: Span<UInt8>, _ label: NoteLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], block: Int
     ) throws(SealingError) -> (secret: Secret, bytes: [UInt8]) {
-        try openNote(sealed, label, place, fields, block) { bytes throws(SealingError) in
+        try openNote(sealed, label, slot, fields, block) { bytes throws(SealingError) in
             guard bytes.count >= Self.leadingCount else { throw .doesNotOpen }
             return (
                 try Secret(copying: bytes.extracting(first: Self.leadingCount)),
@@ -73,18 +68,18 @@ extension KeyRing {
     }
 
     private func sealNote(
-        _ secret: Secret?, _ bytes: [UInt8], _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], _ block: Int
+        _ secret: Secret?, _ bytes: [UInt8], _ label: NoteLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], _ block: Int
     ) throws(SealingError) -> [UInt8] {
         let count = (secret?.count ?? 0) + bytes.count
         precondition(count <= UInt16.max, "a note of 65,535 bytes at most")
-        guard let key = try noteKey(label, place, fields) else { throw .outOfReach }
-        var plaintext = [UInt8](repeating: 0, count: Self.paddedNoteCount(count, block))
+        guard let key = try noteKey(label, slot, fields) else { throw .outOfReach }
+        var plaintext = [UInt8](repeating: 0, count: ((2 + count) / block + 1) * block)
         var text = plaintext.mutableSpan
         text.write(bigEndian: UInt16(count), at: 0)
         secret?.withBytes { text.write($0, at: 2) }
         text.write(bytes.span, at: 2 + count - bytes.count)
         _ = Sodium.pad(&text, count: 2 + count, block: block)
-        let data = Self.noteData(label, place, fields)
+        let data = Self.noteData(label, slot, fields)
         let sealed = SealedBox.seal(plaintext.span, associatedData: data, nonce: nonce(), key: key)
         Sodium.wipe(&plaintext)
         return sealed
@@ -92,17 +87,17 @@ extension KeyRing {
 
     /// Lends the note's bytes.
     private func openNote<Result>(
-        _ sealed: Span<UInt8>, _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], _ block: Int,
+        _ sealed: Span<UInt8>, _ label: NoteLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], _ block: Int,
         _ body: (Span<UInt8>) throws(SealingError) -> Result
     ) throws(SealingError) -> Result {
         let count = sealed.count - SealedBox.overhead
-        guard count > 0, count.isMultiple(of: block), let key = try noteKey(label, place, fields, label.purpose) else {
+        guard count > 0, count.isMultiple(of: block), let key = try noteKey(label, slot, fields, label.purpose) else {
             throw .doesNotOpen
         }
         var plaintext = [UInt8](repeating: 0, count: count)
         defer { Sodium.wipe(&plaintext) }
         var text = plaintext.mutableSpan
-        let data = Self.noteData(label, place, fields)
+        let data = Self.noteData(label, slot, fields)
         guard SealedBox.open(sealed, into: &text, associatedData: data, key: key) else { throw .doesNotOpen }
         let bytes = plaintext.span
         guard let end = Sodium.unpaddedCount(bytes, block: block), end >= 2, end == 2 + Int(bytes[0]) << 8 + Int(bytes[1]) else {
@@ -112,24 +107,22 @@ extension KeyRing {
     }
 
     private func noteKey(
-        _ label: NoteLabel, _ place: Place, _ fields: [[UInt8]], _ purpose: Arena.Purpose = .anything
+        _ label: NoteLabel, _ slot: ExpirySlot, _ fields: [[UInt8]], _ purpose: Arena.Purpose = .anything
     ) throws(SealingError) -> Slot? {
-        guard var derivation = derivation(place.generation, place.expiryMs, label.label) else { return nil }
+        guard var derivation = derivation(slot.generation, slot.expiryMs, label.label) else { return nil }
         for field in fields { derivation.add(field.span) }
         return try derivation.secret(for: purpose)
     }
 
-    /// `"MFN1" || g u32be || expiry u64be || (u16be length || text)...`, the texts being label and fields.
-    private static func noteData(_ label: NoteLabel, _ place: Place, _ fields: [[UInt8]]) -> [UInt8] {
+    /// `"MFN1" || g u32be || expiry u64be || (u16be length || text)...`. The texts are the label and the fields.
+    private static func noteData(_ label: NoteLabel, _ slot: ExpirySlot, _ fields: [[UInt8]]) -> [UInt8] {
         var data = Array("MFN1".utf8)
-        data.append(bigEndian: place.generation)
-        data.append(bigEndian: place.expiryMs)
+        data.append(bigEndian: slot.generation)
+        data.append(bigEndian: slot.expiryMs)
         data.append(counted: label.label.name)
         for field in fields { data.append(counted: field) }
         return data
     }
-
-    private static func paddedNoteCount(_ count: Int, _ block: Int) -> Int { ((2 + count) / block + 1) * block }
 }
 
 extension Span where Element == UInt8 {

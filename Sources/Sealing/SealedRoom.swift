@@ -1,16 +1,18 @@
 import Sodium
 public import Vocabulary
 
-// The room id and member secrets that a lost answer may be asked for again, each under a key that only who asked can name.
+// The room id and member secrets for repeating lost answers. Each key needs a value that only the caller knows.
 extension KeyRing {
     /// The length of a sealed room id (pending) or member secret (creator).
     public static let sealedSecretCount = 72
     /// The length of a sealed pair (retry).
     public static let sealedPairCount = 104
 
-    /// The room id while its join code is pending, under `D(epochKey[epoch(expiry)], "pending", joinid)`.
-    ///
-    /// `expiryMs`: the code's. `codeIndex`: the row's key, `codeIndexes(_:nowMs:)[0]` as of then. Returns 72 bytes.
+    /// Seals the room id of a pending join code under `D(epochKey[epoch(expiry)], "pending", joinid)`.
+    /// - Parameters:
+    ///   - expiryMs: the code's expiry.
+    ///   - codeIndex: the code's index in the row.
+    /// - Returns: 72 bytes.
     public func sealPending(
         _ room: RoomID, joinID: Span<UInt8>, expiryMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> [UInt8] {
@@ -18,7 +20,7 @@ extension KeyRing {
         return try seal(room.secret, nil, Self.data("MFP1", generation, expiryMs, codeIndex), key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
+    /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
     public func openPending(
         _ sealed: Span<UInt8>, joinID: Span<UInt8>, expiryMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> RoomID {
@@ -26,8 +28,8 @@ extension KeyRing {
         return RoomID(try openSecret(sealed, Self.data("MFP1", generation, expiryMs, codeIndex), key: key.secret()))
     }
 
-    /// The creator's member secret for the time in which a repeated create is answered with it, under
-    /// `D(epochKey[epoch(until)], "creator", joinid, client1)`. Returns 72 bytes.
+    /// Seals the creator's member secret under `D(epochKey[epoch(until)], "creator", joinid, client1)`, to repeat the answer to a create.
+    /// - Returns: 72 bytes.
     public func sealCreator(
         _ member: MemberSecret, joinID: Span<UInt8>, client1: Span<UInt8>, untilMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> [UInt8] {
@@ -35,7 +37,7 @@ extension KeyRing {
         return try seal(member.secret, nil, Self.data("MFC1", generation, untilMs, codeIndex), key: key.secret())
     }
 
-    /// - Throws: `.doesNotOpen`, also for another client; `.outOf`.
+    /// - Throws: `.doesNotOpen`, also for another client; `.outOf` if no slot is free.
     public func openCreator(
         _ sealed: Span<UInt8>, joinID: Span<UInt8>, client1: Span<UInt8>, untilMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> MemberSecret {
@@ -43,9 +45,9 @@ extension KeyRing {
         return MemberSecret(try openSecret(sealed, Self.data("MFC1", generation, untilMs, codeIndex), key: key.secret()))
     }
 
-    /// What an accept answered, for 120 s, under `D(epochKey[epoch(until)], "retry", joinid, client2)`.
-    ///
-    /// `untilMs`: now + 120 s. Returns 104 bytes.
+    /// Seals the answer to an accept under `D(epochKey[epoch(until)], "retry", joinid, client2)`.
+    /// - Parameter untilMs: the current time + 120 s.
+    /// - Returns: 104 bytes.
     public func sealRetry(
         _ room: RoomID, _ member: MemberSecret, joinID: Span<UInt8>, client2: Span<UInt8>, untilMs: UInt64, generation: UInt32,
         codeIndex: Digest
@@ -54,7 +56,7 @@ extension KeyRing {
         return try seal(room.secret, member.secret, Self.data("MFR1", generation, untilMs, codeIndex), key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen`, for another client too; `outOf`.
+    /// - Throws: `.doesNotOpen`, also for another client; `.outOf` if no slot is free.
     public func openRetry(
         _ sealed: Span<UInt8>, joinID: Span<UInt8>, client2: Span<UInt8>, untilMs: UInt64, generation: UInt32, codeIndex: Digest
     ) throws(SealingError) -> (room: RoomID, member: MemberSecret) {

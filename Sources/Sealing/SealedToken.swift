@@ -1,17 +1,17 @@
 import Sodium
 public import Vocabulary
 
-/// All that a sealed token's row says besides: changed or swapped, the token does not open.
+/// The other columns of a sealed token's row. If one was changed or swapped, the token can't be opened.
 public struct TokenContext: Sendable, Equatable {
     public var generation: UInt32
     public var kind: TokenKind
     public var environment: PushEnvironment
-    /// 1 creator, 2 joiner, 0 an audience's.
+    /// 1 for the creator, 2 for the joiner, 0 for an audience.
     public var slot: UInt8
     /// Unix ms.
     public var expiryMs: UInt64
     public var purgeID: EntryID
-    /// The topic that APNs is told, at most 65,535 bytes.
+    /// The APNs topic, at most 65,535 bytes.
     public var topic: String
 
     public init(
@@ -53,19 +53,19 @@ public struct TokenContext: Sendable, Equatable {
     }
 }
 
-/// An opened token, its ref, and when it was sealed, in unix ms.
+/// An opened token with its ref.
 public struct OpenedToken: Sendable {
     public let token: Secret
     public let ref: Ref
+    /// Unix ms.
     public let sealedAtMs: UInt64
 }
 
 extension KeyRing {
-    /// The length of every sealed token and job.
-    public static let sealedTokenCount = 168
+    /// The length of a padded token or job.
     static let paddedCount = 128
 
-    /// Seals a token (1 to 100 bytes) for a room: it opens only with the room id, until the epoch of its expiry is over.
+    /// Seals a token of 1 to 100 bytes for a room. It can be opened only with the room id, until the epoch of its expiry is over.
     /// - Returns: 168 bytes.
     public func sealToken(
         _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, room: RoomID
@@ -74,14 +74,14 @@ extension KeyRing {
         return try sealToken(token, ref, sealedAtMs, context, key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
+    /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
     public func openToken(_ sealed: Span<UInt8>, context: TokenContext, room: RoomID) throws(SealingError) -> OpenedToken {
         guard let key = tokenKey(context, room) else { throw .doesNotOpen }
         return try openToken(sealed, context, key: key.secret())
     }
 
-    /// Seals a token for an audience: the broker alone can open it, until the epoch of its expiry is over. The context's slot is
-    /// 0.
+    /// Seals a token for an audience. The broker alone can open it, until the epoch of its expiry is over.
+    /// - Precondition: the context's slot is 0.
     public func sealToken(
         _ token: Secret, ref: Ref, sealedAtMs: UInt64, context: TokenContext, audience: Span<UInt8>
     ) throws(SealingError) -> [UInt8] {
@@ -89,7 +89,7 @@ extension KeyRing {
         return try sealToken(token, ref, sealedAtMs, context, key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
+    /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
     public func openToken(
         _ sealed: Span<UInt8>, context: TokenContext, audience: Span<UInt8>
     ) throws(SealingError) -> OpenedToken {
@@ -102,26 +102,28 @@ extension KeyRing {
     /// The length of every sealed ref.
     public static let sealedRefCount = Ref.count + SealedBox.overhead
 
-    /// Seals a token's ref for a room, so that a repeated call can be answered with it without opening the token.
+    /// Seals a token's ref for a room. A repeated call can then be answered without opening the token.
     /// - Returns: 56 bytes.
     public func sealRef(_ ref: Ref, context: TokenContext, room: RoomID) throws(SealingError) -> [UInt8] {
         guard let key = refKey(context, room) else { throw .outOfReach }
         return try sealRef(ref, context, key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
+    /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
     public func openRef(_ sealed: Span<UInt8>, context: TokenContext, room: RoomID) throws(SealingError) -> Ref {
         guard let key = refKey(context, room) else { throw .doesNotOpen }
         return try openRef(sealed, context, key: key.secret())
     }
 
-    /// The same for an audience. The context's slot is 0.
+    /// Seals a token's ref for an audience.
+    /// - Precondition: the context's slot is 0.
+    /// - Returns: 56 bytes.
     public func sealRef(_ ref: Ref, context: TokenContext, audience: Span<UInt8>) throws(SealingError) -> [UInt8] {
         guard let key = refKey(context, audience: audience) else { throw .outOfReach }
         return try sealRef(ref, context, key: key.secret())
     }
 
-    /// - Throws: `doesNotOpen` if the sealed bytes are invalid or their key is gone; `outOf`.
+    /// - Throws: `.doesNotOpen` if the sealed bytes are invalid or their key is gone; `.outOf` if no slot is free.
     public func openRef(_ sealed: Span<UInt8>, context: TokenContext, audience: Span<UInt8>) throws(SealingError) -> Ref {
         guard let key = refKey(context, audience: audience) else { throw .doesNotOpen }
         return try openRef(sealed, context, key: key.secret())

@@ -2,10 +2,9 @@ public import Linux
 import Sodium
 import Vocabulary
 
-/// A key from outside this machine's disk, under which the key file lies sealed there: without it the file, and old blocks and snapshots
-/// of it, are worth nothing.
+/// A key that is not on this machine's disk and wraps the key file there. Without it, the file and its old blocks and snapshots are useless.
 public struct WrappingKey: Sendable {
-    /// Names it in the file's head and to the operator; tells nothing of it.
+    /// Identifies the key in the file's head and for the operator. Reveals nothing about the key.
     public let id: [UInt8]
     let key: Secret
 
@@ -13,8 +12,8 @@ public struct WrappingKey: Sendable {
     /// 32 bytes in base64, and a newline.
     static let largestCount = 45
 
-    /// `text`: 32 bytes, or their base64 with or without a newline behind it. Nil for anything else, and for 32 equal bytes, which are
-    /// what is left of a file or answer that was lost.
+    /// Reads 32 bytes, or their base64 with an optional newline. Returns nil for anything else and for 32 equal bytes, which are the remains of
+    /// a lost file or answer.
     init?(_ text: Span<UInt8>) throws(SealingError) {
         guard let given = try Self.decode(text) else { return nil }
         var isWorthless = true
@@ -23,8 +22,7 @@ public struct WrappingKey: Sendable {
         }
         guard !isWorthless else { return nil }
         key = try given.withBytes { bytes throws(SealingError) in
-            let derivation = Derivation(bytes, .wrapping)
-            var derived: Derivation? = derivation
+            var derived: Derivation? = Derivation(bytes, .wrapping)
             return try Secret(count: 32) { derived.take()!.finish(into: &$0) }
         }
         id = given.withBytes { Array(Derivation($0, .wrappingID).digest().bytes.prefix(Self.idCount)) }
@@ -35,19 +33,19 @@ public struct WrappingKey: Sendable {
         let digits = Base64.standard.encodedCount(32)
         guard text.count == digits || text.count == digits + 1 && text[digits] == 0x0a else { return nil }
         var isWhole = false
-        // One more than there may be, since the decoder asks for room for all its input could hold.
+        // One byte more than expected, since the decoder requires space for everything its input could contain.
         let decoded = try Secret(count: 33) { isWhole = Base64.standard.decode(text.extracting(first: digits), into: &$0) == 32 }
         guard isWhole else { return nil }
         return try decoded.withBytes { bytes throws(SealingError) in try Secret(copying: bytes.extracting(first: 32)) }
     }
 }
 
-/// Why no wrapping key was had. It never holds what a file held or a program said, nor the setting's words: where a file belongs, the key
-/// itself may stand by mistake.
+/// Why the wrapping key could not be read. It never contains the file's content, the program's output or the setting, since the setting may be
+/// the key itself by mistake.
 public enum WrappingKeyError: Error, Equatable, CustomStringConvertible {
     case missing
     case unreadable(Errno)
-    /// Permission bits or owner let others at it.
+    /// The file's mode or owner allows others to read or change it.
     case exposed
     case noKey
     case notStarted(Errno)
@@ -73,7 +71,7 @@ public enum WrappingKeyError: Error, Equatable, CustomStringConvertible {
     }
 }
 
-/// Where the wrapping key comes from, once at the start. It is never made here.
+/// The source of the wrapping key, read once at the start. Mayfly never creates this key.
 public enum WrappingKeySource: Sendable, Equatable {
     /// A file, e.g. a systemd credential.
     case file(String)
@@ -82,7 +80,7 @@ public enum WrappingKeySource: Sendable, Equatable {
 
     static let deadlineMs: UInt64 = 30_000
 
-    /// Blocks, for a command up to 30 s.
+    /// Reads the key. Blocks for up to 30 s if the source is a command.
     public func read() throws(WrappingKeyError) -> WrappingKey {
         do {
             let memory = try LockedMemory(count: WrappingKey.largestCount + 1)

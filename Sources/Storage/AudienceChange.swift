@@ -1,6 +1,6 @@
 public import Vocabulary
 
-/// One event and every push that follows from it: all of it is kept, or nothing.
+/// The changes of one event, including its pushes. They are applied atomically.
 public struct AudienceChange: Sendable, Equatable {
     public var jobs: [AudienceJob]
     public var waits: [WaitingUpdate]
@@ -8,7 +8,7 @@ public struct AudienceChange: Sendable, Equatable {
     public var session: SessionChange?
     public var timer: TimerChange?
     public var seen: SeenRecord?
-    /// Jobs whose registration is gone are left out, and do not stand in the way of the others.
+    /// True to skip jobs whose registration is gone. Otherwise such a job fails the whole change.
     public var leavesOutGone = false
 
     public init(
@@ -23,7 +23,6 @@ public struct AudienceChange: Sendable, Equatable {
         self.seen = seen
     }
 
-    /// Whether there is nothing to do.
     public var isEmpty: Bool {
         jobs.isEmpty && waits.isEmpty && purges.isEmpty && session == nil && timer == nil && seen == nil
     }
@@ -31,11 +30,11 @@ public struct AudienceChange: Sendable, Equatable {
 
 /// A push to a registration.
 public struct AudienceJob: Sendable, Equatable {
-    /// Its slot is 0 and its room empty.
+    /// A job without a room.
     public var job: NewJob
-    /// Set when it is the update of an activity, whose window it takes.
+    /// Set if the push updates a Live Activity. It resets the activity's throttle.
     public var update: ActivityUpdate?
-    /// Destroys the registration together with the push, which is its last.
+    /// Set if this is the registration's last push. The registration is purged with it.
     public var purge: PurgeCause?
 
     public init(_ job: NewJob, update: ActivityUpdate? = nil, purge: PurgeCause? = nil) {
@@ -44,15 +43,15 @@ public struct AudienceJob: Sendable, Equatable {
         self.purge = purge
     }
 
-    /// Its registration's row.
+    /// The registration's row.
     public var row: RowName { job.record.row }
 }
 
-/// What an update that leaves makes of an activity's throttle. What waited is forgotten.
+/// The change of a Live Activity's throttle when an update is sent. A waiting update is deleted.
 public struct ActivityUpdate: Sendable, Equatable {
     /// `opens` as it was read.
     public var wasOpens: UInt64
-    /// What waited as it was read, for an update that is sent for it; nil for one that is newer than whatever waits.
+    /// The waiting update as it was read, if this push sends it. Nil for a newer update.
     public var wasWaiting: [UInt8]?
     public var opens: UInt64
     public var stamp: UInt64
@@ -65,16 +64,17 @@ public struct ActivityUpdate: Sendable, Equatable {
     }
 }
 
-/// An update that waits in the place of any earlier one; nil for none any more.
+/// Replaces a registration's waiting update.
 public struct WaitingUpdate: Sendable, Equatable {
     public var row: RowName
     /// `opens` as it was read.
     public var wasOpens: UInt64
-    /// From when on it may leave.
+    /// The earliest time of the update.
     public var opens: UInt64
+    /// Nil deletes the waiting update.
     public var waiting: [UInt8]?
 
-    /// - Parameter opens: nil for `wasOpens`.
+    /// - Parameter opens: nil keeps `wasOpens`.
     public init(row: RowName, wasOpens: UInt64, opens: UInt64? = nil, waiting: [UInt8]?) {
         self.row = row
         self.wasOpens = wasOpens
@@ -94,11 +94,11 @@ public struct RegistrationPurge: Sendable, Equatable {
 }
 
 public enum SessionChange: Sendable, Equatable {
-    /// Puts it in the place of the version that was read; nil for none. `replacing`: that one's index, where it lies in another place.
+    /// Stores the session. `after`: the version that was read, or nil if there was none. `replacing`: that version's index if it differs.
     case set(SessionRecord, after: UInt64?, replacing: Digest? = nil)
-    /// One that is gone already is left at that.
+    /// Does nothing if the session is gone.
     case delete(expires: UInt64, session: Digest)
-    /// Changes when it began, whatever version it has by now. A session that is gone stays gone.
+    /// Changes the start of the session, whatever its version. Does nothing if the session is gone.
     case restart(session: Digest, started: UInt64)
 }
 
@@ -107,15 +107,110 @@ public enum TimerChange: Sendable, Equatable {
     case settle(id: RequestID, expires: UInt64, answer: UInt8)
 }
 
-/// What a change came to.
+/// The outcome of a change.
 public enum ChangeOutcome: Sendable, Equatable {
     case done
-    /// Something that was read is no longer so: read again.
+    /// A row has changed since it was read. Read again.
     case changed
-    /// It was done already.
+    /// The event was processed before.
     case repeated
-    /// The timer has its answer.
+    /// The timer already has an answer.
     case settled
-    /// Done, but for the jobs of these registrations, which are gone.
+    /// Done, except for the jobs of these registrations, which are gone.
     case leftOut(Set<RowName>)
+}
+
+extension Transaction {
+    /// Applies a change. If a job's registration is gone, returns `changed`, or `leftOut` if the change skips such jobs.
+    public func apply(_ change: AudienceChange, now: UInt64) throws -> ChangeOutcome {
+        try lock(change.lockKeys)
+        try database.admit(.knock)
+        try change.checkIndexes()
+        if let seen = change.seen, try isSeen(seen, now: now) { return .repeated }
+        if case .settle(let id, let expires, _) = change.timer {
+            guard let timer = try timer(id), timer.expires == expires else { return .changed }
+            guard timer.answer == 0 else { return .settled }
+        }
+        var change = change
+        let gone = change.leavesOutGone ? try removeGone(from: &change) : []
+        guard try isAsRead(change, now: now) else { return .changed }
+
+        let last = Set(change.purges.map(\.row) + change.jobs.compactMap { $0.purge == nil ? nil : $0.row })
+        for push in change.jobs { try insert(push, isLast: last.contains(push.row)) }
+        for wait in change.waits {
+            try queue(
+                "UPDATE registration SET waiting = $1, opens = $2 WHERE expires = $3 AND purge_id = $4", .blob(wait.waiting),
+                .time(wait.opens), .time(wait.row.expires), .id(wait.row.purgeID))
+        }
+        // Purges must follow all openings.
+        for push in change.jobs { if let cause = push.purge { try purge(push.row, cause: cause) } }
+        for gone in change.purges { try purge(gone.row, cause: gone.cause) }
+        if let session = change.session { try make(session) }
+        if let timer = change.timer { try make(timer) }
+        if let seen = change.seen { try insert(seen) }
+        return gone.isEmpty ? .done : .leftOut(gone)
+    }
+
+    /// Returns true if all rows are still as they were read.
+    private func isAsRead(_ change: AudienceChange, now: UInt64) throws -> Bool {
+        for push in change.jobs { guard try isAsRead(push) else { return false } }
+        for wait in change.waits { guard try throttle(wait.row)?.opens == wait.wasOpens else { return false } }
+        return try change.session.map { try isAsRead($0, now: now) } ?? true
+    }
+
+    private func isAsRead(_ push: AudienceJob) throws -> Bool {
+        guard push.row.expires > moment, let throttle = try throttle(push.row) else { return false }
+        return push.update.map { $0.isAsRead(throttle) } ?? true
+    }
+
+    private func removeGone(from change: inout AudienceChange) throws -> Set<RowName> {
+        var gone: Set<RowName> = []
+        for push in change.jobs { if try !isAsRead(push) { gone.insert(push.row) } }
+        if !gone.isEmpty { change.jobs.removeAll { gone.contains($0.row) } }
+        return gone
+    }
+
+    private func insert(_ push: AudienceJob, isLast: Bool) throws {
+        var job = push.job
+        job.record.isLast = isLast
+        try insert(job)
+        guard let update = push.update else { return }
+        try queue(
+            "UPDATE registration SET opens = $1, stamp = $2, waiting = NULL WHERE expires = $3 AND purge_id = $4",
+            .time(update.opens), .time(update.stamp), .time(push.row.expires), .id(push.row.purgeID))
+    }
+}
+
+extension ActivityUpdate {
+    fileprivate func isAsRead(_ throttle: Transaction.Throttle) -> Bool {
+        throttle.opens == wasOpens && (wasWaiting == nil || throttle.waiting == wasWaiting)
+    }
+}
+
+extension AudienceChange {
+    /// An index without its row's expiry would never be found or swept.
+    fileprivate func checkIndexes() throws(StoreError) {
+        var expiries = seen.map { [($0.key, $0.expires)] } ?? []
+        if case .set(let session, _, _) = session { expiries.append((session.session, session.expires)) }
+        guard expiries.allSatisfy({ $0.indexExpiry == $1 }) else {
+            throw .unavailable("an index that does not begin with its row's expiry")
+        }
+    }
+
+    fileprivate var lockKeys: [LockKey] {
+        var keys: [LockKey] = jobs.map { .registration($0.row) } + waits.map { .registration($0.row) }
+        keys += purges.map { .registration($0.row) }
+        switch session {
+        case .set(let session, _, let replaced): keys += [.session(session.session)] + (replaced.map { [.session($0)] } ?? [])
+        case .delete(_, let session), .restart(let session, _): keys.append(.session(session))
+        case nil: break
+        }
+        switch timer {
+        case .begin(let timer): keys.append(.timer(timer.id))
+        case .settle(let id, _, _): keys.append(.timer(id))
+        case nil: break
+        }
+        if let seen { keys += ([seen.key] + seen.others).map { .seen($0) } }
+        return keys
+    }
 }

@@ -1,9 +1,9 @@
 public import Vocabulary
 
-// What the store keeps of audiences, as values. An index is one of `KeyRing.index`: it begins with its row's expiry (u64, big-endian),
-// so that what expires together lies together. Times are unix milliseconds.
+// The rows of audiences as values. Indexes are made by `KeyRing.index` and start with their row's expiry (u64, big-endian). So rows that
+// expire together are adjacent. Times are unix milliseconds.
 
-/// Names a registration's row.
+/// The key of a registration's row.
 public struct RowName: Sendable, Hashable {
     public var expires: UInt64
     public var purgeID: EntryID
@@ -14,26 +14,25 @@ public struct RowName: Sendable, Hashable {
     }
 }
 
-/// Where registrations of one kind lie: under the keys of a generation for this expiry.
-public struct RegistrationPlace: Sendable, Equatable {
+/// The generation and expiry whose key made the indexes of some registrations.
+public struct RegistrationSlot: Sendable, Equatable {
     public let kind: TokenKind
     public let generation: UInt32
-    /// Unix ms.
     public let expires: UInt64
 }
 
-/// A sealed token of an audience, and what its pushes need: its row.
+/// The row of an audience's sealed token.
 public struct RegistrationRecord: Sendable, Equatable {
-    /// The row's name here, and the id of the token's purge in the ledger. Another one whenever it is sealed anew.
+    /// The row's key, and the id of the token's purge in the ledger. Each sealing has a new one.
     public var purgeID: EntryID
     /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
     public var id: RegistrationID
-    /// Indexes under this row's own place.
+    /// The indexes, made with the key of this row's generation and expiry.
     public var audience: Digest
     public var owner: Digest
     public var device: Digest
-    /// Of an activity.
+    /// Only for a Live Activity.
     public var session: Digest?
     public var kind: TokenKind
     public var environment: PushEnvironment
@@ -42,17 +41,17 @@ public struct RegistrationRecord: Sendable, Equatable {
     public var topic: String
     /// Nonce, ciphertext and tag: 168 bytes.
     public var sealed: [UInt8]
-    /// Whether the token was sealed for more than 24 hours. The ledger publishes its entries at midnight only.
+    /// True if the token was sealed for more than 24 hours. The ledger publishes its entries only at midnight.
     public var isLong: Bool
-    /// A mask of what it asks for.
+    /// A bit mask of the wanted pushes.
     public var preferences: UInt32
     /// A sealed note.
     public var details: [UInt8]
-    /// From when on the next update of an activity may leave; 0 for at once.
+    /// The earliest time of the next update of a Live Activity. 0 for at once.
     public var opens: UInt64
-    /// The last update's timestamp, unix seconds; 0 for none.
+    /// The last update's timestamp, unix seconds. 0 if there was none.
     public var stamp: UInt64
-    /// The newest update, which waits for `opens`: a sealed note.
+    /// The newest update if it waits for `opens`, as a sealed note.
     public var waiting: [UInt8]?
 
     public init(
@@ -89,7 +88,7 @@ public struct RegistrationRecord: Sendable, Equatable {
 /// A registration to be stored.
 public struct NewRegistration: Sendable, Equatable {
     public var record: RegistrationRecord
-    /// The ledger's id of its sealing. Not stored in the row.
+    /// The id of the sealing in the ledger. Not stored in the row.
     public var sealedID: EntryID
 
     public init(_ record: RegistrationRecord, sealedID: EntryID) {
@@ -98,20 +97,20 @@ public struct NewRegistration: Sendable, Equatable {
     }
 }
 
-/// Something of an audience that begins, goes on and ends: a session, with the device that is the active one in it, or a printer's run.
+/// A session with its active device, or a printer's run.
 public struct SessionRecord: Sendable, Equatable {
-    /// Its index.
+    /// The session's index.
     public var session: Digest
     public var generation: UInt32
     public var expires: UInt64
     public var started: UInt64
-    /// Another one after each change.
+    /// Changes with each update.
     public var version: UInt64
     /// Index of the active device's id.
     public var client: Digest?
     /// The id of the active device's registration.
     public var registration: RegistrationID?
-    /// How far it is: the highest milestone that was reached; 0 for none.
+    /// The highest milestone of a run that was reached. 0 if none.
     public var reached: UInt8
 
     public init(
@@ -129,19 +128,19 @@ public struct SessionRecord: Sendable, Equatable {
     }
 }
 
-/// Something that ends by an answer, or at a time.
+/// A request that waits for an answer until its deadline.
 public struct TimerRecord: Sendable, Equatable {
     public var id: RequestID
-    /// When it ends unanswered.
+    /// The deadline for the answer.
     public var due: UInt64
-    /// Until when its answer is kept.
+    /// The answer is kept until then.
     public var expires: UInt64
     public var generation: UInt32
-    /// 0 while there is none.
+    /// 0 until there is an answer.
     public var answer: UInt8
-    /// What it is about: a sealed note.
+    /// The request as a sealed note.
     public var sealed: [UInt8]
-    /// Indexes of its back end's own id: one for its user, one for the back end.
+    /// Indexes of the back end's own id, if it has one.
     public var names: RequestNames?
 
     public init(
@@ -158,7 +157,7 @@ public struct TimerRecord: Sendable, Equatable {
     }
 }
 
-/// By what a request is found besides its id, one index for each who may use its own id.
+/// The indexes of a request by its back end's own id: one for the user's look-ups, one for the back end's.
 public struct RequestNames: Sendable, Equatable {
     public var user: Digest
     public var creator: Digest
@@ -169,12 +168,12 @@ public struct RequestNames: Sendable, Equatable {
     }
 }
 
-/// That something was done already.
+/// A mark that something was done, to detect repeats.
 public struct SeenRecord: Sendable, Equatable {
-    /// Its index.
+    /// The mark's index.
     public var key: Digest
     public var expires: UInt64
-    /// Its indexes in the other places where it may stand.
+    /// The indexes under which an earlier mark may be stored.
     public var others: [Digest]
 
     public init(key: Digest, expires: UInt64, others: [Digest] = []) {
@@ -185,6 +184,6 @@ public struct SeenRecord: Sendable, Equatable {
 }
 
 extension Digest {
-    /// When what an index leads to expires.
+    /// The expiry of the index's row, unix ms.
     var indexExpiry: UInt64 { first }
 }

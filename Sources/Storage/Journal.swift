@@ -1,17 +1,17 @@
 import Policy
 import Synchronization
 
-/// Dates ledger entries, plans batches, and counts what waits for publication.
+/// Assigns windows to ledger entries, plans batches and counts the entries that wait for publication.
 ///
-/// Windows are unix seconds at which a window starts. They never go back, whatever the clock says. At a stop the open window is
-/// published as it stands; what the next start adds to it follows under the same window.
+/// A window is identified by its start in unix seconds. Windows never go back, even if the clock does. A stop publishes the open window
+/// early. The next start may add entries to it.
 final class Journal: Sendable {
     private struct State {
         var books = Books()
         var timing: LedgerTiming
-        /// When the store last could do what was asked of it.
+        /// The time of the last full success.
         var alive: UInt64 = 0
-        /// The moment of the transaction under way: nothing of it happens at another, whatever the clock does meanwhile.
+        /// The time of the current transaction. It is constant during the transaction.
         var moment: UInt64 = 0
         var hasStarted = false
     }
@@ -20,12 +20,12 @@ final class Journal: Sendable {
     private let resolution: UInt64
     private let limit: Int
     private let now: @Sendable () -> UInt64
-    /// A longer time without a sign of life is an absence; the sweeper gives one at least twice as often.
+    /// A longer time without success is an absence. The sweeper succeeds at least twice as often.
     private static let longestSilence: UInt64 = 60_000
 
     /// - Parameters:
     ///   - resolution: a window's length in seconds.
-    ///   - limit: how many entries, purges not counted, may wait before operations are refused.
+    ///   - limit: the number of waiting entries, without purges, at which operations are refused.
     ///   - now: broker time in unix milliseconds.
     init(resolution: UInt64, timing: LedgerTiming, limit: Int, now: @escaping @Sendable () -> UInt64) {
         self.resolution = resolution
@@ -35,28 +35,27 @@ final class Journal: Sendable {
         state = Mutex(State(timing: timing, alive: start, moment: start))
     }
 
-    /// A transaction begins.
+    /// Fixes the time of a new transaction.
     func begin() {
         let now = now()
         state.withLock { $0.moment = max($0.moment, now) }
     }
 
-    /// `broker.started` is recorded.
+    /// Call it after recording `broker.started`.
     func noteStart() { state.withLock { $0.hasStarted = true } }
 
-    /// `broker.stopped` or `ledger.closed` is recorded.
+    /// Call it after recording `broker.stopped` or `ledger.closed`.
     func noteEnd() { state.withLock { $0.hasStarted = false } }
 
     var hasStarted: Bool { state.withLock { $0.hasStarted } }
 
-    /// Whether nothing was done for so long that the log has to say so before it goes on: the machine slept, its clock jumped, or
-    /// the disk was full.
+    /// True after an absence that must be recorded: the machine slept, its clock jumped, or the disk was full.
     var wasAbsent: Bool { state.withLock { $0.moment > $0.alive && $0.moment - $0.alive > Self.longestSilence } }
 
-    /// Everything that was asked for was done.
+    /// Call it when all operations of a transaction have succeeded.
     func noteAlive() { state.withLock { $0.alive = max($0.alive, $0.moment) } }
 
-    /// Unix milliseconds.
+    /// The time of the current transaction, unix milliseconds.
     var moment: UInt64 { state.withLock { $0.moment } }
 
     var timing: LedgerTiming {
@@ -64,13 +63,13 @@ final class Journal: Sendable {
         set { state.withLock { $0.timing = newValue } }
     }
 
-    /// Only the writer changes them. A transaction that is rolled back sets them back.
+    /// Only the writer changes the books. A rollback restores them.
     var books: Books {
         get { state.withLock { $0.books } }
         set { state.withLock { $0.books = newValue } }
     }
 
-    /// Whether so many thousandths of the limit are reached.
+    /// Returns true if the backlog has reached `thousandths` of the limit.
     func isFull(_ thousandths: Int) -> Bool {
         state.withLock { state in
             let seconds = state.moment / 1_000
@@ -79,83 +78,85 @@ final class Journal: Sendable {
         }
     }
 
-    /// The window of an entry that is recorded now.
+    /// Returns the window of an entry that is recorded now.
     func window(rank: UInt8) -> UInt64 {
-        state.withLock { $0.books.place(rank: rank, start: start($0.moment), resolution: resolution) }
+        state.withLock { $0.books.window(rank: rank, start: start($0.moment), resolution: resolution) }
     }
 
-    /// Entries before `window` are given to the log.
-    /// - Returns: whether `window` lies ahead of broker time, so that later entries may come into one that was given.
-    func give(before window: UInt64) -> Bool {
+    /// Closes all windows before `window`.
+    /// - Returns: true if `window` is ahead of broker time, so that the last closed window may get more entries.
+    func close(before window: UInt64) -> Bool {
         state.withLock { state in
             if state.books.latest < window {
-                state.books.given = max(state.books.given, state.books.latest)
+                state.books.closedUpTo = max(state.books.closedUpTo, state.books.latest)
                 state.books.isCut = true
             }
             return window > start(state.moment)
         }
     }
 
-    /// The boundary at which a batch may be frozen now, and whether it is a midnight; nil if there is no new one.
+    /// The boundary at which a batch may be frozen now, and whether it is a midnight. Nil if there is no new boundary.
     var boundary: (moment: UInt64, isMidnight: Bool)? {
         state.withLock { state in
             var books = state.books
             let moment = state.moment / 1_000 / state.timing.hourSeconds * state.timing.hourSeconds
-            let looked = books.looked ?? moment
-            guard moment > looked,
-                books.place(rank: 3, start: start(state.moment), resolution: resolution) > books.lastBatch
+            let last = books.lastBoundary ?? moment
+            guard moment > last,
+                books.window(rank: 3, start: start(state.moment), resolution: resolution) > books.lastBatch
             else { return nil }
             let day = state.timing.daySeconds
-            return (moment, moment / day > looked / day)
+            return (moment, moment / day > last / day)
         }
     }
 
     private func start(_ moment: UInt64) -> UInt64 { moment / 1_000 / resolution * resolution }
 }
 
-/// The writer's copy of what the database says of the ledger. Times are unix seconds.
+/// The writer's in-memory copy of the ledger's state in the database. Times are unix seconds.
 struct Books: Sendable, Equatable {
-    /// The latest window that was given to the log: no entry gets an earlier one.
-    var given: UInt64 = 0
+    /// The latest closed window. New entries never get an earlier one.
+    var closedUpTo: UInt64 = 0
     /// The window of the latest entry.
     var latest: UInt64 = 0
-    /// Whether some of `given` is in the log, so that what follows in this window must begin anew, with rank 0.
+    /// True if part of the window `closedUpTo` is in the log. Further entries in this window must then start with rank 0.
     var isCut = false
-    /// The number of the latest entry that has no key of its own.
+    /// The number of the latest entry without a sort key of its own.
     var recorded: UInt64 = 0
-    /// Entries that wait for their window's end.
+    /// The number of entries that wait for the end of their window.
     var inWindows = 0
-    /// Entries that the signed head covers and the folder may lack; `limited` without purges.
+    /// Entries under the signed head that the folder may lack.
     var covered = Covered()
-    /// What collects the entries of tokens for the next batches.
+    /// The open batches, of short and of long tokens.
     var short = Batch()
     var long = Batch()
-    /// Batches that take no later entries, the earliest first. All but the last are complete.
+    /// Batches that accept no new seals, the earliest first. All but the last are complete.
     var frozen: [FrozenBatch] = []
-    /// The latest boundary at which batches were looked at; nil before the log's first entry.
-    var looked: UInt64?
+    /// The latest boundary that was processed. Nil before the log's first entry.
+    var lastBoundary: UInt64?
     /// The window of the latest complete batch.
     var lastBatch: UInt64 = 0
-    /// The latest bucket that the log has closed, or the start of its first day. Nil before the log's first entry.
-    var closed: UInt64?
+    /// The end of the latest closed bucket, or the start of the log's first day. Nil before the log's first entry.
+    var closedBucket: UInt64?
 
-    /// Entries that aren't known to be published. What waits for its batch is not counted.
+    /// The number of entries that aren't known to be published. Entries of open batches don't count.
     var waiting: Int { inWindows + covered.count + frozen.reduce(0) { $0 + $1.count } }
-    /// Of these, what counts towards the limit: no purges, which are bounded by the tokens there are, and no later batches,
-    /// since one of many seals takes a while to publish.
+    /// Returns the entries that count towards the limit. Purges don't, since the number of tokens bounds them. Batches frozen after `moment`
+    /// don't either, since a large one takes a while to publish.
     func limited(frozenBefore moment: UInt64) -> Int {
         inWindows + covered.limited + frozen.reduce(0) { $1.moment <= moment ? $0 + $1.seals : $0 }
     }
 
-    /// The batch that waits for purges.
+    /// The frozen batch that still waits for purges, if any.
     var incomplete: FrozenBatch? { frozen.last.flatMap { $0.window == nil ? $0 : nil } }
 
-    mutating func place(rank: UInt8, start: UInt64, resolution: UInt64) -> UInt64 {
+    /// Returns the window of a new entry.
+    /// - Parameter start: the start of the current window by the clock.
+    mutating func window(rank: UInt8, start: UInt64, resolution: UInt64) -> UInt64 {
         var window = start
-        if start <= given {
-            if isCut, rank > 0 { given += resolution }
+        if start <= closedUpTo {
+            if isCut, rank > 0 { closedUpTo += resolution }
             isCut = false
-            window = given
+            window = closedUpTo
         }
         latest = max(latest, window)
         return window
@@ -163,11 +164,12 @@ struct Books: Sendable, Equatable {
 
     struct Covered: Sendable, Equatable {
         var count = 0
+        /// `count` without purges.
         var limited = 0
     }
 }
 
-/// Waiting entries under one number.
+/// The number of entries in a batch.
 struct Batch: Sendable, Equatable {
     var number: Int64 = 0
     var seals = 0
@@ -176,13 +178,13 @@ struct Batch: Sendable, Equatable {
     mutating func add(rank: UInt8, _ count: Int = 1) { if rank == 3 { seals += count } else { purges += count } }
 }
 
-/// A batch that takes no entries of later than `moment`.
+/// A batch without entries from after `moment`.
 struct FrozenBatch: Sendable, Equatable {
     var moment: UInt64
-    /// Its window in the log; nil until everything that expired before `moment` is purged.
+    /// The batch's window in the log. Nil until everything that expired before `moment` is purged.
     var window: UInt64?
     var short: Batch
-    /// At midnight only.
+    /// Only at midnight.
     var long: Batch?
 
     var count: Int { seals + short.purges + (long?.purges ?? 0) }

@@ -1,11 +1,11 @@
 public import Vocabulary
 
-// What the store keeps, as values. Blobs are keyed hashes, random ids and sealed bytes; none of them can be read or
-// recomputed without a key of `keys/ratchet.key` or a member's room id. Times are unix milliseconds.
+// The rows of rooms as values. Blobs are keyed hashes, random ids and sealed bytes. Reading or recomputing them needs a key of
+// `keys/ratchet.key` or a member's room id. Times are unix milliseconds.
 
-/// A sealed token: its row.
+/// The row of a sealed token.
 public struct TokenRecord: Sendable, Equatable {
-    /// The row's name here, and the id of the token's purge in the ledger. Derived from the ref, which stands nowhere in the clear.
+    /// The row's key, and the id of the token's purge in the ledger. Derived from the ref, which is never stored in the clear.
     public var purgeID: EntryID
     /// The sealed ref: 56 bytes.
     public var ref: [UInt8]
@@ -18,7 +18,7 @@ public struct TokenRecord: Sendable, Equatable {
     public var topic: String
     /// Nonce, ciphertext and tag: 168 bytes.
     public var sealed: [UInt8]
-    /// Whether the token was sealed for more than 24 hours. The ledger publishes its entries at midnight only.
+    /// True if the token was sealed for more than 24 hours. The ledger publishes its entries only at midnight.
     public var isLong: Bool
 
     public init(
@@ -43,7 +43,7 @@ public struct TokenRecord: Sendable, Equatable {
 /// A token to be stored.
 public struct NewToken: Sendable, Equatable {
     public var record: TokenRecord
-    /// The ledger's id of its sealing. Not stored in the row.
+    /// The id of the sealing in the ledger. Not stored in the row.
     public var sealedID: EntryID
 
     public init(_ record: TokenRecord, sealedID: EntryID) {
@@ -52,18 +52,18 @@ public struct NewToken: Sendable, Equatable {
     }
 }
 
-/// One side of a room: who it is (by keyed hash) and which token it has.
+/// One side of a room: its hashed identity and its token.
 public struct SideRecord: Sendable, Equatable {
     /// The generation that `client` was computed in.
     public var generation: UInt32
     public var client: Digest
     /// Hash of the member secret.
     public var member: Digest
-    /// Whether the member secret was used once: from then on the client id alone is not enough.
+    /// True if the member secret was used. From then on the client id alone is not enough.
     public var proven: Bool
-    /// The purge id of its token.
+    /// The purge id of the side's token.
     public var token: EntryID?
-    /// From when the throttle counts: the last knock at this side, or near the time its push leaves; 0 for never.
+    /// The start of the throttle: the time of the last knock at this side, or close to the departure of its push. 0 if never.
     public var knocked: UInt64
 
     public init(
@@ -78,16 +78,16 @@ public struct SideRecord: Sendable, Equatable {
     }
 }
 
-/// A room: pending while `joiner` is nil.
+/// A room. It is pending while `joiner` is nil.
 public struct RoomRecord: Sendable, Equatable {
     public var room: Digest
     public var expires: UInt64
-    /// When the join code ends that a pending room waits for.
+    /// The expiry of a pending room's join code.
     public var codeExpires: UInt64?
     public var creator: SideRecord
     public var joiner: SideRecord?
 
-    /// When the room ends as things stand: a pending room with its code.
+    /// The room's expiry. A pending room expires with its code.
     public var ends: UInt64 { min(expires, codeExpires ?? .max) }
 
     public init(
@@ -103,7 +103,7 @@ public struct RoomRecord: Sendable, Equatable {
     public subscript(slot: UInt8) -> SideRecord? { slot == 1 ? creator : joiner }
 }
 
-/// A join code that waits to be used.
+/// An unused join code.
 public struct PendingCode: Sendable, Equatable {
     public var code: Digest
     public var expires: UInt64
@@ -112,11 +112,11 @@ public struct PendingCode: Sendable, Equatable {
     public var generation: UInt32
     /// The room id, sealed to the join code.
     public var pending: [UInt8]
-    /// The creator's member secret, sealed to the join code and the creator's client id. Nil once the creator has used the
-    /// secret, or `creatorUntil` has passed.
+    /// The creator's member secret, sealed to the join code and the creator's client id. Nil after the creator has used the secret, and after
+    /// `creatorUntil`.
     public var creator: [UInt8]?
     public var creatorUntil: UInt64
-    /// Whether it counts towards the limit on short codes.
+    /// True if the code counts towards the limit of short codes.
     public var short: Bool
 
     public init(
@@ -135,7 +135,7 @@ public struct PendingCode: Sendable, Equatable {
     }
 }
 
-/// A join code that was used: it blocks reuse until `expires`; the joiner's answer can be asked for again until `retryUntil`.
+/// A used join code. It prevents reuse until `expires`, and repeats the joiner's answer until `retryUntil`.
 public struct UsedCode: Sendable, Equatable {
     public var code: Digest
     public var expires: UInt64
@@ -165,38 +165,38 @@ public enum CodeRecord: Sendable, Equatable {
     }
 }
 
-/// A room as its join code finds it.
+/// A room with its join code.
 public struct JoinableRoom: Sendable, Equatable {
     public var room: RoomRecord
     public var code: CodeRecord
 }
 
-/// A push to be carried out: durable from the moment the caller is answered until its outcome is recorded.
+/// A push to send. Its row exists from before the caller is answered until the outcome is recorded.
 public struct JobRecord: Sendable, Equatable {
     public var job: JobID
     public var deadline: UInt64
-    /// Not sent before this time: a grace in which the peer may come back.
+    /// The push is not sent earlier. During this grace the peer may come back.
     public var notBefore: UInt64
-    /// Its token's.
+    /// The token's.
     public var purgeID: EntryID
-    /// Nil for an audience's.
+    /// Nil for a push of an audience.
     public var room: Digest?
+    /// 0 for a push of an audience.
     public var slot: UInt8
     public var kind: TokenKind
     public var environment: PushEnvironment
     public var topic: String
     public var template: String
     public var generation: UInt32
-    /// When the token (and so the room) expires.
+    /// The expiry of the token and room.
     public var expires: UInt64
     /// Token, its sealing time and the handle: 168 bytes.
     public var sealed: [UInt8]
-    /// What the template is filled with: a sealed note.
+    /// The template's fields as a sealed note.
     public var fields: [UInt8]?
-    /// Whether its token was purged when it was stored: nothing is left to look for before it is sent.
+    /// True if the token was purged when the push was stored, so its row can't be checked before sending.
     public var isLast: Bool
 
-    /// An audience's has slot 0 and no room.
     public init(
         job: JobID, deadline: UInt64, notBefore: UInt64, purgeID: EntryID, room: Digest?, slot: UInt8, kind: TokenKind,
         environment: PushEnvironment, topic: String, template: String, generation: UInt32, expires: UInt64, sealed: [UInt8],
@@ -225,7 +225,7 @@ public struct JobRecord: Sendable, Equatable {
 /// A push to be stored.
 public struct NewJob: Sendable, Equatable {
     public var record: JobRecord
-    /// The ledger's id of its token's opening. Not stored in the row.
+    /// The id of the token's opening in the ledger. Not stored in the row.
     public var openedID: EntryID
 
     public init(_ record: JobRecord, openedID: EntryID) {

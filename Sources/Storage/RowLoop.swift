@@ -2,7 +2,7 @@ import Linux
 public import Policy
 import SQLite
 
-/// The rows of one room from its creation to its acceptance.
+/// The rows of one room, from its creation to its acceptance.
 public struct RoomRows: Sendable {
     public var room: RoomRecord
     public var code: PendingCode
@@ -24,14 +24,14 @@ public struct RoomRows: Sendable {
     }
 }
 
-/// What SQLite itself needs for creates and accepts: the store's own schema, pragmas and statements on the caller's thread, without
-/// queue, savepoints or any look at what stands there. The measure that `mayfly-bench rows` takes of the broker, and what fills a
-/// database for `mayfly-bench fill`.
+/// Writes rooms on the caller's thread with the store's schema and statements, but without its queue, savepoints and checks.
+///
+/// `mayfly-bench rows` uses it as the lower bound for the store, and `mayfly-bench fill` to fill a database.
 public final class RowLoop {
     private let database: SQLiteDatabase
 
-    /// Opens or makes the database.
-    /// - Parameter cacheKiB: for pages in memory; the store's if nil.
+    /// Opens or creates the database.
+    /// - Parameter cacheKiB: the page cache. Nil for the store's own.
     public init(path: String, cacheKiB: Int? = nil) throws(StoreError) {
         do {
             let journal = Journal(resolution: 60, timing: .standard, limit: .max / 1_000, now: { Clock.wallMs })
@@ -44,31 +44,32 @@ public final class RowLoop {
         }
     }
 
-    /// The timing that the database remembers.
+    /// The timing recorded in the database.
     public var timing: LedgerTiming { database.journal.timing }
 
-    /// Creates some rooms and accepts others, whose creation was committed before, in one durable transaction.
+    /// Creates some rooms and accepts others, created by an earlier call, in one durable transaction.
     public func commit(creating: [RoomRows], accepting: [RoomRows]) throws(StoreError) {
-        do {
-            try database.begin()
-            for rows in creating { try database.transaction.insert(rows.room, code: rows.code, token: rows.creatorToken) }
+        try commit { transaction in
+            for rows in creating { try transaction.insert(rows.room, code: rows.code, token: rows.creatorToken) }
             for rows in accepting {
-                let outcome = try database.transaction.accept(
+                let outcome = try transaction.accept(
                     rows.code, joiner: rows.joiner, token: rows.joinerToken, used: rows.used, now: Clock.wallMs)
                 guard outcome == .accepted else { throw StoreError.damaged("a room that was just created can't be accepted") }
             }
-            try database.commit()
-        } catch {
-            database.rollBack()
-            throw StoreError(any: error)
         }
     }
 
-    /// Adds rooms as they stand once their codes are forgotten, in one durable transaction; their seals wait for the log.
+    /// Adds accepted rooms without their codes, in one durable transaction. Their seals wait for the log.
     public func commit(standing: [StandingRoom]) throws(StoreError) {
+        try commit { transaction in
+            for rows in standing { try transaction.insert(standing: rows.room, tokens: rows.tokens) }
+        }
+    }
+
+    private func commit(_ body: (Transaction) throws -> Void) throws(StoreError) {
         do {
             try database.begin()
-            for rows in standing { try database.transaction.insert(standing: rows.room, tokens: rows.tokens) }
+            try body(database.transaction)
             try database.commit()
         } catch {
             database.rollBack()

@@ -7,18 +7,18 @@ import Vocabulary
 public struct ClosedEntry: Sendable, Equatable {
     /// Unix seconds.
     public var window: UInt64
-    /// The canonical bytes.
+    /// The canonical encoding.
     public var bytes: [UInt8]
-    var place: Place
-    /// Whether it is the last one of its batch.
+    var source: Source
+    /// True for the last entry of its batch.
     var endsBatch = false
 
-    /// Where it waits.
-    enum Place: Sendable, Equatable {
+    /// Where the entry was read.
+    enum Source: Sendable, Equatable {
         case window(rank: UInt8, key: [UInt8])
-        /// `until`: unix seconds. `cause`: of a purge.
+        /// `until`: unix seconds. `cause`: nil for a seal.
         case batch(number: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?)
-        /// Nowhere: it follows from what the batch before it holds.
+        /// A bucket's closing, which is computed from the entries before it.
         case closing(until: UInt64)
 
         var rank: UInt8 {
@@ -29,11 +29,11 @@ public struct ClosedEntry: Sendable, Equatable {
         }
     }
 
-    /// What entries of batches add to their buckets.
+    /// Counts the entries of batches by bucket.
     static func buckets(of entries: some Sequence<ClosedEntry>) -> [UInt64: Bucket] {
         var buckets: [UInt64: Bucket] = [:]
         for entry in entries {
-            guard case .batch(_, let rank, _, let until, let cause) = entry.place else { continue }
+            guard case .batch(_, let rank, _, let until, let cause) = entry.source else { continue }
             if rank == 3 {
                 buckets[until, default: Bucket()].sealed += 1
             } else if case .expired = cause {
@@ -55,18 +55,18 @@ struct Bucket: Sendable, Equatable {
 }
 
 extension SQLiteDatabase {
-    /// Entries of the windows before `window` in the log's order, at most `limit`; fewer only if there are no more.
+    /// Returns the entries of the windows before `window` in the log's order, at most `limit`. Fewer only if there are no more.
     func closedEntries(before window: UInt64, limit: Int) throws -> [ClosedEntry] {
-        // One look at a database that others change.
-        let opens = !inTransaction
-        if opens { try beginReading() }
-        defer { if opens { endReading() } }
+        // One transaction for all reads, since others write meanwhile.
+        let begins = !inTransaction
+        if begins { try beginReading() }
+        defer { if begins { endReading() } }
         let head = try logHead()
-        let begun = try lastRank() >= 3 ? head?.window : nil
+        let started = try lastRank() >= 3 ? head?.window : nil
         var entries: [ClosedEntry] = []
         for batch in try completeBatches(before: window) {
-            // A batch that is partly in the log goes on before anything that came into its window later.
-            if batch.window != begun { try addWindows(to: &entries, before: batch.window, rank: 3, limit: limit) }
+            // A batch that is partly in the log continues before later entries of its window.
+            if batch.window != started { try addWindows(to: &entries, before: batch.window, rank: 3, limit: limit) }
             try add(batch, to: &entries, limit: limit)
             if entries.count >= limit { return entries }
         }
@@ -78,7 +78,7 @@ extension SQLiteDatabase {
     private func addWindows(to entries: inout [ClosedEntry], before window: UInt64, rank: UInt8, limit: Int) throws {
         var after: (window: UInt64, rank: UInt8, key: [UInt8]) = (0, 0, [])
         for entry in entries.reversed() {
-            guard case .window(let rank, let key) = entry.place else { continue }
+            guard case .window(let rank, let key) = entry.source else { continue }
             after = (entry.window, rank, key)
             break
         }
@@ -90,7 +90,7 @@ extension SQLiteDatabase {
             .number(limit - entries.count)
         ) { row in
             ClosedEntry(
-                window: row.time(0), bytes: row.blob(3), place: .window(rank: UInt8(clamping: row.int(1)), key: row.blob(2)))
+                window: row.time(0), bytes: row.blob(3), source: .window(rank: UInt8(clamping: row.int(1)), key: row.blob(2)))
         }
     }
 
@@ -114,7 +114,7 @@ extension SQLiteDatabase {
         return batches
     }
 
-    /// Adds what of a batch is not in the log yet.
+    /// Adds the entries of a batch that are not in the log yet.
     private func add(_ batch: CompleteBatch, to entries: inout [ClosedEntry], limit: Int) throws {
         for rank in [3, 4] as [UInt8] {
             let room = limit - entries.count
@@ -128,8 +128,8 @@ extension SQLiteDatabase {
         let room = limit - entries.count
         entries += closings.prefix(room)
         if closings.count > room { return }
-        // A batch is never empty: it has seals, or it is a midnight's and has a closing.
-        guard let last = entries.last, last.window == batch.window, last.place.rank >= 3 else { return }
+        // A batch is never empty: it has seals, or a closing at midnight.
+        guard let last = entries.last, last.window == batch.window, last.source.rank >= 3 else { return }
         entries[entries.count - 1].endsBatch = true
     }
 
@@ -152,23 +152,23 @@ extension SQLiteDatabase {
             found.append(
                 ClosedEntry(
                     window: batch.window, bytes: Entry(atMs: batch.window * 1_000, op).encoded,
-                    place: .batch(number: number, rank: rank, id: id, until: until, cause: cause)))
+                    source: .batch(number: number, rank: rank, id: id, until: until, cause: cause)))
         }
         return found
     }
 
     // MARK: Buckets
 
-    /// The most empty buckets closed at each end of a long absence. The oldest may have ended while the broker still ran.
+    /// The most empty buckets to close at each end of a long absence. The oldest may have ended while the broker still ran.
     private static let mostEmpty: UInt64 = 512
 
-    /// The closings of a midnight batch, those left out that `entries` has already.
+    /// Returns the closings of a midnight batch, without those in `entries`.
     private func closings(of batch: CompleteBatch, after entries: [ClosedEntry]) throws -> [ClosedEntry] {
         let day = journal.timing.daySeconds
         let midnight = batch.moment / day * day
-        let last = try rows("SELECT closed FROM schedule") { $0.isNull(0) ? midnight : $0.time(0) }.first ?? midnight
+        let last = try earliest("SELECT closed FROM schedule") ?? midnight
         var closed = last
-        for case .closing(let until) in entries.lazy.map(\.place) { closed = max(closed, until) }
+        for case .closing(let until) in entries.lazy.map(\.source) { closed = max(closed, until) }
         guard midnight > closed else { return [] }
         let buckets = try buckets(after: entries)
         let empty = min((midnight - last) / day, Self.mostEmpty)
@@ -178,11 +178,11 @@ extension SQLiteDatabase {
             ClosedEntry(
                 window: batch.window,
                 bytes: Entry(atMs: batch.window * 1_000, (buckets[until] ?? Bucket()).closed(until: until)).encoded,
-                place: .closing(until: until))
+                source: .closing(until: until))
         }
     }
 
-    /// The open buckets once `entries` are in the log.
+    /// Returns the open buckets as they will be when `entries` are in the log.
     private func buckets(after entries: [ClosedEntry]) throws -> [UInt64: Bucket] {
         var buckets = Dictionary(uniqueKeysWithValues: try buckets().map { ($0.until, $0.bucket) })
         for (until, added) in ClosedEntry.buckets(of: entries) {
@@ -193,7 +193,7 @@ extension SQLiteDatabase {
         return buckets
     }
 
-    /// Counts of what is in the log, the earliest bucket first.
+    /// Returns the open buckets with the counts of the log's entries, earliest first.
     func buckets() throws -> [(until: UInt64, bucket: Bucket)] {
         try rows("SELECT until, sealed, carried, expired, ended FROM bucket ORDER BY until") {
             ($0.time(0), Bucket(sealed: $0.time(1), carried: $0.time(2), expired: $0.time(3), ended: $0.time(4)))
@@ -210,6 +210,6 @@ extension Bucket {
 
 extension ClosedEntry {
     fileprivate var waitingID: EntryID {
-        if case .batch(_, _, let id, _, _) = place { id } else { EntryID(0) }
+        if case .batch(_, _, let id, _, _) = source { id } else { EntryID(0) }
     }
 }

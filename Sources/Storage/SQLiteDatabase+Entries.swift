@@ -3,9 +3,9 @@ import Policy
 import SQLite
 import Vocabulary
 
-// Entries that wait for their window: recorded in the operation's transaction, and kept in the log's order until they are in the log.
+// Entries that wait for their window. They are recorded in the operation's transaction and stored in the log's order.
 extension SQLiteDatabase {
-    /// Adds one entry to the current window.
+    /// Adds an entry to the current window.
     func record(_ op: Entry.Op) throws {
         guard op.rank < 3 else { throw StoreError.unavailable("an entry of a batch was recorded by itself") }
         var op = op
@@ -13,17 +13,18 @@ extension SQLiteDatabase {
         try append(op, window: journal.window(rank: op.rank))
     }
 
-    /// Adds an entry to a window that is not earlier than any other's.
+    /// Adds an entry to a window.
+    /// - Precondition: no entry has a later window.
     func append(_ op: Entry.Op, window: UInt64) throws {
         var books = journal.books
         books.inWindows += 1
         books.recorded += 1
-        let isFirst = books.closed == nil
+        let isFirst = books.closedBucket == nil
         if isFirst {
-            // Where the log begins. Buckets of earlier days don't exist in it.
+            // The log begins here. It has no buckets of earlier days.
             let timing = journal.timing
-            books.closed = window / timing.daySeconds * timing.daySeconds
-            books.looked = max(books.looked ?? 0, window / timing.hourSeconds * timing.hourSeconds)
+            books.closedBucket = window / timing.daySeconds * timing.daySeconds
+            books.lastBoundary = max(books.lastBoundary ?? 0, window / timing.hourSeconds * timing.hourSeconds)
         }
         journal.books = books
         if isFirst {
@@ -42,18 +43,17 @@ extension SQLiteDatabase {
         for mark in marks { try setMark(mark.name, mark.value) }
     }
 
-    /// Everything that was due before this epoch is purged.
+    /// Returns the epoch before which everything due is purged.
     private func sweptEpoch() throws -> UInt64 {
-        let earliest = [
-            try transaction.earliest("SELECT min(expires) FROM token"),
-            try transaction.earliest("SELECT min(expires) FROM registration"),
+        let due = [
+            try earliest("SELECT min(expires) FROM token"), try earliest("SELECT min(expires) FROM registration"),
         ].compactMap(\.self).min()
-        return min(journal.moment, earliest ?? .max) / Self.epochMs
+        return min(journal.moment, due ?? .max) / Self.epochMs
     }
 
     private static let epochMs: UInt64 = 300_000
 
-    /// Records what must precede this transaction's entries. After an absence, that is another `broker.started`.
+    /// Records what must precede this transaction's entries: `resumption` after an absence, and due batches.
     func recordOverdue() throws {
         guard journal.hasStarted else { return }
         if !resumption.isEmpty, journal.wasAbsent {
@@ -63,18 +63,18 @@ extension SQLiteDatabase {
         try settleBatches()
     }
 
-    /// The latest window that holds an entry, unix seconds; 0 for none.
+    /// Returns the latest window with an entry, in unix seconds, or 0 if there is none.
     func latestWindow() throws -> UInt64 {
         max(
             try logHead()?.window ?? 0, try rows("SELECT max(window_start) FROM entry") { $0.time(0) }[0],
             try rows("SELECT max(window_start) FROM batch") { $0.time(0) }[0])
     }
 
-    /// Takes up the writer's copy from the database. Reads all that waits.
+    /// Restores the journal's books from the database. Reads all waiting entries.
     func resumeJournal() throws {
         var books = Books()
         let latest = try latestWindow()
-        (books.given, books.latest) = (latest, latest)
+        (books.closedUpTo, books.latest) = (latest, latest)
         if let head = try logHead() { books.isCut = head.size > 0 && head.window == latest }
         books.recorded =
             try rows("SELECT max(key) FROM entry WHERE rank IN (0, 6)") { $0.blob(0).reduce(0) { $0 << 8 | UInt64($1) } }[0]
@@ -83,9 +83,9 @@ extension SQLiteDatabase {
             Books.Covered(count: Int($0.int(0)), limited: Int($0.int(1)))
         }[0]
         try each("SELECT looked, last_batch, closed FROM schedule") { row in
-            books.looked = row.isNull(0) ? nil : row.time(0)
+            books.lastBoundary = row.timeOrNil(0)
             books.lastBatch = row.time(1)
-            books.closed = row.isNull(2) ? nil : row.time(2)
+            books.closedBucket = row.timeOrNil(2)
         }
         try resumeBatches(&books)
         journal.books = books
@@ -98,10 +98,11 @@ extension SQLiteDatabase {
             INSERT INTO schedule (one, looked, last_batch, closed) VALUES (1, $1, $2, $3) ON CONFLICT (one)
             DO UPDATE SET looked = excluded.looked, last_batch = excluded.last_batch, closed = excluded.closed
             """,
-            books.looked.map { .time($0) } ?? .null, .time(books.lastBatch), books.closed.map { .time($0) } ?? .null)
+            books.lastBoundary.map { .time($0) } ?? .null, .time(books.lastBatch),
+            books.closedBucket.map { .time($0) } ?? .null)
     }
 
-    /// How many entries are not known to be published. What waits for its batch is not counted.
+    /// Returns the number of entries that are not known to be published. Entries of open batches don't count.
     func waitingEntries() throws -> Int {
         try rows(
             """
@@ -115,8 +116,8 @@ extension SQLiteDatabase {
 
     private static let timingMark = "ledger_timing"
 
-    /// Holds the state folder to the timing of its log's first entry. A start that fails earlier fixes nothing.
-    /// - Parameter timing: nil for the one that it has.
+    /// Adopts the recorded timing, or `timing` before the log's first entry records one.
+    /// - Throws: `.otherTiming` if both exist and differ.
     func adopt(_ timing: LedgerTiming?) throws {
         if let mark = try mark(Self.timingMark), let kept = LedgerTiming(mark: mark) {
             if let timing, timing != kept { throw StoreError.otherTiming(recorded: kept.text, given: timing.text) }
@@ -139,4 +140,144 @@ extension LedgerTiming {
     }
 
     fileprivate var text: String { "hourSeconds \(hourSeconds), daySeconds \(daySeconds), batchSeals \(batchSeals)" }
+}
+
+// Seals and purges wait for their batch. Their rows have the batch's number and an id, but no order or time.
+extension SQLiteDatabase {
+    /// Adds a token's sealing to the open batch.
+    func addSealed(_ id: EntryID, expires: UInt64, isLong: Bool) throws {
+        let number = journal.addToOpenBatch(rank: 3, isLong: isLong)
+        try insertWaiting(batch: number, rank: 3, id: id, until: journal.timing.untilMs(expiryMs: expires), cause: nil)
+    }
+
+    /// Adds a token's purge to the frozen batch if that waits for it, otherwise to the open batch. The purge of an expired token is recorded as
+    /// expired.
+    func addPurged(_ id: EntryID, _ cause: PurgeCause, expires: UInt64, isLong: Bool) throws {
+        let number =
+            journal.addToFrozenBatch(expires: expires, isLong: isLong) ?? journal.addToOpenBatch(rank: 4, isLong: isLong)
+        let until = journal.timing.untilMs(expiryMs: expires)
+        let cause = expires <= journal.moment ? .expired(untilMs: until) : cause
+        try insertWaiting(batch: number, rank: 4, id: id, until: until, cause: cause)
+    }
+
+    private func insertWaiting(batch: Int64, rank: UInt8, id: EntryID, until: UInt64, cause: PurgeCause?) throws {
+        try run(
+            "INSERT INTO waiting (batch, rank, id, until, cause) VALUES ($1, $2, $3, $4, $5)", .int(batch), .number(rank),
+            .id(id),
+            .time(until / 1_000), cause.map { .int($0.column) } ?? .null)
+    }
+
+    /// Completes the frozen batch if it has all its purges. Freezes the next batch if a boundary has passed.
+    func settleBatches() throws {
+        guard journal.hasStarted else { return }
+        if let batch = journal.books.incomplete { guard try complete(batch) else { return } }
+        guard let (moment, isMidnight) = journal.boundary else { return }
+        if isMidnight || journal.books.short.seals >= journal.timing.batchSeals { try freeze(at: moment, isMidnight: isMidnight) }
+        journal.books.lastBoundary = moment
+        if let batch = journal.books.incomplete { _ = try complete(batch) }
+        try saveSchedule()
+    }
+
+    private func freeze(at moment: UInt64, isMidnight: Bool) throws {
+        var books = journal.books
+        var next = max(books.short.number, books.long.number)
+        func replace(_ batch: inout Batch, isLong: Bool) throws -> Batch {
+            defer { batch = Batch(number: next) }
+            next += 1
+            try run("UPDATE batch SET moment = $1 WHERE number = $2", .time(moment), .int(batch.number))
+            try run("INSERT INTO batch (number, is_long) VALUES ($1, $2)", .int(next), .bool(isLong))
+            return batch
+        }
+        let short = try replace(&books.short, isLong: false)
+        let long = isMidnight ? try replace(&books.long, isLong: true) : nil
+        books.frozen.append(FrozenBatch(moment: moment, short: short, long: long))
+        journal.books = books
+    }
+
+    /// Assigns a window to a frozen batch if everything that expired before its moment is purged. Returns false otherwise.
+    private func complete(_ batch: FrozenBatch) throws -> Bool {
+        let isSwept = try rows(
+            "SELECT EXISTS (SELECT 1 FROM token WHERE expires < $1) OR EXISTS (SELECT 1 FROM registration WHERE expires < $1)",
+            .time(batch.moment * 1_000)
+        ) { $0.int(0) == 0 }[0]
+        guard isSwept else { return false }
+        let window = journal.window(rank: 3)
+        try run("UPDATE batch SET window_start = $1 WHERE moment = $2", .time(window), .time(batch.moment))
+        var books = journal.books
+        books.frozen[books.frozen.count - 1].window = window
+        books.lastBatch = window
+        journal.books = books
+        try saveSchedule()
+        return true
+    }
+
+    /// Reads the batches and counts their entries.
+    private func resumeBatches(_ books: inout Books) throws {
+        var batches: [Int64: Batch] = [:]
+        try each("SELECT batch, rank, count(*) FROM waiting GROUP BY batch, rank") { row in
+            batches[row.int(0), default: Batch(number: row.int(0))].add(rank: UInt8(clamping: row.int(1)), Int(row.int(2)))
+        }
+        try each("SELECT number, is_long, moment, window_start FROM batch ORDER BY moment, is_long") { row in
+            let batch = batches[row.int(0)] ?? Batch(number: row.int(0))
+            switch (row.isNull(2), row.int(1) != 0) {
+            case (true, false): books.short = batch
+            case (true, true): books.long = batch
+            case (false, false):
+                books.frozen.append(
+                    FrozenBatch(moment: row.time(2), window: row.timeOrNil(3), short: batch))
+            case (false, true): books.frozen[books.frozen.count - 1].long = batch
+            }
+        }
+    }
+}
+
+extension PurgeCause {
+    /// The code in the table `waiting`.
+    var column: Int64 {
+        switch self {
+        case .ended: 0
+        case .expired: 1
+        case .policy: 2
+        }
+    }
+
+    /// - Parameter until: unix seconds.
+    init?(column: Int64, until: UInt64) {
+        switch column {
+        case 0: self = .ended
+        case 1: self = .expired(untilMs: until * 1_000)
+        case 2: self = .policy
+        default: return nil
+        }
+    }
+}
+
+extension Journal {
+    /// Counts an entry in the open batch of its kind.
+    /// - Returns: the batch's number.
+    fileprivate func addToOpenBatch(rank: UInt8, isLong: Bool) -> Int64 {
+        var books = books
+        defer { self.books = books }
+        if isLong {
+            books.long.add(rank: rank)
+            return books.long.number
+        }
+        books.short.add(rank: rank)
+        return books.short.number
+    }
+
+    /// Counts a purge in the frozen batch that waits for it.
+    /// - Returns: the batch's number. Nil if no batch waits for this purge.
+    fileprivate func addToFrozenBatch(expires: UInt64, isLong: Bool) -> Int64? {
+        var books = books
+        guard let batch = books.incomplete, expires < batch.moment * 1_000 else { return nil }
+        let last = books.frozen.count - 1
+        defer { self.books = books }
+        if isLong {
+            books.frozen[last].long?.add(rank: 4)
+            return batch.long?.number
+        }
+        books.frozen[last].short.add(rank: 4)
+        return batch.short.number
+    }
 }

@@ -1,40 +1,41 @@
 import Ledger
+import Policy
 import SQLite
 import Vocabulary
 
 extension SQLiteDatabase {
     func logHead() throws -> LogHead? {
-        try rows("SELECT size, checkpoint, window_start FROM log") {
+        try first("SELECT size, checkpoint, window_start FROM log") {
             LogHead(size: $0.time(0), checkpoint: $0.text(1), window: $0.time(2))
-        }.first
+        }
     }
 
     /// The rank of the log's last entry.
-    func lastRank() throws -> UInt8 { try rows("SELECT rank FROM log") { UInt8(clamping: $0.int(0)) }.first ?? 0 }
+    func lastRank() throws -> UInt8 { try first("SELECT rank FROM log") { UInt8(clamping: $0.int(0)) } ?? 0 }
 
-    /// Replaces the head, and deletes the rows that it covers.
+    /// Replaces the head and deletes the rows that it covers.
     func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) throws -> Bool {
         guard try (logHead()?.size ?? 0) == size else { return false }
         guard try isFolderCurrent() else { throw StoreError.unavailable("the previous head is not published") }
         try remove(entries)
-        try book(entries)
-        try pack(entries, from: size)
+        try updateBuckets(with: entries)
+        try addUnpublished(entries, from: size)
         try run(
             """
             INSERT INTO log (one, size, checkpoint, window_start, rank) VALUES (1, $1, $2, $3, $4) ON CONFLICT (one)
             DO UPDATE SET size = excluded.size, checkpoint = excluded.checkpoint, window_start = excluded.window_start,
             rank = excluded.rank
-            """, .time(head.size), .text(head.checkpoint), .time(head.window), .number(entries.last?.place.rank ?? lastRank()))
+            """, .time(head.size), .text(head.checkpoint), .time(head.window), .number(entries.last?.source.rank ?? lastRank()))
         return true
     }
 
-    /// Deletes their rows. Later entries may have come between those of an open window, but not into a complete batch.
+    /// Deletes the entries' rows. An open window may have got entries between them since, but a complete batch may not.
     private func remove(_ entries: [ClosedEntry]) throws {
         var (inWindows, isGone) = (0, true)
         var next = entries[...]
         while let entry = next.first {
             var count = 1
-            switch entry.place {
+            switch entry.source {
             case .window(let rank, let key):
                 let deleted = try run(
                     "DELETE FROM entry WHERE window_start = $1 AND rank = $2 AND key = $3", .time(entry.window), .number(rank),
@@ -42,7 +43,7 @@ extension SQLiteDatabase {
                 isGone = isGone && deleted == 1
                 inWindows += 1
             case .batch:
-                let ids = next.prefix { $0.place.rank == entry.place.rank && $0.window == entry.window }
+                let ids = next.prefix { $0.source.rank == entry.source.rank && $0.window == entry.window }
                 count = ids.count
                 isGone = try isGone && removeFromBatch(ids) == count
             case .closing: break
@@ -53,12 +54,12 @@ extension SQLiteDatabase {
         journal.books.inWindows -= inWindows
     }
 
-    /// - Parameter entries: neighbours of one batch and rank. At midnight short tokens' and long tokens' entries alternate.
+    /// - Parameter entries: adjacent entries of one batch and rank. At midnight, entries of short and long tokens alternate.
     private func removeFromBatch(_ entries: ArraySlice<ClosedEntry>) throws -> Int {
         var last: [Int64: EntryID] = [:]
         var rank: UInt8 = 3
         for entry in entries {
-            if case .batch(let number, let entryRank, let id, _, _) = entry.place { (last[number], rank) = (id, entryRank) }
+            if case .batch(let number, let entryRank, let id, _, _) = entry.source { (last[number], rank) = (id, entryRank) }
         }
         return try last.reduce(0) { count, batch in
             try count
@@ -68,8 +69,8 @@ extension SQLiteDatabase {
         }
     }
 
-    /// Adds the entries to their buckets. Deletes closed buckets and published batches.
-    private func book(_ entries: [ClosedEntry]) throws {
+    /// Adds the entries to their buckets. Deletes closed buckets and finished batches.
+    private func updateBuckets(with entries: [ClosedEntry]) throws {
         var books = journal.books
         for (until, bucket) in ClosedEntry.buckets(of: entries) {
             try run(
@@ -80,11 +81,11 @@ extension SQLiteDatabase {
                 """, .time(until), .time(bucket.sealed), .time(bucket.expired), .time(bucket.ended))
         }
         for entry in entries {
-            switch entry.place {
+            switch entry.source {
             case .closing(let until):
                 try run("DELETE FROM bucket WHERE until = $1", .time(until))
-                books.closed = until
-            case .batch(let number, let rank, _, _, _): books.takeFromBatch(number, rank: rank)
+                books.closedBucket = until
+            case .batch(let number, let rank, _, _, _): books.removeFromBatch(number, rank: rank)
             case .window: break
             }
             if entry.endsBatch {
@@ -92,7 +93,7 @@ extension SQLiteDatabase {
                 books.frozen.removeAll { $0.window == entry.window }
             }
         }
-        let isClosing = books.closed != journal.books.closed
+        let isClosing = books.closedBucket != journal.books.closedBucket
         journal.books = books
         if isClosing { try saveSchedule() }
     }
@@ -101,8 +102,8 @@ extension SQLiteDatabase {
 
     private static let packedBytes = 65_536
 
-    /// Keeps them until the folder has them: each a length (u16) and its bytes, concatenated.
-    private func pack(_ entries: [ClosedEntry], from size: UInt64) throws {
+    /// Stores the entries until the folder has them. Rows have many entries: each its length (u16), then its bytes.
+    private func addUnpublished(_ entries: [ClosedEntry], from size: UInt64) throws {
         var (first, count, limited) = (size, 0, 0)
         var bytes: [UInt8] = []
         func write() throws {
@@ -115,17 +116,17 @@ extension SQLiteDatabase {
             (first, count, limited, bytes) = (first + UInt64(count), 0, 0, [])
         }
         for entry in entries {
-            bytes += [UInt8(entry.bytes.count >> 8), UInt8(entry.bytes.count & 0xff)]
+            bytes.append(bigEndian: UInt16(entry.bytes.count))
             bytes += entry.bytes
             count += 1
-            if entry.place.rank != 4 { limited += 1 }
+            if entry.source.rank != 4 { limited += 1 }
             if bytes.count >= Self.packedBytes { try write() }
         }
         try write()
     }
 
-    /// Whether the folder is known to hold what the head covers.
-    private func isFolderCurrent() throws -> Bool { try rows("SELECT 1 FROM unpublished LIMIT 1") { _ in 1 }.isEmpty }
+    /// Returns true if the folder is known to have everything under the head.
+    private func isFolderCurrent() throws -> Bool { try !exists("SELECT 1 FROM unpublished LIMIT 1") }
 
     func unpublished() throws -> (first: UInt64, entries: [[UInt8]]) {
         var first: UInt64?
@@ -133,12 +134,12 @@ extension SQLiteDatabase {
         try each("SELECT first, bytes FROM unpublished ORDER BY first") { row in
             first = first ?? row.time(0)
             let bytes = row.blob(1)
-            var at = 0
-            while at + 2 <= bytes.count {
-                let end = at + 2 + Int(bytes[at]) << 8 + Int(bytes[at + 1])
+            var start = 0
+            while start + 2 <= bytes.count {
+                let end = start + 2 + Int(bytes[start]) << 8 + Int(bytes[start + 1])
                 guard end <= bytes.count else { throw StoreError.damaged("an entry is truncated") }
-                entries.append(Array(bytes[at + 2..<end]))
-                at = end
+                entries.append(Array(bytes[start + 2..<end]))
+                start = end
             }
         }
         return (try first ?? logHead()?.size ?? 0, entries)
@@ -150,8 +151,8 @@ extension SQLiteDatabase {
         journal.books.covered = Books.Covered()
     }
 
-    /// Whether all that was closed is in log and folder. What waits for its batch may go into another log.
-    func isAllPublished() throws -> Bool {
+    /// Returns true if log and folder have all entries except those of open batches, which may go into the next log.
+    private func isAllPublished() throws -> Bool {
         let books = journal.books
         return try books.inWindows == 0 && books.frozen.allSatisfy { $0.window == nil } && isFolderCurrent()
     }
@@ -159,7 +160,7 @@ extension SQLiteDatabase {
     // MARK: Marks
 
     func mark(_ name: String) throws -> [UInt8]? {
-        try rows("SELECT value FROM node WHERE name = $1", .text(name)) { $0.blob(0) }.first
+        try first("SELECT value FROM node WHERE name = $1", .text(name)) { $0.blob(0) }
     }
 
     func setMark(_ name: String, _ value: [UInt8]) throws {
@@ -170,10 +171,43 @@ extension SQLiteDatabase {
 }
 
 extension Books {
-    fileprivate mutating func takeFromBatch(_ number: Int64, rank: UInt8) {
+    fileprivate mutating func removeFromBatch(_ number: Int64, rank: UInt8) {
         for index in frozen.indices {
             if frozen[index].short.number == number { frozen[index].short.add(rank: rank, -1) }
             if frozen[index].long?.number == number { frozen[index].long?.add(rank: rank, -1) }
         }
+    }
+}
+
+// The end of a log and the start of the next.
+extension SQLiteDatabase {
+    func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) throws -> Bool {
+        guard try logHead() != nil, try isAllPublished() else { return false }
+        // A past bucket closes with its midnight batch, whose entries can't go into the next log.
+        let (window, day) = (journal.window(rank: 0), journal.timing.daySeconds)
+        guard let closed = journal.books.closedBucket, closed >= window / day * day else { return false }
+        for event in events { try append(event, window: window) }
+        for (until, bucket) in try buckets() { try append(bucket.closed(until: until), window: window) }
+        try append(.ledgerClosed(next: next), window: window)
+        try setMark(mark.name, mark.value)
+        return true
+    }
+
+    func beginLog(after end: Checkpoint, marks: [StoreMark]) throws -> Bool {
+        guard let head = try logHead(), head.size == end.size, try isAllPublished() else { return false }
+        guard let origin = EntryText(end.origin) else { throw StoreError.damaged("the origin of the log that ended") }
+        try run("DELETE FROM log")
+        try run("UPDATE bucket SET carried = sealed + carried - expired - ended, sealed = 0, expired = 0, ended = 0")
+        try run("DELETE FROM bucket WHERE carried <= 0")
+        var books = journal.books
+        (books.closedBucket, books.isCut) = (nil, false)
+        journal.books = books
+        let jobs = try rows("SELECT count(*) FROM job") { UInt64(clamping: $0.int(0)) }[0]
+        try append(.ledgerOpened(previous: origin, size: end.size, root: end.root, jobs: jobs), window: head.window)
+        for (until, bucket) in try buckets() {
+            try append(.bucketCarried(untilMs: until * 1_000, live: bucket.carried), window: head.window)
+        }
+        for mark in marks { try setMark(mark.name, mark.value) }
+        return true
     }
 }

@@ -3,11 +3,11 @@ import SQLite
 import Vocabulary
 
 extension SQLiteDatabase {
-    /// Purges what is due at `now`, at most `limit` rows of each kind. Never refused because the ledger is behind.
+    /// Purges rows due at `now`, at most `limit` of each kind. A ledger backlog doesn't prevent it.
     func sweep(now: UInt64, limit: Int, jobSlack: UInt64) throws -> SweepResult {
         var result = SweepResult()
 
-        // Jobs first: their outcome stands before their token's purge.
+        // Jobs first, so that an outcome precedes its token's purge.
         let overdue = try transaction.endJobs(due: now - min(now, jobSlack), limit: limit, .unknown)
         result.jobs = overdue
 
@@ -26,7 +26,7 @@ extension SQLiteDatabase {
             for _ in 0..<purged.tokens { result.ends.append(joinable.room.ends) }
         }
 
-        // Tokens go by their own key, all of one expiry together; their rooms, which end at the same time, after them.
+        // All tokens of one expiry go together, by their own key. Their rooms expire at the same time and go after them.
         let ends = try purgeTokens(expiredBy: now, limit: limit)
         result.tokens += ends.count
         result.ends += ends
@@ -41,7 +41,7 @@ extension SQLiteDatabase {
         result.more =
             overdue == limit || due.count == limit || ends.count == limit || result.rooms >= limit
             || registrations.count == limit || others.isMore
-        // What a batch waits for may be gone now.
+        // A frozen batch may have been waiting for these purges.
         try settleBatches()
         return result
     }
@@ -62,15 +62,16 @@ extension SQLiteDatabase {
         return result
     }
 
-    /// Purges the tokens that expired first, together: they are neighbours.
-    /// - Returns: when each was to end.
+    /// Purges the tokens that expired first. They are adjacent in the table, so one statement deletes them.
+    /// - Returns: the expiry of each.
     private func purgeTokens(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
         try purge(
             "SELECT expires, purge_id, is_long FROM token WHERE expires <= $1 ORDER BY expires, purge_id LIMIT $2",
             "DELETE FROM token WHERE (expires, purge_id) <= ($1, $2)", expiredBy: now, limit: limit)
     }
 
-    /// The same of audiences. What leads to them goes by its own key.
+    /// Purges the registrations that expired first. `deleteOthers` deletes their indexes.
+    /// - Returns: the expiry of each.
     private func purgeRegistrations(expiredBy now: UInt64, limit: Int) throws -> [UInt64] {
         try purge(
             "SELECT expires, purge_id, is_long FROM registration WHERE expires <= $1 ORDER BY expires, purge_id LIMIT $2",
@@ -82,17 +83,16 @@ extension SQLiteDatabase {
     ) throws -> [UInt64] {
         let tokens = try rows(select, .time(now), .number(limit)) { ($0.time(0), try $0.id(1) as EntryID, $0.int(2) != 0) }
         guard let last = tokens.last else { return [] }
-        let gone = try run(delete, .time(last.0), .id(last.1))
-        guard gone == tokens.count else { throw StoreError.damaged("\(gone) tokens in place of \(tokens.count)") }
-        for (expires, purgeID, isLong) in tokens { try waitPurged(purgeID, .ended, expires: expires, isLong: isLong) }
+        let deleted = try run(delete, .time(last.0), .id(last.1))
+        guard deleted == tokens.count else { throw StoreError.damaged("\(deleted) tokens in place of \(tokens.count)") }
+        for (expires, purgeID, isLong) in tokens { try addPurged(purgeID, .ended, expires: expires, isLong: isLong) }
         return tokens.map(\.0)
     }
 
-    /// Deletes what audiences have besides their tokens and is in no log: at most `limit` of each kind, and as many indexes as that
-    /// many registrations have.
+    /// Deletes an audience's rows that the ledger doesn't record: at most `limit` of each kind, and the indexes of as many registrations.
     private func deleteOthers(expiredBy now: UInt64, limit: Int) throws -> (count: Int, isMore: Bool) {
-        // All indexes of rows that have expired, and none of others.
-        let end = Self.startOfIndexes(expiring: now == .max ? now : now + 1)
+        // Indexes start with their row's expiry. This is greater than those of expired rows, and at most equal to all others.
+        let end = [UInt8](bigEndian: now == .max ? now : now + 1)
         let indexes = try deleteIndexes(before: end, limit: limit * Self.indexesOfOne)
         let others = [
             try run(
@@ -107,35 +107,27 @@ extension SQLiteDatabase {
                 (SELECT expires, id FROM timer WHERE expires <= $1 AND (answer <> 0 OR expires <= $2) ORDER BY expires, id LIMIT $3)
                 """, .time(now), .time(now - min(now, Self.timerSlack)), .number(limit)),
         ]
-        return (
-            others.reduce(indexes, +), indexes == limit * Self.indexesOfOne || others.contains(limit)
-        )
+        return (others.reduce(indexes, +), indexes == limit * Self.indexesOfOne || others.contains(limit))
     }
 
-    /// A timer that ran out while no broker ran is kept until it was told of, or its note surely does not open any more: the key of an
-    /// epoch is destroyed when the next one is over.
+    /// A timer that ran out while no broker ran is kept until it is reported, or until its note's key is certainly destroyed. An epoch's key
+    /// lives until the next epoch is over.
     private static let timerSlack: UInt64 = 600_000
 
-    /// Neighbours go together.
     private func deleteIndexes(before end: [UInt8], limit: Int) throws -> Int {
-        let next = try rows(
+        let next = try first(
             "SELECT value, purge_id FROM registration_index WHERE value < $1 ORDER BY value, purge_id LIMIT 1 OFFSET $2",
             .blob(end),
             .number(limit)
         ) { (try $0.digest(0), try $0.id(1) as EntryID) }
-        guard let next = next.first else { return try run("DELETE FROM registration_index WHERE value < $1", .blob(end)) }
+        guard let next else { return try run("DELETE FROM registration_index WHERE value < $1", .blob(end)) }
         return try run("DELETE FROM registration_index WHERE (value, purge_id) < ($1, $2)", .digest(next.0), .id(next.1))
     }
 
-    /// An activity is found by audience, owner, device and session.
+    /// The most indexes of a registration: audience, owner, device and session.
     private static let indexesOfOne = 4
 
-    /// Less than any index of what expires then or later, and more than all others.
-    private static func startOfIndexes(expiring time: UInt64) -> [UInt8] {
-        [UInt8](bigEndian: time)
-    }
-
-    /// - Returns: how many.
+    /// - Returns: the number of deleted rooms.
     private func deleteRooms(expiredBy now: UInt64, limit: Int) throws -> Int {
         let rooms = try rows(
             "SELECT expires, room FROM room WHERE expires <= $1 ORDER BY expires, room LIMIT $2", .time(now), .number(limit)
@@ -146,12 +138,12 @@ extension SQLiteDatabase {
 
     func nextExpiry(jobSlack: UInt64) throws -> UInt64? {
         let dues: [UInt64?] = [
-            try transaction.earliest("SELECT min(expires) FROM room"),
-            try transaction.earliest("SELECT min(due) FROM room WHERE due IS NOT NULL"),
-            try transaction.earliest("SELECT min(deadline) FROM job").map { $0 + jobSlack },
-            try transaction.earliest("SELECT min(expires) FROM registration"),
-            try transaction.earliest("SELECT min(expires) FROM timer WHERE answer <> 0"),
-            try transaction.earliest("SELECT min(expires) FROM timer WHERE answer = 0").map { $0 + Self.timerSlack },
+            try earliest("SELECT min(expires) FROM room"),
+            try earliest("SELECT min(due) FROM room WHERE due IS NOT NULL"),
+            try earliest("SELECT min(deadline) FROM job").map { $0 + jobSlack },
+            try earliest("SELECT min(expires) FROM registration"),
+            try earliest("SELECT min(expires) FROM timer WHERE answer <> 0"),
+            try earliest("SELECT min(expires) FROM timer WHERE answer = 0").map { $0 + Self.timerSlack },
             try earliestIndex("SELECT min(value) FROM registration_index"),
             try earliestIndex("SELECT min(session) FROM session"),
             try earliestIndex("SELECT min(key) FROM seen"),

@@ -2,30 +2,29 @@ import Ledger
 import SQLite
 import Vocabulary
 
-/// The embedded engine: one connection with its prepared statements, without threads. What it does besides `Transaction`'s operations stands
-/// in the extensions in `SQLiteDatabase+*`.
-final class SQLiteDatabase: Database {
+/// The embedded engine: one connection with its prepared statements, used by one thread. `SQLiteDatabase+*.swift` have its part of `Store`.
+final class SQLiteDatabase: Database, RowReading {
     let connection: Connection
     let journal: Journal
-    /// What the log is told after an absence.
+    /// Entries to record after an absence.
     let resumption: [Entry.Op]
-    /// The write-ahead log's length in frames at which a checkpoint is due, and whether one is under way.
+    /// The length of the write-ahead log in frames at which the next checkpoint is due.
     var checkpointAt = SQLiteStore.checkpointFrames
     var isCheckpointing = false
     /// The books at the start of the transaction.
     private var beginning: Books?
     /// The books and the count of changes at the start of the operation.
     private var marked = (books: Books(), changes: Int64(0))
-    /// Whether the transaction under way tells the log of an absence.
+    /// True if the current transaction records `resumption`.
     var hasResumed = false
 
-    /// Opens the file and makes the schema where there is none.
+    /// Opens the database. Creates the schema if necessary.
     init(path: String, access: Connection.Access, journal: Journal, resumption: [Entry.Op] = []) throws {
         connection = try Connection(path: path, access: access)
         self.journal = journal
         self.resumption = resumption
         connection.setBusyTimeout(milliseconds: 5_000)
-        // What does not fit while something is sorted or rolled back goes to no file.
+        // Temporary data of sorts and rollbacks must not reach the disk.
         try connection.execute("PRAGMA temp_store = MEMORY;")
         if access == .readWrite {
             try connection.execute(
@@ -55,7 +54,6 @@ final class SQLiteDatabase: Database {
         try connection.execute("BEGIN IMMEDIATE; \(Schema.statements) PRAGMA user_version = \(Schema.version); COMMIT")
     }
 
-    /// What the operations on rows are done by.
     var transaction: Transaction { Transaction(self) }
 
     // MARK: Statements
@@ -80,31 +78,21 @@ final class SQLiteDatabase: Database {
         if let count, changed != count { throw StoreError.damaged("a statement changed \(changed) rows in place of \(count)") }
     }
 
-    /// Runs a statement that gives no rows.
-    /// - Returns: how many rows it changed.
+    /// Runs a statement without result rows.
+    /// - Returns: the number of changed rows.
     @discardableResult
     func run(_ sql: StaticString, _ values: SQLValue...) throws -> Int { try change(sql, values) }
 
-    /// The rows of a query, each turned into a value; none of the database stays locked afterwards.
-    func rows<Value>(_ sql: StaticString, _ values: SQLValue..., read: (any Row) throws -> Value) throws -> [Value] {
-        var rows: [Value] = []
-        try query(sql, values) { rows.append(try read($0)) }
-        return rows
-    }
-
-    /// The same, one row after the other, without keeping any.
-    func each(_ sql: StaticString, _ values: SQLValue..., body: (any Row) throws -> Void) throws { try query(sql, values, body) }
-
     private func bind(_ values: [SQLValue], to statement: Statement) {
         for (index, value) in values.enumerated() {
-            let place = Int32(index + 1)
+            let parameter = Int32(index + 1)
             switch value {
-            case .int(let value): statement.bind(value, at: place)
-            case .blob(let value): statement.bind(value, at: place)
-            case .id(let value): value.withBytes { statement.bind($0, at: place) }
-            case .digest(let value): value.withBytes { statement.bind($0, at: place) }
-            case .text(let value): statement.bind(value, at: place)
-            case .null: statement.bindNull(at: place)
+            case .int(let value): statement.bind(value, at: parameter)
+            case .blob(let value): statement.bind(value, at: parameter)
+            case .id(let value): value.withBytes { statement.bind($0, at: parameter) }
+            case .digest(let value): value.withBytes { statement.bind($0, at: parameter) }
+            case .text(let value): statement.bind(value, at: parameter)
+            case .null: statement.bindNull(at: parameter)
             }
         }
     }
@@ -115,14 +103,14 @@ final class SQLiteDatabase: Database {
 
     func admit(_ use: LedgerUse) throws(StoreError) { if journal.isFull(use.rawValue) { throw .ledgerBehind } }
 
-    /// One thread writes.
+    /// Does nothing, since only one thread writes.
     func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) {}
 
     func record(_ entry: NewEntry) throws {
         switch entry {
         case .event(let op): try record(op)
-        case .sealed(let id, let expires, let isLong): try waitSealed(id, expires: expires, isLong: isLong)
-        case .purged(let id, let cause, let expires, let isLong): try waitPurged(id, cause, expires: expires, isLong: isLong)
+        case .sealed(let id, let expires, let isLong): try addSealed(id, expires: expires, isLong: isLong)
+        case .purged(let id, let cause, let expires, let isLong): try addPurged(id, cause, expires: expires, isLong: isLong)
         }
     }
 

@@ -2,22 +2,22 @@ public import Ledger
 public import Policy
 import SQLite
 
-/// The embedded store: one SQLite file in WAL mode, one thread that writes, one that reads, one for what takes long.
+/// The embedded store: one SQLite file in WAL mode, with one thread for writes, one for reads and one for long reads.
 public final class SQLiteStore: Store {
     let writer: StoreThread
     let reader: StoreThread
-    /// For what takes long: nobody who asks for a room waits behind it.
-    let background: StoreThread
+    /// For long reads, so that no request waits for them.
+    private let background: StoreThread
     let journal: Journal
 
     /// Opens or makes the database.
     /// - Parameters:
     ///   - resolution: length of a ledger window in seconds.
-    ///   - timing: of the rooms policy. The state folder keeps its first one. Nil for the one that it has.
-    ///   - waitingLimit: how many ledger entries may wait to be published before operations are refused.
-    ///   - resumption: what the log is told after the broker was away for a minute or more without having stopped.
-    ///   - now: broker time in unix milliseconds; gives entries their window.
-    /// - Throws: `otherTiming` if the state folder began with another timing.
+    ///   - timing: from the rooms policy. It can't change during the life of a state folder. Nil for the recorded one.
+    ///   - waitingLimit: the number of entries waiting for publication at which operations are refused.
+    ///   - resumption: entries to record after an absence of a minute or more without a stop.
+    ///   - now: broker time in unix milliseconds.
+    /// - Throws: `.otherTiming` if the state folder has another timing.
     public init(
         path: String, resolution: UInt64, timing: LedgerTiming?, waitingLimit: Int = 1_000_000, resumption: [Entry.Op] = [],
         now: @escaping @Sendable () -> UInt64
@@ -26,7 +26,7 @@ public final class SQLiteStore: Store {
         self.journal = journal
         let background = try StoreThread(name: "store-background", writes: false) {
             let database = try SQLiteDatabase(path: path, access: .readWrite, journal: journal)
-            // It reads much, and nothing twice.
+            // Its reads are long and don't repeat, so a cache hardly helps.
             try database.connection.execute("PRAGMA cache_size = -1024")
             return database
         }
@@ -65,13 +65,12 @@ public final class SQLiteStore: Store {
         thread.submit(StoreThread.Job(run: { try operation.run($0.transaction) }, finish: operation.finish))
     }
 
-    /// The write-ahead log's length at which it is copied into the database, and the one at which writers have to wait for that. In frames of
-    /// 4 KiB.
+    /// The length of the write-ahead log at which a checkpoint is due, in frames of 4 KiB.
     static let checkpointFrames = 4_000
+    /// The length at which writers wait for a checkpoint.
     private static let mostFrames = 16_000
 
-    /// Has the write-ahead log copied into the database while others write; then the writer does the rest, which is little, so that the log
-    /// can begin anew.
+    /// Starts a checkpoint in the background while others write. The writer then does the small rest, so that the log can restart.
     private static func checkpoint(_ database: SQLiteDatabase, _ writer: StoreThread, _ background: StoreThread) {
         let frames = database.connection.framesInLog
         if frames < checkpointFrames { database.checkpointAt = checkpointFrames }
@@ -84,7 +83,7 @@ public final class SQLiteStore: Store {
         let rest = StoreThread.Job(
             run: { database in
                 database.isCheckpointing = false
-                // Readers may have stood in the way: not again at every commit.
+                // Readers may have blocked part of it. Don't retry at every commit.
                 database.checkpointAt = database.connection.framesInLog + checkpointFrames / 4
                 try database.connection.checkpoint()
             }, finish: { _ in }, turn: .alone)
@@ -92,11 +91,106 @@ public final class SQLiteStore: Store {
             StoreThread.Job(run: { try $0.connection.checkpoint() }, finish: { _ in writer.submit(rest) }))
     }
 
-    /// Finishes what was queued, empties the write-ahead log and closes the file.
+    /// Finishes queued operations, empties the write-ahead log and closes the file.
     public func shutDown() async {
         reader.close()
         _ = try? await scrub()
         background.close()
         writer.close()
     }
+}
+
+extension SQLiteStore {
+    /// Runs `body` on a thread of the store.
+    func run<Value: Sendable>(
+        on thread: StoreThread, _ turn: StoreThread.Turn = .shared, isSignOfLife: Bool = true,
+        _ body: @escaping @Sendable (SQLiteDatabase) throws -> Value
+    ) async throws(StoreError) -> Value {
+        let result = await withCheckedContinuation { continuation in
+            let call = WaitingCall(body, continuation)
+            thread.submit(StoreThread.Job(run: call.run, finish: call.finish, turn: turn, isSignOfLife: isSignOfLife))
+        }
+        return try result.get()
+    }
+
+    // MARK: Expiry
+
+    public func sweep(now: UInt64, limit: Int, jobSlack: UInt64) async throws(StoreError) -> SweepResult {
+        try await run(on: writer, .apart) { try $0.sweep(now: now, limit: limit, jobSlack: jobSlack) }
+    }
+
+    public func forgetAll(limit: Int) async throws(StoreError) -> SweepResult {
+        try await run(on: writer, .apart) { try $0.forgetAll(limit: limit) }
+    }
+
+    public func nextExpiry(jobSlack: UInt64) async throws(StoreError) -> UInt64? {
+        try await run(on: reader) { try $0.nextExpiry(jobSlack: jobSlack) }
+    }
+
+    /// Long enough for our own short reads, and short enough not to delay writers for another process's read.
+    private static let scrubWaitMs: Int32 = 50
+
+    public func scrub() async throws(StoreError) -> Bool {
+        // Most of the work happens while others write.
+        try await run(on: background) { try $0.connection.checkpoint() }
+        return try await run(on: writer, .alone) { try $0.connection.checkpointTruncating(waitMs: Self.scrubWaitMs) }
+    }
+
+    // MARK: Ledger
+
+    public func start(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
+        try await run(on: writer) { try $0.record(events, marks) }
+        journal.noteStart()
+    }
+
+    public func record(_ events: [Entry.Op], marks: [StoreMark]) async throws(StoreError) {
+        try await run(on: writer) { try $0.record(events, marks) }
+        for case .brokerStopped in events { journal.noteEnd() }
+    }
+
+    public func latestWindow() async throws(StoreError) -> UInt64 { try await run(on: reader) { try $0.latestWindow() } }
+
+    public func closedEntries(before window: UInt64, limit: Int) async throws(StoreError) -> [ClosedEntry] {
+        // Runs on the writer, so no entry can join a closed window afterwards. An open window's entries are read here too, for the same reason.
+        // This succeeds even on a full disk.
+        let early = try await run(on: writer, .apart, isSignOfLife: false) { database in
+            database.journal.close(before: window) ? try database.closedEntries(before: window, limit: limit) : nil
+        }
+        if let early { return early }
+        return try await run(on: background) { try $0.closedEntries(before: window, limit: limit) }
+    }
+
+    public func logHead() async throws(StoreError) -> LogHead? { try await run(on: reader) { try $0.logHead() } }
+
+    public func commit(_ head: LogHead, after size: UInt64, entries: [ClosedEntry]) async throws(StoreError) -> Bool {
+        try await run(on: writer, .apart) { try $0.commit(head, after: size, entries: entries) }
+    }
+
+    public func unpublished() async throws(StoreError) -> (first: UInt64, entries: [[UInt8]]) {
+        try await run(on: background) { try $0.unpublished() }
+    }
+
+    public func published(upTo size: UInt64) async throws(StoreError) {
+        try await run(on: writer, .apart) { try $0.published(upTo: size) }
+    }
+
+    public func closeLog(_ events: [Entry.Op], next: EntryText, mark: StoreMark) async throws(StoreError) -> Bool {
+        let isClosed = try await run(on: writer) { try $0.closeLog(events, next: next, mark: mark) }
+        if isClosed { journal.noteEnd() }
+        return isClosed
+    }
+
+    public func beginLog(after end: Checkpoint, marks: [StoreMark]) async throws(StoreError) -> Bool {
+        try await run(on: writer) { try $0.beginLog(after: end, marks: marks) }
+    }
+
+    // MARK: Marks, counts, end
+
+    public func mark(_ name: String) async throws(StoreError) -> [UInt8]? { try await run(on: reader) { try $0.mark(name) } }
+
+    public func setMark(_ name: String, _ value: [UInt8]) async throws(StoreError) {
+        try await run(on: writer) { try $0.setMark(name, value) }
+    }
+
+    public func counts() async throws(StoreError) -> StoreCounts { try await run(on: background) { try $0.counts() } }
 }

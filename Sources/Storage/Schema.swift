@@ -1,12 +1,12 @@
-/// The database's schema, drawn once, with what each table gives to a thief who has it without any key.
+/// The database's schema. Comments on each table list what a thief of the database learns without any key.
 ///
-/// No table has a rowid and every key ends in random bytes or a keyed hash, so that order says nothing; keys begin with the
-/// expiry, so that rows which expire together lie together and go in one sweep. Expiries are unix ms, the number that the seal binds: rows go
-/// on time, and a thief who sees a round life can tell when the room was made.
+/// No table has a rowid, and every key ends with random bytes or a keyed hash, so the order of rows reveals nothing. Keys start with the
+/// expiry, so rows that expire together are adjacent and go in one sweep. Expiries are unix ms, like in the seal. If a room has a round life,
+/// its expiry reveals when it was created.
 enum Schema {
     static let version: Int64 = 9
 
-    /// From the version before.
+    /// Upgrades the previous version.
     static let step = """
         ALTER TABLE entry RENAME COLUMN window TO window_start;
         ALTER TABLE batch RENAME COLUMN window TO window_start;
@@ -16,14 +16,14 @@ enum Schema {
     static let statements = rooms + audiences
 
     private static let rooms = """
-        -- One row a room, since each page that a commit touches is written whole.
-        -- It has its join code while that is pending (`pending` set) or used (kept to refuse a second use, ten
-        -- minutes at most). `creator` and `retry` are the sealed answers to a create and an accept; each is deleted at
-        -- `retry_until`, two minutes later at most, and `creator` already when the creator first uses its member secret. `due`
-        -- is when something of the row ends before the room does. Thief: how many rooms live, when each ends, whether it was
-        -- accepted or its code is open, whether each side has a token, when each side was last knocked at. `room`, `client`, `member` are keyed or one-way
-        -- hashes of 32 random bytes (client ids: keyed by epoch key and room id). `creator_token` and `joiner_token` are purge
-        -- ids. With the key file as well: codes can be tried against `code`.
+        -- One row per room with its code and both sides, since a commit writes whole pages.
+        -- The code is pending (`pending` is set) or used (kept for ten minutes at most, to refuse a second use). `creator` and
+        -- `retry` are the sealed answers to a create and an accept. They are deleted at `retry_until`, after two minutes at most,
+        -- and `creator` also at the creator's first use of its member secret. `due` is the first expiry of a part of the row.
+        -- `room`, `client` and `member` are keyed or one-way hashes of 32 random bytes (client ids: keyed by epoch key and room
+        -- id). `creator_token` and `joiner_token` are purge ids.
+        -- Thief: the number of rooms, each room's expiry, whether it was accepted or its code is pending, whether each side has a
+        -- token, when each side was last knocked at. With the key file also: guesses of codes can be checked against `code`.
         CREATE TABLE room (
             expires INTEGER NOT NULL,
             room BLOB NOT NULL,
@@ -40,9 +40,10 @@ enum Schema {
         CREATE INDEX room_due ON room (due) WHERE due IS NOT NULL;
         CREATE INDEX room_short ON room (short) WHERE short = 1;
 
-        -- One row a token. Thief: which of the app's topics and environments it is for, which two belong to one room, and which
-        -- later purge in the ledger is its own: `purge_id` is the purge's id. No earlier entry can be found by it. `sealed` (168
-        -- bytes) and `ref` (56 bytes) are XChaCha20-Poly1305 under keys that need the room id and the epoch key of `expires`.
+        -- One row per token. `sealed` (168 bytes) and `ref` (56 bytes) are XChaCha20-Poly1305 under keys derived from the room id
+        -- and the epoch key of `expires`. `purge_id` is the id of the later purge in the ledger.
+        -- Thief: the token's topic and environment, which two tokens share a room, and the later purge. Earlier entries can't be
+        -- found.
         CREATE TABLE token (
             expires INTEGER NOT NULL,
             purge_id BLOB NOT NULL,
@@ -53,9 +54,10 @@ enum Schema {
             PRIMARY KEY (expires, purge_id)
         ) WITHOUT ROWID;
 
-        -- One row a push under way, at most two minutes. Thief: which token's row, which template, which opening in the ledger. With the key file as
-        -- well: the token (docs/threat-model.md), until the deadline's epoch key is destroyed. An audience's (slot 0, no room)
-        -- has what its template is filled with in `fields`, sealed alike.
+        -- One row per push in progress, for two minutes at most. A push of an audience has slot 0, no room, and the template's
+        -- sealed fields in `fields`.
+        -- Thief: the token's row, the template, and the opening in the ledger. With the key file also: the token
+        -- (docs/threat-model.md), until the epoch key of the deadline is destroyed.
         CREATE TABLE job (
             deadline INTEGER NOT NULL,
             job BLOB NOT NULL,
@@ -66,8 +68,8 @@ enum Schema {
             PRIMARY KEY (deadline, job)
         ) WITHOUT ROWID;
 
-        -- Ledger entries of windows that are not in the log yet, in the log's order (`Entry.Op.rank` and `sortKey`):
-        -- published after their window. Entries that are about no token have the number of their recording as key.
+        -- Entries of windows that are not in the log yet, in the log's order (`Entry.Op.rank` and `sortKey`). They are published
+        -- after their window. Entries without a `sortKey` have a counter as key.
         CREATE TABLE entry (
             window_start INTEGER NOT NULL,
             rank INTEGER NOT NULL,
@@ -76,8 +78,9 @@ enum Schema {
             PRIMARY KEY (window_start, rank, key)
         ) WITHOUT ROWID;
 
-        -- Seals (rank 3) and purges (rank 4) that wait for their batch: published with it. Thief: ids, causes and days of
-        -- expiry. No column has order or time, but a page's layout shows some order (docs/threat-model.md).
+        -- Seals (rank 3) and purges (rank 4) that wait for their batch.
+        -- Thief: ids, causes and days of expiry. No column has an order or time, but the layout of a page shows some order
+        -- (docs/threat-model.md).
         CREATE TABLE waiting (
             batch INTEGER NOT NULL,
             rank INTEGER NOT NULL,
@@ -86,7 +89,7 @@ enum Schema {
             PRIMARY KEY (batch, rank, id)
         ) WITHOUT ROWID;
 
-        -- Batches: one open for short tokens, one for long ones. `moment` once it is frozen, `window_start` once it is complete.
+        -- Batches. One is open for short tokens and one for long tokens. A frozen batch has `moment`, a complete one `window_start`.
         CREATE TABLE batch (
             number INTEGER NOT NULL PRIMARY KEY,
             is_long INTEGER NOT NULL, moment INTEGER, window_start INTEGER
@@ -99,37 +102,37 @@ enum Schema {
             sealed INTEGER NOT NULL, carried INTEGER NOT NULL, expired INTEGER NOT NULL, ended INTEGER NOT NULL
         ) WITHOUT ROWID;
 
-        -- The boundary at which batches were looked at last, the window of the latest complete one, and the latest closed bucket.
+        -- The last processed boundary, the window of the last complete batch, and the last closed bucket.
         CREATE TABLE schedule (
             one INTEGER PRIMARY KEY CHECK (one = 1),
             looked INTEGER, last_batch INTEGER NOT NULL, closed INTEGER
         ) WITHOUT ROWID;
 
-        -- The signed head (one row) and its last entry's rank: public.
+        -- The signed head (one row) and the rank of its last entry. Public.
         CREATE TABLE log (
             one INTEGER PRIMARY KEY CHECK (one = 1),
             size INTEGER NOT NULL, checkpoint TEXT NOT NULL, window_start INTEGER NOT NULL, rank INTEGER NOT NULL
         ) WITHOUT ROWID;
 
-        -- Entries that the head covers and the folder may lack, many to a row, in the log's order: public.
+        -- Entries under the head that the folder may lack, many per row, in the log's order. Public.
         CREATE TABLE unpublished (
             first INTEGER NOT NULL PRIMARY KEY,
             count INTEGER NOT NULL, limited INTEGER NOT NULL, bytes BLOB NOT NULL
         ) WITHOUT ROWID;
 
-        -- This node's own marks: the last ratchet step, the highest time seen, the provider token's age.
+        -- Marks of this node: the last ratchet step, the latest known time, the provider token's age.
         CREATE TABLE node (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 
         """
 
-    /// An index of theirs is the row's expiry and 24 bytes of a keyed hash, so that it goes with the rows of its time.
+    /// Indexes here are the row's expiry and 24 bytes of a keyed hash, so they are swept with their rows.
     private static let audiences = """
-        -- One row a token of an audience. Thief: topic and environment, when it was registered or renewed (to the step of its
-        -- place: a day, an hour), which registrations of that step are for one audience, of one owner, of one session; when an
-        -- activity was last updated and whether an update waits; what is asked for (a mask). `audience`, `owner`, `device` and
-        -- `session` are keyed by the epoch key of `expires`, and tell nothing across steps. With the key file as well: owners,
-        -- audiences and tokens can be tried against them, and token and ref open with the audience's name; `details` and `waiting`
-        -- open by themselves. `purge_id` is as in `token`.
+        -- One row per token of an audience. `audience`, `owner`, `device` and `session` are keyed by the epoch key of `expires`.
+        -- `purge_id` is as in `token`.
+        -- Thief: topic and environment; when it was registered or renewed, rounded to a day or an hour; which registrations of the
+        -- same day or hour share an audience, owner or session; when an activity was last updated and whether an update waits; the
+        -- mask of wanted pushes. With the key file also: guesses of owners, audiences and tokens can be checked, token and ref
+        -- can be opened with the audience's name, `details` and `waiting` without it.
         CREATE TABLE registration (
             expires INTEGER NOT NULL,
             purge_id BLOB NOT NULL,
@@ -142,28 +145,29 @@ enum Schema {
         ) WITHOUT ROWID;
         CREATE INDEX registration_waiting ON registration (opens) WHERE waiting IS NOT NULL;
 
-        -- What each registration is found by, a row an index, in the order of their expiries: an index of SQLite's own would have
-        -- a page to rewrite for each row that is swept. Thief: nothing that `registration` does not tell.
+        -- The indexes of registrations, ordered by expiry. With an index of SQLite's own, a sweep would rewrite a page per row.
+        -- Thief: nothing beyond `registration`.
         CREATE TABLE registration_index (
             value BLOB NOT NULL,
             purge_id BLOB NOT NULL,
             PRIMARY KEY (value, purge_id)
         ) WITHOUT ROWID;
 
-        -- One row a session, or a printer's run. Thief: how many, since when (a session's as its back end reports it), how far a
-        -- run is (25, 50, 75), how often the active device or that start changed, and which registration is the active one's:
-        -- `registration` is the `id` that stands in that table too. With that row's `owner`, which sessions are one user's, across
-        -- steps as well. `session` and `client` are keyed; with the key file both can be tried, and the registration opens
-        -- with its user's name.
+        -- One row per session or printer's run. `session` and `client` are keyed. `registration` is the `id` of the active device's
+        -- registration.
+        -- Thief: their number, start (of a session as its back end reports it), a run's progress (25, 50, 75), how often the active
+        -- device or start changed, the active device's registration, and through its `owner` which sessions belong to one user.
+        -- With the key file also: guesses of `session` and `client` can be checked, and the registration can be opened with its
+        -- user's name.
         CREATE TABLE session (
             session BLOB PRIMARY KEY,
             generation INTEGER NOT NULL, started INTEGER NOT NULL, version INTEGER NOT NULL,
             client BLOB, registration BLOB, reached INTEGER NOT NULL DEFAULT 0
         ) WITHOUT ROWID;
 
-        -- One row a question to an audience, ten minutes or so. Thief: when it was asked, how it was answered, whether its back
-        -- end has an id of its own for it. With the key file as well: whom it was for (`sealed`), until the epoch key of
-        -- `expires` is destroyed; own ids (`user_name`, `creator_name`, keyed) can be tried, an epoch longer.
+        -- One row per request to an audience, for about ten minutes. `user_name` and `creator_name` are keyed.
+        -- Thief: when it was made, its answer, whether its back end has an own id for it. With the key file also: its user
+        -- (`sealed`) until the epoch key of `expires` is destroyed, and checks of guessed own ids for one more epoch.
         CREATE TABLE timer (
             expires INTEGER NOT NULL,
             id BLOB NOT NULL,
@@ -176,7 +180,7 @@ enum Schema {
         CREATE INDEX timer_by_user_name ON timer (user_name, due) WHERE user_name IS NOT NULL;
         CREATE INDEX timer_by_creator_name ON timer (creator_name, due) WHERE creator_name IS NOT NULL;
 
-        -- One row a thing that is done once. Thief: how many, to the step of their places.
+        -- One row per mark against repeats. Thief: their number, by rounded expiry.
         CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID;
         """
 }

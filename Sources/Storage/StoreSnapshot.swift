@@ -3,45 +3,43 @@ import Policy
 import SQLite
 import Vocabulary
 
-/// How much lies in a database, by what it is. Times are unix milliseconds.
+/// The number of rows of each kind in a database. Times are unix milliseconds.
 public struct Holdings: Sendable, Equatable {
     public var rooms = 0
     public var acceptedRooms = 0
-    /// Rooms whose row says when a side was last knocked at.
+    /// Rooms whose row has the time of a knock.
     public var knockedRooms = 0
     public var pendingCodes = 0
     public var shortCodes = 0
     public var usedCodes = 0
-    /// Answers to accepts that may still be asked for again.
+    /// Stored answers for retried accepts.
     public var retries = 0
     public var tokens = 0
     /// Rooms in which both sides have a token.
     public var pairs = 0
     /// Tokens of audiences.
     public var registrations = 0
-    /// When the last of them expires.
     public var latestRegistration: UInt64?
     public var sessions = 0
-    /// When the last of them expires, and of the following.
     public var latestSession: UInt64?
     public var latestSeen: UInt64?
-    /// Events and calls that were named, so that they happen once.
+    /// Marks of events and calls, which prevent duplicates.
     public var seen = 0
     public var waitingEntries = 0
-    /// Of rooms and their tokens.
+    /// The latest expiry of a room or its tokens.
     public var latestExpiry: UInt64?
 
     public init() {}
 }
 
-/// One look at a broker's database from beside the broker: it reads in one transaction, changes nothing and makes nobody wait.
+/// Reads a broker's database from another process, in one read transaction that blocks nobody.
 ///
-/// While it is open the write-ahead log can't be emptied: look, and let go.
+/// While it is open, the write-ahead log can't be emptied. Release it soon.
 public final class StoreSnapshot {
     private let database: SQLiteDatabase
 
-    /// - Throws: `damaged` for another version's file, `unavailable` if there is none, `readOnly` on a read-only file system: SQLite makes
-    ///   files beside the database even to read it.
+    /// - Throws: `.damaged` for another version's file; `.unavailable` if there is none; `.readOnly` on a read-only file system, since SQLite
+    ///   creates files beside the database even for reading.
     public init(path: String) throws(StoreError) {
         do {
             database = try SQLiteDatabase(
@@ -63,14 +61,14 @@ public final class StoreSnapshot {
     }
 
     public func read<Value>(_ body: (Transaction) throws -> Value) throws(StoreError) -> Value {
-        try look { try body($0.transaction) }
+        try use { try body($0.transaction) }
     }
 
-    public func holdings() throws(StoreError) -> Holdings { try look { try $0.holdings() } }
-    public func logHead() throws(StoreError) -> LogHead? { try look { try $0.logHead() } }
-    public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try look { try $0.mark(name) } }
+    public func holdings() throws(StoreError) -> Holdings { try use { try $0.holdings() } }
+    public func logHead() throws(StoreError) -> LogHead? { try use { try $0.logHead() } }
+    public func mark(_ name: String) throws(StoreError) -> [UInt8]? { try use { try $0.mark(name) } }
 
-    private func look<Value>(_ body: (SQLiteDatabase) throws -> Value) throws(StoreError) -> Value {
+    private func use<Value>(_ body: (SQLiteDatabase) throws -> Value) throws(StoreError) -> Value {
         do { return try body(database) } catch { throw StoreError(any: error) }
     }
 }
@@ -99,14 +97,14 @@ extension SQLiteDatabase {
             holdings.usedCodes = Int(row.int(5))
             holdings.retries = Int(row.int(6))
             holdings.pairs = Int(row.int(7))
-            holdings.latestExpiry = row.isNull(8) ? nil : row.time(8)
+            holdings.latestExpiry = row.timeOrNil(8)
             return holdings
         }[0]
-        let tokens = try rows("SELECT count(*), max(expires) FROM token") { ($0.int(0), $0.isNull(1) ? nil : $0.time(1)) }[0]
+        let tokens = try rows("SELECT count(*), max(expires) FROM token") { ($0.int(0), $0.timeOrNil(1)) }[0]
         holdings.tokens = Int(tokens.0)
         holdings.latestExpiry = [holdings.latestExpiry, tokens.1].compactMap(\.self).max()
         (holdings.registrations, holdings.latestRegistration) = try rows("SELECT count(*), max(expires) FROM registration") {
-            (Int($0.int(0)), $0.isNull(1) ? nil : $0.time(1))
+            (Int($0.int(0)), $0.timeOrNil(1))
         }[0]
         (holdings.sessions, holdings.latestSession) = try rows("SELECT count(*), max(session) FROM session") {
             (Int($0.int(0)), try $0.digestOrNil(1)?.indexExpiry)

@@ -3,33 +3,32 @@ import Linux
 import SQLite
 import Synchronization
 
-/// A thread that owns one connection and carries out what is queued for it.
+/// A thread that owns one connection and runs the jobs in its queue.
 ///
-/// The writer commits everything that waits in one transaction (group commit), and answers callers after the commit. The reader
-/// answers at once from what is durable.
+/// The writer runs all waiting jobs in one transaction (group commit) and finishes them after the commit. Readers see durable data only.
 final class StoreThread: Sendable {
     struct Job: Sendable {
         let run: @Sendable (SQLiteDatabase) throws -> Void
         let finish: @Sendable (StoreError?) -> Void
         var turn = Turn.shared
-        /// Whether its success shows that the store can write.
+        /// True if the job's success shows that the store can write.
         var isSignOfLife = true
     }
 
-    /// When a job has its turn.
+    /// When a job runs.
     enum Turn: Sendable {
-        /// With what waits, in one transaction.
+        /// In one transaction with other waiting jobs.
         case shared
-        /// In a transaction of its own, once nothing shared waits: nobody's request has to wait for all of it.
+        /// In its own transaction, when no shared job waits. Requests never wait for several of these.
         case apart
-        /// Likewise and in no transaction, e.g. a checkpoint.
+        /// Like `apart` but in no transaction, e.g. a checkpoint.
         case alone
     }
 
     private struct Queue {
         var jobs: [Job] = []
         var closed = false
-        /// Jobs are left lying until `release`, to be taken up together.
+        /// Jobs wait until `release`, to run together.
         var held = false
     }
 
@@ -38,11 +37,11 @@ final class StoreThread: Sendable {
     private let ended = DispatchSemaphore(value: 0)
     private let writes: Bool
     private let committed: @Sendable (SQLiteDatabase, StoreThread) -> Void
-    /// So many operations at most share one commit, which bounds how long the first of them waits.
+    /// The most operations in one commit. This bounds the wait of the first one.
     private static let batch = 1024
 
     /// Opens a connection on a new thread.
-    /// - Parameter committed: called there after each commit.
+    /// - Parameter committed: called on the thread after each commit.
     init(
         name: String, writes: Bool, open: @escaping @Sendable () throws -> SQLiteDatabase,
         committed: @escaping @Sendable (SQLiteDatabase, StoreThread) -> Void = { _, _ in }
@@ -80,7 +79,7 @@ final class StoreThread: Sendable {
         if first { work.signal() }
     }
 
-    /// Starts nothing new until `release`.
+    /// Starts no new jobs until `release`.
     func hold() { queue.withLock { $0.held = true } }
 
     func release() {
@@ -91,7 +90,7 @@ final class StoreThread: Sendable {
         if waiting { work.signal() }
     }
 
-    /// Carries out what is queued, refuses what comes later, and returns when the connection is closed.
+    /// Runs the queued jobs, refuses later ones, and returns when the connection is closed.
     func close() {
         let first = queue.withLock { queue in
             defer { queue.closed = true }
@@ -103,7 +102,7 @@ final class StoreThread: Sendable {
         ended.signal()
     }
 
-    /// On a busy processor more comes in while others have it, and shares the commit; on an idle one this is over at once.
+    /// Yields to other threads while they add jobs, so that these share the commit. On an idle processor this returns at once.
     private func gather() {
         var before = 0
         for _ in 0..<3 {
@@ -115,7 +114,7 @@ final class StoreThread: Sendable {
     }
 
     private func serve(_ database: SQLiteDatabase) {
-        // One after each look at what is shared.
+        // Jobs that aren't shared. One runs after each round of shared jobs.
         var later: [Job] = []
         while true {
             if later.isEmpty { work.wait() }
@@ -139,7 +138,7 @@ final class StoreThread: Sendable {
         }
     }
 
-    /// Reads that came together share one transaction: one look at what is durable, one set of locks.
+    /// Runs reads in one transaction, so that SQLite locks the file only once.
     private func read(_ jobs: ArraySlice<Job>, _ database: SQLiteDatabase) {
         let isOpen = jobs.count > 1 && (try? database.beginReading()) != nil
         answer(jobs, database)
@@ -160,7 +159,7 @@ final class StoreThread: Sendable {
     private func commit(_ jobs: ArraySlice<Job>, _ database: SQLiteDatabase) {
         var answers = [StoreError?](repeating: nil, count: jobs.count)
         do {
-            // A savepoint for each operation costs a fifth of the writer's time, and hardly any operation fails after a write.
+            // Savepoints cost a fifth of the writer's time, and operations rarely fail after a write. So run without them first.
             if try !commit(jobs, &answers, database, withSavepoints: false) {
                 _ = try commit(jobs, &answers, database, withSavepoints: true)
             }
@@ -175,8 +174,8 @@ final class StoreThread: Sendable {
     }
 
     /// Runs the operations in one transaction. An operation that fails before its first write affects no other.
-    /// - Parameter answers: each operation's error.
-    /// - Returns: false if an operation failed after a write and had no savepoint. Nothing is kept then.
+    /// - Parameter answers: receives each operation's error.
+    /// - Returns: false if an operation without a savepoint failed after a write. Everything is rolled back then.
     /// - Throws: if the whole transaction failed.
     private func commit(
         _ jobs: ArraySlice<Job>, _ answers: inout [StoreError?], _ database: SQLiteDatabase, withSavepoints: Bool
@@ -191,7 +190,7 @@ final class StoreThread: Sendable {
                 if withSavepoints { try database.release() }
                 answers[index] = nil
             } catch {
-                // On a full disk SQLite has rolled back everything: then the whole batch failed.
+                // On a full disk SQLite rolls back the whole transaction.
                 guard database.inTransaction else { throw error }
                 if withSavepoints {
                     try database.rollBackToSavepoint()

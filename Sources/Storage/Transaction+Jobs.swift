@@ -1,24 +1,24 @@
 import Ledger
 public import Vocabulary
 
-/// What asking for a push came to.
+/// The outcome of a knock.
 public enum KnockOutcome: Sendable, Equatable {
     case queued
-    /// The side may be knocked at again from then on, in broker time.
+    /// The side may be knocked at again at `until`, in broker time.
     case throttled(until: UInt64)
-    /// The token is no longer the one that was opened: read again.
+    /// The side's token has changed. Read again.
     case changed
 }
 
-/// A push's end, for the ledger.
+/// The outcome of a push.
 public struct JobOutcome: Sendable, Equatable {
-    /// The HTTP status APNs gave; 0 when there was no answer.
+    /// APNs' HTTP status. 0 without an answer.
     public var status: UInt16
-    /// One that the ledger says; nil when APNs took the push.
+    /// The reason for the ledger. Nil if APNs accepted the push.
     public var reason: APNsReason?
-    /// Whether the token is to be destroyed as no longer registered.
+    /// True if the token must be purged, since it is no longer registered.
     public var purge: Bool
-    /// Whether the side may be knocked at again at once, because nothing was sent.
+    /// True if the side may be knocked at again at once, because nothing was sent.
     public var releaseThrottle: Bool
 
     public init(status: UInt16, reason: APNsReason?, purge: Bool = false, releaseThrottle: Bool = false) {
@@ -31,7 +31,7 @@ public struct JobOutcome: Sendable, Equatable {
 
 extension Transaction {
     /// Stores the job if the side still has this token and was not knocked at in the last `throttle` milliseconds.
-    /// - Parameter knocked: when the side has been knocked at from now on, which may lie ahead.
+    /// - Parameter knocked: the new start of the side's throttle, which may be in the future.
     public func knock(_ new: NewJob, throttle: UInt64, now: UInt64, knocked: UInt64) throws -> KnockOutcome {
         let job = new.record
         guard let index = job.room else { return .changed }
@@ -40,14 +40,14 @@ extension Transaction {
         guard let room = try room(index), let side = room[job.slot], side.token == job.purgeID, job.expires > moment,
             try holdsToken(job.purgeID, expires: job.expires)
         else { return .changed }
-        // A mark that lies ahead throttles as one of now would.
+        // A time in the future throttles like the current time.
         if side.knocked != 0, now < min(side.knocked, now) + throttle { return .throttled(until: side.knocked + throttle) }
         try setKnocked(knocked, room: room, slot: job.slot)
         try insert(new)
         return .queued
     }
 
-    /// Ends a job. A job that is gone already is left as it is.
+    /// Ends a job. Does nothing if the job is gone.
     public func finish(_ job: JobRecord, _ outcome: JobOutcome) throws {
         guard let index = job.room else {
             try lock([.registration(job.row)])
@@ -63,7 +63,7 @@ extension Transaction {
         }
     }
 
-    /// Whether the token that a job is for stands, of a room or an audience: asked when a push is about to leave.
+    /// Returns true if a job's token still exists. Checked just before a push is sent.
     public func holdsToken(of job: JobRecord) throws -> Bool {
         job.room == nil ? try holds(job.row) : try holdsToken(job.purgeID, expires: job.expires)
     }
@@ -87,8 +87,8 @@ extension Transaction {
 
     func insert(_ new: NewJob) throws {
         let job = new.record
-        // The policy's lint has held a template's name to the ledger's alphabet.
-        guard let template = EntryText(job.template) else { preconditionFailure("a template's name can't stand in the ledger") }
+        // The policy's lint allows only names that are valid in the ledger.
+        guard let template = EntryText(job.template) else { preconditionFailure("a template's name is invalid in the ledger") }
         try queue(
             """
             INSERT INTO job (deadline, job, not_before, purge_id, room, slot, kind, environment, topic, template, generation, expires,
@@ -100,8 +100,8 @@ extension Transaction {
         try database.record(.event(.tokenOpened(id: new.openedID, job: job.job, template: template)))
     }
 
-    /// Ends jobs that were never carried out, whatever else their rows hold.
-    /// - Returns: how many.
+    /// Ends jobs that were never sent. Reads only the keys of their rows, so damage elsewhere doesn't matter.
+    /// - Returns: the number of jobs.
     func endJobs(due: UInt64, limit: Int, _ reason: APNsReason) throws -> Int {
         let jobs = try rows(
             "SELECT deadline, job FROM job WHERE deadline <= $1 ORDER BY deadline LIMIT $2", .time(due), .number(limit)
@@ -112,7 +112,7 @@ extension Transaction {
         return jobs.count
     }
 
-    /// Deletes a job's row and records its outcome. Returns false if it has ended already.
+    /// Deletes a job's row and records its outcome. Returns false if the job is gone.
     @discardableResult
     private func end(_ job: JobID, deadline: UInt64, _ outcome: JobOutcome) throws -> Bool {
         guard try change("DELETE FROM job WHERE deadline = $1 AND job = $2", .time(deadline), .id(job)) else { return false }

@@ -1,28 +1,27 @@
 import Ledger
 public import Vocabulary
 
-/// By which of its indexes a registration is looked up.
+/// The index for looking up registrations.
 public enum RegistrationLookup: Sendable, CaseIterable {
     case audience, owner, session
 }
 
-/// What a registration came to.
+/// The outcome of a registration.
 public enum RegisterOutcome: Sendable, Equatable {
     case registered
-    /// What was read is no longer so, or the token stands there already: read again.
+    /// A row has changed since it was read, or the token is registered already. Read again.
     case changed
-    /// The owner has as many of this kind as the policy lets.
+    /// The owner has reached the policy's limit for this kind.
     case tooMany
 }
 
-// Tokens of audiences.
 extension Transaction {
-    /// The registrations that stand under one of the indexes.
+    /// Returns the registrations under any of the indexes.
     public func registrations(_ lookup: RegistrationLookup, _ indexes: [Digest]) throws -> [RegistrationRecord] {
         try indexes.flatMap { index in try registrations(index).filter { $0.index(lookup) == index } }
     }
 
-    /// What stands under an index. It leads to nothing for a moment when its registration was swept and it was not yet.
+    /// Returns the registrations under an index. A sweep may have deleted them and not yet the index.
     private func registrations(_ index: Digest) throws -> [RegistrationRecord] {
         try rows(
             """
@@ -32,24 +31,24 @@ extension Transaction {
             """, .time(index.indexExpiry), .digest(index), read: Self.registration)
     }
 
-    /// All registrations, one after the other: there may be more than fit into memory.
+    /// Calls `body` with each registration. There may be more than fit into memory.
     public func eachRegistration(_ body: (RegistrationRecord) -> Void) throws {
-        try database.query(
+        try each(
             """
             SELECT expires, purge_id, id, audience, owner, device, session, kind, environment, generation, topic, sealed, preferences,
             details, opens, stamp, waiting, ref, is_long FROM registration
-            """, []
+            """
         ) { body(try Self.registration($0)) }
     }
 
-    /// Where registrations lie, each place once: what their indexes can be made by. It reads all of them.
-    public func registrationPlaces() throws -> [RegistrationPlace] {
+    /// Returns the distinct kinds, generations and expiries of all registrations. Reads the whole table.
+    public func registrationSlots() throws -> [RegistrationSlot] {
         try rows("SELECT DISTINCT kind, generation, expires FROM registration") {
-            try RegistrationPlace(kind: $0.code(0), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
+            try RegistrationSlot(kind: $0.code(0), generation: UInt32(clamping: $0.int(1)), expires: $0.time(2))
         }
     }
 
-    /// Registrations whose update waits and may leave.
+    /// Returns the registrations with a waiting update that is due.
     func dueUpdates(now: UInt64, limit: Int) throws -> [RegistrationRecord] {
         try rows(
             """
@@ -68,16 +67,17 @@ extension Transaction {
             stamp: row.time(15), waiting: row.blobOrNil(16))
     }
 
-    /// Whether a registration stands.
+    /// Returns true if the registration exists.
     public func holds(_ row: RowName) throws -> Bool {
         try exists("SELECT 1 FROM registration WHERE expires = $1 AND purge_id = $2", .time(row.expires), .id(row.purgeID))
     }
 
-    /// Inserts a registration, and purges as replaced those in whose place it comes, all of which must stand with the throttle that was read.
+    /// Inserts a registration and purges those that it replaces.
     /// - Parameters:
-    ///   - devices: its token's indexes in all places where it may stand: a row there that is not replaced gives `changed`.
-    ///   - owners: the owner's indexes in all places, by which the registrations of this kind are counted.
-    ///   - limit: how many of this kind the owner may have.
+    ///   - replacing: the replaced registrations. If one is gone or has changed since it was read, the outcome is `changed`.
+    ///   - devices: all indexes of the token. A row under one of them that isn't replaced makes the outcome `changed`.
+    ///   - owners: all indexes of the owner, to count the owner's registrations.
+    ///   - limit: the most registrations of this kind for the owner.
     public func register(
         _ new: NewRegistration, replacing: [RegistrationRecord], devices: [Digest], owners: [Digest], limit: Int
     ) throws -> RegisterOutcome {
@@ -103,14 +103,14 @@ extension Transaction {
         return .registered
     }
 
-    /// - Returns: how many were purged.
+    /// - Returns: the number of purged registrations.
     public func unregister(_ rows: [RowName], cause: PurgeCause) throws -> Int {
         try lock(rows.map { .registration($0) })
         return try rows.count { try purge($0, cause: cause) }
     }
 
-    /// Takes some bits out of the mask of what a registration asks for, and puts others in.
-    /// - Returns: false when the registration is gone.
+    /// Clears and sets bits in a registration's mask of wanted pushes.
+    /// - Returns: false if the registration is gone.
     public func setPreferences(_ row: RowName, removing: UInt32, adding: UInt32) throws -> Bool {
         try lock([.registration(row)])
         return try change(
@@ -120,7 +120,7 @@ extension Transaction {
 
     // MARK: Parts
 
-    /// What of a registration changes while it stands: when its throttle opens, what waits for that, and what it asks for.
+    /// The parts of a registration that can change: the throttle, the waiting update and the preferences.
     struct Throttle {
         let opens: UInt64
         let waiting: [UInt8]?
@@ -131,7 +131,7 @@ extension Transaction {
         }
     }
 
-    /// Nil when the registration is gone.
+    /// Returns nil if the registration is gone.
     func throttle(_ row: RowName) throws -> Throttle? {
         try first(
             "SELECT opens, waiting, preferences FROM registration WHERE expires = $1 AND purge_id = $2", .time(row.expires),
@@ -141,7 +141,7 @@ extension Transaction {
         }
     }
 
-    /// The names and kinds of what stands under an index.
+    /// Returns the keys and kinds of the registrations under an index.
     private func names(_ index: Digest) throws -> [(row: RowName, kind: TokenKind)] {
         let expires = index.indexExpiry
         return try rows(
@@ -172,7 +172,7 @@ extension Transaction {
         try database.record(.sealed(new.sealedID, expires: registration.expires, isLong: registration.isLong))
     }
 
-    /// Deletes a registration with its indexes and records it, once: what is gone already is not recorded again.
+    /// Deletes a registration with its indexes and records the purge. Returns false if the registration is gone.
     @discardableResult
     func purge(_ row: RowName, cause: PurgeCause) throws -> Bool {
         let found = try first(
@@ -201,7 +201,7 @@ extension RegistrationRecord {
 
     fileprivate var indexes: [Digest] { [audience, owner, device, session].compactMap(\.self) }
 
-    /// An index of another time would not be found, or not be swept.
+    /// An index without its row's expiry would never be found or swept.
     fileprivate func checkIndexes() throws(StoreError) {
         guard indexes.allSatisfy({ $0.indexExpiry == expires }) else {
             throw .unavailable("an index that does not begin with its row's expiry")

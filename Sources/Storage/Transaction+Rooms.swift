@@ -1,19 +1,19 @@
 import Ledger
 public import Vocabulary
 
-/// What creating a room came to.
+/// The outcome of creating a room.
 public enum CreateOutcome: Sendable, Equatable {
     case created
-    /// The code is taken: the caller may own it (a repeat), or not.
+    /// The code is taken, perhaps by an earlier attempt of the same caller.
     case taken(CodeRecord)
-    /// As many pending rooms with short codes stand as the policy lets.
+    /// The policy's limit of pending rooms with short codes is reached.
     case tooManyShort
 }
 
-/// What accepting came to.
+/// The outcome of accepting a room.
 public enum AcceptOutcome: Sendable, Equatable {
     case accepted
-    /// Code or room changed since they were read: read again.
+    /// Code or room have changed since they were read. Read again.
     case changed
 }
 
@@ -40,7 +40,7 @@ extension Transaction {
             proven: row.int(column + 3) != 0, token: row.idOrNil(column + 4), knocked: row.time(column + 5))
     }
 
-    /// A room and the code that leads to it, live or not.
+    /// Reads a room with its code, which may have expired.
     private static func joinable(_ row: any Row) throws(StoreError) -> JoinableRoom {
         let room = try room(row)
         if row.isNull(18) {
@@ -60,7 +60,7 @@ extension Transaction {
                     creatorUntil: row.time(21), short: row.int(17) == 1)))
     }
 
-    /// The room whose code stands under an index, expired or not.
+    /// Returns the room with the code under an index, which may have expired.
     private func joinable(_ index: Digest) throws -> JoinableRoom? {
         try first(
             """
@@ -70,16 +70,16 @@ extension Transaction {
             """, .digest(index), read: Self.joinable)
     }
 
-    /// The room whose code stands under one of the indexes, and has not expired.
+    /// Returns the room with an unexpired code under one of the indexes.
     public func joinable(_ indexes: [Digest], now: UInt64) throws -> JoinableRoom? {
-        // One by one: `IN` would build a table of them first.
+        // One query each, since `IN` would build a temporary table first.
         for index in indexes {
             if let found = try joinable(index), found.code.expires > now { return Self.withoutLateAnswer(found, now: now) }
         }
         return nil
     }
 
-    /// The sweeper may not have deleted the sealed answer yet.
+    /// Removes a sealed answer that has expired. The sweeper may not have deleted it yet.
     private static func withoutLateAnswer(_ found: JoinableRoom, now: UInt64) -> JoinableRoom {
         var found = found
         switch found.code {
@@ -94,29 +94,29 @@ extension Transaction {
         return found
     }
 
-    /// Inserts room, code and token unless the code stands under any of its indexes.
+    /// Inserts room, code and token unless the code is taken under any of its indexes.
     public func create(
         _ room: RoomRecord, code: PendingCode, otherIndexes: [Digest], token: NewToken?, shortLimit: Int, now: UInt64
     ) throws -> CreateOutcome {
         let indexes = [code.code] + otherIndexes
         try lock(indexes.map { .code($0) } + [.room(room.room)] + (code.short ? [.shortCodes] : []))
         try database.admit(.creation)
-        let standing = try indexes.compactMap { try joinable($0) }
-        if let taken = standing.first(where: { $0.code.expires > now }) {
+        let existing = try indexes.compactMap { try joinable($0) }
+        if let taken = existing.first(where: { $0.code.expires > now }) {
             return .taken(Self.withoutLateAnswer(taken, now: now).code)
         }
         if code.short {
             let others = try first("SELECT count(*) FROM room WHERE short = 1") { Int($0.int(0)) } ?? 0
-            if others - standing.count(where: \.code.isShort) >= shortLimit { return .tooManyShort }
+            if others - existing.count(where: \.code.isShort) >= shortLimit { return .tooManyShort }
         }
         if let token { try checkLife(expires: token.record.expires) }
-        // What stands there has expired and was not swept yet.
-        for old in standing { try end(old) }
+        // These have expired and were not swept yet.
+        for old in existing { try end(old) }
         try insert(room, code: code, token: token)
         return .created
     }
 
-    /// The rows of a new room and its ledger entry, without a look at what stands there.
+    /// Inserts a new room with its ledger entry, without any checks.
     func insert(_ room: RoomRecord, code: PendingCode, token: NewToken?) throws {
         let creator = room.creator
         try queue(
@@ -132,7 +132,7 @@ extension Transaction {
         if let token { try insert(token) }
     }
 
-    /// Gives the room its joiner if `code` is still pending, and turns the code into a used one.
+    /// Adds the joiner to the room if `code` is still pending. The code is used from then on.
     public func accept(
         _ code: PendingCode, joiner: SideRecord, token: NewToken?, used: UsedCode, now: UInt64
     ) throws -> AcceptOutcome {
@@ -155,9 +155,9 @@ extension Transaction {
         return .accepted
     }
 
-    /// Puts a token in a side's place; one that stood there is purged as replaced.
-    /// - Parameter proven: whether the caller has shown the side's member secret.
-    /// - Returns: false when the room is gone, or the side has used its secret meanwhile and the caller has not shown it.
+    /// Sets a side's token and purges the previous one.
+    /// - Parameter proven: true if the caller has presented the side's member secret.
+    /// - Returns: false if the room is gone, or if the side has used its secret and the caller has not.
     public func replaceToken(room index: Digest, slot: UInt8, proven: Bool, token: NewToken) throws -> Bool {
         try lock([.room(index)])
         try database.admit(.creation)
@@ -172,7 +172,8 @@ extension Transaction {
         return true
     }
 
-    /// - Returns: how many tokens were purged, or nil where `replaceToken` gives false.
+    /// Removes a side's token.
+    /// - Returns: the number of purged tokens. Nil in the cases in which `replaceToken` returns false.
     public func withdrawToken(room index: Digest, slot: UInt8, proven: Bool) throws -> Int? {
         try lock([.room(index)])
         guard let room = try room(index), let side = room[slot], proven || !side.proven else { return nil }
@@ -182,12 +183,12 @@ extension Transaction {
         return isPurged ? 1 : 0
     }
 
-    /// Records that a side has used its member secret. The sealed copy that answers a repeated create is deleted with it.
+    /// Records that a side has used its member secret. Deletes the sealed answer to a repeated create.
     /// - Returns: false if the room is gone.
     public func markProven(room index: Digest, slot: UInt8) throws -> Bool {
         try lock([.room(index)])
         if slot == 1 {
-            // While the room is pending, `due` may be the end of the sealed answer, which goes now.
+            // A pending room's `due` may be the expiry of the deleted answer.
             return try change(
                 """
                 UPDATE room SET creator_proven = 1, creator = NULL, due = CASE WHEN pending IS NULL THEN due ELSE code_expires END
@@ -198,7 +199,7 @@ extension Transaction {
     }
 
     /// Deletes the room, its tokens and its code.
-    /// - Returns: how many tokens were purged, or nil when the room was gone already.
+    /// - Returns: the number of purged tokens. Nil if the room is gone.
     public func close(room index: Digest) throws -> Int? {
         try lock([.room(index)])
         return try room(index).map { try delete($0) }
@@ -231,7 +232,7 @@ extension Transaction {
     }
 
     /// Deletes a room with its tokens and its code, pending or used.
-    /// - Returns: how many tokens it had.
+    /// - Returns: the number of purged tokens.
     func delete(_ room: RoomRecord) throws -> Int {
         var purged = 0
         for side in [room.creator, room.joiner] {
@@ -241,7 +242,7 @@ extension Transaction {
         return purged
     }
 
-    /// The rooms of which something ends by `now`, at most `limit`.
+    /// Returns the rooms in which a code or answer expires by `now`, at most `limit`.
     func dueRooms(_ now: UInt64, limit: Int) throws -> [JoinableRoom] {
         try rows(
             """
@@ -252,8 +253,8 @@ extension Transaction {
             """, .time(now), .number(limit), read: Self.joinable)
     }
 
-    /// Ends a code. A room that still waits for it goes with it; one that was accepted forgets it.
-    /// - Returns: how many rooms and tokens were deleted.
+    /// Ends a code. A pending room is deleted with it. An accepted room only loses the code.
+    /// - Returns: the number of deleted rooms and tokens.
     @discardableResult
     func end(_ joinable: JoinableRoom) throws -> (rooms: Int, tokens: Int) {
         if case .pending = joinable.code { return (1, try delete(joinable.room)) }
@@ -265,7 +266,7 @@ extension Transaction {
         return (0, 0)
     }
 
-    /// Deletes the sealed answer to a create or an accept. The code stays until its own end.
+    /// Deletes the sealed answer to a create or an accept. The code stays until it expires.
     func forgetAnswer(_ joinable: JoinableRoom) throws {
         try queue(
             "UPDATE room SET due = code_expires, retry = NULL, creator = NULL WHERE expires = $1 AND room = $2",
@@ -275,4 +276,54 @@ extension Transaction {
 
 extension CodeRecord {
     fileprivate var isShort: Bool { if case .pending(let code) = self { code.short } else { false } }
+}
+
+// Tokens of rooms.
+extension Transaction {
+    public func token(_ purgeID: EntryID, expires: UInt64) throws -> TokenRecord? {
+        try first(
+            """
+            SELECT room, slot, kind, environment, generation, topic, sealed, ref, is_long FROM token
+            WHERE expires = $1 AND purge_id = $2
+            """, .time(expires), .id(purgeID)
+        ) { row in
+            try TokenRecord(
+                purgeID: purgeID, ref: row.blob(7), room: row.digest(0), slot: UInt8(clamping: row.int(1)),
+                kind: row.code(2), environment: row.code(3), generation: UInt32(clamping: row.int(4)), expires: expires,
+                topic: row.text(5), sealed: row.blob(6), isLong: row.int(8) != 0)
+        }
+    }
+
+    func holdsToken(_ purgeID: EntryID, expires: UInt64) throws -> Bool {
+        try exists("SELECT 1 FROM token WHERE expires = $1 AND purge_id = $2", .time(expires), .id(purgeID))
+    }
+
+    /// Refuses an expired token. The clock may have stepped since the caller read it.
+    func checkLife(expires: UInt64) throws(StoreError) {
+        guard expires > moment else { throw .unavailable("a token expired before it was stored") }
+    }
+
+    /// - Precondition: `checkLife` did not throw.
+    func insert(_ new: NewToken) throws {
+        let token = new.record
+        try queue(
+            """
+            INSERT INTO token (expires, purge_id, ref, is_long, room, slot, kind, environment, generation, topic, sealed)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+            """, .time(token.expires), .id(token.purgeID), .blob(token.ref), .bool(token.isLong), .digest(token.room),
+            .number(token.slot), .code(token.kind), .code(token.environment), .number(token.generation),
+            .text(token.topic), .blob(token.sealed))
+        try database.record(.sealed(new.sealedID, expires: token.expires, isLong: token.isLong))
+    }
+
+    /// Deletes a token's row and records the purge. Returns false if the token is gone.
+    @discardableResult
+    func purge(_ purgeID: EntryID, expires: UInt64, cause: PurgeCause) throws -> Bool {
+        let isLong = try first(
+            "DELETE FROM token WHERE expires = $1 AND purge_id = $2 RETURNING is_long", .time(expires), .id(purgeID)
+        ) { $0.int(0) != 0 }
+        guard let isLong else { return false }
+        try database.record(.purged(purgeID, cause, expires: expires, isLong: isLong))
+        return true
+    }
 }

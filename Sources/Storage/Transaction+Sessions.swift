@@ -1,8 +1,8 @@
 public import Vocabulary
 
-// Sessions and printers' runs, and what was done already.
+// Sessions and printers' runs, and marks against repeats.
 extension Transaction {
-    /// The session that stands under the first of the indexes that has one.
+    /// Returns the session under the first index that has one.
     public func session(_ indexes: [Digest]) throws -> SessionRecord? {
         for index in indexes {
             if let session = try session(index) { return session }
@@ -21,9 +21,9 @@ extension Transaction {
         }
     }
 
-    /// Where sessions and runs lie: what their indexes can be made by.
-    public func sessionPlaces() throws -> [(generation: UInt32, expires: UInt64)] {
-        // A place's sessions have the first eight bytes in common.
+    /// Returns the distinct generations and expiries of all sessions and runs.
+    public func sessionSlots() throws -> [(generation: UInt32, expires: UInt64)] {
+        // An index starts with the expiry.
         try rows("SELECT DISTINCT generation, substr(session, 1, 8) FROM session") { row in
             var expires: UInt64 = 0
             row.withBlob(1) { expires = $0.bigEndian64(at: 0) }
@@ -31,14 +31,14 @@ extension Transaction {
         }
     }
 
-    /// Whether the version that the change goes by still stands, and nothing where it moves to.
+    /// Returns true if the session still has the version that was read, and its new index is free.
     func isAsRead(_ change: SessionChange, now: UInt64) throws -> Bool {
         guard case .set(let session, let version, let replaced) = change else { return true }
         guard let replaced, replaced != session.session else { return try live(session.session, now)?.version == version }
         return try live(replaced, now)?.version == version && live(session.session, now) == nil
     }
 
-    /// While the ratchet waits out a leap of the clock, one that has expired lies where its successor will: it is replaced.
+    /// Returns the session unless it has expired. While the ratchet is held after a clock step, a new session may replace an expired one.
     private func live(_ index: Digest, _ now: UInt64) throws -> SessionRecord? {
         try session(index).flatMap { $0.expires > now ? $0 : nil }
     }
@@ -76,5 +76,100 @@ extension Transaction {
 
     func insert(_ seen: SeenRecord) throws {
         try queue("INSERT INTO seen (key) VALUES ($1) ON CONFLICT DO NOTHING", .digest(seen.key), expecting: nil)
+    }
+}
+
+/// The index for looking up a request by its back end's own id.
+public enum RequestNamer: Sendable, CaseIterable {
+    case user, creator
+}
+
+/// Due timers and updates, and the time of the next ones.
+public struct DueWork: Sendable, Equatable {
+    /// Timers without an answer by their deadline.
+    public var timers: [TimerRecord]
+    /// Registrations with a waiting update that may be sent.
+    public var updates: [RegistrationRecord]
+    /// Nil if nothing waits. The current time if the limit was reached.
+    public var next: UInt64?
+
+    public init(timers: [TimerRecord] = [], updates: [RegistrationRecord] = [], next: UInt64? = nil) {
+        self.timers = timers
+        self.updates = updates
+        self.next = next
+    }
+}
+
+extension Transaction {
+    public func timer(_ id: RequestID) throws -> TimerRecord? {
+        try first(
+            "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer WHERE id = $1", .id(id),
+            read: Self.timer)
+    }
+
+    /// Returns the newest timer under one of these indexes of the back end's own id.
+    public func timer(named names: [Digest], by namer: RequestNamer) throws -> TimerRecord? {
+        try names.compactMap { name in
+            switch namer {
+            case .user:
+                try first(
+                    """
+                    SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+                    WHERE user_name = $1 ORDER BY due DESC LIMIT 1
+                    """, .digest(name), read: Self.timer)
+            case .creator:
+                try first(
+                    """
+                    SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+                    WHERE creator_name = $1 ORDER BY due DESC LIMIT 1
+                    """, .digest(name), read: Self.timer)
+            }
+        }.max { $0.due < $1.due }
+    }
+
+    public func timers() throws -> [TimerRecord] {
+        try rows(
+            "SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer", read: Self.timer)
+    }
+
+    private static func timer(_ row: any Row) throws(StoreError) -> TimerRecord {
+        try TimerRecord(
+            id: row.id(1), due: row.time(2), expires: row.time(0), generation: UInt32(clamping: row.int(3)),
+            answer: UInt8(clamping: row.int(4)), sealed: row.blob(5),
+            names: row.isNull(6) ? nil : RequestNames(user: row.digest(6), creator: row.digest(7)))
+    }
+
+    /// Returns what is due at `now`, at most `limit` of each kind, earliest first.
+    public func due(now: UInt64, limit: Int) throws -> DueWork {
+        var work = DueWork()
+        work.timers = try rows(
+            """
+            SELECT expires, id, due, generation, answer, sealed, user_name, creator_name FROM timer
+            WHERE answer = 0 AND due <= $1 ORDER BY due LIMIT $2
+            """, .time(now), .number(limit), read: Self.timer)
+        work.updates = try dueUpdates(now: now, limit: limit)
+        let isMore = work.timers.count == limit || work.updates.count == limit
+        let next = [
+            isMore ? now : nil,
+            try earliest("SELECT min(due) FROM timer WHERE answer = 0 AND due > $1", .time(now)),
+            try earliest("SELECT min(opens) FROM registration WHERE waiting IS NOT NULL AND opens > $1", .time(now)),
+        ]
+        work.next = next.compactMap(\.self).min()
+        return work
+    }
+
+    func make(_ change: TimerChange) throws {
+        switch change {
+        case .begin(let timer):
+            try queue(
+                """
+                INSERT INTO timer (expires, id, due, generation, answer, sealed, user_name, creator_name)
+                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+                """, .time(timer.expires), .id(timer.id), .time(timer.due), .number(timer.generation), .number(timer.answer),
+                .blob(timer.sealed), .digest(timer.names?.user), .digest(timer.names?.creator))
+        case .settle(let id, let expires, let answer):
+            try queue(
+                "UPDATE timer SET answer = $1 WHERE expires = $2 AND id = $3", .number(answer), .time(expires), .id(id))
+        }
     }
 }

@@ -1,13 +1,16 @@
-/// The operations on rooms, tokens, pushes and audiences, written once for all engines: each is one whole operation together with its ledger
-/// entries. All of it is durable when `Store.write` returns, none of it is kept when it throws.
+public import Ledger
+public import Vocabulary
+
+/// The operations on rooms, tokens, pushes and audiences, written once for all engines. Each is atomic and includes its ledger entries. It is
+/// durable when `Store.write` returns, and leaves nothing if it throws.
 ///
-/// No operation gets a key or a secret. Callers pass a keyed index once for each key that may have written it, the current key first.
+/// Operations never receive a key or a secret. Callers pass a keyed index once for each key that may have made it, the current key first.
 public struct Transaction {
     public let database: any Database
 
     public init(_ database: any Database) { self.database = database }
 
-    /// Broker time at which the operation happens, unix milliseconds.
+    /// The time of the operation in broker time, unix milliseconds.
     var moment: UInt64 { database.moment }
 
     /// Begins an operation that writes.
@@ -15,38 +18,182 @@ public struct Transaction {
         try database.lock(keys(), for: operation)
     }
 
-    /// Reads each row of a query as a value.
-    func rows<Value>(_ sql: StaticString, _ values: SQLValue..., read: (any Row) throws -> Value) throws -> [Value] {
-        var found: [Value] = []
-        try database.query(sql, values) { found.append(try read($0)) }
-        return found
-    }
-
-    /// Reads the first row of a query. Returns nil if there is none.
-    func first<Value>(_ sql: StaticString, _ values: SQLValue..., read: (any Row) throws -> Value) throws -> Value? {
-        var found: Value?
-        try database.query(sql, values) { if found == nil { found = try read($0) } }
-        return found
-    }
-
-    func earliest(_ sql: StaticString, _ values: SQLValue...) throws -> UInt64? {
-        var earliest: UInt64?
-        try database.query(sql, values) { earliest = $0.timeOrNil(0) }
-        return earliest
-    }
-
-    func exists(_ sql: StaticString, _ values: SQLValue...) throws -> Bool {
-        var isFound = false
-        try database.query(sql, values) { _ in isFound = true }
-        return isFound
-    }
-
     /// Runs a conditional write at once.
     /// - Returns: true if it changed a row.
     func change(_ sql: StaticString, _ values: SQLValue...) throws -> Bool { try database.change(sql, values) > 0 }
 
-    /// Queues a write. The operation fails unless it changes `count` rows; nil allows any number.
+    /// Queues a write. The operation fails unless it changes `count` rows. Nil allows any number.
     func queue(_ sql: StaticString, _ values: SQLValue..., expecting count: Int? = 1) throws {
         try database.queue(sql, expecting: count, values)
+    }
+}
+
+extension Transaction: RowReading {
+    func query(_ sql: StaticString, _ values: [SQLValue], _ body: (any Row) throws -> Void) throws {
+        try database.query(sql, values, body)
+    }
+}
+
+/// The transaction of one operation, implemented by an engine.
+///
+/// An operation locks, reads, decides and then writes. It refuses before its first write. So an engine may hold queued writes and entries
+/// back until the operation ends, and send them with the commit.
+public protocol Database: AnyObject {
+    /// The time of the operation in broker time, unix milliseconds.
+    var moment: UInt64 { get }
+    /// - Throws: `.ledgerBehind` if too many entries wait for publication.
+    func admit(_ use: LedgerUse) throws(StoreError)
+    /// Waits until no other operation holds one of the keys. Holds them until this operation ends. An engine with a single writer ignores
+    /// the call.
+    /// - Parameter operation: its name.
+    func lock(_ keys: @autoclosure () -> [LockKey], for operation: StaticString) throws
+    /// Calls `body` with each row of a query. Statements are literals with parameters `$1`, `$2` and so on.
+    func query(_ sql: StaticString, _ values: [SQLValue], _ body: (any Row) throws -> Void) throws
+    /// Changes rows at once.
+    /// - Returns: the number of changed rows, for the operation's decision. A change of 0 rows doesn't count as a write.
+    func change(_ sql: StaticString, _ values: [SQLValue]) throws -> Int
+    /// Changes rows before the operation ends.
+    /// - Parameter count: the operation fails if another number of rows changes. Nil allows any number.
+    func queue(_ sql: StaticString, expecting count: Int?, _ values: [SQLValue]) throws
+    /// Adds a ledger entry to the operation.
+    func record(_ entry: NewEntry) throws
+}
+
+/// A row of a query's result, valid until the next row is read. Columns start at 0.
+public protocol Row: AnyObject {
+    func int(_ column: Int32) -> Int64
+    func isNull(_ column: Int32) -> Bool
+    func text(_ column: Int32) -> String
+    func blob(_ column: Int32) -> [UInt8]
+    /// Lends a blob without a copy.
+    func withBlob(_ column: Int32, _ body: (Span<UInt8>) -> Void)
+}
+
+/// A key that only one operation can hold at a time.
+public enum LockKey: Sendable, Hashable {
+    case room(Digest)
+    case code(Digest)
+    /// The count of pending rooms with short codes.
+    case shortCodes
+    case owner(Digest)
+    case device(Digest)
+    case registration(RowName)
+    case session(Digest)
+    case timer(RequestID)
+    case seen(Digest)
+}
+
+/// An operation's share of the ledger's backlog limit, in thousandths. Purges and outcomes are never refused.
+public enum LedgerUse: Int, Sendable {
+    /// New tokens are refused first, since each causes more entries later.
+    case creation = 700
+    case knock = 850
+}
+
+/// A ledger entry of an operation.
+public enum NewEntry: Sendable {
+    /// An entry that names no token. It is published with its window.
+    case event(Entry.Op)
+    /// A token's sealing, which waits for its batch. `expires`: the token's expiry, unix ms.
+    case sealed(EntryID, expires: UInt64, isLong: Bool)
+    /// A token's purge, which waits for its batch. The purge of an expired token is recorded as expired.
+    case purged(EntryID, PurgeCause, expires: UInt64, isLong: Bool)
+}
+
+/// A value for a statement's parameter.
+public enum SQLValue: Sendable {
+    case int(Int64)
+    case blob([UInt8])
+    case id(AnyID)
+    case digest(Digest)
+    case text(String)
+    case null
+
+    static func time(_ value: UInt64) -> SQLValue { .int(Int64(clamping: value)) }
+    static func number(_ value: some BinaryInteger) -> SQLValue { .int(Int64(clamping: value)) }
+    static func code(_ value: some RawRepresentable<UInt8>) -> SQLValue { .int(Int64(value.rawValue)) }
+    static func bool(_ value: Bool) -> SQLValue { .int(value ? 1 : 0) }
+    static func blob(_ value: [UInt8]?) -> SQLValue { value.map { .blob($0) } ?? .null }
+    static func id(_ value: some OpaqueID) -> SQLValue { .id(AnyID(high: value.high, low: value.low)) }
+    static func id(_ value: (some OpaqueID)?) -> SQLValue { value.map { .id($0) } ?? .null }
+    static func digest(_ value: Digest?) -> SQLValue { value.map { .digest($0) } ?? .null }
+
+    /// An id whose type no longer matters.
+    public struct AnyID: OpaqueID {
+        public let high, low: UInt64
+
+        public init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
+    }
+}
+
+/// Reads rows as values. An operation and the engine's own code share these methods.
+protocol RowReading {
+    func query(_ sql: StaticString, _ values: [SQLValue], _ body: (any Row) throws -> Void) throws
+}
+
+extension RowReading {
+    /// Reads each row of a query as a value.
+    func rows<Value>(_ sql: StaticString, _ values: SQLValue..., read: (any Row) throws -> Value) throws -> [Value] {
+        var found: [Value] = []
+        try query(sql, values) { found.append(try read($0)) }
+        return found
+    }
+
+    /// Calls `body` with each row of a query.
+    func each(_ sql: StaticString, _ values: SQLValue..., body: (any Row) throws -> Void) throws { try query(sql, values, body) }
+
+    /// Reads the first row of a query. Returns nil if there is none.
+    func first<Value>(_ sql: StaticString, _ values: SQLValue..., read: (any Row) throws -> Value) throws -> Value? {
+        var found: Value?
+        try query(sql, values) { if found == nil { found = try read($0) } }
+        return found
+    }
+
+    /// Reads the one row of an aggregate as a time. Returns nil if it is null.
+    func earliest(_ sql: StaticString, _ values: SQLValue...) throws -> UInt64? {
+        var earliest: UInt64?
+        try query(sql, values) { earliest = $0.timeOrNil(0) }
+        return earliest
+    }
+
+    /// Returns true if the query has a row.
+    func exists(_ sql: StaticString, _ values: SQLValue...) throws -> Bool {
+        var isFound = false
+        try query(sql, values) { _ in isFound = true }
+        return isFound
+    }
+}
+
+extension Row {
+    func time(_ column: Int32) -> UInt64 { UInt64(clamping: int(column)) }
+    func timeOrNil(_ column: Int32) -> UInt64? { isNull(column) ? nil : time(column) }
+    func blobOrNil(_ column: Int32) -> [UInt8]? { isNull(column) ? nil : blob(column) }
+
+    /// - Throws: `.damaged` unless the column has 16 bytes.
+    func id<ID: OpaqueID>(_ column: Int32) throws(StoreError) -> ID {
+        var id: ID?
+        withBlob(column) { id = ID(bytes: $0) }
+        guard let id else { throw .damaged("an id that is not 16 bytes long") }
+        return id
+    }
+
+    func idOrNil<ID: OpaqueID>(_ column: Int32) throws(StoreError) -> ID? { isNull(column) ? nil : try id(column) }
+
+    /// - Throws: `.damaged` unless the column has 32 bytes.
+    func digest(_ column: Int32) throws(StoreError) -> Digest {
+        var digest: Digest?
+        withBlob(column) { digest = Digest(bytes: $0) }
+        guard let digest else { throw .damaged("a digest that is not 32 bytes long") }
+        return digest
+    }
+
+    func digestOrNil(_ column: Int32) throws(StoreError) -> Digest? { isNull(column) ? nil : try digest(column) }
+
+    /// - Throws: `.damaged` for an unknown number.
+    func code<Code: RawRepresentable<UInt8>>(_ column: Int32) throws(StoreError) -> Code {
+        guard let number = UInt8(exactly: int(column)), let code = Code(rawValue: number) else {
+            throw .damaged("\(int(column)) is no \(Code.self)")
+        }
+        return code
     }
 }

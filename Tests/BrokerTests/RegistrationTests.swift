@@ -94,7 +94,7 @@ import Vocabulary
     @Test func kindsOfAppsShareNoNames() async throws {
         try await Stage.play { stage in
             let keys = try #require(await stage.simulated.run?.keys)
-            let place = keys.place(lifeMs: 3_600_000, stepMs: 3_600_000, nowMs: stage.now)
+            let place = keys.expirySlot(lifeMs: 3_600_000, stepMs: 3_600_000, nowMs: stage.now)
             for label in [AudienceLabel.owner, .audience, .session, .seen, .activeClient] {
                 let indexes = try Policy.Kind.allCases.map { try keys.index(label, place, $0, [Stage.alice.user]) }
                 #expect(Set(indexes).count == Policy.Kind.allCases.count, "\(label)")

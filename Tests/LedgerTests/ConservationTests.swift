@@ -4,7 +4,7 @@ import Vocabulary
 
 @testable import Ledger
 
-/// The rules of format 2, one broken at a time. Times are seconds after midnight of 2026-01-01.
+/// Each rule of the log's format 2, broken one at a time. Times are seconds after midnight of 2026-01-01.
 @Suite struct ConservationTests {
     static let start = Int(HonestBroker.start)
     static let day = 86_400
@@ -38,7 +38,7 @@ import Vocabulary
     }
     static func deliver(_ seconds: Int, _ job: UInt128) -> Entry { at(seconds, .pushDelivered(job: JobID(job), status: 200)) }
 
-    /// A good log of a day and an hour: two tokens expire, one ends early, one lives, two pushes.
+    /// A valid log of a day and an hour. Two tokens expire, one ends early, one lives, and there are two pushes.
     static let honest = sorted(
         [started(0), at(0, .policyLoaded(name: EntryText("rooms")!, policy: sha256(policy)))]
             + stride(from: 0, to: day + 3_600, by: 300).map(ratchet)
@@ -78,18 +78,18 @@ import Vocabulary
         } catch { return error }
     }
 
-    /// The honest log without some entries, and with others.
+    /// The honest log with some entries removed and others added.
     static func changed(without remove: (Entry) -> Bool = { _ in false }, with add: [Entry] = []) -> [Entry] {
         sorted(honest.filter { !remove($0) } + add)
     }
 
-    @Test func anHonestDayIsGood() throws {
+    @Test func anHonestDayPasses() throws {
         let report = try Self.judge(Self.honest)
         #expect((report.sealed, report.purged, report.live, report.bucketsClosed) == (4, 3, 1, 1))
         #expect((report.opened, report.delivered, report.pending, report.gapSeconds) == (2, 2, 0, 0))
     }
 
-    @Test(arguments: [1, 20, 60] as [UInt64]) func honestBrokersAreGood(resolution: UInt64) throws {
+    @Test(arguments: [1, 20, 60] as [UInt64]) func honestBrokersPass(resolution: UInt64) throws {
         for seed in UInt64(1)...3 {
             let setting = HonestBroker.Setting(resolution: resolution, seals: 20, tokens: 300)
             var life = Conservation()
@@ -124,11 +124,11 @@ import Vocabulary
         (.bucketUnknown, changed(with: [close(day + 120, day, 0, 0, 0)])),
         (.bucketUnknown, changed(with: [close(day + 60, day + 60, 0, 0, 0)])),
         (.purgedEarly, changed(with: [expire(7_200, 8, until: 2 * day)])),
-        // One expires who was never sealed; one more than the closing has; one less.
+        // An expiry without a seal; one expiry more than the closing has; one less.
         (.unbalanced, changed(with: [expire(day + 60, 8), expire(day + 60, 9)])),
         (.unbalanced, changed(without: { $0.op.name == .bucketClosed }, with: [close(day + 60, day, 3, 3, 1)])),
         (.unbalanced, changed(without: { $0 == expire(day + 60, 6) })),
-        // Booked to another day: the bucket of the second day gave one to the first.
+        // An early end counted for the first day instead of the second.
         (.unbalanced, changed(without: { $0 == expire(day + 60, 6) }, with: [expire(day + 60, 6, until: 2 * day)])),
         (.unbalanced, changed(without: { $0.op.name == .bucketClosed }, with: [close(day + 60, day, 3, 2, 0)])),
         (.overbooked, changed(without: { $0 == end(7_200, 5) })),
@@ -139,7 +139,7 @@ import Vocabulary
         (.midnightMissing, changed(without: { $0.atMs == ms(day + 60) })),
         (.ratchetLate, changed(without: { $0.op.name == .keysRatcheted && $0.atMs > ms(9_000) && $0.atMs < ms(10_200) })),
         (.ratchetEarly, changed(with: [at(1_500, .keysRatcheted(epoch: UInt64(start + 1_500) / 300, swept: 1))])),
-        // Something was due 13 minutes after the start, and is still there at 25.
+        // Something was due 13 minutes after the start and is not purged at 25.
         (
             .sweptLate,
             changed(
@@ -166,22 +166,22 @@ import Vocabulary
         #expect(failure?.index ?? 0 < UInt64(entries.count))
     }
 
-    @Test func everyCodeOfEntriesIsBroken() {
-        // What files and other tests break.
+    @Test func everyFailureCodeHasATest() {
+        // Codes that other tests cover.
         let elsewhere: Set<VerificationFailure.Code> = [
             .unreadable, .missing, .damaged, .signature, .tree, .rewritten, .cosignatures, .stale, .afterClosed, .gaps, .idTwice,
         ]
         #expect(Set(Self.broken.map(\.0)).union(elsewhere) == Set(VerificationFailure.Code.allCases))
     }
 
-    /// No key dies and nothing is swept, and a start every seven minutes is the excuse.
-    @Test func startsAreNoExcuse() {
+    /// No key is destroyed and nothing is swept, with a start every seven minutes.
+    @Test func startsDontExcuseLateRatchets() {
         let entries = stride(from: 0, to: Self.day, by: 420).map { Self.started($0) }
         #expect(Self.verdict(entries) != nil)
         #expect(Self.verdict(entries, allowsGaps: true) != nil)
     }
 
-    /// Ratchets that go on through gaps of 40 minutes.
+    /// Ratchets that continue after gaps of 40 minutes.
     static func pauses(_ starts: [Int]) -> [Entry] {
         let away = starts.map { $0 - 2_400..<$0 }
         let times = stride(from: 0, to: 6 * 3_600, by: 300).filter { time in !away.contains { $0.contains(time) } }
@@ -195,20 +195,20 @@ import Vocabulary
         #expect(try Self.judge(Self.pauses([7_200, 14_400]), allowsGaps: true).gapSeconds == 5_280)
     }
 
-    /// A silence that no start ends is the broker's fault.
+    /// Without a start after it, a silence isn't a gap.
     // Promise: gap-needs-a-start
-    @Test func aSilenceWithoutAStartIsNoGap() {
+    @Test func aSilenceWithoutAStartIsNotAGap() {
         let code = Self.verdict(Self.pauses([7_200]).filter { $0 != Self.started(7_200) })?.code
         #expect(code == .ratchetLate || code == .sweptLate)
     }
 
-    @Test func nothingComesAfterTheEnd() {
+    @Test func entriesAfterTheEndAreRefused() {
         let next = Self.at(0, .ledgerClosed(next: EntryText("log.example/b")!))
         #expect(Self.verdict([Self.started(0), next]) == nil)
         #expect(Self.verdict([Self.started(0), next, next])?.code == .afterClosed)
     }
 
-    /// A log that ends, and the one that goes on with what is left.
+    /// A log that ends, and the next one with its balances.
     @Test func rotationCarriesBalances() throws {
         let (seconds, name) = (10_800, EntryText("log.example/b")!)
         let old = Self.honest.filter { $0.atMs <= Self.ms(seconds) }
@@ -238,7 +238,7 @@ import Vocabulary
         #expect(Self.verdict([opened, carried(Self.day + 1, 1), Self.started(seconds)])?.code == .carry)
     }
 
-    /// What a verification keeps in memory, encoded: it must not grow with the log.
+    /// The verifier's state must not grow with the log.
     @Test func theStateIsSmallAndComplete() throws {
         var (life, sizes) = (Conservation(), [Int]())
         let setting = HonestBroker.Setting(seals: 2, tokens: 1_000, days: 8)

@@ -2,7 +2,7 @@ import Testing
 
 @testable import Ledger
 
-/// A verifier that demands witnesses.
+/// A verifier that requires cosignatures.
 @Suite struct CosignedLogTests {
     static let witnesses = WitnessPolicyTests.witnesses
     /// Unix seconds of the last entry.
@@ -15,7 +15,7 @@ import Testing
         ])
     }()
 
-    /// Verifies the log with these cosignatures under its checkpoint.
+    /// Verifies the log with these cosignatures on its checkpoint.
     func verify(
         _ policy: String, now: UInt64 = last + 60, _ cosignatures: (String) -> [SignedNote.Signature]
     ) async throws -> Report {
@@ -38,7 +38,7 @@ import Testing
 
     static let quorum = "group g 2 w0 w1 w2\nquorum g\n"
 
-    @Test func aQuorumIsDemandedAndTold() async throws {
+    @Test func aQuorumIsRequiredAndReported() async throws {
         let report = try await verify(Self.quorum) { text in
             [0, 2, 5].map { Self.witnesses[$0].cosign(text, at: Self.last + 30) } + [TestWitness(9).cosign(text, at: 1)]
         }
@@ -56,7 +56,7 @@ import Testing
         #expect(undemanded.description.hasSuffix("; 0 older checkpoints hold"))
     }
 
-    @Test func theQuorumComesBeforeTheEntries() async throws {
+    @Test func theQuorumIsCheckedBeforeTheEntries() async throws {
         var source = Self.log.source
         source.files[TilePath.path(TilePath.entries(index: 0), width: 2)] = nil
         for (quorum, code) in [("w0", VerificationFailure.Code.cosignatures), ("none", .missing)] {
@@ -68,8 +68,8 @@ import Testing
         }
     }
 
-    /// Of an entry that is dated later than a cosignature over it, one of the two is dated falsely.
-    @Test func anEntryDatedLaterThanItsCosignature() async throws {
+    /// If an entry is dated after a cosignature that covers it, one of the dates is false.
+    @Test func anEntryDatedAfterItsCosignatureIsRefused() async throws {
         for (seconds, good) in [
             (Self.last, true), (Self.last - 600, true), (Self.last - 601, false), (0, false), (Self.last + 660, true),
             (Self.last + 661, false),
@@ -79,7 +79,7 @@ import Testing
         }
     }
 
-    @Test func forgeriesAndOtherLogs() async throws {
+    @Test func forgeriesAndOtherLogsAreRefused() async throws {
         let forged = await failure("quorum w0\n") {
             [Self.witnesses[0].cosign($0, at: Self.last), Self.witnesses[1].cosign($0 + "x\n", at: Self.last)]
         }
@@ -88,7 +88,7 @@ import Testing
         let other = try signingKey("log.example/b").verifierKey
         #expect(await failure("log \(other)\nquorum none\n") { _ in [] }?.code == .cosignatures)
         #expect(await failure("log \(other)\nlog \(PublishedLog.key.verifierKey)\nquorum none\n") { _ in [] } == nil)
-        // The cosignature of another head.
+        // A cosignature of another checkpoint.
         let earlier = SignedNote(Self.log.checkpoints[1])!.text
         #expect(await failure("quorum w0\n") { _ in [Self.witnesses[0].cosign(earlier, at: Self.last)] }?.code == .cosignatures)
     }

@@ -81,7 +81,7 @@ import Vocabulary
         #expect(try LedgerTests.entry(entry.encoded) == entry)
     }
 
-    @Test func everyOpIsTried() {
+    @Test func everyOpHasAnExample() {
         for name in OpName.allCases { #expect(Self.each.contains { $0.1.contains("\"op\":\"\(name.rawValue)\"") }) }
     }
 
@@ -89,7 +89,7 @@ import Vocabulary
     static let failed = each[8].1
     static let refused = each[10].1
 
-    /// Every one is what some lenient reader takes for an entry.
+    /// Some lenient reader accepts each of these.
     static let notCanonical: [String] = [
         "", "{}", "[]", "null", "{", sealed + " ", " " + sealed, sealed + "\n", sealed + sealed, String(sealed.dropLast()),
         sealed.replacing(",", with: ", "), sealed.replacing(":\"token", with: ": \"token"), sealed.replacing("\":", with: "\" :"),
@@ -115,7 +115,7 @@ import Vocabulary
         failed.replacing("unsent", with: "peer_present"),
         refused.replacing("4294967295", with: "4294967296"), refused.replacing("4294967295", with: "18446744073709551616"),
         refused.replacing("4294967295", with: "4e9"), refused.replacing("throttled", with: "expired"),
-        // `until` belongs to expiry alone.
+        // Only expiries have `until`.
         each[9].1.replacing("expired", with: "ended"), each[9].1.replacing("expired", with: "throttled"),
         each[12].1.replacing("ended", with: "expired"), each[12].1.replacing("ended", with: "deleted"),
         each[4].1.replacing("5891076", with: "9007199254740992"), each[4].1.replacing("5891078", with: "9007199254740992"),
@@ -132,11 +132,11 @@ import Vocabulary
     ]
 
     // Promise: entry-canonical
-    @Test(arguments: notCanonical) func refusesWhatIsNotCanonical(json: String) {
+    @Test(arguments: notCanonical) func refusesEntriesThatAreNotCanonical(json: String) {
         #expect(throws: EntryError.self) { try entry(bytes(json)) }
     }
 
-    @Test func whatIsAcceptedEncodesToItself() throws {
+    @Test func acceptedEntriesEncodeToTheSameBytes() throws {
         var random = SeededGenerator(seed: 1)
         var accepted = 0
         for _ in 0..<40_000 {
@@ -179,7 +179,7 @@ import Vocabulary
         }
     }
 
-    @Test func namesHoldNothingThatJSONEscapes() {
+    @Test func namesAreNeverEscapedInJSON() {
         for bad in ["", "a b", "a\"b", "a\\b", "a\nb", "é", "\u{7f}", String(repeating: "a", count: 129)] {
             #expect(EntryText(bad) == nil)
         }

@@ -3,7 +3,7 @@ import Vocabulary
 
 @testable import Ledger
 
-/// Plays a broker that keeps every rule, with stops and pauses, and writes down what its ledger would hold. All times are unix seconds.
+/// Simulates a broker that follows every rule, with stops and pauses, and returns its ledger. All times are unix seconds.
 struct HonestBroker {
     struct Setting {
         var resolution: UInt64 = 60
@@ -12,10 +12,10 @@ struct HonestBroker {
         var seals = 64
         var tokens = 400
         var days: UInt64 = 3
-        /// How many times it starts.
+        /// The number of starts.
         var starts = 3
 
-        /// The policy that says so.
+        /// The policy with this timing.
         var policy: [UInt8] {
             bytes(
                 #"{"ledger":{"batchSeals":\#(seals),"daySeconds":\#(day),"hourSeconds":\#(hour)},"#
@@ -28,7 +28,7 @@ struct HonestBroker {
         let sealed: UInt64
         let expiry: UInt64
         let until: UInt64
-        /// When it is purged; nil if the story ends before.
+        /// The time of the purge. Nil if the story ends earlier.
         var purged: UInt64?
         var isEnded = false
         var isSealPublished = false
@@ -85,7 +85,7 @@ struct HonestBroker {
 
     private mutating func id<ID: OpaqueID>() -> ID { ID(UInt128.random(in: .min ... .max, using: &random)) }
 
-    /// Says when the broker runs.
+    /// Chooses the times at which the broker runs.
     private mutating func layOut() {
         let policy = sha256(setting.policy)
         var time = Self.start + pick(0...900)
@@ -132,7 +132,7 @@ struct HonestBroker {
         }
     }
 
-    /// When the sweeper purges what expires then.
+    /// Returns when the sweeper purges a token with this expiry.
     private mutating func sweep(_ expiry: UInt64) -> UInt64? {
         let purged = expiry + pick(0...100)
         if spans.contains(where: { $0.contains(expiry) && $0.contains(purged) }) { return purged }
@@ -196,5 +196,61 @@ struct HonestBroker {
                 }
             }
         }
+    }
+}
+
+/// A log in memory, which tests can damage.
+struct MemorySource: LogSource {
+    var files: [String: [UInt8]] = [:]
+
+    func read(_ path: String) async throws -> [UInt8]? { files[path] }
+
+    func list(_ folder: String) async throws -> [String]? {
+        files.keys.filter { $0.hasPrefix(folder + "/") }.map { String($0.dropFirst(folder.count + 1)) }
+    }
+}
+
+/// A log published window by window, as a broker does.
+struct PublishedLog {
+    static let key = try! signingKey("log.example/a")
+
+    /// The policy of an ordinary story.
+    static let policy = HonestBroker.Setting().policy
+
+    /// The first entry of a log.
+    static func start(_ atMs: UInt64 = 0, resolution: UInt32 = 1, policy: [UInt8] = Self.policy) -> Entry {
+        let name = EntryText("n")!
+        return Entry(
+            atMs: atMs,
+            .brokerStarted(
+                node: name, version: name, policy: sha256(policy), resolutionSeconds: resolution, binary: sha256([])))
+    }
+
+    var source = MemorySource()
+    /// The checkpoint of each publication.
+    private(set) var checkpoints: [[UInt8]] = []
+    private var log = TileLog()
+
+    init(_ entries: [Entry] = [], policies: [[UInt8]] = [Self.policy], key: SigningKey = Self.key) {
+        for policy in policies { source.files[TilePath.policy(sha256(policy))] = policy }
+        publish([], key)
+        var start = 0
+        for index in entries.indices where index + 1 == entries.count || entries[index + 1].atMs != entries[index].atMs {
+            publish(entries[start...index].map(\.encoded), key)
+            start = index + 1
+        }
+    }
+
+    mutating func publish(_ batch: [[UInt8]], _ key: SigningKey = Self.key) {
+        let plan = log.append(batch)
+        for file in plan.files {
+            source.files[file.path] = file.bytes
+            let partials = TilePath.partialFolder(file.path) + "/"
+            for path in source.files.keys where path.hasPrefix(partials) { source.files[path] = nil }
+        }
+        let checkpoint = key.sign(size: plan.newSize, root: plan.root).encoded
+        source.files[TilePath.checkpoint] = checkpoint
+        checkpoints.append(checkpoint)
+        log = plan.log
     }
 }

@@ -7,7 +7,7 @@ import Vocabulary
 
 @Suite final class LedgerFolderTests {
     let key = try! signingKey("log.example/a")
-    /// In memory where there is such a place: each file is waited for.
+    /// Uses memory if possible, since each file is synced.
     let path = try! File.makeTemporaryFolder(prefix: File.exists("/dev/shm") ? "../dev/shm/mayfly" : "mayfly")
     var folder: LedgerFolder { LedgerFolder(path + "/ledger") }
 
@@ -73,9 +73,9 @@ import Vocabulary
         #expect(try tree() == files)
     }
 
-    /// A crash after each file of a publication: the old head stands, and the batch can be published again.
+    /// After a crash at any file, the old checkpoint is intact and the batch can be published again.
     // Promise: folder-behind-is-repaired
-    @Test func everyCrashIsRepaired() throws {
+    @Test func aPublicationIsRepeatableAfterAnyCrash() throws {
         let first = TileLog().append((0..<200).map(leaf))
         let second = first.log.append((200..<1300).map(leaf))
         #expect(second.files.count > 8, "so many that they are synced together")
@@ -83,7 +83,7 @@ import Vocabulary
             try? File.removeTree(folder.path)
             try publish(first)
             try folder.write(Array(second.files.prefix(written)))
-            // What writes that were cut off leave, beside the names that they were to have.
+            // Truncated files under temporary names.
             for file in second.files.dropFirst(written) {
                 let beside = "\(folder.path)/\(file.path).new"
                 try File.makeFolder(File.folder(of: beside), mode: 0o755)
@@ -103,8 +103,8 @@ import Vocabulary
         }
     }
 
-    /// What can be read need not have reached the disk: after an error of fsync another one says nothing about it.
-    @Test func whatIsPublishedAgainIsWrittenAgain() throws {
+    /// Readable data may not have reached the disk, and after a failed fsync a second one proves nothing.
+    @Test func publishingAgainWritesAgain() throws {
         let plan = TileLog().append((0..<300).map(leaf))
         try publish(plan)
         let places = ["/checkpoint"] + plan.files.map { "/\($0.path)" }
@@ -124,7 +124,7 @@ import Vocabulary
     }
 
     // Promise: folder-ahead-or-different-is-refused
-    @Test func anAheadFolderStopsTheStart() throws {
+    @Test func aFolderAheadOfTheStoreStopsTheStart() throws {
         let first = TileLog().append((0..<3).map(leaf))
         let second = first.log.append([leaf(3)])
         try publish(first)
@@ -151,7 +151,7 @@ import Vocabulary
         let first = TileLog().append((0..<3).map(leaf))
         try publish(first)
         let files = try tree()
-        // The same sizes, so the same paths, and another history.
+        // Another history of the same size, so with the same paths.
         let fork = TileLog().append([leaf(7), leaf(8), leaf(9)])
         #expect(throws: LedgerFolder.Failure.conflict(path: "tile/0/000.p/3")) { try folder.write(fork.files) }
         #expect(try tree() == files)
@@ -162,8 +162,8 @@ import Vocabulary
         #expect(try folder.checkpoint() == key.sign(size: 3, root: first.root).encoded)
     }
 
-    /// What the store still holds is not what its head signs.
-    @Test func aPlanIsPublishedUnderItsOwnCheckpointOnly() throws {
+    /// The plan doesn't match the signed head.
+    @Test func aPlanIsPublishedOnlyWithItsOwnCheckpoint() throws {
         let (plan, other) = (TileLog().append([leaf(0), leaf(1)]), TileLog().append([leaf(0), leaf(2)]))
         for checkpoint in [key.sign(size: 2, root: other.root), key.sign(size: 3, root: plan.root)] {
             #expect(throws: LedgerFolder.Failure.different(size: 2)) { try folder.publish(plan, checkpoint: checkpoint) }
@@ -189,7 +189,7 @@ import Vocabulary
         #expect(throws: LedgerFolder.Failure.foreignCheckpoint) { try publish(plan) }
     }
 
-    @Test func aWriteThatFailsLeavesTheHead() throws {
+    @Test func aFailedWriteKeepsTheHead() throws {
         let first = TileLog().append((0..<3).map(leaf))
         try publish(first)
         // A file where a folder must be.
@@ -202,8 +202,8 @@ import Vocabulary
         #expect(try isCurrent(second))
     }
 
-    /// A head may be published once more, with more cosignatures; never another head of its size.
-    @Test func cosignaturesMayCome() throws {
+    /// A checkpoint can be published again with more cosignatures. Another one of the same size can't.
+    @Test func cosignaturesCanBeAddedLater() throws {
         let plan = TileLog().append((0..<3).map(leaf))
         try publish(plan)
         var note = key.sign(size: 3, root: plan.root)
@@ -221,8 +221,8 @@ import Vocabulary
         #expect(log == plan.log)
     }
 
-    /// What a head will be proved from before it is published.
-    @Test func aPlansSourceIsTheFolderToBe() async throws {
+    /// Proofs of a head are made before its publication.
+    @Test func aPlansSourceShowsTheFolderAfterPublication() async throws {
         let first = TileLog().append((0..<300).map(leaf))
         try publish(first)
         let next = first.log.append((300..<700).map(leaf))
@@ -234,11 +234,122 @@ import Vocabulary
         #expect(try isCurrent(first), "nothing was written")
     }
 
-    @Test func keepsPoliciesUnderTheirDigest() throws {
+    @Test func storesPoliciesUnderTheirDigest() throws {
         let policy = bytes("{\"name\":\"rooms\"}")
         let digest = try folder.writePolicy(policy)
         #expect(digest.hex == hex(SHA256.hash(policy.span)))
         #expect(try folder.read("policies/\(digest.hex).json") == policy)
         #expect(try folder.writePolicy(policy) == digest)
+    }
+}
+
+/// A start removes what a crash left in the ledger's folder and keeps the published log.
+@Suite final class TidyingTests {
+    let key = try! signingKey("log.example/a")
+    let path = try! File.makeTemporaryFolder()
+    var folder: LedgerFolder { LedgerFolder(path + "/ledger") }
+
+    deinit { try? File.removeTree(path) }
+
+    func publish(_ plan: PublicationPlan) throws {
+        try folder.publish(plan, checkpoint: key.sign(size: plan.newSize, root: plan.root))
+    }
+
+    func put(_ file: String) throws {
+        try File.makeFolder(File.folder(of: "\(folder.path)/\(file)"), mode: 0o755)
+        try File.write("\(folder.path)/\(file)", bytes("left").span, mode: 0o644)
+    }
+
+    /// The paths of all files.
+    func files(_ below: String = "") throws -> [String] {
+        try File.list("\(folder.path)/\(below)").flatMap { name in
+            let place = below.isEmpty ? name : "\(below)/\(name)"
+            return try File.status("\(folder.path)/\(place)")?.kind == .folder ? try files(place) : [place]
+        }
+    }
+
+    @Test func partialFilesBesideFullOnesAreRemoved() throws {
+        let first = TileLog().append((0..<200).map(leaf))
+        try publish(first)
+        let second = first.log.append((200..<600).map(leaf))
+        try publish(second)
+        let expected = try files()
+        // Simulates a crash between checkpoint and tidying.
+        for file in first.files + [LogFile(path: "tile/0/001.p/7", bytes: []), LogFile(path: "tile/entries/001.p/7", bytes: [])] {
+            try put(file.path)
+        }
+        #expect(try files().count == expected.count + 4)
+        folder.tidy()
+        #expect(try files() == expected)
+        folder.tidy()
+        #expect(try files() == expected)
+    }
+
+    /// A crash left a full tile without its checkpoint. The published log still needs the partial tile.
+    @Test func filesOfThePublishedLogAreKept() throws {
+        let first = TileLog().append((0..<200).map(leaf))
+        try publish(first)
+        let second = first.log.append((200..<600).map(leaf))
+        try folder.write(second.files)
+        folder.tidy()
+        guard
+            case .behind(let log) = try folder.standing(
+                comparedWith: Checkpoint(origin: key.verifierKey.name, size: 600, root: second.root), key: key.verifierKey)
+        else {
+            Issue.record("not behind")
+            return
+        }
+        #expect(log == first.log)
+    }
+
+    @Test func partialFilesWithoutAFullOneAreKept() throws {
+        try publish(TileLog().append((0..<600).map(leaf)))
+        try File.remove(folder.path + "/tile/0/001")
+        try put("tile/0/001.p/7")
+        folder.tidy()
+        #expect(try files().contains("tile/0/001.p/7"))
+    }
+
+    @Test func temporaryFilesAreRemoved() throws {
+        let plan = TileLog().append((0..<600).map(leaf))
+        try publish(plan)
+        _ = try folder.writePolicy(bytes("{}"))
+        let expected = try files()
+        for file in plan.files { try put(file.path + ".new") }
+        for file in [
+            "checkpoint.new", "policies/x.json.new", "tile/0/002.p/99.new", "tile/0/003.new", "tile/0/003.p/1.new",
+            "tile/entries/003.new", "tile/entries/002.p/99.new", "tile/1/000.p/9.new",
+        ] { try put(file) }
+        folder.tidy()
+        #expect(try files() == expected)
+    }
+
+    /// The time of a start must not grow with the log.
+    @Test func onlyTheEndOfTheLogIsSearched() throws {
+        let size: UInt64 = 300_000_000
+        try File.makeFolder(folder.path, mode: 0o755)
+        let head = key.sign(size: size, root: .emptyRoot).encoded
+        try File.write(folder.path + "/checkpoint", head.span, mode: 0o644)
+        let tile = size >> 8
+        #expect(tile == 1_171_875)
+        let near = [
+            "tile/0/x001/x171/875.new", "tile/0/x001/x171/875.p/3.new", "tile/0/x001/x171/000.p/3", "tile/0/x001/x170/999.p/3",
+        ]
+        let far = ["tile/0/x001/x169/999.p/3", "tile/0/x001/x000/000.new", "tile/0/000.p/3", "tile/entries/001.new"]
+        for file in near + far { try put(file) }
+        for full in ["tile/0/x001/x171/000", "tile/0/x001/x170/999", "tile/0/x001/x169/999", "tile/0/000"] { try put(full) }
+        folder.tidy()
+        let left = Set(try files())
+        #expect(left.isDisjoint(with: near) && left.isSuperset(of: far))
+    }
+
+    @Test func nothingIsRemovedWithoutACheckpoint() throws {
+        folder.tidy()
+        #expect(!File.exists(folder.path))
+        try put("tile/0/000.new")
+        folder.tidy()
+        try File.write(folder.path + "/checkpoint", bytes("nonsense").span, mode: 0o644)
+        folder.tidy()
+        #expect(try files() == ["checkpoint", "tile/0/000.new"])
     }
 }

@@ -13,7 +13,7 @@ import Vocabulary
     }()
     static let checkpoint = vectors.checkpoint
 
-    @Test func keysAreThoseOfTheVectors() throws {
+    @Test func keysMatchTheVectors() throws {
         #expect(hex(Self.key.verifierKey.publicKey) == Self.vectors.publicKey)
         #expect(String(Self.key.verifierKey.id, radix: 16) == Self.vectors.keyID)
         #expect(Self.key.verifierKey.description == Self.vectors.vkey)
@@ -53,13 +53,13 @@ import Vocabulary
         #expect(note.checkpoint(signedBy: witness) == nil, "a witness's name is not the log's")
     }
 
-    @Test func sizesThatNoCountHoldsAreRefused() {
+    @Test func sizesAboveTheLimitAreRefused() {
         let root = Digest.emptyRoot.base64
         #expect(Checkpoint(text: "log.example/a\n\(Int.max)\n\(root)\n") != nil)
         for size in [UInt64(Int.max) + 1, .max] { #expect(Checkpoint(text: "log.example/a\n\(size)\n\(root)\n") == nil) }
     }
 
-    @Test func everyBitOfALogsLineCounts() {
+    @Test func everyBitOfASignatureLineMatters() {
         let note = Array(bytes(Self.vectors.emptyCheckpoint))
         for index in note.indices {
             for bit in 0..<8 {
@@ -70,7 +70,7 @@ import Vocabulary
         }
     }
 
-    /// Two spellings of one letter are two names, and a mark that combines belongs to its name.
+    /// Two encodings of one letter are different names. A combining character belongs to its name.
     @Test func namesAreBytes() throws {
         let (composed, decomposed) = ("log.example/\u{e9}", "log.example/e\u{301}")
         let key = try signingKey(composed)
@@ -104,12 +104,12 @@ import Vocabulary
 
     @Test(arguments: badNotes) func refusesNotes(text: String) { #expect(SignedNote(bytes(text)) == nil) }
 
-    @Test func refusesBytesThatAreNotText() {
+    @Test func refusesNotesThatAreNotUTF8() {
         #expect(SignedNote([0xff] + bytes(Self.checkpoint)) == nil)
         #expect(SignedNote([0] + bytes(Self.checkpoint)) == nil)
     }
 
-    @Test func ignoresStrangersButNotForgeries() throws {
+    @Test func ignoresOtherKeysButRefusesForgeries() throws {
         let key = Self.key.verifierKey
         let strangers = Self.vectors.emptyCheckpoint + String(repeating: "\u{2014} stranger AAAAAAA=\n", count: 20)
         #expect(SignedNote(bytes(strangers))?.checkpoint(signedBy: key) != nil)
@@ -132,7 +132,7 @@ import Vocabulary
 
     @Test(arguments: badCheckpoints) func refusesCheckpoints(text: String) { #expect(Checkpoint(text: text) == nil) }
 
-    @Test func theProofFileIsTheVectors() throws {
+    @Test func proofFilesMatchTheVectors() throws {
         let proof = try #require(LogProof(bytes(Self.vectors.proof)))
         #expect(text(proof.encoded) == Self.vectors.proof)
         #expect(proof.isValid(entry: leaf(1), key: Self.key.verifierKey))
@@ -155,7 +155,7 @@ import Vocabulary
 }
 
 @Suite struct SigningKeyTests {
-    @Test func isMadeOnceAndReadBack() throws {
+    @Test func aKeyIsMadeOnceAndReadBack() throws {
         let folder = try File.makeTemporaryFolder()
         defer { try? File.removeTree(folder) }
         let path = folder + "/ledger.key"
@@ -168,7 +168,7 @@ import Vocabulary
         #expect(try SigningKey.load(path).verifierKey == key.verifierKey)
     }
 
-    @Test func refusesLooseAndDamagedFiles() throws {
+    @Test func exposedAndDamagedFilesAreRefused() throws {
         let folder = try File.makeTemporaryFolder()
         defer { try? File.removeTree(folder) }
         let path = folder + "/ledger.key"
@@ -188,7 +188,7 @@ import Vocabulary
         }
     }
 
-    @Test func refusesOriginsThatNotesCantHold() throws {
+    @Test func invalidOriginsAreRefused() throws {
         for origin in ["", "a b", "a+b", "a\nb", "a\u{a0}b"] {
             #expect(throws: SigningKey.Failure.badOrigin) { try signingKey(origin) }
         }

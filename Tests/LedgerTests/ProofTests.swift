@@ -3,13 +3,13 @@ import Vocabulary
 
 @testable import Ledger
 
-/// Proofs that are files: what is proved of a log, and what a file may not claim.
+/// Proof files: valid proofs of a log, and refused changes.
 @Suite struct ProofTests {
     static let log = VerifierTests.log
     static let story = VerifierTests.story
     static let key = PublishedLog.key.verifierKey
 
-    /// The verdict on making a proof; nil is good.
+    /// The error of making a proof. Nil if it succeeds.
     static func refusal(_ source: MemorySource, _ subject: UInt64) async -> VerificationFailure? {
         do {
             _ = try await LogProof.make(from: source, key: key, index: subject)
@@ -17,7 +17,7 @@ import Vocabulary
         } catch { return error }
     }
 
-    /// The verdict on a proof's file; nil is good.
+    /// The error of a proof file. Nil if it is valid.
     static func verdict(_ proof: LogProof, key: VerifierKey = key) -> VerificationFailure? {
         do {
             _ = try proof.entry(signedBy: key)
@@ -29,7 +29,7 @@ import Vocabulary
         try await LogProof.make(from: log.source, key: key, index: index)
     }
 
-    @Test func everyEntryIsProvedByItsFileAlone() async throws {
+    @Test func everyEntryIsProvedByOneFile() async throws {
         for index in stride(from: 0, to: Self.story.count, by: 21) {
             let file = try await Self.proof(of: UInt64(index)).encoded
             let (entry, head) = try #require(LogProof(file)).entry(signedBy: Self.key)
@@ -38,7 +38,7 @@ import Vocabulary
         }
     }
 
-    @Test func aLogContinuesItsOwnHeadsOnly() async throws {
+    @Test func aLogContinuesOnlyItsOwnCheckpoints() async throws {
         let heads = Self.log.checkpoints.map { SignedNote($0)!.checkpoint(signedBy: Self.key)! }
         let head = try #require(heads.last)
         #expect(heads.first?.size == 0 && heads.count > 20)
@@ -48,7 +48,7 @@ import Vocabulary
             old.root = .leaf([UInt8]("another".utf8).span)
             #expect(try await !tiles.continues(old, root: head.root), "\(old.size) entries")
         }
-        // An answer needs tiles that lead to the root that is compared with.
+        // An answer needs tiles that lead to the signed root.
         var damaged = Self.log.source
         for path in damaged.files.keys where path.hasPrefix("tile/0/") && path.contains(".p/") { damaged.files[path]![0] ^= 1 }
         var tiles = TileReader(damaged, size: head.size)
@@ -76,7 +76,7 @@ import Vocabulary
     }
 
     // Promise: owner-sees-its-token
-    @Test func aTokensWholeStoryIsTold() async throws {
+    @Test func aTokensStoryIsComplete() async throws {
         let (ref, job, lost) = (Ref(7), JobID(8), JobID(9))
         let until: UInt64 = 86_400_000
         let name = EntryText("peer_waiting")!
@@ -103,7 +103,7 @@ import Vocabulary
             let failure = await #expect(throws: VerificationFailure.self) {
                 try await LogProof.make(from: log.source, key: Self.key, ref: other)
             }
-            // Never the ref: it is the owner's secret, and messages are kept.
+            // The ref is the owner's secret, so messages must not contain it.
             #expect(failure?.code == .missing && failure?.id == nil)
         }
     }
@@ -130,23 +130,22 @@ import Vocabulary
         }
     }
 
-    /// Every tile and bundle on the way back from the end is held against the signed root: a purge can't be hidden by a changed file.
-    @Test func nothingDamagedIsReadOver() async throws {
+    /// Every tile and bundle is verified against the signed root, so a changed file can't hide a purge.
+    @Test func damagedBundlesAreFound() async throws {
         let last = TileLog.statePaths(size: UInt64(Self.story.count))
         for path in Self.log.source.files.keys where path.hasPrefix("tile/") && (!path.contains(".p/") || last.contains(path)) {
             await Self.expectCaught(Self.log.source, path, Ref(7))
         }
     }
 
-    @Test func norAreTheTilesAbove() async throws {
+    @Test func damagedTilesAreFound() async throws {
         let log = VerifierTests.largeLog.published
         let paths = log.source.files.keys.filter { $0.hasPrefix("tile/1/") || $0.hasPrefix("tile/2/") }
         #expect(paths.count == 3)
         for path in paths { await Self.expectCaught(log.source, path, Ref(7)) }
     }
 
-    /// Looks for a ref that is not there, so that all is read.
-    /// One entry of a token doesn't lead to the others.
+    /// The entries of a token can't be linked.
     // Promise: ledger-ids-unlinkable
     @Test func idsDifferByStepDayAndJob() {
         let ids = [Ref(high: 5, low: 6), Ref(high: 5, low: 7)].flatMap { ref in
@@ -168,12 +167,12 @@ import Vocabulary
                 try await LogProof.make(from: damaged, key: key, ref: ref)
             }
             #expect([.tree, .damaged, .missing].contains(failure?.code))
-            // The edge's hashes are good or bad together.
+            // The hashes at the edge are verified together.
             #expect(failure?.file == path || path.contains(".p/") && bytes == flipped && failure?.file == "checkpoint", "\(path)")
         }
     }
 
-    @Test func aForeignHeadProvesNothing() async throws {
+    @Test func aForeignCheckpointProvesNothing() async throws {
         let proof = try await Self.proof()
         for stranger in [try signingKey("log.example/a", seed: 2), try signingKey("log.example/b")] {
             #expect(Self.verdict(proof, key: stranger.verifierKey)?.code == .signature)
@@ -182,20 +181,20 @@ import Vocabulary
             }
             #expect(failure?.code == .signature)
         }
-        // Another log's checkpoint of the same key and size.
+        // Another log's checkpoint with the same key and size.
         var other = PublishedLog()
         other.publish((0..<Self.story.count).map(leaf))
         var mixed = proof
         mixed.checkpoint = try #require(SignedNote(other.checkpoints.last!))
         #expect(Self.verdict(mixed)?.code == .tree)
-        // One of its own from before.
+        // An older checkpoint of the same log.
         for kept in Self.log.checkpoints.dropLast() {
             mixed.checkpoint = try #require(SignedNote(kept))
             #expect(Self.verdict(mixed)?.code == .tree)
         }
     }
 
-    @Test func noStepMayBeSkippedAddedOrExchanged() async throws {
+    @Test func aChangedListOfHashesIsRefused() async throws {
         let proof = try await Self.proof()
         #expect(proof.hashes.count > 8)
         for place in proof.hashes.indices {
@@ -215,7 +214,7 @@ import Vocabulary
         }
     }
 
-    @Test func neitherPlaceNorEntryMayBeAnother() async throws {
+    @Test func anotherIndexOrEntryIsRefused() async throws {
         let proof = try await Self.proof()
         for index in [0, 299, 301, UInt64(Self.story.count), .max] {
             var moved = proof
@@ -238,15 +237,15 @@ import Vocabulary
         #expect(Self.verdict(other)?.code == .tree)
     }
 
-    /// What the log itself may not hold.
-    @Test func aLoggedNonEntryIsNoneInAProofEither() async throws {
+    /// The log itself has an invalid entry.
+    @Test func anInvalidEntryIsRefusedInAProof() async throws {
         var log = PublishedLog()
         log.publish([bytes("nonsense"), leaf(1)])
         let proof = try await LogProof.make(from: log.source, key: Self.key, index: 0)
         #expect(Self.verdict(proof)?.code == .entry)
     }
 
-    @Test func noByteOfAFileMayChange() async throws {
+    @Test func everyChangedByteIsRefused() async throws {
         let file = try await Self.proof().encoded
         var random = SeededGenerator(seed: 9)
         for place in file.indices {
@@ -258,7 +257,7 @@ import Vocabulary
         for count in 0..<file.count { #expect(LogProof(Array(file[..<count])) == nil, "cut to \(count) bytes") }
     }
 
-    @Test func onlyOneSpellingIsRead() async throws {
+    @Test func onlyTheCanonicalSpellingIsAccepted() async throws {
         let proof = try await Self.proof()
         let file = text(proof.encoded)
         let extra = "extra "
@@ -276,14 +275,14 @@ import Vocabulary
         #expect(LogProof([0xff] + proof.encoded) == nil && LogProof(proof.encoded + [0xc3]) == nil)
     }
 
-    @Test func nothingHugeIsRead() async throws {
+    @Test func hugeFilesAreRefused() async throws {
         var proof = try await Self.proof()
         proof.hashes += Array(repeating: .emptyRoot, count: 65)
         #expect(LogProof(proof.encoded) == nil)
         proof = try await Self.proof()
         proof.extra = Array(repeating: 0x41, count: LogProof.byteLimit)
         #expect(LogProof(proof.encoded) == nil)
-        // The longest that a log can hold is read.
+        // The longest possible entry is accepted.
         proof.extra = Array(repeating: 0x41, count: EntryBundle.entryLimit)
         for _ in 0..<50 {
             proof.checkpoint.append(

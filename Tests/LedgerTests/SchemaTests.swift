@@ -4,7 +4,7 @@ import Vocabulary
 
 @testable import Ledger
 
-/// `audit/entry.schema.json` against the encoder: what auditors read must be what the broker writes.
+/// Compares `audit/entry.schema.json` with the encoder.
 @Suite struct SchemaTests {
     struct Schema: Decodable {
         var oneOf: [Event]
@@ -65,7 +65,7 @@ import Vocabulary
         }
     }
 
-    /// How many of the schema's events an entry is.
+    /// Returns the number of the schema's events that an entry matches.
     static func matches(_ json: [UInt8]) throws -> Int {
         let object = try JSONDecoder().decode([String: JSON].self, from: Data(json))
         return try schema.oneOf.filter { event in
@@ -77,14 +77,14 @@ import Vocabulary
     }
 
     // Promise: entry-schema
-    @Test func everyEntryIsOneEvent() throws {
+    @Test func everyEntryMatchesOneEvent() throws {
         for (op, _) in EntryTests.each { #expect(try Self.matches(Entry(atMs: EntryTests.at, op).encoded) == 1) }
         for entry in HonestBroker.story(seed: 1) { #expect(try Self.matches(entry.encoded) == 1) }
         #expect(try Self.matches(bytes(EntryTests.sealed.replacing("sealed", with: "copied"))) == 0)
         #expect(try Self.matches(bytes(EntryTests.sealed.replacing("0f\"", with: "0F\""))) == 0)
     }
 
-    @Test func listsAreTheSame() throws {
+    @Test func listsMatchTheSchema() throws {
         #expect(Set(Self.schema.oneOf.compactMap { $0.properties["op"]?.const }) == Set(OpName.allCases.map(\.rawValue)))
         func values(_ op: String, _ key: String) -> [String] {
             let fields = Self.schema.oneOf.filter { $0.properties["op"]?.const == op }.compactMap { $0.properties[key] }
@@ -96,7 +96,7 @@ import Vocabulary
         #expect(Self.schema.oneOf.allSatisfy { !$0.additionalProperties && $0.required.sorted() == $0.properties.keys.sorted() })
     }
 
-    @Test func namesAreTheSame() throws {
+    @Test func namesMatchTheSchema() throws {
         let pattern = try Regex(#require(Self.schema.defs["name"]?.pattern))
         for byte in UInt8(0)...127 {
             let text = String(decoding: [byte], as: UTF8.self)

@@ -4,7 +4,7 @@ import Vocabulary
 
 @testable import Ledger
 
-/// `Tests/Vectors/ledger.json`: a log of three leaves, its proofs, and what its key and a witness sign.
+/// `Tests/Vectors/ledger.json`: a log of three leaves, its proofs, and signatures of its key and a witness.
 struct Vectors: Decodable {
     struct Root: Decodable {
         var hex: String
@@ -38,7 +38,7 @@ struct Vectors: Decodable {
     }()
 
     static let folder = root + "/Tests/Vectors"
-    /// The repository's own folder.
+    /// The folder in the repository.
     static let root = #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" }
 }
 
@@ -50,7 +50,7 @@ func bytes(_ text: String) -> [UInt8] { Array(text.utf8) }
 func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
 func leaf(_ number: Int) -> [UInt8] { bytes("leaf-\(number)") }
 
-/// A generator with a seed, so that a failing random test fails again.
+/// A seeded generator, so that random tests are reproducible.
 struct SeededGenerator: RandomNumberGenerator {
     private var state: UInt64
 
@@ -65,7 +65,7 @@ struct SeededGenerator: RandomNumberGenerator {
     }
 }
 
-// Spans can't stand inside `#expect`.
+// `#expect` can't take spans.
 func entry(_ json: [UInt8]) throws(EntryError) -> Entry { try Entry(canonical: json.span) }
 func sha256(_ bytes: [UInt8]) -> Digest { .sha256(bytes.span) }
 func leafHash(_ bytes: [UInt8]) -> Digest { .leaf(bytes.span) }

@@ -15,7 +15,7 @@ import Vocabulary
         try await Verifier(source, key: key).verify(since: since.map { .init(name: "kept", bytes: $0) })
     }
 
-    /// The verdict on damaged files; nil is good.
+    /// The failure of damaged files. Nil if the log verifies.
     static func verdict(_ source: MemorySource, since: [[UInt8]] = []) async -> VerificationFailure? {
         do {
             _ = try await verify(source, since: since)
@@ -58,7 +58,7 @@ import Vocabulary
             (0, 86_400, 86_400, "last entry 1 d old"), (0, 90_061, 90_061, "last entry 1 d 1 h old"),
             (60_000, 0, -60, "last entry dated 1 min ahead of this clock"),
         ] as [(UInt64, UInt64, Int64, String)])
-    func theAgeIsThatOfTheLastEntry(toMs: UInt64, now: UInt64, age: Int64, text: String) throws {
+    func theAgeIsMeasuredFromTheLastEntry(toMs: UInt64, now: UInt64, age: Int64, text: String) throws {
         var report = Report()
         #expect(report.age(now: now) == nil && report.ageText(now: now) == "no entry yet")
         #expect(throws: VerificationFailure.self) { try report.checkAge(limit: .max, now: now) }
@@ -70,7 +70,7 @@ import Vocabulary
         #expect(failure.code == .stale && failure.detail.hasPrefix(text))
     }
 
-    @Test func everyPublishedHeadVerified() async throws {
+    @Test func everyPublishedCheckpointVerifies() async throws {
         var log = PublishedLog(policies: [Self.setting.policy])
         var start = 0
         for index in Self.story.indices
@@ -82,11 +82,11 @@ import Vocabulary
         #expect(log.source.files == Self.log.source.files)
     }
 
-    @Test func noFileMayBeMissing() async {
+    @Test func everyMissingFileIsFound() async {
         for path in Self.log.source.files.keys {
             var source = Self.log.source
             source.files[path] = nil
-            // A partial file of an earlier head may be dropped at any time.
+            // A partial file of an earlier checkpoint may be missing.
             let isOld = path.contains(".p/") && !TileLog.statePaths(size: UInt64(Self.story.count)).contains(path)
             let failure = await Self.verdict(source)
             #expect(failure?.code == (isOld ? nil : .missing), "\(path)")
@@ -94,14 +94,14 @@ import Vocabulary
         }
     }
 
-    /// Whether a failure leads to the damaged file: it names it, or one that must agree with it (a bundle and its hash tile).
+    /// Returns true if a failure names the damaged file, or one that must match it (a bundle and its hash tile).
     static func names(_ path: String, _ failure: VerificationFailure) -> Bool {
         guard let file = failure.file else { return false }
         return file == path || file == path.replacing("tile/0/", with: "tile/entries/")
             || file == path.replacing("tile/entries/", with: "tile/0/")
     }
 
-    @Test func noBitMayFlip() async {
+    @Test func everyFlippedBitIsFound() async {
         var random = SeededGenerator(seed: 6)
         for path in Self.log.source.files.keys.sorted() {
             for _ in 0..<6 {
@@ -114,7 +114,7 @@ import Vocabulary
         }
     }
 
-    @Test func noFileMayBeCutOrPadded() async {
+    @Test func truncatedAndPaddedFilesAreFound() async {
         for path in Self.log.source.files.keys.sorted() {
             let old = Self.log.source.files[path]!
             let zeros = [UInt8](repeating: 0, count: 32)
@@ -132,8 +132,8 @@ import Vocabulary
         }
     }
 
-    /// Garbage of any length, to the largest that a file of the log can have.
-    @Test func garbageIsNoFile() async {
+    /// Garbage of any length up to the largest file of a log.
+    @Test func garbageIsFound() async {
         var random = SeededGenerator(seed: 7)
         for path in Self.log.source.files.keys.sorted() where !path.contains(".p/") {
             for count in [1, 8192, 20_000] {
@@ -145,7 +145,7 @@ import Vocabulary
         }
     }
 
-    /// A file too large to be one is not read to its end.
+    /// A file that is too large is not read completely.
     @Test func aSparseGibibyteIsRefused() async throws {
         let path = try File.makeTemporaryFolder()
         defer { try? File.removeTree(path) }
@@ -165,7 +165,7 @@ import Vocabulary
         #expect(try await Self.verify(FolderSource(path)).size == UInt64(Self.story.count))
     }
 
-    @Test func noFileMayStandForAnother() async {
+    @Test func swappedFilesAreFound() async {
         var source = Self.log.source
         func exchange(_ one: String, _ other: String) {
             let bytes = source.files[one]
@@ -178,7 +178,7 @@ import Vocabulary
         #expect(await Self.verdict(source) != nil, "entries and leaves agree, but not with the tree")
     }
 
-    @Test func theKeyMatters() async throws {
+    @Test func anotherKeyIsRefused() async throws {
         for key in [try signingKey("log.example/a", seed: 2), try signingKey("log.example/b")] {
             let failure = await #expect(throws: VerificationFailure.self) {
                 try await Self.verify(Self.log.source, key: key.verifierKey)
@@ -187,7 +187,7 @@ import Vocabulary
         }
     }
 
-    /// Whoever holds the key can sign another history, but not before the eyes of one who kept a checkpoint.
+    /// The holder of the key can sign another history. A kept checkpoint reveals this.
     // Promise: edited-ledger-is-caught
     @Test func aRewrittenHistoryIsCaughtByAKeptCheckpoint() async throws {
         var entries = Self.story
@@ -197,7 +197,7 @@ import Vocabulary
         #expect(await Self.verdict(rewritten.source) == nil, "alone it is a good log")
         let sizes = try Self.log.checkpoints.map { try #require(SignedNote($0).flatMap { Checkpoint(text: $0.text) }).size }
         let edge = try #require(sizes.lastIndex { $0 <= UInt64(place) })
-        // A sample, and those on both sides of the change.
+        // A sample, and the entries around the change.
         for (number, kept) in Self.log.checkpoints.enumerated()
         where number.isMultiple(of: 5) || [edge, edge + 1, sizes.count - 1].contains(number) {
             let size = sizes[number]
@@ -207,7 +207,7 @@ import Vocabulary
         }
     }
 
-    @Test func aLogThatWasCutBackIsCaught() async throws {
+    @Test func aTruncatedLogIsCaught() async throws {
         let count = try #require(Self.story.indices.last { Self.story[$0].atMs != Self.story.last!.atMs })
         let cut = PublishedLog(Array(Self.story[...count]), policies: [Self.setting.policy])
         #expect(await Self.verdict(cut.source) == nil)
@@ -222,7 +222,7 @@ import Vocabulary
         #expect(await Self.verdict(Self.log.source, since: [fork])?.code == .rewritten)
     }
 
-    @Test func aSignedRootMustBeTheEntries() async throws {
+    @Test func aSignedRootMustMatchTheEntries() async throws {
         var source = Self.log.source
         source.files["checkpoint"] = PublishedLog.key.sign(size: UInt64(Self.story.count), root: .emptyRoot).encoded
         #expect(await Self.verdict(source)?.code == .tree)
@@ -253,7 +253,7 @@ import Vocabulary
         ("", .entry),
     ]
 
-    @Test(arguments: badEntries) func signedNonsenseIsStillNonsense(json: String, code: VerificationFailure.Code) async {
+    @Test(arguments: badEntries) func signedInvalidEntriesAreRefused(json: String, code: VerificationFailure.Code) async {
         var log = PublishedLog()
         log.publish([PublishedLog.start(EntryTests.at).encoded])
         #expect(await Self.verdict(log.source) == nil)
@@ -264,7 +264,7 @@ import Vocabulary
         #expect(failure?.file == "tile/entries/000")
     }
 
-    @Test func policiesMustLieThere() async {
+    @Test func missingPoliciesAreFound() async {
         var log = PublishedLog()
         log.publish([
             PublishedLog.start().encoded,
@@ -275,7 +275,7 @@ import Vocabulary
         #expect(failure?.file == "policies/\(EntryTests.policy.hex).json")
     }
 
-    @Test func policiesMustBeReadable() async {
+    @Test func damagedPoliciesAreFound() async {
         for (policy, isGood) in [
             ("{}", true), ("[]", false), ("{", false), (#"{"ledger":{"hourSeconds":10}}"#, false),
             (#"{"limits":{"roomLifeSeconds":{"max":0}}}"#, false), (#"{"limits":[]}"#, false),
@@ -286,8 +286,8 @@ import Vocabulary
         }
     }
 
-    /// Going on where an earlier verification ended gives the same report.
-    @Test func whatWasVerifiedIsNotReadAgain() async throws {
+    /// A continued verification has the same report as a complete one.
+    @Test func verifiedEntriesAreNotReadAgain() async throws {
         var log = PublishedLog(policies: [Self.setting.policy])
         var (start, state) = (0, [UInt8]?.none)
         for index in Self.story.indices
@@ -302,13 +302,13 @@ import Vocabulary
             if let state, state.count > 1_000 { #expect(result.resumedAt > 0) }
             state = result.state
         }
-        // Nothing of the part before the last full bundle is read.
+        // Nothing before the last full bundle is read.
         for path in log.source.files.keys where path.hasPrefix("tile/entries/") && !path.contains(".p/") {
             log.source.files[path] = nil
         }
         let verifier = Verifier(log.source, key: PublishedLog.key.verifierKey)
         #expect(try await verifier.verify(since: [], resuming: state).resumedAt == UInt64(Self.story.count / 256 * 256))
-        // Damaged, of another key or of other rules, it is not used.
+        // A damaged state, or one of another key or other rules, is ignored.
         var damaged = state!
         damaged[damaged.count / 2] ^= 1
         for (bytes, gaps) in [(damaged, false), (state!, true), ([], false)] {
@@ -320,12 +320,12 @@ import Vocabulary
         }
     }
 
-    @Test func anIDThatComesTwiceIsFound() async throws {
+    @Test func aRepeatedIDIsFound() async throws {
         let key = PublishedLog.key.verifierKey
         #expect(try await Verifier(Self.log.source, key: key, unique: true).verify().isUnique)
         var story = Self.story
         let seals = story.indices.filter { story[$0].op.rank == 3 }
-        // In another batch, so that the order of both holds.
+        // In another batch, so that the order of both is correct.
         story[seals.last!].op = .tokenSealed(id: EntryID(.max), untilMs: story[seals.last!].op.untilMs!)
         let batch = seals.filter { story[$0].atMs == story[seals[0]].atMs }
         story[batch.last!].op = .tokenSealed(id: EntryID(.max), untilMs: story[batch.last!].op.untilMs!)
@@ -354,7 +354,7 @@ import Vocabulary
         #expect(try !isUnique())
     }
 
-    /// A publication whose tidying a crash cut off.
+    /// A crash interrupted the tidying after a publication.
     @Test func partialFilesBesideAFullOneAreCheckedToo() async {
         var source = Self.log.source
         source.files["tile/0/000.p/3"] = Array(source.files["tile/0/000"]![..<96])
@@ -364,21 +364,21 @@ import Vocabulary
     }
 
     @Test(arguments: ["-5", "0", "+3", "007", "256", "9999999999999999999999", "x"])
-    func filesBesidePartialOnesAreNoneOfTheLog(name: String) async {
+    func otherFilesBesidePartialOnesAreIgnored(name: String) async {
         var source = Self.log.source
         for folder in ["tile/0/000.p", "tile/entries/000.p"] { source.files["\(folder)/\(name)"] = [1] }
         #expect(await Self.verdict(source) == nil)
     }
 
-    /// A growing log drops them; and anyone may have put a file there.
-    @Test func whatIsNoFolderHasNoFiles() async throws {
+    /// A growing log deletes such folders, and other files may exist there.
+    @Test func aMissingFolderHasNoFiles() async throws {
         let path = try File.makeTemporaryFolder()
         defer { try? File.removeTree(path) }
         try File.write("\(path)/000.p", bytes("x").span, mode: 0o644)
         for name in ["000.p", "001.p", "000.p/more"] { #expect(try await FolderSource(path).list(name) == []) }
     }
 
-    @Test func anUnreadableSourceSaysSo() async {
+    @Test func anUnreadableSourceIsReported() async {
         struct Refused: Error {}
         let source = FunctionSource { _ in throw Refused() }
         let failure = await #expect(throws: VerificationFailure.self) { try await Self.verify(source) }
@@ -386,7 +386,7 @@ import Vocabulary
         #expect(failure?.file == "checkpoint")
     }
 
-    /// A log in which level 1's tile becomes full, and level 2 begins.
+    /// A log with a full tile at level 1 and a start of level 2.
     static let largeLog: (entries: [[UInt8]], published: PublishedLog) = {
         let entries =
             [PublishedLog.start().encoded] + (1..<66_000).map { Entry(atMs: 0, .keysGenerated(generation: UInt32($0))).encoded }
@@ -424,7 +424,7 @@ import Vocabulary
         #expect(proof.isValid(oldRoot: old.root, newRoot: head.root))
     }
 
-    @Test func aFolderVerifiesAsItLies() async throws {
+    @Test func aFolderVerifies() async throws {
         let path = try File.makeTemporaryFolder()
         defer { try? File.removeTree(path) }
         let folder = LedgerFolder(path + "/ledger")
@@ -441,11 +441,11 @@ import Vocabulary
         #expect(failure?.code == .missing)
     }
 
-    @Test func whatIsNoFileIsMissing() async throws {
+    @Test func specialFilesCountAsMissing() async throws {
         let path = try File.makeTemporaryFolder()
         defer { try? File.removeTree(path) }
         let source = FolderSource(path)
-        // Endless, and a pipe would be the same: nothing may wait for it or read it to its end.
+        // A device never ends, and a pipe may block.
         try File.symbolicLink(path + "/checkpoint", to: "/dev/zero")
         #expect(try await source.read("checkpoint") == nil)
         try File.makeFolder(path + "/tile")

@@ -15,7 +15,7 @@ import Vocabulary
     }
 
     func line(_ signature: SignedNote.Signature) -> String {
-        let bytes = SignedNote.idBytes(signature.keyID) + signature.bytes
+        let bytes = [UInt8](bigEndian: signature.keyID) + signature.bytes
         return "\u{2014} \(signature.name) \(Base64.standard.encode(bytes.span))\n"
     }
 
@@ -34,9 +34,9 @@ import Vocabulary
         #expect(exchange(known: 99).oldSize == 10, "never from more than there is")
     }
 
-    @Test func takesACosignature() {
+    @Test func acceptsACosignature() {
         #expect(take(200, line(cosignature())) == .cosigned(cosignature()))
-        // Beside those of others, and of its own other keys.
+        // Other signatures, also of the witness's other keys, are ignored.
         let others =
             line(TestWitness(51).cosign(Self.head.text, at: 1_500)) + line(Self.head.signatures[0])
             + line(TestWitness(52, name: Self.witness.key.name).cosign(Self.head.text, at: 1_500))
@@ -46,7 +46,7 @@ import Vocabulary
         #expect(take(200, others) == .failed(.unsigned))
     }
 
-    @Test func refusesLies() {
+    @Test func refusesInvalidCosignatures() {
         let good = cosignature()
         let damaged = SignedNote.Signature(
             name: good.name, keyID: good.keyID, bytes: good.bytes.dropLast() + [good.bytes.last! ^ 1])
@@ -61,7 +61,7 @@ import Vocabulary
         #expect(take(200, line(plain)) == .failed(.forged))
     }
 
-    @Test func refusesWhatIsNoLine() {
+    @Test func refusesMalformedLines() {
         let good = line(cosignature())
         for body in [
             "", "\n", good.dropLast().description, good + "\n", "\n" + good, good + "x", "x" + good,
@@ -76,7 +76,7 @@ import Vocabulary
         #expect(exchange.take(status: 200, contentType: nil, body: noise, dates: Self.dates) == .failed(.malformed))
     }
 
-    @Test func beginsWhereTheWitnessStands() {
+    @Test func startsAtTheWitnessesSize() {
         for (answer, size) in [("0\n", 0), ("3\n", 3), ("9\n", 9), ("10\n", 10)] as [(String, UInt64)] {
             var exchange = exchange()
             let step = exchange.take(status: 409, contentType: "text/x.tlog.size", body: bytes(answer), dates: Self.dates)
@@ -86,7 +86,7 @@ import Vocabulary
         #expect(take(409, "3\n", type: "Text/X.Tlog.Size; charset=utf-8") == .ask)
     }
 
-    @Test func asksTwiceAgainAtMost() {
+    @Test func retriesAtMostTwice() {
         var exchange = exchange()
         let steps = [1, 2, 3].map { (size: Int) in
             exchange.take(status: 409, contentType: "text/x.tlog.size", body: bytes("\(size)\n"), dates: Self.dates)
@@ -102,14 +102,14 @@ import Vocabulary
     }
 
     @Test func anotherRootIsAContradiction() {
-        // The size that was asked from, and it is the head's.
+        // The requested size is the checkpoint's size.
         #expect(take(409, "10\n", type: "text/x.tlog.size", known: 10) == .failed(.forked(size: 10)))
         #expect(take(409, "", known: 10) == .failed(.forked(size: 10)))
-        // A proof that was held against our own root.
+        // Our proof was verified against our root.
         #expect(take(422, "") == .failed(.forked(size: 4)))
         #expect(take(422, "", known: 0) == .failed(.refused(status: 422)), "there was no proof")
         #expect(WitnessFailure.forked(size: 10).isContradiction)
-        // There is only one empty tree.
+        // All empty trees are equal.
         var empty = exchange(known: 0, head: Self.log.sign(size: 0, root: .emptyRoot), size: 0)
         let step = empty.take(status: 409, contentType: "text/x.tlog.size", body: bytes("0\n"), dates: Self.dates)
         #expect(step == .failed(.malformed))
@@ -118,19 +118,19 @@ import Vocabulary
     @Test(arguments: [
         "", "\n", "4", " 3\n", "3 \n", "3\n\n", "03\n", "+3\n", "-3\n", "0x3\n", "many\n", "18446744073709551616\n", "3\r\n",
     ])
-    func refusesWhatIsNoSize(body: String) {
+    func refusesMalformedSizes(body: String) {
         #expect(take(409, body, type: "text/x.tlog.size") == .failed(.malformed))
         #expect(take(409, body, type: "text/x.tlog.size", known: 10) == .failed(.malformed))
     }
 
-    @Test func aConflictWithoutTheTypeTeachesNothing() {
+    @Test func aConflictWithoutTheContentTypeIsIgnored() {
         for type in [nil, "", "text/plain", "text/x.tlog.sizes"] {
             #expect(take(409, "3\n", type: type) == .failed(.malformed))
         }
         #expect(take(409, "4\n", type: "text/x.tlog.size") == .failed(.malformed), "the very size that was asked from")
     }
 
-    @Test func otherAnswers() {
+    @Test func otherAnswersFail() {
         #expect(take(403, "") == .failed(.untrusted))
         #expect(take(404, "") == .failed(.unknownLog))
         for status in [0, 100, 201, 204, 301, 307, 400, 401, 408, 429, 500, 503, 999] as [UInt16] {
@@ -144,7 +144,7 @@ import Vocabulary
         }
     }
 
-    /// A proof is held against the signed root before it is shown to a witness.
+    /// Proofs are verified against the signed root before a witness gets them.
     @Test func proofsLeadToTheRoot() async throws {
         let log = PublishedLog()
         var source = log.source

@@ -25,7 +25,7 @@ struct TestWitness {
     static let witnesses = (0..<8).map { TestWitness(UInt8(100 + $0)) }
     static func key(_ number: Int) -> String { witnesses[number].key.description }
 
-    /// `w0` to `w7`, each on a line of its own.
+    /// `w0` to `w7`, one per line.
     static let definitions = (0..<8).map { "witness w\($0) \(key($0))\n" }.joined()
 
     static func policy(_ text: String) throws(WitnessPolicy.Malformed) -> WitnessPolicy { try WitnessPolicy(bytes(text)) }
@@ -37,7 +37,7 @@ struct TestWitness {
         } catch { return error.description }
     }
 
-    @Test func readsWhatTheSpecificationShows() throws {
+    @Test func readsTheSpecificationsExample() throws {
         let text = """
             # A policy.
             log \(Self.log)
@@ -87,13 +87,13 @@ struct TestWitness {
         let one = try Self.policy(Self.definitions + "quorum w3\n")
         #expect(one.isSatisfied(by: [3]))
         #expect(!one.isSatisfied(by: [0, 1, 2, 4, 5, 6, 7]))
-        // A quorum may be a member of a group too, and groups and witnesses may follow the quorum.
+        // A quorum may be a member of a group, and more groups and witnesses may follow it.
         let member = try Self.policy(Self.definitions + "group g any w0 w1\ngroup h all g w2\nquorum g\ngroup i any w3\n")
         #expect(member.isSatisfied(by: [1]))
     }
 
     @Test func namesAreOctets() throws {
-        // An e with an accent, composed and not: alike to people and to Swift's strings, two names here.
+        // An e with an accent, composed and decomposed. Swift's strings are equal, but these are two names.
         let text = "witness \u{e9} \(Self.key(0))\nwitness e\u{301} \(Self.key(1))\ngroup g all \u{e9} e\u{301}\nquorum g\n"
         #expect(try Self.policy(text).witnesses.count == 2)
         #expect(
@@ -174,7 +174,7 @@ struct TestWitness {
         #expect(reason?.hasPrefix(word) == true, "\(reason ?? "read")")
     }
 
-    @Test func saysWhichKeysItDoesNotKnow() {
+    @Test func reportsUnknownKeyTypes() {
         for (type, count, word) in [(UInt8(6), 1312, "0x06 (ML-DSA-44)"), (2, 91, "0x02"), (5, 32, "0x05"), (0xff, 40, "0xff")] {
             let key = [type] + [UInt8](repeating: 7, count: count)
             let text = "witness a pq.example/w+00000000+\(Base64.standard.encode(key.span))\nquorum a\n"
@@ -201,7 +201,7 @@ struct TestWitness {
         }
     }
 
-    /// No bytes stop the reader but by an error.
+    /// Random changes either work or throw an error.
     @Test func mutations() throws {
         let good = bytes("log \(Self.log) https://log.example\n" + Self.definitions + "group g 2 w0 w1 w2\nquorum g\n")
         var random = SeededGenerator(seed: 7)
@@ -242,13 +242,13 @@ struct TestWitness {
         #expect(try cosigners([]) == [])
         #expect(try cosigners([cosignature(5), cosignature(1)]) == [1, 5])
         #expect(try cosigners([cosignature(1), cosignature(1, 1_600), cosignature(1)]) == [1])
-        // Strangers, and a witness's name under another key.
+        // Unknown keys, and a witness's name with another key.
         #expect(try cosigners([TestWitness(9).cosign(Self.note.text, at: 1_500)]) == [])
         let impostor = TestWitness(9, name: Self.witnesses[0].key.name)
         #expect(try cosigners([impostor.cosign(Self.note.text, at: 1_500)]) == [])
     }
 
-    @Test func datesOutsideDoNotCount() throws {
+    @Test func datesOutsideTheRangeDontCount() throws {
         #expect(try cosigners([cosignature(0, 1_000), cosignature(1, 2_000)]) == [0, 1])
         #expect(try cosigners([cosignature(0, 999), cosignature(1, 2_001), cosignature(2, 0)]) == [])
         #expect(try cosigners([cosignature(0, 999), cosignature(0, 1_000)]) == [0])
@@ -257,7 +257,7 @@ struct TestWitness {
         #expect(WitnessPolicy.dates(lastEntry: 20_000, now: 100) == 19_400...19_400, "an auditor whose clock is wrong")
     }
 
-    @Test func aForgeryInAWitnesssNameSpoilsTheNote() throws {
+    @Test func aForgeryInAWitnesssNameIsRefused() throws {
         let good = cosignature(3)
         let forgeries = [
             SignedNote.Signature(

@@ -3,7 +3,7 @@ import Policy
 import Testing
 import Vocabulary
 
-/// The built-in policy `companion`: what a phone gets, byte for byte, and whether the phones' code can read it.
+/// The exact payloads of the built-in policy `companion`, and their decoding by an app.
 @Suite struct CompanionTests {
     struct Case: Sendable, CustomTestStringConvertible {
         let template: String
@@ -16,7 +16,7 @@ import Vocabulary
 
     private static let now: UInt64 = 1_767_312_123_456
     private static func handle(_ byte: UInt8) -> FieldValue { .handle(Handle(UInt128(byte) * (.max / 255))) }
-    /// As they are written: 16 bytes of 0, of 1, of 255.
+    /// The base64url of 16 bytes of 0, of 1 and of 255.
     private static let (none, one, all) = ("AAAAAAAAAAAAAAAAAAAAAA", "AQEBAQEBAQEBAQEBAQEBAQ", "_____________________w")
 
     private static func alert(_ template: String, _ fields: [String: FieldValue], ttl: Int, _ payload: String) -> Case {
@@ -25,7 +25,7 @@ import Vocabulary
     private static func silent(_ template: String, _ fields: [String: FieldValue], _ payload: String) -> Case {
         Case(template: template, fields: fields, type: .background, priority: 5, ttl: 3_600, payload: payload)
     }
-    /// Shows nothing, takes the badge off and wakes the app.
+    /// Shows nothing, clears the badge and wakes the app.
     private static func clearing(_ template: String, _ fields: [String: FieldValue], _ payload: String) -> Case {
         Case(template: template, fields: fields, type: .alert, priority: 5, ttl: 3_600, payload: payload)
     }
@@ -104,7 +104,7 @@ import Vocabulary
         #expect(push.payload.count <= policy.templates[given.template]?.worstCasePayload ?? 0)
     }
 
-    @Test func everyTemplateIsLookedAt() throws {
+    @Test func everyTemplateIsTested() throws {
         #expect(Set(Self.cases.map(\.template)) == Set(try builtIn("companion").templates.keys))
     }
 
@@ -152,7 +152,7 @@ import Vocabulary
         #expect(aps.state.todoProgress?.currentTask == nil)
     }
 
-    /// Beside `aps`, as a notification's `userInfo` has it: one shape for each `type`.
+    /// The values beside `aps`, as in a notification's `userInfo`. Each `type` has its own shape.
     private enum Info: Decodable {
         case approval(requestId: String, toolName: String, expiresAt: Double)
         case question(questionId: String, sessionId: String)

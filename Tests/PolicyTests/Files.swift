@@ -13,7 +13,7 @@ func rooms() throws -> String { try text("rooms") }
 func builtIn(_ name: String) throws -> Policy { try #require(try Policy.builtIn(name)) }
 
 extension Policy {
-    /// Of a policy for rooms.
+    /// The limits of a policy for rooms.
     var rooms: Limits {
         get throws {
             guard case .rooms(let limits) = limits else { throw PoliciesError.noRooms }
@@ -22,10 +22,10 @@ extension Policy {
     }
 }
 
-/// The rooms policy with `new` in place of `old`, which must stand there once.
+/// The rooms policy with `old` replaced by `new`. `old` must occur once.
 func rooms(_ old: String, _ new: String) throws -> [UInt8] { try edited("rooms", (old, new)) }
 
-/// A built-in policy with `new` in place of each `old`, which must stand there once.
+/// A built-in policy with each `old` replaced by `new`. Each must occur once.
 func edited(_ name: String, _ edits: (old: String, new: String)...) throws -> [UInt8] {
     var text = try text(name)
     for (old, new) in edits {
@@ -46,6 +46,14 @@ func rooms(template: String) throws -> [UInt8] {
 extension String {
     fileprivate func replacingCharacters(in range: Range<String.Index>, with new: String) -> String {
         String(self[..<range.lowerBound]) + new + self[range.upperBound...]
+    }
+}
+
+extension Policy {
+    func render(
+        _ template: String, handle: Handle, fields: [String: FieldValue] = [:], nowMs: UInt64 = 0
+    ) throws -> RenderedPush {
+        try #require(templates[template]).render(handle: handle, fields: fields, nowMs: nowMs)
     }
 }
 

@@ -2,7 +2,7 @@ import Policy
 import Testing
 import Vocabulary
 
-/// What must be refused, and where lint points.
+/// Refused policies, with the path of each finding.
 @Suite struct LintTests {
     struct Edit: Sendable, CustomTestStringConvertible {
         let old, new: String
@@ -96,7 +96,7 @@ import Vocabulary
         }
     }
 
-    /// Of a policy for an audience; its bounds are the schema's, see `SchemaTests`.
+    /// Edits of a policy for an audience. `SchemaTests` covers its bounds.
     static let audienceEdits = [
         Edit("\"kind\": \"companion\"", "\"kind\": \"pager\"", "$.kind"),
         Edit("\"deviceLifeSeconds\": 2592000,", "", "$.limits.deviceLifeSeconds"),
@@ -112,8 +112,8 @@ import Vocabulary
         #expect(Policy.lint(try edited("companion", (edit.old, edit.new))).map(\.path) == edit.paths)
     }
 
-    /// A kind without limits of its kind is refused for these and for the log's timing, and for nothing that follows from that.
-    @Test func limitsMustBeOfTheKind() throws {
+    /// A policy whose limits are of another kind is refused for the limits and the log's timing, without follow-up findings.
+    @Test func limitsMustMatchTheKind() throws {
         let findings = Policy.lint(try rooms("\"name\": \"rooms\"", "\"name\": \"rooms\", \"kind\": \"monitor\""))
         #expect(findings.contains { $0.path == "$.limits.deviceLifeSeconds" && $0.problem == "is missing" })
         #expect(findings.allSatisfy { $0.path.hasPrefix("$.limits.") || $0.path == "$.ledger" })
@@ -193,7 +193,7 @@ import Vocabulary
         Bad(alert + "\"body\":\"x\",\"times\":{\"a b\":60}}", ".times['a b']"),
         Bad(alert + "\"body\":\"x\",\"times\":{\"at\":60},\"constants\":{\"at\":null}}", ".times.at"),
         Bad(alert + "\"body\":\"x\",\"times\":{\"at\":60,\"at.most\":60}}", ".times['at.most']"),
-        // Constants that are no object hold no field.
+        // Constants that aren't an object have no fields.
         Bad(
             alert + "\"body\":\"x\",\"constants\":{\"todo\":null},\"fields\":{\"f\":{\"kind\":\"flag\",\"key\":\"todo.done\"}}}",
             ".fields.f.key"),
@@ -225,7 +225,7 @@ import Vocabulary
         Bad(
             "{\"pushType\":\"alert\",\"priority\":10,\"ttlSeconds\":0,\"body\":\"x\",\"sendSlotSeconds\":60,\"jitterSeconds\":60}",
             ".sendSlotSeconds"),
-        // Size: Apple's limit is judged by the longest words
+        // Size: the longest words count
         Bad(alert + "\"body\":\"\(String(repeating: "x", count: 4070))\"}", ""),
         Bad(
             alert
@@ -260,9 +260,59 @@ import Vocabulary
             ])
     }
 
-    @Test func refusedPolicyIsNotMade() throws {
+    @Test func aRefusedPolicyThrows() throws {
         let error = #expect(throws: PolicyError.self) { try Policy(rooms("\"shortest\": 4", "\"shortest\": 1")) }
         #expect(error?.findings.count == 1)
         #expect(error?.description.contains("$.limits.joinCode.shortest: is 1, outside 4 to 64") == true)
+    }
+}
+
+/// Lint returns for any file. Accepted templates render within the computed size.
+@Suite struct FuzzTests {
+    private static let pieces = [
+        "{", "}", "[", "]", ",", ":", "\"", "\\", "\\u0000", "null", "true", "-1", "0", "1", "64", "9223372036854775807",
+        "-9223372036854775808",
+        "1e400", "0.5", "\"aps\"", "\"aps.alert\"", "\"{f}\"", "\"kind\": \"number\"",
+        "\"fields\": {\"f\": {\"kind\": \"flag\", \"key\": \"f\"}},",
+        "\"badge\": 7,", "\"times\": {\"t\": 60},", "\"staleSeconds\": 60,", "\"kind\": \"calls\",", "\"sendSlotSeconds\": 60,",
+        "\"title\": \"x\",", "\"pushType\": \"liveactivity\"", "\"priority\": 5", "é", "\u{0}",
+        "\u{feff}",
+    ]
+
+    @Test func lintAlwaysReturns() throws {
+        var random = SplitMix(state: 11)
+        let bases = try Policy.builtInNames.map { Array(try text($0).utf8) }
+        var passed = 0
+        for round in 0..<1000 {
+            var bytes = bases[round % bases.count]
+            for _ in 0..<Int.random(in: 1...3, using: &random) {
+                let start = Int.random(in: 0..<bytes.count, using: &random)
+                let end = min(bytes.count, start + Int.random(in: 0..<12, using: &random))
+                switch Int.random(in: 0..<4, using: &random) {
+                case 0: bytes[start] = UInt8.random(in: .min ... .max, using: &random)
+                case 1: bytes.removeSubrange(start..<end)
+                case 2: bytes.insert(contentsOf: Array(bytes[start..<end]), at: start)
+                default: bytes.replaceSubrange(start..<end, with: (Self.pieces.randomElement(using: &random) ?? "").utf8)
+                }
+            }
+            let findings = Policy.lint(bytes)
+            guard findings.isEmpty else {
+                #expect(throws: PolicyError.self) { try Policy(bytes) }
+                continue
+            }
+            passed += 1
+            for template in try Policy(bytes).templates.values where template.fields.isEmpty {
+                let push = try template.render(handle: Handle(.max), nowMs: 1_700_000_000_000)
+                #expect(push.payload.count == template.worstCasePayload && push.payload.count <= 4096)
+            }
+        }
+        // Only changes in white space and texts keep a policy valid.
+        #expect(passed > 5 && passed < 500)
+    }
+
+    @Test func shortAndLongFilesAreRefused() {
+        for count in [0, 1, 2, 100] { #expect(!Policy.lint([UInt8](repeating: 0x7b, count: count)).isEmpty) }
+        #expect(Policy.lint([UInt8](repeating: 0x20, count: Policy.maximumCount + 1)).map(\.path) == ["$"])
+        #expect(Policy.lint([0xef, 0xbb, 0xbf] + Array("{}".utf8)).map(\.path) == ["$"])
     }
 }

@@ -3,7 +3,7 @@ import Vocabulary
 
 @testable import Policy
 
-/// Which policies may be in force together.
+/// Combinations of policies.
 @Suite struct PoliciesTests {
     private func companion(_ edits: (old: String, new: String)...) throws -> Policy {
         var text = try text("companion")
@@ -21,7 +21,7 @@ import Vocabulary
         } catch { return error }
     }
 
-    @Test func roomsAndCompanion() throws {
+    @Test func roomsAndCompanionFitTogether() throws {
         let both = try Policies([builtIn("companion"), builtIn("rooms")])
         #expect(both.all.map(\.name) == ["rooms", "companion"])
         #expect(try both.rooms == builtIn("rooms").rooms)
@@ -35,8 +35,8 @@ import Vocabulary
         #expect(alone.audience(.companion) == nil && alone.template("activity_end") == nil && alone.longestLifeSeconds == 604_800)
     }
 
-    /// A job is tried as long as the policy says whose template it sends.
-    @Test func jobsKeepToTheirOwnPolicy() throws {
+    /// A job has the time limit of its template's policy.
+    @Test func jobsHaveTheLimitsOfTheirPolicy() throws {
         let both = try Policies([
             builtIn("rooms"), companion(("\"jobDeadlineSeconds\": 120", "\"jobDeadlineSeconds\": 30")),
         ])
@@ -46,7 +46,7 @@ import Vocabulary
         #expect(both.jobDeadlineMs == 120_000)
     }
 
-    @Test func oneOfAKind() throws {
+    @Test func onlyOnePolicyOfAKindIsAllowed() throws {
         let mine = try companion(("\"name\": \"companion\"", "\"name\": \"mine\""))
         let two = try [builtIn("rooms"), builtIn("companion"), mine]
         #expect(refused(two) == .kindTwice(.companion, "companion", "mine"))
@@ -54,7 +54,7 @@ import Vocabulary
         #expect(refused([]) == .noRooms)
     }
 
-    @Test func namesStandOnce() throws {
+    @Test func namesAreUnique() throws {
         let named = try companion(("\"name\": \"companion\"", "\"name\": \"rooms\""))
         #expect(try refused([builtIn("rooms"), named]) == .nameTwice("rooms"))
         let clash = try Policy(
@@ -66,7 +66,7 @@ import Vocabulary
         #expect(refused([clash]) == nil)
     }
 
-    /// What the broker sends by name must be there, with fields that take whatever it fills in.
+    /// The broker's templates must exist, and their fields must accept its values.
     @Test(
         arguments: [
             ("\"session_handoff\"", "\"handoff\"", "session_handoff"),
@@ -82,15 +82,15 @@ import Vocabulary
             ("\"expiresAt\": 60", "\"expiresAt\": 61", "approval_request"),
             ("\"approvalSeconds\": 60", "\"approvalSeconds\": 90", "approval_request"),
         ])
-    func whatIsSentMustBeThere(_ old: String, _ new: String, _ template: String) throws {
+    func requiredTemplatesMustExist(_ old: String, _ new: String, _ template: String) throws {
         let changed = try companion((old, new))
-        guard case .misfit("companion", .companion, let what)? = try refused([builtIn("rooms"), changed]) else {
+        guard case .incompatible("companion", .companion, let what)? = try refused([builtIn("rooms"), changed]) else {
             return #expect(Bool(false), "it was not refused")
         }
         #expect(what.hasPrefix("template \(template) "))
     }
 
-    @Test func roomsNeedTheirPush() throws {
+    @Test func roomsNeedTheirTemplate() throws {
         for (old, new) in [
             ("\"peer_waiting\"", "\"waiting\""),
             ("\"pushType\": \"alert\"", "\"fields\": {\"f\": {\"kind\": \"flag\", \"key\": \"f\"}}, \"pushType\": \"alert\""),
@@ -100,8 +100,8 @@ import Vocabulary
         }
     }
 
-    /// Texts, sounds, priorities, lives and further words are the operator's.
-    @Test func theRestIsFree() throws {
+    /// Texts, sounds, priorities, lives and additional words can differ.
+    @Test func otherPartsCanDiffer() throws {
         let mine = try companion(
             ("\"name\": \"companion\"", "\"name\": \"mine\""), ("Approval Needed", "Freigabe"), ("\"sound\": \"default\",", ""),
             ("\"priority\": 5,\n      \"ttlSeconds\": 300,", "\"priority\": 10, \"ttlSeconds\": 60,"),

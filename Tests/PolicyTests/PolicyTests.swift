@@ -15,7 +15,7 @@ import Vocabulary
         #expect(try Policy.builtIn("nothing") == nil)
     }
 
-    /// Any operator may push them, for any app.
+    /// Any operator can use them for any app.
     // Promise: built-in-texts-name-no-product
     @Test(arguments: Policy.builtInNames) func builtInTextsNameNoProduct(_ name: String) throws {
         let policy = try builtIn(name)
@@ -76,7 +76,7 @@ import Vocabulary
     }
 
     @Test(arguments: [("10", "604800", 86_400), ("10", "3600", 3_600), ("100000", "604800", 100_000)])
-    func aPolicyWithoutADefaultLifeOfRoomsHasADay(_ min: String, _ max: String, _ life: Int) throws {
+    func roomsLiveADayByDefault(_ min: String, _ max: String, _ life: Int) throws {
         let policy = try Policy(
             rooms("\"min\": 10, \"max\": 604800, \"default\": 86400", "\"min\": \(min), \"max\": \(max)"))
         #expect(try policy.rooms.roomLifeDefaultSeconds == life)
@@ -102,29 +102,29 @@ import Vocabulary
         for kind in ["companion", "monitor", "calls"] { #expect(try builtIn(kind).kind.rawValue == kind) }
     }
 
-    /// What an app does not have, its policy does not speak of.
+    /// A policy has no limits for features that its kind of app lacks.
     @Test func limitsOfMonitorAndCalls() throws {
         for kind in [Policy.Kind.monitor, .calls] {
             let limits = try #require(try Policies([builtIn("rooms"), builtIn(kind.rawValue)]).audience(kind)?.limits)
             #expect(limits.activities == nil && limits.approvals == nil)
             #expect(limits.deviceLifeMs == 30 * 86_400_000 && limits.registrationsPerOwner == 100)
-            // Less the step of a place: a call rings once within a day.
+            // Minus the step of a slot, so that a call rings once within a day.
             #expect(limits.sessionLifeMs - 43_200_000 >= 86_400_000)
         }
     }
 
-    @Test func aPolicyWithoutALimitOnKnocksAtATokenHasTheUsualOne() throws {
+    @Test func tokenKnocksHaveADefault() throws {
         let limits = try Policy(rooms("\"tokenKnocks\": { \"count\": 30, \"seconds\": 300 },", "")).rooms
         #expect(limits.tokenKnocks.count == 30 && limits.tokenKnocks.windowMs == 300_000)
     }
 
-    @Test func aPolicyWithoutALimitOnProbesHasTheUsualOne() throws {
+    @Test func presenceProbesHaveADefault() throws {
         #expect(try Policy(rooms("\"presenceProbeSeconds\": 2,", "")).rooms.presenceProbeMs == 2000)
         #expect(try Policy(rooms("\"presenceProbeSeconds\": 2", "\"presenceProbeSeconds\": 5")).rooms.presenceProbeMs == 5000)
     }
 
-    /// The hash is over the bytes, not over what they mean: a space more is another policy.
-    @Test func hashIsOfTheExactBytes() throws {
+    /// With one more space it is another policy.
+    @Test func theDigestIsOfTheExactBytes() throws {
         let bytes = try #require(Policy.builtInBytes("rooms"))
         let policy = try Policy(bytes)
         #expect(policy.bytes == bytes)
@@ -132,7 +132,7 @@ import Vocabulary
         #expect(try Policy(bytes + [0x20]).digest != policy.digest)
     }
 
-    @Test func summarySaysEverything() throws {
+    @Test func theSummaryIsComplete() throws {
         let policy = try #require(try Policy.builtIn("rooms"))
         let summary = policy.summary()
         for text in [
@@ -146,7 +146,7 @@ import Vocabulary
         }
     }
 
-    @Test func summaryOfAnAudience() throws {
+    @Test func theSummaryOfAnAudienceIsComplete() throws {
         let summary = try builtIn("companion").summary()
         for text in [
             "kind companion", "at most 2,592,000 s", "at most 43,200 s", "between updates of an activity    15 s", "600 per 60 s",
@@ -159,12 +159,12 @@ import Vocabulary
 }
 
 @Suite struct GuessingTests {
-    @Test func chances() throws {
+    @Test func guessingProbabilities() throws {
         let guessing = Guessing(try builtIn("rooms").rooms)
-        // In each of a day's 144 windows 100 wrong codes an address and 600 in all, and 1,000 rooms made with a short code.
+        // Each of a day's 144 windows allows 100 wrong codes per address, 600 in total, and 1,000 rooms with short codes.
         #expect(guessing.guessesPerDay(.oneAddress, characters: 7) == 14_400 + 144_000)
         #expect(guessing.guessesPerDay(.everyAddress, characters: 7) == 86_400 + 144_000)
-        // Codes that are not short: what an address has, so many times, and all rooms that may be made.
+        // Longer codes: the budget of an address times the number of addresses, and all rooms that can be made.
         #expect(guessing.guessesPerDay(.oneAddress, characters: 8) == 14_400 + 1_440_000)
         #expect(guessing.guessesPerDay(.everyAddress, characters: 8) == 1_440_000_000 + 144_000_000)
         func chance(_ characters: Int, _ rooms: Int, _ guesser: Guessing.Guesser, _ alphabet: Guessing.Alphabet = .digits)
@@ -172,14 +172,14 @@ import Vocabulary
         {
             guessing.hitsWithinDay(alphabet, characters: characters, rooms: rooms, guesser: guesser)
         }
-        // 1 - (1 - 1e-6)^158400 and its like, worked out with other means.
+        // 1 - (1 - 1e-6)^158400 and similar, computed by other means.
         #expect(abs(chance(6, 1, .oneAddress) - 0.1464917572) < 1e-9)
         #expect(abs(chance(6, 1, .everyAddress) - 0.2057842388) < 1e-9)
         #expect(abs(chance(8, 1, .oneAddress) - 0.0144387469) < 1e-9)
         #expect(chance(6, 1000, .oneAddress) > 1 - 1e-9)
         #expect(chance(4, 10_000, .oneAddress) == 1)
         #expect(chance(4, 20_000, .oneAddress) == 1)
-        // Small ones stay exact where 1 - x would not.
+        // Small probabilities are exact, unlike with 1 - x.
         #expect(abs(chance(8, 1, .oneAddress, .alphanumerics) / (1_454_400 / 2_821_109_907_456) - 1) < 1e-6)
     }
 }

@@ -5,7 +5,7 @@ import Vocabulary
 
 @testable import Policy
 
-/// The schema beside the policies and the reader say the same.
+/// The schema of policies matches the reader.
 @Suite struct SchemaTests {
     private let schema: JSONValue
 
@@ -16,20 +16,20 @@ import Vocabulary
 
     private static func read(_ bytes: [UInt8]) throws -> JSONValue { try JSONValue(bytes.span, deepest: Policy.deepest) }
 
-    /// A built-in policy of each kind of limits, what the schema calls them, and how many numbers it bounds.
+    /// A built-in policy for each kind of limits, their name in the schema, and the number of bounds.
     private static let limits = [
         ("rooms", "roomsLimits", 29), ("companion", "companionLimits", 13), ("monitor", "monitorLimits", 8),
         ("calls", "callsLimits", 8),
     ]
 
-    @Test(arguments: limits) func limitsHaveTheBoundsOfTheSchema(_ name: String, _ definition: String, _ count: Int) throws {
+    @Test(arguments: limits) func boundsOfLimitsMatchTheSchema(_ name: String, _ definition: String, _ count: Int) throws {
         let base = try Self.read(try #require(Policy.builtInBytes(name)))
         let bounds = integers(in: try #require(schema["$defs"]?[definition]), at: ["limits"])
         #expect(bounds.count == count)
         try agree(bounds, base)
     }
 
-    @Test func timingHasTheBoundsOfTheSchema() throws {
+    @Test func boundsOfTimingMatchTheSchema() throws {
         let bounds = integers(in: try #require(schema["properties"]?["ledger"]), at: ["ledger"])
         #expect(bounds.count == 3)
         try agree(bounds, Self.read(try #require(Policy.builtInBytes("rooms"))))
@@ -51,7 +51,7 @@ import Vocabulary
         }
     }
 
-    @Test(arguments: limits) func requiredLimitsAreThoseOfTheSchema(_ name: String, _ definition: String, _: Int) throws {
+    @Test(arguments: limits) func requiredLimitsMatchTheSchema(_ name: String, _ definition: String, _: Int) throws {
         guard case .array(let keys)? = schema["$defs"]?[definition]?["required"] else {
             return #expect(Bool(false), "no list of required limits")
         }
@@ -63,7 +63,7 @@ import Vocabulary
     }
 
     // Promise: schema-is-the-readers
-    @Test func keysAreThoseOfTheSchema() throws {
+    @Test func keysMatchTheSchema() throws {
         let template = try #require(schema["$defs"]?["template"]?["properties"])
         #expect(
             Set(template.keys) == Set(TemplateReader.commonKeys + TemplateReader.alertKeys + TemplateReader.liveActivityKeys))
@@ -76,13 +76,13 @@ import Vocabulary
         }
     }
 
-    /// The numbers of templates' own keys, each in a template that may have it.
+    /// The numbers in templates, each in a template that may have it.
     @Test(
         arguments: [
             ("badge", #""pushType":"alert","body":"x""#), ("staleSeconds", #""pushType":"liveactivity","event":"update""#),
             ("dismissSeconds", #""pushType":"liveactivity","event":"end""#), ("times", #""pushType":"alert","body":"x""#),
         ])
-    func templatesHaveTheBoundsOfTheSchema(_ key: String, _ others: String) throws {
+    func boundsOfTemplatesMatchTheSchema(_ key: String, _ others: String) throws {
         let property = try #require(schema["$defs"]?["template"]?["properties"]?[key])
         let bounded = property["additionalProperties"] ?? property
         let (low, high) = (try #require(bounded["minimum"]?.int), try #require(bounded["maximum"]?.int))
@@ -93,7 +93,7 @@ import Vocabulary
         }
     }
 
-    /// Every whole number the schema bounds, references followed.
+    /// All integers with bounds in the schema. References are followed.
     private func integers(in value: JSONValue, at path: [String]) -> [([String], ClosedRange<Int>)] {
         if case .string(let reference)? = value["$ref"], let name = reference.split(separator: "/").last {
             return schema["$defs"]?[String(name)].map { integers(in: $0, at: path) } ?? []

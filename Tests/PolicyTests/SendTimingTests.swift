@@ -1,15 +1,15 @@
 import Policy
 import Testing
 
-/// The bound that `mayfly policy show` prints, worked out anew from nothing but the times at which pushes leave.
+/// Recomputes the bound in `mayfly policy show` from the times of pushes alone.
 @Suite struct SendTimingTests {
-    /// Half-second steps: everything in a policy is a whole number of seconds.
+    /// Half-second steps, since everything in a policy is in whole seconds.
     private static let step = 500
 
-    /// All that can happen around one moment, each as likely as the other: for each time of a push the knocks it can come from.
+    /// Returns, for each time of a push around one moment, all equally likely knocks.
     private func knocks(_ timing: SendTiming) -> [UInt64: [UInt64]] {
         var found: [UInt64: [UInt64]] = [:]
-        // A whole number of slots of any length up to 6 s, and far enough from both ends to see every knock of a push.
+        // A multiple of all slots up to 6 s, and far enough from both ends to include every knock of a push.
         for knock in stride(from: 600_000, to: 840_000, by: Self.step).map(UInt64.init) {
             for delay in stride(from: 0, to: max(Int(timing.jitterMs), 1), by: Self.step) {
                 let leaves = timing.departure(boundary: timing.boundary(after: knock)) { below in
@@ -35,14 +35,14 @@ import Testing
     ]
 
     // Promise: slot-and-jitter
-    @Test(arguments: cases) private func theSpanIsAsLongAsThePolicySays(_ given: Case) {
+    @Test(arguments: cases) private func theSpanIsExact(_ given: Case) {
         let timing = SendTiming(slotSeconds: given.slot, jitterSeconds: given.jitter)
         #expect(timing.spanMs == given.span * 1_000)
         #expect(timing.longestWaitMs == UInt64((given.slot ?? 0) + (given.jitter ?? 0)) * 1_000)
         var likeliest = 0.0
         for (leaves, knocks) in knocks(timing) {
             let times = Set(knocks)
-            // Spread evenly: each knock in one way, within the longest wait before the push.
+            // Uniform: each knock once, within the longest wait before the push.
             #expect(knocks.count == times.count)
             #expect(times.allSatisfy { $0 <= leaves && leaves - $0 <= timing.longestWaitMs })
             for second in stride(from: leaves - 20_000, through: leaves, by: Self.step) {
@@ -50,40 +50,40 @@ import Testing
                 likeliest = max(likeliest, Double(inside) / Double(times.count))
             }
         }
-        // Reached, too: the figure promises neither too much nor too little.
+        // The bound is reached, so the figure is exact.
         #expect(abs(likeliest - 1 / Double(given.span)) < 1e-9)
     }
 
-    @Test func atOnceIsAtOnce() {
+    @Test func pushesWithoutTimingLeaveAtOnce() {
         let timing = SendTiming(slotSeconds: nil, jitterSeconds: nil)
         #expect(timing.isAtOnce && timing.spanMs == 0 && timing.longestWaitMs == 0)
         #expect(timing.departure(boundary: timing.boundary(after: 1_234)) == 1_234)
         #expect(timing.departure(missed: 0, now: 1_234) == 0)
     }
 
-    @Test func aKnockOnABoundaryTakesTheNext() {
+    @Test func aKnockOnABoundaryWaitsForTheNext() {
         let timing = SendTiming(slotSeconds: 30, jitterSeconds: nil)
         #expect(timing.boundary(after: 59_999) == 60_000)
         #expect(timing.boundary(after: 60_000) == 90_000)
         #expect(timing.departure(boundary: 90_000) == 90_000)
     }
 
-    /// As the broker draws, by chance: the two ends are hit within a tenth, or this fails once in 10^45 runs.
-    @Test func theDrawStaysInside() {
+    /// Random draws reach both ends within a tenth. This fails once in 10^45 runs.
+    @Test func theJitterStaysInItsRange() {
         let timing = SendTiming(slotSeconds: 10, jitterSeconds: 2)
         let drawn = (0..<1_000).map { _ in timing.departure(boundary: 60_000) - 60_000 }
         #expect(drawn.allSatisfy { $0 < 2_000 })
         #expect(drawn.min() ?? 0 < 200 && drawn.max() ?? 0 >= 1_800)
     }
 
-    @Test func whatIsMissedKeepsItsPlaceInALaterSlot() {
+    @Test func aMissedPushKeepsItsOffsetInALaterSlot() {
         let slots = SendTiming(slotSeconds: 10, jitterSeconds: 5)
         #expect(slots.departure(missed: 63_210, now: 63_209) == 63_210)
         #expect(slots.departure(missed: 63_210, now: 63_210) == 73_210)
         #expect(slots.departure(missed: 63_210, now: 99_000) == 103_210)
-        // A job that was stored when the policy knew no slots.
+        // A job stored when the policy had no slots.
         #expect(slots.departure(missed: 0, now: 99_000) == 100_000)
-        // Without slots nothing is gained by waiting longer.
+        // Without slots a longer wait hides nothing.
         #expect(SendTiming(slotSeconds: nil, jitterSeconds: 5).departure(missed: 63_210, now: 99_000) == 63_210)
     }
 
@@ -92,14 +92,14 @@ import Testing
         for leaves in stride(from: UInt64(1_000_000), to: 1_040_000, by: 700) {
             let next = slots.nextKnock(after: leaves, throttleMs: 30_000)
             #expect(next % 20_000 == 0)
-            // The earliest push after it, and none a slot later than it had to be.
+            // The earliest next push is late enough, and not a slot later than necessary.
             let earliest = slots.boundary(after: next)
             #expect(earliest >= leaves + 30_000 && earliest < leaves + 30_000 + 20_000)
         }
         #expect(SendTiming(slotSeconds: nil, jitterSeconds: 5).nextKnock(after: 1_000, throttleMs: 30_000) == 31_000)
     }
 
-    @Test func theSummarySaysIt() throws {
+    @Test func theSummaryShowsTheTiming() throws {
         func rows(_ timing: String) throws -> String {
             try Policy(rooms(#""ttlSeconds": 120,"#, #""ttlSeconds": 120, "# + timing)).summary()
         }
@@ -121,7 +121,7 @@ import Testing
         #expect(none.contains("leaves                            at once\n") && none.contains("when the knock came\n"))
     }
 
-    /// What is refused: a push must have a slot to spare and ten seconds to be sent, of 105 s that the deadline leaves after the grace.
+    /// A push needs one spare slot and ten seconds for sending, within the 105 s between grace and deadline.
     @Test(
         arguments: [
             (#""sendSlotSeconds": 47,"#, 120, true), (#""sendSlotSeconds": 48,"#, 120, false),

@@ -21,17 +21,17 @@ import Testing
         }
     }
 
-    @Test func persistedTimeIsTheLeast() {
+    @Test func timeStartsAtThePersistedTime() {
         var clock = clock(persisted: start + 5000)
         #expect(clock.read(wallMs: start, bootMs: 1000).nowMs == start + 5000)
-        // Less than a minute is drift, and waited for at half the pace.
+        // Less than a minute is drift. Time advances at half the speed meanwhile.
         #expect(clock.read(wallMs: start + 1000, bootMs: 2000).nowMs == start + 5500)
         #expect(clock.read(wallMs: start + 12_000, bootMs: 13_000).nowMs == start + 12_000)
     }
 
-    @Test func slewingIsFollowed() {
+    @Test func aSlewedClockIsFollowed() {
         var clock = clock()
-        // A wall clock that runs 1 % fast drifts by far more than a minute, never by a step.
+        // A wall clock that is 1 % fast drifts by far more than a minute, but never steps.
         var last = clock.read(wallMs: start, bootMs: 1000)
         for minute: UInt64 in 1...1000 {
             last = clock.read(wallMs: start + minute * 60_600, bootMs: 1000 + minute * 60_000)
@@ -41,7 +41,7 @@ import Testing
     }
 
     // Promise: clock-step-alarm
-    @Test func aStepForwardIsBelievedAfterAMinute() {
+    @Test func aStepForwardIsAcceptedAfterAMinute() {
         var clock = clock()
         let hour: UInt64 = 3_600_000
         var read = clock.read(wallMs: start + hour + 1000, bootMs: 2000)
@@ -52,7 +52,7 @@ import Testing
         #expect(read == reading(hour + 61_000, hour + 61_000, isHeld: false))
     }
 
-    @Test func aStepThatIsTakenBackHoldsNoLonger() {
+    @Test func aRevertedStepDoesNotProlongTheHold() {
         var clock = clock()
         let day: UInt64 = 86_400_000
         #expect(clock.read(wallMs: start + day, bootMs: 1000).alarm == Int64(day))
@@ -60,12 +60,12 @@ import Testing
         #expect(read == reading(day + 10_000, 10_000, alarm: -Int64(day), isHeld: true))
         read = clock.read(wallMs: start + 119_000, bootMs: 120_000)
         #expect(read == reading(day + 59_500, 59_500, isHeld: true))
-        // Broker time never goes back, and what has expired by it has no key.
+        // Broker time never goes back, and expired rows have no key.
         read = clock.read(wallMs: start + 120_000, bootMs: 121_000)
         #expect(read == reading(day + 60_000, day + 60_000, isHeld: false))
     }
 
-    @Test func aSecondStepIsHeldNoLonger() {
+    @Test func aSecondStepDoesNotProlongTheHold() {
         var clock = clock()
         let hour: UInt64 = 3_600_000
         #expect(clock.read(wallMs: start + hour, bootMs: 1000).isHeld)
@@ -76,7 +76,7 @@ import Testing
         #expect(last == reading(2 * hour + 60_000, 2 * hour + 60_000, isHeld: false))
     }
 
-    /// What is no leap by itself counts: the log's time goes on with it, and the log tells of leaps only.
+    /// Small steps count towards the end of the hold, since the log records only large ones.
     @Test func manySmallStepsEndTheHold() {
         var clock = clock()
         let hour: UInt64 = 3_600_000
@@ -85,14 +85,14 @@ import Testing
         #expect(!clock.read(wallMs: start + hour + 60_000, bootMs: 1000).isHeld)
     }
 
-    @Test func aStepBackIsWaitedForAtHalfThePace() {
+    @Test func aStepBackHalvesTheSpeed() {
         var clock = clock()
         let hour: UInt64 = 3_600_000
         var alarms = 0
         for minute: UInt64 in 1...150 {
             let read = clock.read(wallMs: start + minute * 60_000 - hour, bootMs: 1000 + minute * 60_000)
             if read.alarm != nil { alarms += 1 }
-            // After two hours the two are together again.
+            // After two hours the clocks agree again.
             let passed = max(minute * 30_000, minute * 60_000 - min(hour, minute * 60_000))
             #expect(read.nowMs == start + passed && read.ratchetMs == start + passed && !read.isHeld)
         }
@@ -105,7 +105,7 @@ import Testing
         #expect(clock.read(wallMs: start, bootMs: 21_002).nowMs == start + 60_001)
     }
 
-    @Test func aFalseStepThatWasSeenFadesFromBrokerTime() {
+    @Test func brokerTimeRecoversFromAFalseStep() {
         var clock = clock()
         let hour: UInt64 = 3_600_000
         #expect(clock.read(wallMs: start + hour, bootMs: 1000).nowMs == start + hour)
@@ -113,7 +113,7 @@ import Testing
         #expect(read == reading(hour + hour / 2, hour + hour / 2, alarm: -Int64(hour), isHeld: false))
     }
 
-    @Test func exactlyAMinuteIsNoStep() {
+    @Test func exactlyAMinuteIsNotAStep() {
         var near = clock()
         #expect(near.read(wallMs: start + 60_000, bootMs: 1000).alarm == nil)
         var far = clock()
@@ -121,26 +121,14 @@ import Testing
     }
 
     // Promise: broker-time-never-goes-back
-    @Test func nothingGoesBackWhateverTheClocksSay() {
+    @Test func timeNeverGoesBack() {
         var clock = clock()
-        var generator = SplitMix(state: 7)
+        var generator = Chance(state: 7)
         var last = clock.read(wallMs: start, bootMs: 1000)
         for _ in 0..<10_000 {
             let reading = clock.read(wallMs: start + generator.next() % 1_000_000, bootMs: generator.next() % 1_000_000)
             #expect(reading.nowMs >= last.nowMs && reading.ratchetMs >= last.ratchetMs && reading.ratchetMs <= reading.nowMs)
             last = reading
         }
-    }
-}
-
-/// Random numbers that are the same each time.
-struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb
-        return z ^ (z >> 31)
     }
 }

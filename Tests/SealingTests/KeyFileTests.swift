@@ -14,7 +14,7 @@ import Testing
     }
 
     // Promise: key-file-private
-    @Test func isMadePrivateAndNeverTwice() throws {
+    @Test func aKeyFileIsPrivateAndCreatedOnce() throws {
         let folder = try KeyFolder()
         let status = try #require(try File.status(folder.path))
         #expect(status.mode == 0o600 && status.size == 64 + 44 + 32)
@@ -26,7 +26,7 @@ import Testing
         #expect(try File.status(folder.path + ".new")?.mode == 0o600)
     }
 
-    @Test func missingIsSaid() throws {
+    @Test func aMissingFileIsReported() throws {
         let folder = try KeyFolder(creating: nil)
         #expect(failure(folder) == .missing)
         #expect(try File.list(folder.folder) == [])
@@ -86,7 +86,7 @@ import Testing
         }
     }
 
-    @Test func impossibleNumbersAreRefusedThoughTheChecksumFits() throws {
+    @Test func impossibleNumbersAreRefusedDespiteTheChecksum() throws {
         func image(_ base: UInt64, _ entries: [(UInt32, UInt64)]) throws -> [UInt8] {
             let image = try KeyImage(generations: entries.count, steps: 1, base: Epoch(base))
             for (index, entry) in entries.enumerated() { image.write(index, id: entry.0, born: Epoch(entry.1)) }
@@ -129,7 +129,7 @@ import Testing
         let later = KeyFolder.startMs + 2 * KeyFolder.epochMs
         _ = try folder.load().step(nowMs: later)
         let new = try folder.bytes()
-        // The disk as a crash finds it: the new file written beside the old one, whole or in part.
+        // Simulates a crash with the new file written completely or in part.
         for written in [0, 10, 100, new.count] {
             try folder.write(old)
             let part = Array(new[..<written])
@@ -137,7 +137,7 @@ import Testing
             try File.hardLink(folder.folder + "/copy", to: folder.path + ".new")
             let again = try folder.load().step(nowMs: later)
             #expect(again?.steps == 2)
-            // It comes to the same keys, and what the crash left is gone.
+            // The next step derives the same keys and removes what the crash left.
             #expect(try folder.bytes() == new)
             #expect(try File.list(folder.folder) == ["copy", "ratchet.key", "ratchet.key.new"])
             #expect(try File.read(folder.folder + "/copy", limit: 1000) == [UInt8](repeating: 0, count: written))
@@ -145,25 +145,25 @@ import Testing
         }
     }
 
-    @Test func oldKeysInTheSpareAreZeroedThoughNoStepIsDue() throws {
+    @Test func oldKeysInTheSpareAreZeroedWithoutAStep() throws {
         let folder = try KeyFolder()
         let old = try folder.bytes()
         let later = KeyFolder.startMs + KeyFolder.epochMs
         _ = try folder.load().step(nowMs: later)
         let new = try folder.bytes()
-        // As a crash right after the exchange leaves it.
+        // Simulates a crash right after the exchange.
         try File.write(folder.path + ".new", old.span, mode: 0o600)
         let ring = try folder.load()
         #expect(try folder.spare() == old, "a load changes nothing: a broker may be running")
         #expect(try ring.step(nowMs: later) == nil)
         #expect(try folder.spare() == [UInt8](repeating: 0, count: old.count) && folder.bytes() == new)
-        // Nor does a clock that can't be believed keep it from that.
+        // An implausible clock doesn't prevent it.
         try File.write(folder.path + ".new", old.span, mode: 0o600)
         #expect(throws: KeyFileError.implausibleTime) { try ring.step(nowMs: .max) }
         #expect(try folder.spare() == [UInt8](repeating: 0, count: old.count))
     }
 
-    @Test func aMissingSpareIsMadeAgain() throws {
+    @Test func aMissingSpareIsCreated() throws {
         let folder = try KeyFolder()
         try File.remove(folder.path + ".new")
         let ring = try folder.load()
@@ -173,7 +173,7 @@ import Testing
     }
 
     @Test(.enabled(if: FullDisk.isPossible, "NOT TESTED: steps on a full disk. Run as root where file systems may be mounted"))
-    func aFullDiskKeepsNothingAlive() throws {
+    func aFullDiskDoesNotPreventSteps() throws {
         let disk = try FullDisk()
         let path = disk.folder + "/ratchet.key"
         try KeyRing.create(path: path, nowMs: KeyFolder.startMs)
@@ -182,7 +182,7 @@ import Testing
         #expect(throws: KeyFileError.self) { try KeyRing.create(path: disk.folder + "/another", nowMs: KeyFolder.startMs) }
         #expect(!File.exists(disk.folder + "/another"))
 
-        // Ten days with a step each two hours: generations begin and end.
+        // Ten days with a step every two hours, with several generations.
         var before = try File.read(path, limit: 10_000)
         for count in 1...120 as ClosedRange<UInt64> {
             #expect(try ring.step(nowMs: KeyFolder.startMs + count * 7_200_000)?.steps == count + 1)
@@ -194,7 +194,7 @@ import Testing
         #expect(ring.currentGeneration > 9)
         _ = try KeyRing.load(path: path)
 
-        // Without its spare a step needs space, and says so; one that is not due does not.
+        // Without the spare file, a step needs disk space and fails. Without a due step nothing fails.
         try File.remove(path + ".new")
         try disk.fill()
         let now = KeyFolder.startMs + 121 * 7_200_000
@@ -207,7 +207,7 @@ import Testing
     }
 
     @Test(.enabled(if: FullDisk.isPossible, "NOT TESTED: a full disk. Run as root where file systems may be mounted"))
-    func norDoesOneThatCanNotExchangeNames() throws {
+    func aFullDiskWithoutExchangeDoesNotPreventSteps() throws {
         let disk = try FullDisk()
         var twin = TwinFile(disk.folder + "/key")
         twin.reached = { (stage) throws(Errno) in if stage == .written { throw Errno(code: 22, call: "renameat2") } }
@@ -221,10 +221,10 @@ import Testing
         }
     }
 
-    @Test func aStepThatCanNotBeWrittenChangesNothing() throws {
+    @Test func aFailedStepChangesNothing() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
-        // A folder where the spare belongs: nobody, root neither, can write there.
+        // A folder in place of the spare file. Not even root can write there.
         try File.remove(folder.path + ".new")
         try File.makeFolder(folder.path + ".new")
         let later = KeyFolder.startMs + KeyFolder.epochMs
@@ -234,7 +234,7 @@ import Testing
         #expect(try ring.step(nowMs: later)?.steps == 2)
     }
 
-    @Test func messagesSayWhatToDo() {
+    @Test func messagesHaveARemedy() {
         for error in [
             KeyFileError.missing, .alreadyExists, .looseMode(0o644), .wrongOwner(1000), .unknownVersion(2), .cannotLock,
         ] {

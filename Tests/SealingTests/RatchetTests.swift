@@ -36,7 +36,7 @@ import Vocabulary
                 #expect(try index(loaded, time) == was)
             }
         }
-        // Base, the epoch before now's, is the oldest that is left.
+        // The base, one epoch before the current one, is the oldest with keys.
         #expect(try index(ring, later - KeyFolder.epochMs) == index(loaded, later - KeyFolder.epochMs))
     }
 
@@ -59,7 +59,7 @@ import Vocabulary
         #expect(try ring.codes("123456", nowMs: start) == atOnce.codes("123456", nowMs: start))
     }
 
-    @Test func theClockGoingBackStepsNothing() throws {
+    @Test func aClockGoingBackCausesNoStep() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
         _ = try ring.step(nowMs: start + 10 * KeyFolder.epochMs)
@@ -81,12 +81,12 @@ import Vocabulary
     }
 
     // Promise: daily-generation
-    @Test func generationsComeDailyAndGoAfterTheLongestLife() throws {
+    @Test func generationsStartDailyAndEndAfterTheLongestLife() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
         #expect(ring.currentGeneration == 1)
         #expect(try ring.step(nowMs: start + KeyFolder.dayMs - KeyFolder.epochMs)?.newGeneration == nil)
-        // A seal at the last moment before the second generation begins, with the longest life there is.
+        // A seal just before the second generation starts, with the longest life.
         let last = (Epoch(atMs: start).number + Epoch.perDay) * KeyFolder.epochMs - 1
         let expiry = last + KeyRing.longestLifeSeconds * 1000
         let sealed = try index(ring, expiry)
@@ -95,7 +95,7 @@ import Vocabulary
         #expect(ring.currentGeneration == 2)
         #expect(try index(ring, expiry, 2) != sealed)
 
-        // A step each four hours: the first generation is there until the expiry, and gone soon after.
+        // With a step every four hours, the first generation exists until the expiry and is gone soon after.
         var now = last + 1
         while now + 14_400_000 < expiry {
             now += 14_400_000
@@ -111,14 +111,14 @@ import Vocabulary
         #expect(try folder.load().currentGeneration == ring.currentGeneration)
     }
 
-    @Test func aLongPauseBeginsOneGeneration() throws {
+    @Test func aLongPauseStartsOneGeneration() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
         let step = try #require(try ring.step(nowMs: start + 400 * KeyFolder.dayMs))
         #expect(step.newGeneration == 2)
         #expect(step.destroyed == Epoch(Epoch(atMs: start).number + 400 * Epoch.perDay - 2))
         #expect(try folder.load().currentGeneration == 2)
-        // It ends by itself, one life later.
+        // The generation ends one life later.
         _ = try ring.step(nowMs: start + 408 * KeyFolder.dayMs)
         #expect(throws: SealingError.outOfReach) { try index(ring, start + 409 * KeyFolder.dayMs, 1) }
     }
@@ -132,13 +132,13 @@ import Vocabulary
     }
 
     // Promise: no-older-chain-in-the-file
-    @Test func theFileHoldsNoOlderChain() throws {
+    @Test func theFileHasNoOlderChain() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
         var seen = Set<[UInt8]>()
         for count in 0...5 as ClosedRange<UInt64> {
             _ = try ring.step(nowMs: start + count * KeyFolder.epochMs)
-            // The chain itself: no earlier one may be found anywhere in the file.
+            // No earlier chain may be anywhere in the file.
             let bytes = try folder.bytes()
             for old in seen { #expect(!bytes.windows(of: 32).contains(old)) }
             seen.insert(Array(bytes[76..<108]))
@@ -160,12 +160,12 @@ import Vocabulary
         #expect(later.count == 3 && later[2] == today[0])
         _ = try ring.step(nowMs: start + 3 * KeyFolder.dayMs)
         #expect(try !ring.codes("123456", nowMs: start + 3 * KeyFolder.dayMs).contains(today[0]))
-        // Asked with a time long gone, it still has no older key.
+        // There are no older keys, whatever time is asked for.
         #expect(try !ring.codes("123456", nowMs: start).contains(today[0]))
         #expect(try folder.load().codes("123456", nowMs: start + 3 * KeyFolder.dayMs).contains(later[0]))
     }
 
-    @Test func codeIndexesOfDaysAheadAreThoseOfThatDay() throws {
+    @Test func codeIndexesAheadMatchTheLaterDay() throws {
         let folder = try KeyFolder()
         let ring = try folder.load()
         let ahead = try (0...7 as ClosedRange<UInt64>).map { try ring.codes("123456", nowMs: start + $0 * KeyFolder.dayMs) }
@@ -176,7 +176,7 @@ import Vocabulary
         }
     }
 
-    @Test func sealsGoOnWhileItSteps() async throws {
+    @Test func sealsContinueDuringAStep() async throws {
         let folder = try KeyFolder()
         let (ring, room, expiry) = (try folder.load(), room, start + KeyFolder.dayMs)
         let expected = try index(ring, expiry)

@@ -36,20 +36,20 @@ import Vocabulary
     }
 
     // Promise: tokens-padded, ref-sealed-with-the-token
-    @Test(arguments: [1, 32, 99, 100]) func tokensComeBack(count: Int) throws {
+    @Test(arguments: [1, 32, 99, 100]) func tokensAreReopened(count: Int) throws {
         let token = Sodium.randomBytes(count)
         let sealed = try seal(token)
         #expect(sealed.count == 168)
         let opened = try ring.open(sealed, context, room)
         #expect(opened.token.plain == token && opened.ref == ref && opened.sealedAtMs == start)
         #expect(try seal(token) != sealed)
-        // Another process with the same file opens it too.
+        // Another process with the same file can open it.
         #expect(try folder.load().open(sealed, context, room).token.plain == token)
     }
 
-    /// A repeated call is answered with the ref, and the token stays sealed.
+    /// A repeated call returns the ref without opening the token.
     // Promise: ref-in-its-own-box
-    @Test func refsOpenInTheirRowOnly() throws {
+    @Test func refsOpenOnlyInTheirRow() throws {
         let sealed = try ring.sealRef(ref, context: context, room: room)
         #expect(try sealed.count == 56 && sealed != ring.sealRef(ref, context: context, room: room))
         func open(_ sealed: [UInt8], _ context: TokenContext, _ room: RoomID) throws -> Ref {
@@ -93,7 +93,7 @@ import Vocabulary
         }
     }
 
-    @Test func noChangedByteOpens() throws {
+    @Test func changedBytesAreRefused() throws {
         let sealed = try seal([1, 2, 3])
         for index in sealed.indices {
             var changed = sealed
@@ -127,7 +127,7 @@ import Vocabulary
         #expect(throws: SealingError.doesNotOpen) { try ring.open(sealed, context, audience: room.secret.plain) }
     }
 
-    @Test func anotherGenerationIsAnotherKey() throws {
+    @Test func generationsHaveDifferentKeys() throws {
         let sealed = try seal([1, 2, 3])
         _ = try ring.step(nowMs: start + KeyFolder.dayMs)
         var later = context
@@ -169,7 +169,7 @@ import Vocabulary
     }
 
     // Promise: room-id-sealed-under-the-code
-    @Test func pendingRoomsOpenWithTheirCodeOnly() throws {
+    @Test func pendingRoomsOpenOnlyWithTheirCode() throws {
         let code = try ring.codes("123456", nowMs: start)[0]
         let other = try ring.codes("123457", nowMs: start)[0]
         func open(_ sealed: [UInt8], _ joinID: String, _ expiry: UInt64, _ index: Digest) throws -> RoomID {
@@ -186,7 +186,7 @@ import Vocabulary
             changed[index] ^= 0x80
             #expect(throws: SealingError.doesNotOpen) { try open(changed, "123456", expiry, code) }
         }
-        // A creator's secret has the same length and is another purpose.
+        // A creator's secret has the same length but another label.
         #expect(throws: SealingError.doesNotOpen) {
             try ring.openCreator(
                 sealed.span, joinID: "123456".bytes.span, client1: "a".bytes.span, untilMs: expiry, generation: 1,
@@ -195,7 +195,7 @@ import Vocabulary
     }
 
     // Promise: lost-answer-sealed
-    @Test func creatorsAndJoinersGetTheirOwnAnswerOnly() throws {
+    @Test func creatorsAndJoinersGetOnlyTheirOwnAnswer() throws {
         let code = try ring.codes("123456", nowMs: start)[0]
         let (joinID, member) = ("123456".bytes, try MemberSecret.random())
         let creator = try ring.sealCreator(
@@ -227,7 +227,7 @@ import Vocabulary
     }
 
     // Promise: job-key
-    @Test func jobsOpenAsTheyWereQueuedOnly() throws {
+    @Test func jobsOpenOnlyUnchanged() throws {
         let content = JobContent(token: try .random(100), sealedAtMs: start, handle: Handle(1))
         let sealed = try ring.sealJob(content, context: jobContext)
         #expect(sealed.count == 168)
@@ -258,7 +258,7 @@ import Vocabulary
     }
 
     // Promise: same-apns-id
-    @Test func apnsIDsAreUUIDsThatFadeAway() throws {
+    @Test func apnsIDsAreUUIDsUntilTheEpochEnds() throws {
         let job = JobID.random()
         let id = try ring.apnsID(job, deadlineMs: start + 120_000, generation: 1)
         #expect(try folder.load().apnsID(job, deadlineMs: start + 120_000, generation: 1) == id)

@@ -9,7 +9,7 @@ import Vocabulary
     private func room(_ text: String) throws -> [UInt8]? { try RoomID(base64url: text.bytes.span)?.secret.plain }
 
     // Promise: secrets-redacted
-    @Test func showsNothing() throws {
+    @Test func secretsAreRedacted() throws {
         let secret = try Secret.copy("topsecret".bytes)
         let room = RoomID(try .random(32))
         var dumped = ""
@@ -46,7 +46,7 @@ import Vocabulary
         let ascii = text.bytes
         let made = try RoomID(base64url: ascii.span)
         #expect(try #require(made).secret.withBytes { Base64.url.encode($0) } == text)
-        // Left-over bits, padding, the other alphabet, another length.
+        // Trailing bits, padding, the other alphabet, another length.
         for wrong in [
             "", String(text.dropLast()) + "9", text + "=", String(text.dropLast()), text + "A", "+" + text.dropFirst(),
             String(text.dropLast(2)) + "\n8",
@@ -56,7 +56,7 @@ import Vocabulary
     }
 
     // Promise: secrets-wiped
-    @Test func slotsAreWipedAndGivenBack() throws {
+    @Test func slotsAreWipedAndReleased() throws {
         let arena = Arena(capacity: 1)
         var slots: [Held] = []
         for _ in 0..<512 { slots.append(Held(try arena.take())) }
@@ -65,7 +65,7 @@ import Vocabulary
         slots[3].slot.withMutableBytes(128) { bytes in for index in bytes.indices { bytes[index] = 0xaa } }
         slots.remove(at: 3)
         #expect(arena.used == 511)
-        // The last one released is the next one taken: were it not wiped, it would show.
+        // The last slot released is the next one taken, so a missing wipe would show.
         let again = try arena.take()
         let sum = again.withBytes(128) { bytes in
             var sum = 0
@@ -93,7 +93,7 @@ import Vocabulary
         #expect(arena.used == 1_024 - 100)
     }
 
-    @Test func aFailedSecretLeavesNoSlotBehind() throws {
+    @Test func aFailedSecretReleasesItsSlot() throws {
         for _ in 0..<2000 { #expect(try token("zz") == nil) }
         #expect(Arena.shared.used < 2000)
     }

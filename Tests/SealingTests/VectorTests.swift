@@ -60,20 +60,20 @@ import Vocabulary
     }
 
     // Promise: key-derivation
-    @Test func derivationsAgree() throws {
+    @Test func derivationsMatch() throws {
         for vector in vectors.derivations {
             let digest = derive(try bytes(vector.key), vector.label, try vector.fields.map(bytes))
             #expect(hex(digest.bytes) == vector.output)
         }
     }
 
-    @Test func aStepWritesTheFileThatIsDescribed() throws {
+    @Test func aStepWritesTheDescribedFile() throws {
         let ring = try folder.load()
         #expect(try ring.step(nowMs: Epoch(vectors.stepped.base + 1).startMs)?.steps == ring.steps)
         #expect(try hex(folder.bytes()) == vectors.stepped.file)
     }
 
-    @Test func aWrappedFileIsTheOneThatIsDescribed() throws {
+    @Test func aWrappedFileMatchesTheDescription() throws {
         let (key, nonce) = (try bytes(vectors.wrapped.key), try bytes(vectors.wrapped.nonce))
         let wrapping = try some(WrappingKey(key.span))
         let image = try KeyFile(path: folder.path).read()
@@ -85,7 +85,7 @@ import Vocabulary
     }
 
     // Promise: sealed-formats
-    @Test func sealsAndNamesAgree() throws {
+    @Test func sealsAndIndexesMatch() throws {
         for (number, vector) in vectors.cases.enumerated() {
             #expect(try output(vector) == vector.output, "case \(number): \(vector.op)")
         }
@@ -143,20 +143,20 @@ import Vocabulary
                 "audience-index": .audience, "owner-index": .owner, "session-index": .session, "active-client": .activeClient,
                 "seen-index": .seen,
             ]
-            return .one(hex(try ring.index(some(label[some(v.label)]), place(v), fields(v)).bytes))
+            return .one(hex(try ring.index(some(label[some(v.label)]), slot(v), fields(v)).bytes))
         case "device_index":
             let token = try Secret.copy(bytes(some(v.token)))
-            let index = try ring.deviceIndex(place(v), owner: Array(some(v.owner).utf8), kind: kind(v), token: token)
+            let index = try ring.deviceIndex(slot(v), owner: Array(some(v.owner).utf8), kind: kind(v), token: token)
             return .one(hex(index.bytes))
         case "seal_note":
             let label: [String: NoteLabel] = ["details": .details, "update": .update, "fields": .fields, "timer": .timer]
             let (name, note, block) = (try some(label[some(v.label)]), try bytes(some(v.note)), try some(v.block))
-            let sealed = try ring.sealNote(note, name, place(v), fields(v), block: block)
-            #expect(try ring.note(sealed, name, place(v), fields(v), block: block) == note)
+            let sealed = try ring.sealNote(note, name, slot(v), fields(v), block: block)
+            #expect(try ring.note(sealed, name, slot(v), fields(v), block: block) == note)
             return .one(hex(sealed))
         case "places":
-            let places = try ring.places(lifeMs: some(v.life), stepMs: some(v.step), nowMs: some(v.now))
-            return .many(places.map { "\($0.generation) \($0.expiryMs)" })
+            let slots = try ring.expirySlots(lifeMs: some(v.life), stepMs: some(v.step), nowMs: some(v.now))
+            return .many(slots.map { "\($0.generation) \($0.expiryMs)" })
         case "seal_pending":
             return .one(
                 hex(
@@ -211,7 +211,9 @@ import Vocabulary
     }
 
     private func ref(_ v: Case) throws -> Ref { try id(v.ref) }
-    private func place(_ v: Case) throws -> Place { Place(generation: try some(v.generation), expiryMs: try some(v.expiry)) }
+    private func slot(_ v: Case) throws -> ExpirySlot {
+        ExpirySlot(generation: try some(v.generation), expiryMs: try some(v.expiry))
+    }
     private func fields(_ v: Case) throws -> [[UInt8]] { try some(v.fields).map(bytes) }
     private func jobID(_ v: Case) throws -> JobID { try id(v.job) }
     private func kind(_ v: Case) throws -> TokenKind {

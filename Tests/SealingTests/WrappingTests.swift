@@ -4,7 +4,7 @@ import Testing
 @testable import Linux
 @testable import Sealing
 
-/// The key file under a wrapping key, and where that comes from.
+/// Wrapped key files and the sources of wrapping keys.
 @Suite struct WrappingTests {
     private let secret = [UInt8](0..<32)
     private let folder: KeyFolder
@@ -50,7 +50,7 @@ import Testing
         #expect(try KeyRing.load(path: folder.path, wrapping: wrapping).steps == 2)
     }
 
-    @Test func nothingOfTheKeysLiesInTheFile() throws {
+    @Test func theFileHasNoKeysInTheClear() throws {
         try KeyRing.create(path: folder.path, wrapping: try key(secret), nowMs: KeyFolder.startMs)
         let bytes = try folder.bytes()
         let image = try WrappedImage.open(bytes.span, with: try key(secret))
@@ -62,7 +62,7 @@ import Testing
         }
     }
 
-    @Test func theWrongKeyNoKeyAndAKeyTooManyAreToldApart() throws {
+    @Test func wrongMissingAndUnexpectedKeysAreDistinguished() throws {
         let (right, wrong) = (try key(secret), try key(secret.reversed()))
         try KeyRing.create(path: folder.path, wrapping: right, nowMs: KeyFolder.startMs)
         #expect(failure(nil) == .wrapped)
@@ -111,11 +111,11 @@ import Testing
         for bytes in refused { #expect(try WrappingKey(bytes.span) == nil, "\(bytes.count) bytes") }
     }
 
-    @Test(arguments: [0o600, 0o400] as [UInt32]) func aFileOfOnesOwnServes(mode: UInt32) throws {
+    @Test(arguments: [0o600, 0o400] as [UInt32]) func aPrivateFileIsAccepted(mode: UInt32) throws {
         #expect(failure(.file(try write(secret, mode: mode))) == nil)
     }
 
-    @Test(arguments: [0o640, 0o604, 0o660, 0o602, 0o644] as [UInt32]) func aFileForOthersIsRefused(mode: UInt32) throws {
+    @Test(arguments: [0o640, 0o604, 0o660, 0o602, 0o644] as [UInt32]) func aFileReadableByOthersIsRefused(mode: UInt32) throws {
         let path = try write(secret, mode: mode)
         #expect(failure(.file(path)) == .exposed)
     }
@@ -140,8 +140,8 @@ import Testing
         }
     }
 
-    /// In place of a path the key itself may have been given, and it may be the name of a file.
-    @Test func messagesHoldNothingOfTheSetting() throws {
+    /// The setting may contain the key itself instead of a path, and the key may be a file's name.
+    @Test func messagesDontContainTheSetting() throws {
         let exposed = try write(secret, mode: 0o644)
         let sources: [WrappingKeySource] = [
             .file(folder.folder + "/none"), .file(exposed), .file(exposed + "/below"), .file("/dev/null"),

@@ -7,9 +7,9 @@ import Vocabulary
 
 @testable import Storage
 
-/// Long stories of audiences by chance: what the store holds is what a simple model holds, and the log's story verifies.
+/// Long random stories of audiences. The store matches a simple model, and its log verifies.
 @Suite struct AudienceStoryTests {
-    @Test(arguments: [1, 2, 3]) func aStoryByChanceVerifies(seed: UInt64) async throws {
+    @Test(arguments: [1, 2, 3]) func aRandomStoryVerifies(seed: UInt64) async throws {
         let fixture = try Fixture()
         try await fixture.store.start([started()], marks: [])
         var chance = Chance(state: seed)
@@ -40,7 +40,7 @@ import Vocabulary
                 #expect(try await fixture.store.write { try $0.unregister([some.row], cause: .ended) } == 1)
                 standing[some.row] = nil
             case 3, 4, 5:
-                // To all of one audience, some of which may be gone; the last push of some.
+                // To all of one audience. Some registrations may be gone, and some get their last push.
                 guard let some else { continue }
                 var change = AudienceChange()
                 for record in standing.values where record.audience == some.audience {
@@ -90,7 +90,6 @@ import Vocabulary
                 let epoch = now / 300_000
                 if epoch > 2 { try await fixture.store.record([.keysRatcheted(epoch: epoch - 2, swept: 0)]) }
             }
-            // What is past its epoch goes with whatever is recorded next, swept or not; here the sweep comes long before.
             if number.isMultiple(of: 50) {
                 let found = try await stored(fixture)
                 #expect(found == standing.values.sorted { $0.purgeID < $1.purgeID })
@@ -115,8 +114,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// A broker that is killed and comes back finds what was answered, and nothing else.
-    @Test func aStoryGoesOnAfterReopening() async throws {
+    /// After a kill, the store has exactly the acknowledged changes.
+    @Test func aStoryContinuesAfterReopening() async throws {
         let fixture = try Fixture()
         try await fixture.store.start([started()], marks: [])
         let record = try await fixture.registered(fixture.registration(1, session: 1, kind: .liveActivity))
@@ -127,7 +126,7 @@ import Vocabulary
                     id: Fixture.ref(5), due: fixture.clock.now + 60_000, expires: fixture.clock.now + 600_000, generation: 1,
                     sealed: Fixture.blob(1, 104))))
         #expect(try await fixture.apply(change) == .done)
-        // Without a word to the store: what is in its log is read again.
+        // Without a shutdown, so the write-ahead log is read again.
         let copy = fixture.folder + "/copy.sqlite"
         for suffix in ["", "-wal"] {
             let bytes = try File.read(fixture.path + suffix, limit: 1 << 26)
@@ -155,8 +154,8 @@ import Vocabulary
         }
     }
 
-    /// What the version before has is taken over, with entries in their windows and batches.
-    @Test func theVersionBeforeIsTakenOver() async throws {
+    /// A database of the previous version is upgraded with its entries in windows and batches.
+    @Test func thePreviousVersionIsUpgraded() async throws {
         let fixture = try Fixture()
         try await fixture.store.start([started()], marks: [])
         let (room, _, token) = try await fixture.create(1)
@@ -214,7 +213,7 @@ import Vocabulary
     }
 }
 
-/// Chance that is the same each time (SplitMix64).
+/// Reproducible random numbers (SplitMix64).
 struct Chance: RandomNumberGenerator {
     var state: UInt64
 

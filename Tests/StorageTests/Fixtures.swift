@@ -7,7 +7,7 @@ import Vocabulary
 
 @testable import Storage
 
-/// A clock that tests move.
+/// A clock that tests advance.
 final class TestClock: Sendable {
     private let time: Mutex<UInt64>
 
@@ -17,7 +17,7 @@ final class TestClock: Sendable {
     func advance(_ ms: UInt64) { time.withLock { $0 += ms } }
 }
 
-/// A store on a fresh folder, and records to put into it.
+/// A store in a temporary folder, with records for it.
 struct Fixture {
     let folder: String
     let clock: TestClock
@@ -28,7 +28,7 @@ struct Fixture {
         resolution: UInt64 = 1, timing: LedgerTiming = .standard, waitingLimit: Int = 1_000_000, resumption: Entry.Op? = nil,
         now: UInt64? = nil
     ) throws {
-        // In memory where there is such a place: thousands of commits are waited for.
+        // Uses memory if possible, since there are thousands of commits.
         folder = try File.makeTemporaryFolder(prefix: File.exists("/dev/shm") ? "../dev/shm/mayfly" : "mayfly")
         clock = now.map { TestClock($0 * 1_000) } ?? TestClock()
         let clock = clock
@@ -58,7 +58,7 @@ struct Fixture {
 
     static func blob(_ byte: UInt8) -> Digest { Digest(bytes: blob(byte, 32).span)! }
 
-    /// So many times the same byte.
+    /// An id that repeats one byte.
     static func id<ID: OpaqueID>(_ byte: UInt8) -> ID { ID(UInt128(byte) * (.max / 255)) }
 
     func room(_ id: UInt8, expires: UInt64) -> RoomRecord {
@@ -88,17 +88,17 @@ struct Fixture {
             sealed: Self.blob(5, 168))
     }
 
-    /// An index as `KeyRing.index` makes them: what it is of, and of whom, in 24 bytes behind the expiry.
+    /// An index like those of `KeyRing.index`: the expiry, then 24 bytes with label and name.
     static func index(_ label: UInt8, _ name: Int, expires: UInt64) -> Digest {
         Digest(bytes: ([UInt8](bigEndian: expires) + [label] + [UInt8](bigEndian: name) + blob(label, 15)).span)!
     }
 
     static func ref<ID: OpaqueID>(_ number: Int) -> ID {
-        // The low bytes first, so that order says nothing.
+        // Byte-swapped, so that the order of ids differs from that of numbers.
         ID(high: UInt64(number).byteSwapped, low: UInt64(number))
     }
 
-    /// `device`: also its owner's token.
+    /// - Parameter device: identifies the token too.
     func registration(
         _ number: Int, owner: Int = 1, device: Int? = nil, session: Int? = nil, kind: TokenKind = .alert, life: UInt64 = 60_000
     ) -> RegistrationRecord {
@@ -122,7 +122,7 @@ struct Fixture {
         }
     }
 
-    /// Registers one, which must go well.
+    /// Stores a registration and expects success.
     func registered(_ record: RegistrationRecord) async throws -> RegistrationRecord {
         let outcome = try await register(record)
         guard outcome == .registered else { throw StoreError.unavailable("fixture: \(outcome)") }
@@ -143,7 +143,7 @@ struct Fixture {
         try await store.write { try $0.apply(change, now: clock.now) }
     }
 
-    /// Makes a room of a minute with a token for its creator.
+    /// Creates a room of one minute with a token for its creator.
     @discardableResult
     func create(
         _ id: UInt8, life: UInt64 = 60_000, codeLife: UInt64 = 30_000, answerLife: UInt64? = nil,
@@ -175,10 +175,10 @@ struct Fixture {
         }
     }
 
-    /// What the ledger calls a token or job by in another entry than its purge.
+    /// The id of a token's seal or a job's opening in the ledger.
     static func otherID(_ id: some OpaqueID) -> EntryID { EntryID(high: ~id.high, low: ~id.low) }
 
-    /// All entries that wait, as text: those of windows, then those of batches, each in the log's order.
+    /// All waiting entries as text: first of windows, then of batches, each in the log's order.
     func entries() throws -> [String] {
         let tables = try SQLiteDatabase(
             path: path, access: .readOnly,
@@ -197,7 +197,7 @@ struct Fixture {
         return windows + batches
     }
 
-    /// Publishes all that is closed before the present window, or everything, as far as the store knows.
+    /// Marks all entries before `window` (default: the current one) as published.
     @discardableResult
     func publish(
         _ reopened: SQLiteStore? = nil, before window: UInt64? = nil, limit: Int = .max
@@ -226,7 +226,7 @@ struct Fixture {
 }
 
 extension Transaction {
-    /// A knock whose push leaves at once.
+    /// A knock whose push is sent at once.
     func knock(_ job: JobRecord, throttle: UInt64, now: UInt64) throws -> KnockOutcome {
         try knock(job, throttle: throttle, now: now, knocked: now)
     }
@@ -245,7 +245,7 @@ extension Transaction {
         try replaceToken(room: room, slot: slot, proven: proven, token: NewToken(token))
     }
 
-    /// For who knows that the token stands nowhere else.
+    /// For a token that is registered only under its own index.
     func register(
         _ registration: NewRegistration, replacing: [RegistrationRecord], owners: [Digest], limit: Int
     ) throws -> RegisterOutcome {
@@ -273,7 +273,7 @@ extension AudienceJob {
 }
 
 extension String {
-    /// The first place of `part`, without Foundation.
+    /// The first occurrence of `part`, without Foundation.
     func range(of part: String) -> Range<Index>? {
         indices.first { self[$0...].hasPrefix(part) }.map { $0..<index($0, offsetBy: part.count) }
     }

@@ -5,9 +5,9 @@ import Vocabulary
 
 @testable import Storage
 
-/// What the broker is held against in `make bench` has to do the broker's work.
+/// The lower bound in `make bench` must do the same work as the store.
 @Suite struct RowLoopTests {
-    @Test func theLoopLeavesTheRowsOfTheStore() async throws {
+    @Test func theLoopWritesTheSameRowsAsTheStore() async throws {
         let fixture = try Fixture()
         fixture.clock.advance(Clock.wallMs - fixture.clock.now)
         let (room, code, token) = try await fixture.create(1, life: 3_600_000, codeLife: 3_600_000)
@@ -38,7 +38,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aTransactionThatFailsLeavesNothing() async throws {
+    @Test func aFailedTransactionLeavesNothing() async throws {
         let fixture = try Fixture()
         fixture.clock.advance(Clock.wallMs - fixture.clock.now)
         let room = fixture.room(1, expires: fixture.clock.now + 60_000)

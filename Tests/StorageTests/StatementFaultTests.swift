@@ -6,7 +6,7 @@ import Vocabulary
 
 @testable import Storage
 
-/// Each operation on rows, failing at each of its statements in turn.
+/// Fails each operation at each of its statements in turn.
 @Suite struct StatementFaultTests {
     private typealias Body = @Sendable (Transaction) throws -> Void
 
@@ -91,8 +91,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Has the operation fail at its first statement, at its second and so on, and succeed in the end.
-    /// - Parameter least: how many statements and records it has at least.
+    /// Fails the operation at its first statement, at its second and so on, until it succeeds.
+    /// - Parameter least: the least number of statements and records.
     private func check(_ name: String, _ least: Int, _ fixture: Fixture, _ body: @escaping Body) async throws {
         let before = try await image(fixture)
         for place in 0... {
@@ -116,7 +116,7 @@ import Vocabulary
         }
     }
 
-    /// All rows, and the writer's books.
+    /// All rows and the writer's books.
     private func image(_ fixture: Fixture) async throws -> [String] {
         let books = try await fixture.store.inspect { $0.journal.books }
         let connection = try Connection(path: fixture.path, access: .readOnly)
@@ -133,7 +133,7 @@ import Vocabulary
     }
 }
 
-/// Fails at one call, as on a full disk.
+/// Fails at one call, like a full disk.
 private final class FailingDatabase: Database {
     private let inner: any Database
     private var left: Int

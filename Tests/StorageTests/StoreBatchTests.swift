@@ -7,16 +7,16 @@ import Vocabulary
 
 @testable import Storage
 
-/// When seals and purges come out, and what a stop, a crash or a failure does to that.
+/// The publication of seals and purges, also after stops, crashes and failures.
 @Suite struct StoreBatchTests {
-    /// 22:30 UTC, an hour and a half before a midnight.
+    /// 22:30 UTC, an hour and a half before midnight.
     static let evening: UInt64 = 1_700_006_400 - 5_400
     static let stop = Entry.Op.brokerStopped(node: EntryText("node")!)
     static let sign = Entry.Op.keysGenerated(generation: 1)
     /// An hour of 10 s, a day of 20 s, two seals.
     static let quick = LedgerTiming(hourSeconds: 10, daySeconds: 20, batchSeals: 2)
 
-    /// A store that has started, so that it has a log.
+    /// A store with a started log.
     private func fixture(_ timing: LedgerTiming = .standard, at now: UInt64 = evening) async throws -> Fixture {
         let fixture = try Fixture(timing: timing, now: now)
         try await fixture.store.start([Self.sign], marks: [])
@@ -44,7 +44,7 @@ import Vocabulary
     // MARK: Boundaries
 
     // Promise: batch-of-64
-    @Test(arguments: [63, 64]) func anHoursBatchTakes64Seals(count: Int) async throws {
+    @Test(arguments: [63, 64]) func anHoursBatchNeeds64Seals(count: Int) async throws {
         let fixture = try await fixture()
         try await register(0..<count, fixture, life: 10_800_000)
         #expect(ops(try await fixture.publish()) == [:], "the start's window is open")
@@ -54,7 +54,7 @@ import Vocabulary
         #expect(try await fixture.publish().isEmpty, "frozen, and its window is open")
         fixture.clock.advance(1_000)
         #expect(ops(try await fixture.publish()) == (count == 64 ? ["token.sealed": 64] : [:]))
-        // Not later in the hour, whatever comes.
+        // Nothing more in the same hour.
         try await register(100..<200, fixture, life: 10_800_000)
         fixture.clock.advance(60_000)
         #expect(try await fixture.publish().isEmpty)
@@ -66,7 +66,7 @@ import Vocabulary
     }
 
     // Promise: long-tokens-at-midnight
-    @Test func longTokensComeOutAtMidnightOnly() async throws {
+    @Test func longTokensArePublishedOnlyAtMidnight() async throws {
         let fixture = try await fixture()
         try await register(0..<70, fixture, life: 40 * 3_600_000, isLong: true)
         try await register(100..<170, fixture, life: 3_600_000)
@@ -83,14 +83,14 @@ import Vocabulary
         fixture.clock.advance(1_000)
         let entries = try await fixture.publish()
         #expect(ops(entries) == ["token.sealed": 70, "token.purged": 71, "bucket.closed": 1])
-        // Both kinds in one order.
-        let seals = entries.filter { $0.place.rank == 3 }.map { LogModel.Line($0).key }
+        // Both kinds are sorted together.
+        let seals = entries.filter { $0.source.rank == 3 }.map { LogModel.Line($0).key }
         #expect(seals == seals.sorted())
         try await fixture.close()
     }
 
     // Promise: batch-at-midnight
-    @Test func aMidnightComesWithoutAnyEntry() async throws {
+    @Test func aMidnightIsPublishedWithoutEntries() async throws {
         let fixture = try await fixture()
         advance(fixture, to: Self.evening + 5_400)
         _ = try await fixture.publish()
@@ -105,7 +105,7 @@ import Vocabulary
 
     // MARK: Routing
 
-    /// What expired before the moment belongs to the batch, however late it is purged; later entries wait for the next.
+    /// Tokens that expired before the batch's moment belong to it, even if purged later. Later entries wait for the next batch.
     // Promise: batch-waits-for-its-purges
     @Test func aFrozenBatchWaitsForItsPurges() async throws {
         let fixture = try await fixture()
@@ -123,15 +123,15 @@ import Vocabulary
         try await sweep(fixture)
         fixture.clock.advance(1_000)
         let entries = try await fixture.publish()
-        // Those of the last two expire at the moment, not before it.
+        // The last two expire at the moment, not before it.
         #expect(ops(entries) == ["token.sealed": 66, "token.purged": 64])
         #expect(entries.allSatisfy { $0.window == Self.evening + 1_830 })
         #expect(try fixture.ops() == ["token.sealed", "token.purged", "token.purged", "token.purged"])
         try await fixture.close()
     }
 
-    /// The second hour passes while the first batch waits. No window has two batches.
-    @Test func theNextBatchWaitsForTheOneBefore() async throws {
+    /// The second hour passes while the first batch waits. A window never has two batches.
+    @Test func theNextBatchWaitsForThePreviousOne() async throws {
         let fixture = try await fixture(Self.quick, at: 1_700_000_000)
         try await register(0..<2, fixture, life: 5_000)
         fixture.clock.advance(10_000)
@@ -139,7 +139,7 @@ import Vocabulary
         fixture.clock.advance(15_000)
         #expect(ops(try await fixture.publish()) == ["keys.generated": 1])
         try await sweep(fixture)
-        // The first batch is complete in this window, so the next has to wait for another.
+        // The first batch has this window, so the next one waits for another.
         fixture.clock.advance(1_000)
         #expect(ops(try await fixture.publish()) == ["token.sealed": 2, "token.purged": 2])
         fixture.clock.advance(1_000)
@@ -165,13 +165,13 @@ import Vocabulary
         #expect(try await fixture.publish(again, before: .max).isEmpty)
         try await again.start([Self.sign], marks: [])
         let entries = try await fixture.publish(again, before: .max)
-        #expect(ops(entries) == ["keys.generated": 1, "token.sealed": 70] && entries[0].place.rank == 0)
+        #expect(ops(entries) == ["keys.generated": 1, "token.sealed": 70] && entries[0].source.rank == 0)
         await again.shutDown()
         try File.removeTree(fixture.folder)
     }
 
-    /// The window was published early, at a stop. What begins it anew goes on in it; anything else takes the next.
-    @Test func aWindowThatWasGivenBeginsAnew() async throws {
+    /// A stop published the window early. Entries of rank 0 continue in it, others get the next window.
+    @Test func aClosedWindowStartsAgain() async throws {
         for isNew in [true, false] {
             let fixture = try Fixture(resolution: 60, now: Self.evening)
             try await fixture.store.start([Self.sign], marks: [])
@@ -186,8 +186,8 @@ import Vocabulary
         }
     }
 
-    /// Killed after each step between a batch's moment and its publication.
-    @Test func aBatchOutlivesACrashAfterEachStep() async throws {
+    /// Kills the store after each step between a batch's moment and its publication.
+    @Test func aBatchSurvivesACrashAfterEachStep() async throws {
         let fixture = try await fixture(Self.quick, at: 1_700_000_000)
         try await register(0..<7, fixture, life: 15_000)
         try await register(10..<17, fixture, life: 90_000, isLong: true)
@@ -199,14 +199,14 @@ import Vocabulary
             await store.shutDown()
             store = try fixture.reopen()
             var resumed = try await self.books(of: store)
-            // Numbers of entries that are in the log may be used again.
+            // Numbers of entries that are in the log may be reused.
             (resumed.recorded, resumed.isCut) = (books.recorded, books.isCut)
-            (resumed.given, resumed.latest) = (books.given, books.latest)
+            (resumed.closedUpTo, resumed.latest) = (books.closedUpTo, books.latest)
             #expect(resumed == books)
             try await store.start([Self.sign], marks: [])
         }
         try await crash()
-        // A midnight, with everything expired and nothing swept.
+        // Midnight, with everything expired and nothing swept.
         fixture.clock.advance(20_000)
         try await store.setMark("a", [1])
         #expect(try await books(of: store).incomplete != nil)
@@ -216,7 +216,7 @@ import Vocabulary
         while try await store.sweep(now: fixture.clock.now, limit: 3, jobSlack: 0).more {}
         #expect(try await books(of: store).incomplete == nil)
         try await crash()
-        // In pieces, with a crash between commit and publication, and one behind that.
+        // In pieces, with a crash between commit and publication and one after it.
         while true {
             let entries = try await store.closedEntries(before: .max, limit: 4)
             guard let last = entries.last else { break }
@@ -242,8 +242,8 @@ import Vocabulary
 
     private func books(of store: SQLiteStore) async throws -> Books { try await store.inspect { $0.journal.books } }
 
-    /// A start after a crash within a batch's window must not come between its entries.
-    @Test func aStartInABatchsWindowComesBehindIt() async throws {
+    /// After a crash, a start in a batch's window must not come between the batch's entries.
+    @Test func aStartInABatchsWindowFollowsTheBatch() async throws {
         let fixture = try Fixture(
             resolution: 60, timing: LedgerTiming(hourSeconds: 60, daySeconds: 120, batchSeals: 5), now: 1_700_000_040)
         try await fixture.store.start([Self.sign], marks: [])
@@ -258,20 +258,20 @@ import Vocabulary
         try await again.published(upTo: 6)
         try await again.start([Self.sign], marks: [])
         let rest = try await fixture.publish(again, before: .max)
-        #expect(rest.map(\.place.rank) == [3, 3, 3, 3, 3, 0] && Set(rest.map(\.window)) == [part[5].window])
+        #expect(rest.map(\.source.rank) == [3, 3, 3, 3, 3, 0] && Set(rest.map(\.window)) == [part[5].window])
         await again.shutDown()
         try File.removeTree(fixture.folder)
     }
 
-    /// Neither the database nor the copy in memory keeps anything of it.
+    /// Neither the database nor the copy in memory has anything of it.
     // Promise: entries-with-their-operation
-    @Test func anOperationThatFailsLeavesNoEntry() async throws {
+    @Test func aFailedOperationLeavesNoEntry() async throws {
         let fixture = try await fixture()
         let store = fixture.store
         let (room, _, _) = try await fixture.create(1)
         try await fixture.create(2)
         let before = try await books(of: store)
-        // The purge of the old token is recorded before the new one turns out to have another's id.
+        // The old token's purge is recorded before the new token fails with a duplicate id.
         var wrong = fixture.token(2, room: room)
         wrong.purgeID = Fixture.id(2)
         let token = wrong
@@ -293,13 +293,13 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// A freeze is taken back with its transaction, and done by the next.
-    @Test func aTransactionThatFailsFreezesNothing() async throws {
+    /// A freeze is rolled back with its transaction, and the next one repeats it.
+    @Test func aFailedTransactionFreezesNothing() async throws {
         let fixture = try await fixture()
         try await register(0..<70, fixture, life: 3_600_000)
         advance(fixture, to: Self.evening + 1_800)
         let before = try await books(of: fixture.store)
-        // As on a full disk.
+        // Like a full disk.
         await #expect(throws: StoreError.full) {
             try await fixture.store.inspect { tables in
                 #expect(tables.journal.books.frozen.count == 1)
@@ -316,9 +316,9 @@ import Vocabulary
 
     // MARK: What is kept
 
-    /// What waits has no time, and the same rows lie there whatever the order in which they came.
+    /// Waiting entries have no time, and their rows don't depend on the order of recording.
     // Promise: waiting-entries-tell-no-order
-    @Test func waitingEntriesTellNoOrder() async throws {
+    @Test func waitingEntriesHaveNoOrder() async throws {
         var images: [[String]] = []
         for numbers in [Array(0..<40), (0..<40).reversed()] {
             let fixture = try await fixture()
@@ -344,7 +344,7 @@ import Vocabulary
         #expect(images[0].count == 40 && images[0] == images[1])
     }
 
-    /// A start that failed before the log's first entry has fixed nothing.
+    /// A start that fails before the log's first entry records no timing.
     @Test func aStateFolderKeepsItsTiming() async throws {
         let fixture = try Fixture(timing: .standard)
         await fixture.store.shutDown()
@@ -364,9 +364,9 @@ import Vocabulary
         try File.removeTree(fixture.folder)
     }
 
-    /// `swept` is the epoch of the earliest row, or the present one.
+    /// `swept` is the epoch of the earliest row, or the current one.
     // Promise: swept-is-true
-    @Test func theRatchetTellsWhatIsSwept() async throws {
+    @Test func theRatchetEntryHasTheSweptEpoch() async throws {
         let fixture = try await fixture(at: 1_700_000_100)
         let epoch = fixture.clock.now / 300_000
         func swept() async throws -> Int? {
@@ -389,10 +389,10 @@ import Vocabulary
 }
 
 extension SQLiteStore {
-    /// Looks at what the writer has in memory.
+    /// Reads the writer's state in memory.
     func inspect<Value: Sendable>(
         turn: StoreThread.Turn = .apart, _ body: @escaping @Sendable (SQLiteDatabase) throws -> Value
     ) async throws(StoreError) -> Value {
-        try await keep(on: writer, turn, body)
+        try await run(on: writer, turn, body)
     }
 }

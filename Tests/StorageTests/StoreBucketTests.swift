@@ -7,7 +7,7 @@ import Vocabulary
 
 @testable import Storage
 
-/// What the store counts by day: closings, absences, publication in pieces.
+/// Buckets: closings, absences and publication in pieces.
 @Suite struct StoreBucketTests {
     private static let quick = StoreBatchTests.quick
     private static let sign = StoreBatchTests.sign
@@ -17,7 +17,7 @@ import Vocabulary
         return buckets.reduce(into: [:]) { $0.merge($1) { first, _ in first } }
     }
 
-    @Test func aBucketCountsWhatIsPublished() async throws {
+    @Test func aBucketCountsPublishedEntries() async throws {
         let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
         for number in 0..<6 { _ = try await fixture.registered(fixture.registration(number, owner: number, life: 12_000)) }
@@ -41,7 +41,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Two days of 20 s end while the broker is down, and then ten thousand.
+    /// Two days of 20 s end while the broker is down, then ten thousand.
     @Test func bucketsOfAnAbsenceAreClosed() async throws {
         let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
@@ -56,7 +56,7 @@ import Vocabulary
             try await again.start([Self.sign], marks: [])
             while try await again.sweep(now: fixture.clock.now, limit: 100, jobSlack: 0).more {}
             let entries = try await fixture.publish(again, before: .max)
-            #expect(entries.count { $0.place.rank == 5 } == closings, "the oldest and the newest")
+            #expect(entries.count { $0.source.rank == 5 } == closings, "the oldest and the newest")
             log += entries
             await again.shutDown()
         }
@@ -66,8 +66,8 @@ import Vocabulary
         try File.removeTree(fixture.folder)
     }
 
-    /// Whatever the size of the pieces, the log is the same.
-    @Test(arguments: [1, 7, 64, .max]) func piecesOfAnySizeGiveOneLog(limit: Int) async throws {
+    /// The log doesn't depend on the size of the pieces.
+    @Test(arguments: [1, 7, 64, .max]) func piecesOfAnySizeMakeTheSameLog(limit: Int) async throws {
         let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
         var log: [ClosedEntry] = []
@@ -90,7 +90,7 @@ import Vocabulary
             }
             fixture.clock.advance(700)
             if number % 9 == 0 { while try await fixture.store.sweep(now: fixture.clock.now, limit: 3, jobSlack: 0).more {} }
-            // The log falls behind for a while.
+            // Publication pauses for a while.
             if !(50..<150).contains(number) { log += try await fixture.publish(limit: limit) }
         }
         fixture.clock.advance(60_000)

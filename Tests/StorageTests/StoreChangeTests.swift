@@ -6,8 +6,7 @@ import Vocabulary
 
 @testable import Storage
 
-/// What every store must do with changes to audiences: all of one or nothing; each test speaks to the protocol only, but for making and opening
-/// one.
+/// Changes to audiences through the protocol `Store`.
 @Suite struct StoreChangeTests {
     private func session(_ fixture: Fixture, _ name: Int = 1, version: UInt64, client: UInt8? = nil, life: UInt64 = 60_000)
         -> SessionRecord
@@ -26,7 +25,7 @@ import Vocabulary
 
     // MARK: Pushes
 
-    @Test func pushesAreStoredWithWhatFillsThem() async throws {
+    @Test func pushesAreStoredWithTheirFields() async throws {
         let fixture = try Fixture()
         var jobs: [JobRecord] = []
         for number in 1...3 {
@@ -40,7 +39,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aPushToWhatIsGoneChangesNothing() async throws {
+    @Test func aPushToAMissingRegistrationChangesNothing() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1))
         let gone = fixture.registration(2)
@@ -53,7 +52,7 @@ import Vocabulary
         let counts = try await fixture.store.counts()
         #expect(counts.jobs == 0 && counts.registrations == 1 && counts.sessions == 0 && counts.timers == 0)
         #expect(counts.waitingEntries == 0)
-        // All of it, once it can be.
+        // Everything is applied once it is possible.
         #expect(try await fixture.register(gone) == .registered)
         #expect(try await fixture.apply(change) == .done)
         #expect(try await fixture.store.counts().jobs == 2)
@@ -62,7 +61,7 @@ import Vocabulary
     }
 
     // Promise: no-entry-no-operation
-    @Test func nothingIsKeptWhileTheLedgerIsBehind() async throws {
+    @Test func changesAreRefusedWhileTheLedgerIsBehind() async throws {
         let fixture = try Fixture(waitingLimit: 1)
         let record = try await fixture.registered(fixture.registration(1))
         try await fixture.store.record([StoreBatchTests.sign])
@@ -75,9 +74,9 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// The second of two timers with one id can't be written: what came before it in the change is taken back.
+    /// The second timer with the same id can't be written, so the earlier writes of the change are rolled back.
     // Promise: operations-whole
-    @Test func aChangeThatFailsHalfwayLeavesNothing() async throws {
+    @Test func aChangeFailingHalfwayLeavesNothing() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1))
         #expect(try await fixture.apply(AudienceChange(timer: .begin(timer(fixture)))) == .done)
@@ -91,7 +90,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func nothingIsOpenedOnceItHasExpired() async throws {
+    @Test func expiredTokensAreNotOpened() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1, life: 10_000))
         fixture.clock.advance(9_999)
@@ -101,7 +100,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func theLastPushTakesItsRegistrationWithIt() async throws {
+    @Test func theLastPushPurgesItsRegistration() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1, session: 1, kind: .liveActivity))
         let job = fixture.job(1, record)
@@ -143,7 +142,7 @@ import Vocabulary
 
     // MARK: Throttle
 
-    @Test func anUpdateTakesTheWindowThatItSaw() async throws {
+    @Test func anUpdateNeedsTheThrottleItRead() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         func update(_ number: Int, was: UInt64, opens: UInt64) -> AudienceChange {
@@ -154,7 +153,7 @@ import Vocabulary
                 ])
         }
         #expect(try await fixture.apply(update(1, was: 0, opens: 15_000)) == .done)
-        // Another saw the window as it was.
+        // Another update read the old throttle.
         #expect(try await fixture.apply(update(2, was: 0, opens: 15_000)) == .changed)
         #expect(try await fixture.apply(update(3, was: 15_000, opens: 30_000)) == .done)
         let stored = try await fixture.store.read { try $0.registrations(.owner, [record.owner]) }
@@ -163,7 +162,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func ofManyAtOnceOneUpdateLeaves() async throws {
+    @Test func onlyOneOfManyConcurrentUpdatesIsSent() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         let outcomes = try await withThrowingTaskGroup(of: ChangeOutcome.self) { group in
@@ -183,7 +182,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func theNewestUpdateWaitsForItsWindow() async throws {
+    @Test func theNewestUpdateWaitsForTheThrottle() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         let opens = fixture.clock.now + 15_000
@@ -197,7 +196,7 @@ import Vocabulary
         func due() async throws -> DueWork { try await fixture.store.read { try $0.due(now: fixture.clock.now, limit: 10) } }
         #expect(try await due() == DueWork())
         #expect(try await fixture.apply(update(1, was: 0, opens: opens)) == .done)
-        // The window opened for another one meanwhile.
+        // The throttle has changed meanwhile.
         #expect(try await fixture.apply(wait(1, was: 0)) == .changed)
         #expect(try await fixture.apply(wait(1, was: opens)) == .done)
         #expect(try await fixture.apply(wait(2, was: opens)) == .done)
@@ -208,13 +207,13 @@ import Vocabulary
         #expect(try await fixture.apply(update(2, was: opens, opens: opens + 15_000)) == .done)
         #expect(try await due() == DueWork())
         #expect(try await fixture.store.read { try $0.registrations(.owner, [record.owner]) }.map(\.waiting) == [nil])
-        // Nothing waits for what is gone.
+        // A purged registration has no waiting update.
         #expect(try await fixture.store.write { try $0.unregister([record.row], cause: .ended) } == 1)
         #expect(try await fixture.apply(wait(3, was: opens + 15_000)) == .changed)
         try await fixture.close()
     }
 
-    @Test func whatCameWhileTheOneBeforeWasBeingSentIsKept() async throws {
+    @Test func aNewerUpdateSurvivesTheSendingOfAnOlderOne() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1, kind: .liveActivity))
         let (old, new) = (Fixture.blob(1, 72), Fixture.blob(2, 72))
@@ -228,7 +227,7 @@ import Vocabulary
             return AudienceChange(jobs: [AudienceJob(fixture.job(1, record), update: update)])
         }
         #expect(try await fixture.apply(send(old)) == .changed)
-        // Nor does it go with a token that was read before it came.
+        // It also survives a change that was read before it.
         var read = record
         read.waiting = old
         #expect(try await fixture.register(fixture.registration(2, kind: .liveActivity), replacing: [read]) == .changed)
@@ -236,7 +235,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// It hits whatever version there is, and whoever read the one before reads again.
+    /// It applies to any version. Changes based on the previous version are refused.
     @Test func aSessionsStartIsSet() async throws {
         let fixture = try Fixture()
         let first = session(fixture, version: 1, client: 1)
@@ -281,7 +280,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func whatSettlesTooLateDoesNothingElse() async throws {
+    @Test func aLateAnswerChangesNothing() async throws {
         let fixture = try Fixture()
         let (timer, record) = (timer(fixture), try await fixture.registered(fixture.registration(1, life: 700_000)))
         #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done)
@@ -302,8 +301,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Nobody came round to say that its time was over.
-    @Test func whatHasNoAnswerIsKeptUntilItIsTold() async throws {
+    /// Nobody has reported the missed deadline.
+    @Test func unansweredTimersAreKeptUntilReported() async throws {
         let fixture = try Fixture()
         let (told, untold) = (timer(fixture, 1), timer(fixture, 2))
         for timer in [told, untold] { #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done) }
@@ -316,14 +315,14 @@ import Vocabulary
         #expect(try await fixture.apply(settle) == .done)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == told.expires)
         #expect(try await sweep() == 1)
-        // Its note does not open any more.
+        // Its note can't be opened any more.
         fixture.clock.advance(600_000)
         #expect(try await sweep() == 1)
         #expect(try await fixture.store.counts().timers == 0)
         try await fixture.close()
     }
 
-    @Test func whatFallsDueIsToldInItsOrder() async throws {
+    @Test func dueWorkIsReturnedInOrder() async throws {
         let fixture = try Fixture()
         let timers = [50_000, 20_000, 30_000, 40_000].enumerated().map { timer(fixture, $0, due: UInt64($1)) }
         for timer in timers { #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done) }
@@ -334,7 +333,7 @@ import Vocabulary
         #expect(try await due(19_999) == DueWork(next: start + 20_000))
         #expect(try await due(20_000) == DueWork(timers: [timers[1]], next: start + 30_000))
         #expect(try await due(45_000) == DueWork(timers: [timers[1], timers[2], timers[3]], next: start + 50_000))
-        // More than asked for: at once again.
+        // More than the limit, so `next` is now.
         #expect(try await due(45_000, limit: 2) == DueWork(timers: [timers[1], timers[2]], next: start + 45_000))
         #expect(try await due(50_000).next == nil)
         try await fixture.close()
@@ -342,7 +341,7 @@ import Vocabulary
 
     // MARK: Who is gone
 
-    @Test func aChangeMayLeaveOutWhoIsGone() async throws {
+    @Test func aChangeCanSkipMissingRegistrations() async throws {
         let fixture = try Fixture()
         let (gone, here) = (
             try await fixture.registered(fixture.registration(1)), try await fixture.registered(fixture.registration(2))
@@ -356,7 +355,7 @@ import Vocabulary
         change.leavesOutGone = true
         #expect(try await fixture.apply(change) == .leftOut([gone.row]))
         #expect(try await fixture.store.read { try $0.jobs() }.map(\.purgeID) == [here.purgeID])
-        // What else was read must still be so.
+        // All other rows must still be as they were read.
         change.jobs = [AudienceJob(fixture.job(3, here))]
         #expect(try await fixture.apply(change) == .changed)
         change.session = .set(session(fixture, version: 2), after: 1)
@@ -366,7 +365,7 @@ import Vocabulary
 
     // MARK: Sessions
 
-    @Test func ofConcurrentClaimsOneWins() async throws {
+    @Test func oneOfConcurrentClaimsWins() async throws {
         let fixture = try Fixture()
         let outcomes = try await withThrowingTaskGroup(of: ChangeOutcome.self) { group in
             for client in 0..<8 as Range<UInt8> {
@@ -381,7 +380,7 @@ import Vocabulary
         let index = session(fixture, version: 1).session
         let first = try #require(try await fixture.store.read { try $0.session([Fixture.index(4, 9, expires: 1), index]) })
         #expect(first.version == 1 && first.client != nil && first.registration != nil)
-        // After the version that was read, and no other.
+        // Only after the version that was read.
         let second = session(fixture, version: 2, client: 77)
         #expect(try await fixture.apply(AudienceChange(session: .set(second, after: 3))) == .changed)
         #expect(try await fixture.apply(AudienceChange(session: .set(second, after: nil))) == .changed)
@@ -391,7 +390,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aSessionMovesToALaterPlace() async throws {
+    @Test func aSessionMovesToALaterSlot() async throws {
         let fixture = try Fixture()
         let first = session(fixture, version: 1)
         #expect(try await fixture.apply(AudienceChange(session: .set(first, after: nil))) == .done)
@@ -412,7 +411,7 @@ import Vocabulary
 
     // MARK: Once
 
-    @Test func whatWasSeenIsRepeatedInAnyPlaceUntilItExpires() async throws {
+    @Test func aRepeatIsDetectedUntilTheMarkExpires() async throws {
         let fixture = try Fixture()
         func seen(_ others: [Digest] = []) -> SeenRecord {
             let expires = fixture.clock.now + 60_000
@@ -427,15 +426,15 @@ import Vocabulary
         fixture.clock.advance(30_000)
         #expect(try await fixture.apply(AudienceChange(seen: seen([first.key]))) == .repeated)
         fixture.clock.advance(30_000)
-        // Expired, and not swept yet.
+        // Expired and not swept yet.
         #expect(try await fixture.apply(AudienceChange(seen: seen([first.key]))) == .done)
         #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).others == 1)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == fixture.clock.now + 60_000)
         try await fixture.close()
     }
 
-    /// As long as the sweep has not come, and the ratchet waits out a leap of the clock, another is written to its place.
-    @Test func aSessionThatHasExpiredIsNone() async throws {
+    /// Before the sweep, while the ratchet is held, a new session can replace it.
+    @Test func anExpiredSessionDoesNotCount() async throws {
         let fixture = try Fixture()
         let first = session(fixture, version: 5)
         #expect(try await fixture.apply(AudienceChange(session: .set(first, after: nil))) == .done)
@@ -452,7 +451,7 @@ import Vocabulary
 
     // MARK: Forgetting
 
-    @Test func theSweepTakesWhatHasExpired() async throws {
+    @Test func theSweepDeletesExpiredRows() async throws {
         let fixture = try Fixture()
         for number in 0..<5 {
             let expires = fixture.clock.now + 10_000

@@ -6,9 +6,9 @@ import Vocabulary
 
 @testable import Storage
 
-/// What every store must do; each test speaks to the protocol only, but for making and opening one.
+/// Operations on rooms through the protocol `Store`.
 @Suite struct StoreContractTests {
-    @Test func aRoomIsFoundAsItWasMade() async throws {
+    @Test func aRoomIsFoundUnchanged() async throws {
         let fixture = try Fixture()
         let (room, code, token) = try await fixture.create(1)
         var stored = room
@@ -21,13 +21,13 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aTakenCodeIsGivenBackAndNothingIsKept() async throws {
+    @Test func aTakenCodeIsReturnedAndNothingIsStored() async throws {
         let fixture = try Fixture()
         let (_, code, _) = try await fixture.create(1)
         let other = fixture.room(40, expires: fixture.clock.now + 60_000)
         var second = fixture.code(40, room: other, expires: fixture.clock.now + 30_000)
         second.code = Fixture.blob(77)
-        // Found under yesterday's index too.
+        // It is found under yesterday's index too.
         let outcome = try await fixture.store.write { [second] in
             try $0.create(
                 other, code: second, otherIndexes: [code.code], token: fixture.token(40, room: other), shortLimit: 10,
@@ -39,7 +39,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anExpiredCodeMakesRoomForAnother() async throws {
+    @Test func anExpiredCodeCanBeReused() async throws {
         let fixture = try Fixture()
         let (old, code, token) = try await fixture.create(1, codeLife: 10_000)
         fixture.clock.advance(10_000)
@@ -116,7 +116,7 @@ import Vocabulary
         try File.removeTree(fixture.folder)
     }
 
-    @Test func twoAcceptsAtOnceGiveOneJoiner() async throws {
+    @Test func twoConcurrentAcceptsHaveOneWinner() async throws {
         let fixture = try Fixture()
         let (_, code, _) = try await fixture.create(1)
         let outcomes = try await withThrowingTaskGroup(of: AcceptOutcome.self) { group in
@@ -127,8 +127,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Who was let in with a client id alone may come too late for it.
-    @Test func aSideThatUsedItsSecretIsReplacedByNobodyWithoutIt() async throws {
+    /// A caller with only a client id may be too late.
+    @Test func aTokenIsReplacedOnlyWithTheSecretOnceItWasUsed() async throws {
         let fixture = try Fixture()
         let (room, _, old) = try await fixture.create(1)
         let (first, second) = (fixture.token(60, room: room), fixture.token(61, room: room))
@@ -143,8 +143,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// The copy of the creator's secret goes with the creator's first use of it; code and room stay as they are.
-    @Test func aSideThatUsedItsSecretIsNotAnsweredWithItAgain() async throws {
+    /// The creator's first use of the secret deletes the sealed copy. Code and room are unchanged.
+    @Test func theSealedSecretIsDeletedAfterItsFirstUse() async throws {
         let fixture = try Fixture()
         let (room, code, _) = try await fixture.create(1)
         #expect(try await fixture.store.write { try $0.markProven(room: room.room, slot: 1) })
@@ -159,7 +159,7 @@ import Vocabulary
         let (room, code, _) = try await fixture.create(1, answerLife: 5_000)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == fixture.clock.now + 5_000)
         fixture.clock.advance(5_000)
-        // It is not answered with between its end and the sweep either.
+        // It isn't returned between its expiry and the sweep either.
         let early = try await fixture.store.read { try $0.joinable([code.code], now: fixture.clock.now)?.code }
         guard case .pending(let pending)? = early else { return #expect(Bool(false), "the code is gone") }
         #expect(pending.creator == nil)
@@ -180,7 +180,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// The row has none, and no file of the database has its bytes.
+    /// Neither the row nor any file of the database has the answer.
     private func expectNoAnswer(to code: PendingCode, in fixture: Fixture) async throws {
         let found = try await fixture.store.read { try $0.joinable([code.code], now: fixture.clock.now)?.code }
         guard case .pending(let pending)? = found else { return #expect(Bool(false), "the code is gone") }
@@ -210,7 +210,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func closingTakesEverything() async throws {
+    @Test func closingDeletesEverything() async throws {
         let fixture = try Fixture()
         let (room, code, _) = try await fixture.create(1)
         #expect(try await fixture.accept(code, token: fixture.token(30, room: room, slot: 2)) == .accepted)
@@ -229,7 +229,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aKnockIsThrottledASideAndNeedsItsToken() async throws {
+    @Test func aKnockIsThrottledPerSideAndNeedsItsToken() async throws {
         let fixture = try Fixture()
         let (_, _, token) = try await fixture.create(1)
         let deadline = fixture.clock.now + 20_000
@@ -259,8 +259,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// A push that leaves later throttles from near its own time.
-    @Test func aKnockMayCountFromLaterOn() async throws {
+    /// A delayed push starts the throttle close to its own time.
+    @Test func aKnocksThrottleCanStartLater() async throws {
         let fixture = try Fixture()
         let (_, _, token) = try await fixture.create(1, life: 600_000)
         let start = fixture.clock.now
@@ -295,7 +295,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aPurgeForATokenThatWasReplacedLeavesTheNewOne() async throws {
+    @Test func aPurgeOfAReplacedTokenKeepsTheNewOne() async throws {
         let fixture = try Fixture()
         let (room, _, token) = try await fixture.create(1)
         let job = fixture.job(1, token: token, deadline: fixture.clock.now + 20_000)
@@ -309,7 +309,7 @@ import Vocabulary
     }
 
     // Promise: sweep-on-time
-    @Test func theSweepTakesWhatIsDueAndNothingElse() async throws {
+    @Test func theSweepDeletesExactlyWhatIsDue() async throws {
         let fixture = try Fixture()
         let (_, code, _) = try await fixture.create(1, life: 10_000, codeLife: 10_000)
         #expect(try await fixture.accept(code) == .accepted)
@@ -328,7 +328,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func theSweepTellsOfAnswersThatItForgets() async throws {
+    @Test func theSweepReportsDeletedAnswers() async throws {
         let fixture = try Fixture()
         let (_, code, _) = try await fixture.create(1, life: 600_000, codeLife: 300_000)
         #expect(try await fixture.accept(code) == .accepted)
@@ -339,7 +339,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func everythingIsForgottenInBatchesAndTold() async throws {
+    @Test func everythingIsPurgedInBatchesAndRecorded() async throws {
         let fixture = try Fixture()
         var tokens: [TokenRecord] = []
         for id in [1, 20, 40] as [UInt8] { tokens.append(try await fixture.create(id).2) }
@@ -397,7 +397,7 @@ import Vocabulary
     }
 
     // Promise: answers-outlive-a-restart
-    @Test func whatWasAnsweredIsThereAfterReopening() async throws {
+    @Test func committedRowsSurviveReopening() async throws {
         let fixture = try Fixture()
         let (room, _, _) = try await fixture.create(1)
         try await fixture.store.setMark("ratchet", [1, 2, 3])

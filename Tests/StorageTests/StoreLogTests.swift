@@ -7,10 +7,10 @@ import Vocabulary
 
 @testable import Storage
 
-/// The ledger's side of the store: windows, order, the head's compare-and-swap, the backlog.
+/// The ledger in the store: windows, order, compare-and-swap of the head, backlog.
 @Suite struct StoreLogTests {
     // Promise: entries-sorted
-    @Test func entriesComeInTheLogsOrder() async throws {
+    @Test func entriesAreInTheLogsOrder() async throws {
         let fixture = try Fixture()
         let (_, _, first) = try await fixture.create(9)
         let (_, _, second) = try await fixture.create(3)
@@ -26,14 +26,14 @@ import Vocabulary
         let lines = try await fixture.publish().map { LogModel.Line($0) }
         #expect(lines.prefix(2).map { $0.number("generation") } == [2, 1], "in the order of recording")
         #expect(lines[2...5].map(\.rank) == [1, 1, 2, 2] && lines[6].number("generation") == 3)
-        // 60 and 50 with all bits turned; then as they are.
+        // 60 and 50 with all bits inverted, then unchanged.
         #expect(lines[2].key.hasPrefix("c3") && lines[3].key.hasPrefix("cd"))
         #expect(lines[4].key.hasPrefix("32") && lines[5].key.hasPrefix("3c"))
         try await fixture.close()
     }
 
     // Promise: window-published-once
-    @Test func anOpenWindowIsNotGivenOut() async throws {
+    @Test func anOpenWindowIsNotReturned() async throws {
         let fixture = try Fixture(resolution: 60)
         try await fixture.store.record([Self.sign])
         let start = fixture.clock.now / 60_000 * 60
@@ -45,16 +45,16 @@ import Vocabulary
     static let sign = StoreBatchTests.sign
 
     // Promise: time-never-decreases
-    @Test func noEntryGetsAWindowBeforeWhatTheLogHas() async throws {
+    @Test func entriesNeverGetAnEarlierWindowThanTheLog() async throws {
         let fixture = try Fixture()
         let window = fixture.clock.now / 1_000
         try await fixture.store.record([Self.sign])
-        // Given early, as at a stop: what comes after it in the same window follows under the same start.
+        // Closed early, like at a stop. Later entries of the same window follow in it.
         #expect(try await fixture.publish(before: .max).map(\.window) == [window])
         try await fixture.store.record([Self.sign])
         #expect(try await fixture.publish(before: .max).map(\.window) == [window])
         await fixture.store.shutDown()
-        // After a restart with a clock that stands earlier, too.
+        // Also after a restart with an earlier clock.
         let again = try SQLiteStore(path: fixture.path, resolution: 1, timing: nil, now: { (window - 100) * 1_000 })
         #expect(try await again.latestWindow() == window)
         try await again.record([.keysRatcheted(epoch: 5, swept: 0)])
@@ -63,12 +63,12 @@ import Vocabulary
         try File.removeTree(fixture.folder)
     }
 
-    @Test func afterAnAbsenceTheLogIsToldFirst() async throws {
+    @Test func anAbsenceIsRecordedFirst() async throws {
         let resumption = Entry.Op.keysGenerated(generation: 7)
         let fixture = try Fixture(resumption: resumption)
         try await fixture.store.start([], marks: [])
         try await fixture.create(1, life: 3_600_000)
-        // A minute with signs of life is no absence.
+        // A minute with successful writes is not an absence.
         for _ in 0..<3 {
             fixture.clock.advance(59_000)
             _ = try await fixture.store.sweep(now: 0, limit: 1, jobSlack: 0)
@@ -81,8 +81,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Whatever the clock does meanwhile: what happens together is dated together.
-    @Test func aTransactionHasOneMoment() async throws {
+    /// Entries of a transaction have the same time, whatever the clock does.
+    @Test func aTransactionHasOneTime() async throws {
         let folder = try File.makeTemporaryFolder()
         let clock = TestClock()
         let store = try SQLiteStore(path: folder + "/mayfly.sqlite", resolution: 1, timing: nil) {
@@ -97,8 +97,8 @@ import Vocabulary
         try File.removeTree(folder)
     }
 
-    /// Nothing was published, and somebody has set the clock back.
-    @Test func aRestartGoesOnAfterWhatWaits() async throws {
+    /// Nothing was published, and the clock was set back.
+    @Test func aRestartContinuesAfterWaitingEntries() async throws {
         let fixture = try Fixture()
         try await fixture.store.record([Self.sign, Self.sign])
         let window = fixture.clock.now / 1_000
@@ -114,11 +114,11 @@ import Vocabulary
         try File.removeTree(fixture.folder)
     }
 
-    /// A sign of life is something that was written: what a full disk lets through is none.
-    @Test func publishingIsNoSignOfLife() async throws {
+    /// Only writes are signs of life. Closing windows succeeds even on a full disk.
+    @Test func publishingIsNotASignOfLife() async throws {
         let fixture = try Fixture(resumption: .keysGenerated(generation: 7))
         try await fixture.store.start([], marks: [])
-        // Nothing else for a minute and a second; then one resumption is enough.
+        // Nothing else for a minute and a second. Then one resumption is enough.
         fixture.clock.advance(40_000)
         _ = try await fixture.publish()
         fixture.clock.advance(21_000)
@@ -128,7 +128,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func whatExpiredOnItsWayIsNotTakenIn() async throws {
+    @Test func aTokenThatExpiredMeanwhileIsRefused() async throws {
         let fixture = try Fixture()
         let room = fixture.room(1, expires: fixture.clock.now + 10_000)
         let code = fixture.code(1, room: room, expires: room.expires)
@@ -145,7 +145,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// The sweeper takes tokens and rooms in batches: a room can stand a moment longer than its token.
+    /// The sweeper deletes in batches, so a room can outlive its token for a moment.
     @Test func aPurgedTokenIsNotOpened() async throws {
         let fixture = try Fixture()
         let (room, _, token) = try await fixture.create(1, life: 10_000)
@@ -172,7 +172,7 @@ import Vocabulary
         #expect(try await fixture.store.logHead() == head)
         let waiting = try await fixture.store.unpublished()
         #expect(waiting.first == 0 && waiting.entries == entries.map(\.bytes))
-        // An older head is not what the folder lacks.
+        // An older head publishes nothing.
         try await fixture.store.published(upTo: 1)
         #expect(try await fixture.store.unpublished().entries.count == 2)
         #expect(try await fixture.store.counts().waitingEntries == 2)
@@ -182,7 +182,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// More than one row holds.
+    /// The entries fill more than one row.
     @Test func unpublishedEntriesAreReadBack() async throws {
         let fixture = try Fixture()
         let events = (0..<2_000).map { Entry.Op.keysGenerated(generation: UInt32($0)) }
@@ -203,7 +203,7 @@ import Vocabulary
         fixture.clock.advance(1_000)
         let entries = try await fixture.store.closedEntries(before: fixture.clock.now / 1_000, limit: .max)
         #expect(try await fixture.store.commit(LogHead(size: 1, checkpoint: "a", window: 1), after: 0, entries: entries))
-        // Neither before it is published nor afterwards.
+        // Neither before its publication nor afterwards.
         for size in [0, 1] as [UInt64] {
             try await fixture.store.published(upTo: size)
             await #expect(throws: StoreError.self) {
@@ -214,7 +214,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Seals count an hour after their batch was frozen. Purges never do: they are bounded by the tokens there are.
+    /// Seals count an hour after their batch was frozen. Purges never count, since the number of tokens bounds them.
     // Promise: sweep-not-held-up
     @Test func aFullBacklogRefusesAllButPurges() async throws {
         let fixture = try Fixture(timing: LedgerTiming(hourSeconds: 10, daySeconds: 20, batchSeals: 3), waitingLimit: 3)
@@ -230,7 +230,7 @@ import Vocabulary
             await #expect(throws: StoreError.ledgerBehind) { try await fixture.create(id) }
             #expect(try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0).tokens == (id == 80 ? 3 : 0))
         }
-        // Nor does a head that covers what waits make room for more: only its publication does.
+        // A head that covers the entries doesn't reduce the backlog. Only its publication does.
         let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
         let size = UInt64(entries.count) + 1
         #expect(try await fixture.store.commit(LogHead(size: size, checkpoint: "a", window: 1), after: 1, entries: entries))
@@ -246,8 +246,8 @@ import Vocabulary
         try File.removeTree(fixture.folder)
     }
 
-    /// Each new token brings more entries later, so creations stop first. What is on its way comes to its end.
-    @Test func aLedgerThatIsBehindStopsCreationsBeforeKnocks() async throws {
+    /// Creations are refused first, since each new token causes more entries later. Pushes in progress can finish.
+    @Test func aBacklogStopsCreationsBeforeKnocks() async throws {
         let fixture = try Fixture(waitingLimit: 100)
         let (_, _, token) = try await fixture.create(1)
         func wait(_ count: Int) async throws {
@@ -283,7 +283,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func nobodyIsWaitedForWithAScrub() async throws {
+    @Test func aScrubDoesNotWaitForReaders() async throws {
         let fixture = try Fixture()
         try await fixture.create(1)
         let reader = try Connection(path: fixture.path, access: .readOnly)
@@ -301,7 +301,7 @@ import Vocabulary
 
     // Promise: deleted-bytes-overwritten, commits-reach-the-disk
     @Test(arguments: [Connection.Access.readWrite, .readOnly])
-    func deletedBytesAreOverwrittenAndNothingGoesToTemporaryFiles(access: Connection.Access) throws {
+    func deletedBytesAreOverwrittenAndNoTemporaryFilesAreUsed(access: Connection.Access) throws {
         let folder = try File.makeTemporaryFolder()
         let journal = Journal(resolution: 1, timing: .standard, limit: 1, now: { 0 })
         func setting(_ tables: SQLiteDatabase, _ name: String) throws -> Int64 {

@@ -6,7 +6,7 @@ import Vocabulary
 
 @testable import Storage
 
-/// What every store must do with registrations; each test speaks to the protocol only, but for making and opening one.
+/// Operations on registrations through the protocol `Store`.
 @Suite struct StoreRegistrationTests {
     @Test func aRegistrationIsFoundByEachOfItsIndexes() async throws {
         let fixture = try Fixture()
@@ -19,7 +19,7 @@ import Vocabulary
         #expect(try await store.read { try $0.registrations(.audience, [record.audience]) } == [record])
         #expect(try await store.read { try $0.registrations(.owner, [record.owner]) } == [record])
         #expect(try await store.read { try $0.registrations(.session, [record.session!]) } == [record])
-        // Each under what it is, in any place.
+        // Each lookup finds its own kind of index, under any index.
         #expect(try await store.read { try $0.registrations(.owner, [record.audience]) } == [])
         #expect(try await store.read { try $0.registrations(.session, [record.owner, record.device]) } == [])
         #expect(
@@ -41,7 +41,7 @@ import Vocabulary
         let fixture = try Fixture()
         let old = try await fixture.registered(fixture.registration(1, device: 5))
         fixture.clock.advance(10_000)
-        // In another place: all its indexes are others.
+        // With another expiry, so all indexes differ.
         var renewed = fixture.registration(2, device: 5)
         renewed.id = old.id
         let new = renewed
@@ -50,28 +50,28 @@ import Vocabulary
         #expect(try await !fixture.store.read { try $0.holds(old.row) })
         let text = try fixture.entries()
         #expect(text.count == 3 && text.count { $0.contains("\"cause\":\"ended\"") } == 1)
-        // What it replaced is gone: who still has that to replace reads again.
+        // The replaced registration is gone, so replacing it again fails.
         #expect(try await fixture.register(fixture.registration(3, device: 5), replacing: [old]) == .changed)
         #expect(try await fixture.store.counts().registrations == 1)
         try await fixture.close()
     }
 
-    @Test func aTokenOfAnOwnerStandsOnce() async throws {
+    @Test func anOwnersTokenIsRegisteredOnce() async throws {
         let fixture = try Fixture()
         let first = try await fixture.registered(fixture.registration(1, device: 5))
         #expect(try await fixture.register(fixture.registration(2, device: 5)) == .changed)
         fixture.clock.advance(10_000)
-        // It stands in an earlier place.
+        // It is stored under an earlier index.
         let later = fixture.registration(3, device: 5)
         #expect(try await fixture.register(later, devices: [later.device, first.device]) == .changed)
         #expect(try await fixture.store.read { try $0.registrations(.owner, [first.owner, later.owner]) } == [first])
-        // Another owner's is another token to the store.
+        // For another owner it has another index.
         #expect(try await fixture.register(fixture.registration(4, owner: 2, device: 6)) == .registered)
         #expect(try fixture.ops() == ["token.sealed", "token.sealed"])
         try await fixture.close()
     }
 
-    @Test func oneTokenThatIsRegisteredManyTimesAtOnceStandsOnce() async throws {
+    @Test func concurrentRegistrationsOfATokenLeaveOne() async throws {
         let fixture = try Fixture()
         let outcomes = try await withThrowingTaskGroup(of: RegisterOutcome.self) { group in
             for number in 0..<16 { group.addTask { try await fixture.register(fixture.registration(number, device: 5)) } }
@@ -80,7 +80,7 @@ import Vocabulary
         #expect(outcomes.count { $0 == .registered } == 1 && outcomes.count { $0 == .changed } == 15)
         let old = try #require(
             try await fixture.store.read { try $0.registrations(.owner, [fixture.registration(0).owner]) }.first)
-        // And renewed by many.
+        // Then concurrent renewals.
         let renewals = try await withThrowingTaskGroup(of: RegisterOutcome.self) { group in
             for number in 20..<36 {
                 group.addTask { try await fixture.register(fixture.registration(number, device: 5), replacing: [old]) }
@@ -92,14 +92,14 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func anOwnerHasSoManyOfAKind() async throws {
+    @Test func registrationsOfAKindAreLimitedPerOwner() async throws {
         let fixture = try Fixture()
         var rows: [RegistrationRecord] = []
         for number in 0..<3 { rows.append(try await fixture.registered(fixture.registration(number))) }
         #expect(try await fixture.register(fixture.registration(3), limit: 3) == .tooMany)
         #expect(try await fixture.register(fixture.registration(4, kind: .liveActivity), limit: 3) == .registered)
         #expect(try await fixture.register(fixture.registration(5, owner: 2), limit: 3) == .registered)
-        // Those of other places count too.
+        // Registrations under other indexes count too.
         fixture.clock.advance(10_000)
         let (first, later) = (rows[0], fixture.registration(6))
         #expect(
@@ -108,7 +108,7 @@ import Vocabulary
                     NewRegistration(later), replacing: [], devices: [later.device], owners: [first.owner, later.owner], limit: 3)
             }
                 == .tooMany)
-        // One that is replaced makes room.
+        // A replaced registration doesn't count.
         #expect(
             try await fixture.store.write {
                 try $0.register(
@@ -129,20 +129,20 @@ import Vocabulary
         #expect(try await fixture.store.write { try $0.unregister([record.row], cause: .ended) } == 0)
         #expect(try await fixture.store.read { try $0.registrations(.session, [record.session!]) } == [other])
         #expect(try fixture.entries().count { $0.contains("\"cause\":\"ended\"") } == 1)
-        // Nothing leads to it any more: the same token can be registered.
+        // Its indexes are gone, so the same token can be registered again.
         var again = record
         again.purgeID = Fixture.ref(3)
         #expect(try await fixture.register(again) == .registered)
         try await fixture.close()
     }
 
-    @Test func preferencesAreSetWhileItStands() async throws {
+    @Test func preferencesAreSetOnExistingRegistrations() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1))
         #expect(try await fixture.store.write { try $0.setPreferences(record.row, removing: .max, adding: 5) })
         #expect(try await fixture.store.write { try $0.setPreferences(record.row, removing: 3, adding: 8) })
         #expect(try await fixture.store.read { try $0.registrations(.owner, [record.owner]) }.map(\.preferences) == [12])
-        // Who renews it goes by what it asked for: nothing that was set meanwhile is lost.
+        // A renewal based on old preferences is refused, so no change is lost.
         var renewed = record
         renewed.purgeID = Fixture.ref(9)
         #expect(try await fixture.register(renewed, replacing: [record]) == .changed)
@@ -152,8 +152,8 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Otherwise it would not be found, or outlive its key.
-    @Test func anIndexOfAnotherTimeIsRefused() async throws {
+    /// It would not be found, or would outlive its key.
+    @Test func anIndexWithAnotherExpiryIsRefused() async throws {
         let fixture = try Fixture()
         let edits: [(inout RegistrationRecord) -> Void] = [
             { $0.audience = Fixture.blob(1) }, { $0.owner = Fixture.index(2, 1, expires: $0.expires + 1) },
@@ -177,7 +177,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func whatExpiredBeforeItWasStoredIsRefused() async throws {
+    @Test func anExpiredRegistrationIsRefused() async throws {
         let fixture = try Fixture()
         let record = fixture.registration(1, life: 10_000)
         fixture.clock.advance(600_000)
@@ -202,7 +202,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func registrationsAreThereAfterReopening() async throws {
+    @Test func registrationsSurviveReopening() async throws {
         let fixture = try Fixture()
         let record = try await fixture.registered(fixture.registration(1, session: 2))
         await fixture.store.shutDown()
@@ -214,7 +214,7 @@ import Vocabulary
 
     // MARK: Forgetting
 
-    @Test func theSweepTakesWhatHasExpiredWithAllThatLedToIt() async throws {
+    @Test func theSweepDeletesRegistrationsWithTheirIndexes() async throws {
         let fixture = try Fixture()
         let old = try await fixture.registered(fixture.registration(1, session: 1, life: 10_000))
         let young = try await fixture.registered(fixture.registration(2, session: 1, life: 10_001))
@@ -247,7 +247,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func everythingIsForgotten() async throws {
+    @Test func everythingIsPurged() async throws {
         let fixture = try Fixture()
         for number in 0..<5 { _ = try await fixture.registered(fixture.registration(number)) }
         let record = try await fixture.registered(fixture.registration(9, session: 1))
@@ -266,6 +266,41 @@ import Vocabulary
         #expect(counts.registrations + counts.sessions + counts.timers + counts.jobs == 0)
         #expect(try await fixture.store.nextExpiry(jobSlack: 0) == nil)
         #expect(try fixture.ops().count { $0 == "token.purged" } == 6)
+        try await fixture.close()
+    }
+}
+
+/// A back end's own ids of requests.
+@Suite struct RequestNamesTests {
+    private func timer(_ fixture: Fixture, _ number: Int, due: UInt64) -> TimerRecord {
+        TimerRecord(
+            id: Fixture.ref(number), due: fixture.clock.now + due, expires: fixture.clock.now + 600_000, generation: 1,
+            sealed: Fixture.blob(4, 104))
+    }
+
+    /// The newest timer of a name is found, and only under its own kind of index.
+    @Test func aTimerIsFoundByItsBackEndsID() async throws {
+        let fixture = try Fixture()
+        let (user, creator, other) = (Fixture.blob(7), Fixture.blob(8), Fixture.blob(9))
+        var (first, second) = (timer(fixture, 1, due: 60_000), timer(fixture, 2, due: 70_000))
+        first.names = RequestNames(user: user, creator: creator)
+        second.names = RequestNames(user: user, creator: other)
+        for timer in [second, first] { #expect(try await fixture.apply(AudienceChange(timer: .begin(timer))) == .done) }
+        #expect(try await fixture.store.read { try $0.timer(named: [Fixture.blob(1), user], by: .user) } == second)
+        #expect(try await fixture.store.read { try $0.timer(named: [creator], by: .creator) } == first)
+        #expect(try await fixture.store.read { try $0.timer(named: [other, creator], by: .creator) } == second)
+        #expect(try await fixture.store.read { try $0.timer(named: [creator], by: .user) } == nil)
+        #expect(try await fixture.store.read { try $0.timer(named: [user], by: .creator) } == nil)
+        #expect(try await fixture.store.read { try $0.timer(named: [], by: .user) } == nil)
+        // The index is deleted with its row.
+        for timer in [first, second] {
+            let settled = TimerChange.settle(id: timer.id, expires: timer.expires, answer: 1)
+            #expect(try await fixture.apply(AudienceChange(timer: settled)) == .done)
+        }
+        fixture.clock.advance(600_000)
+        _ = try await fixture.store.sweep(now: fixture.clock.now, limit: 10, jobSlack: 0)
+        #expect(try await fixture.store.read { try $0.timer(named: [user], by: .user) } == nil)
+        #expect(try await fixture.store.read { try $0.timer(named: [creator, other], by: .creator) } == nil)
         try await fixture.close()
     }
 }

@@ -6,7 +6,7 @@ import Vocabulary
 
 @testable import Storage
 
-/// What happens when one log follows another.
+/// Rotation from one log to the next.
 @Suite struct StoreRotationTests {
     static let next = EntryText("log.example/b")!
     static let end = Checkpoint(origin: "log.example/a", size: 0, root: Digest.sha256([1].span))
@@ -18,7 +18,7 @@ import Vocabulary
         try await fixture.store.closeLog([Self.stop], next: Self.next, mark: Self.closing)
     }
 
-    /// The end of the closed log, of which the store's head says the size.
+    /// The final checkpoint of the closed log. Its size is the store's head's.
     private func end(_ fixture: Fixture) async throws -> Checkpoint {
         var end = Self.end
         end.size = try #require(try await fixture.store.logHead()).size
@@ -33,14 +33,14 @@ import Vocabulary
         return records
     }
 
-    @Test func aLogIsClosedOnceAllElseIsPublished() async throws {
+    @Test func aLogIsClosedAfterEverythingIsPublished() async throws {
         let fixture = try Fixture()
         #expect(try await !close(fixture), "there is no log")
         try await fixture.store.record([Self.sign])
         try await fixture.publish(before: .max)
         try await fixture.store.record([Self.sign])
         #expect(try await !close(fixture), "an entry waits")
-        // In the log, and not known to be in the folder.
+        // In the log, but not known to be in the folder.
         let entries = try await fixture.store.closedEntries(before: .max, limit: .max)
         #expect(try await fixture.store.commit(LogHead(size: 2, checkpoint: "b", window: 1), after: 1, entries: entries))
         #expect(try await !close(fixture), "an entry is on its way")
@@ -53,9 +53,9 @@ import Vocabulary
         try await fixture.close()
     }
 
-    /// Tokens published, tokens that wait, a job, a bucket of each kind.
+    /// Published and waiting tokens, a job, and a bucket of each kind.
     // Promise: rotation-carries-balances
-    @Test func balancesAreCarriedAndWhatWaitsStays() async throws {
+    @Test func balancesAreCarriedAndWaitingEntriesKept() async throws {
         let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
         let records = try await register(0..<5, fixture, life: 30_000)
@@ -85,13 +85,13 @@ import Vocabulary
         let end = try await end(fixture)
         let window = fixture.clock.now / 1_000
 
-        // However long it takes to come to it.
+        // However long it takes.
         fixture.clock.advance(3_000)
         #expect(try await fixture.store.beginLog(after: end, marks: [Self.moving, StoreMark("origins", [7])]))
         #expect(try await fixture.store.logHead() == nil)
         #expect(try await fixture.store.mark("rotation") == [2])
         #expect(try await fixture.store.mark("origins") == [7])
-        // Rows are as they were.
+        // Rows are unchanged.
         #expect(try await fixture.store.read { try $0.jobs() } == [job])
         #expect(try await fixture.store.read { try $0.registrations(.owner, [late[0].owner]) } == late)
         await fixture.store.shutDown()
@@ -122,7 +122,7 @@ import Vocabulary
         try File.removeTree(fixture.folder)
     }
 
-    /// What a midnight's batch has to say can't be said in another log.
+    /// A midnight's batch can't be published in the next log.
     @Test func aMidnightIsPublishedBeforeTheLogIsClosed() async throws {
         let fixture = try Fixture(timing: Self.quick, now: 1_700_000_000)
         try await fixture.store.start([Self.sign], marks: [])
@@ -141,7 +141,7 @@ import Vocabulary
         try await fixture.close()
     }
 
-    @Test func aLogThatIsNotPublishedIsNotForgotten() async throws {
+    @Test func anUnpublishedLogIsNotDeleted() async throws {
         let fixture = try Fixture()
         try await fixture.store.record([Self.sign])
         #expect(try await !fixture.store.beginLog(after: Self.end, marks: [Self.moving]), "there is no log")

@@ -7,10 +7,10 @@ import Testing
 
 @testable import Storage
 
-/// What the writer does with a batch of which something fails.
+/// Failures within a batch of the writer.
 @Suite struct StoreThreadTests {
     /// Runs the operations in one batch.
-    /// - Returns: what each was answered, and what marks stand in the end.
+    /// - Returns: the result of each operation, and the marks at the end.
     private func batch(
         _ operations: [@Sendable (SQLiteDatabase) throws -> Void], turns: [StoreThread.Turn] = []
     ) async throws -> (
@@ -47,9 +47,9 @@ import Testing
         return (answers.withLock { $0 }, marks)
     }
 
-    /// The batch is repeated with savepoints, and its operations run twice.
+    /// The batch is repeated with savepoints, so operations run twice.
     // Promise: group-commit
-    @Test func oneThatFailsAfterAWriteTakesNoOtherWithIt() async throws {
+    @Test func anOperationFailingAfterAWriteAffectsNoOther() async throws {
         let runs = Mutex(0)
         let (answers, marks) = try await batch([
             { tables in
@@ -67,8 +67,8 @@ import Testing
         #expect(runs.withLock { $0 } == 2)
     }
 
-    /// Books that an operation changed without writing a row are restored as well.
-    @Test func oneThatFailsBeforeItsFirstWriteChangesNoBooks() async throws {
+    /// Books that an operation changed without writing a row are restored too.
+    @Test func anOperationFailingBeforeItsFirstWriteRestoresTheBooks() async throws {
         let recorded = Mutex<[Int]>([])
         let (answers, _) = try await batch([
             { tables in
@@ -81,7 +81,7 @@ import Testing
         #expect(recorded.withLock { $0 } == [0])
     }
 
-    @Test func oneThatIsRefusedLeavesTheOthersAsTheyAre() async throws {
+    @Test func aRefusedOperationAffectsNoOther() async throws {
         let runs = Mutex(0)
         let (answers, marks) = try await batch([
             { tables in
@@ -92,12 +92,12 @@ import Testing
         ])
         #expect(answers == [nil, .ledgerBehind])
         #expect(marks == ["a"])
-        // Nothing had to be done again.
+        // Nothing was repeated.
         #expect(runs.withLock { $0 } == 1)
     }
 
-    /// A sweep, or what publishes the log, has a transaction of its own, so that nobody's request waits for all of it.
-    @Test func whatIsApartComesAfterWhatIsShared() async throws {
+    /// Sweeps and publications have their own transactions, so that requests don't wait for several of them.
+    @Test func separateJobsRunAfterSharedOnes() async throws {
         let seen = Mutex<[String]>([])
         func step(_ name: String) -> @Sendable (SQLiteDatabase) throws -> Void {
             { tables in
@@ -105,7 +105,7 @@ import Testing
                 seen.withLock { $0.append("\(name) \(tables.inTransaction) \(savepoints.joined())") }
                 if tables.inTransaction { try tables.setMark(name, [1]) }
                 if name == "b" {
-                    // Takes the whole transaction with it, as a full disk does.
+                    // Rolls back the whole transaction, like a full disk.
                     tables.rollBack()
                     throw StoreError.full
                 }
@@ -118,11 +118,11 @@ import Testing
         #expect(marks == ["a", "d"])
     }
 
-    @Test func aLongLogIsCopiedWhileOthersWrite() async throws {
+    @Test func aLongLogIsCheckpointedWhileOthersWrite() async throws {
         let fixture = try Fixture()
         let large = [UInt8](repeating: 1, count: 1_000_000)
         for _ in 0..<100 { try await fixture.store.setMark("large", large) }
-        // However slow the copying thread is: at 64 MiB the writer waits for it.
+        // At 64 MiB the writer waits for the background thread, however slow.
         let length = try #require(try File.status(fixture.path + "-wal")?.size)
         #expect(length < 70_000_000)
         #expect(try await fixture.store.scrub())

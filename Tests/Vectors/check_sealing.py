@@ -1,4 +1,4 @@
-"""Recomputes sealing.json from docs/sealing.md alone, with hashlib and PyNaCl. Prints one line; exit 0 when all agree, else 1."""
+"""Recomputes sealing.json from docs/sealing.md, with hashlib and PyNaCl. Prints one line. Exits with 1 if a vector differs."""
 
 import hashlib
 import hmac
@@ -17,7 +17,7 @@ KEY_0 = bytes(32)
 
 
 def derive(key, label, *fields):
-    """D of the design."""
+    """The function D of docs/sealing.md."""
     message = b"mayfly/v1 " + label.encode() + b"\0"
     for field in fields:
         message += struct.pack(">I", len(field)) + field
@@ -58,7 +58,7 @@ class Keys:
         return derive(chain, "day")
 
     def stepped(self, base):
-        """The file after a step to a later base epoch of the same day span, no generation beginning or ending."""
+        """Returns the file after a step to a later base epoch. No generation may start or end in between."""
         day_chain = self.day_chain
         for _ in range((self.base + 1) // 288, (base + 1) // 288):
             day_chain = derive(day_chain, "chain")
@@ -71,13 +71,13 @@ class Keys:
 
 
 def wrapped(file, wrapping, nonce):
-    """A key file under a wrapping key: version 2."""
+    """Returns a wrapped key file (version 2)."""
     head = struct.pack(">8sII16s", b"mayflyrk", 2, len(file), derive(wrapping, "wrapping-id")[:16])
     return head + nonce + aead_seal(file, head, nonce, derive(wrapping, "wrapping"))
 
 
 class Case:
-    """One vector's inputs: hexadecimal as bytes, all else as it stands."""
+    """The inputs of one vector, with hexadecimal and text as bytes."""
 
     def __init__(self, keys, values):
         self.keys, self.values = keys, values
@@ -98,7 +98,7 @@ class Case:
     def epoch_key(self, ms):
         return self.keys.epoch_key(self.generation, ms)
 
-    # -- names of rows
+    # -- indexes of rows
     def room_index(self):
         return derive(KEY_0, "room", self.room).hex()
 
@@ -121,7 +121,7 @@ class Case:
         return (struct.pack(">Q", self.expiry) + keyed[:24]).hex()
 
     def places(self):
-        """Where rows of a life on a grid may lie that have not expired, latest first; `now` lies in the ratchet's epoch."""
+        """Returns all slots in which an unexpired row with this life may be, latest first. `now` is in the ratchet's epoch."""
         births = sorted((born * 300_000, number) for number, (born, _) in self.keys.generations.items())
         found = []
         for (born, number), (end, _) in zip(births, births[1:] + [(self.now + 1, None)]):

@@ -275,7 +275,8 @@ extension Audiences {
                 JobContent(token: registration.token.token, sealedAtMs: registration.token.sealedAtMs, handle: content.collapse),
                 context: context)
             let fields = try keys.sealNote(
-                content.encoded, .fields, Place(generation: context.generation, expiryMs: plan.deadline), [context.job.bytes],
+                content.encoded, .fields, ExpirySlot(generation: context.generation, expiryMs: plan.deadline),
+                [context.job.bytes],
                 block: 64)
             let row = JobRecord(
                 job: context.job, deadline: plan.deadline, notBefore: plan.notBefore, purgeID: record.purgeID, room: nil,

@@ -142,7 +142,7 @@ extension Audiences {
     }
 
     private func seal(
-        _ asked: Registration, at place: Place, topic: String, environment: PushEnvironment,
+        _ asked: Registration, at place: ExpirySlot, topic: String, environment: PushEnvironment,
         after kept: (record: RegistrationRecord, details: RegistrationDetails)?
     ) throws(BrokerError) -> (row: RegistrationRecord, sealedID: EntryID, ref: Ref, handleKey: HandleKey) {
         let ref = Ref.random()
@@ -237,14 +237,14 @@ extension KeyRing {
         precondition(details.activity.count < 256 && details.session.count < 256)
         let names = [UInt8(details.activity.count)] + details.activity + [UInt8(details.session.count)] + details.session
         return try sealNote(
-            details.handleKey.secret, names, .details, Place(generation: token.generation, expiryMs: token.expiryMs),
+            details.handleKey.secret, names, .details, ExpirySlot(generation: token.generation, expiryMs: token.expiryMs),
             [token.purgeID.bytes], block: Self.detailsBlock(details.session.isEmpty))
     }
 
     private static func detailsBlock(_ isDevice: Bool) -> Int { isDevice ? 64 : 320 }
 
     private func openDetails(
-        _ sealed: Span<UInt8>, _ place: Place, _ purgeID: EntryID, isDevice: Bool
+        _ sealed: Span<UInt8>, _ place: ExpirySlot, _ purgeID: EntryID, isDevice: Bool
     ) throws(SealingError) -> RegistrationDetails {
         let (key, names) = try openSecretNote(sealed, .details, place, [purgeID.bytes], block: Self.detailsBlock(isDevice))
         var rest = names[...]

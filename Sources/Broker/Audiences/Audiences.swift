@@ -25,7 +25,7 @@ public actor Audiences: LoopActor {
     private let events: KeyedBudget
     private var windowsEnd: UInt64?
     /// Places of registrations that were made under a policy with longer or shorter lives.
-    private var formerPlaces: [(kind: TokenKind, place: Place)] = []
+    private var formerPlaces: [(kind: TokenKind, place: ExpirySlot)] = []
     /// Called when one of the app's timers runs out.
     var timedOut: (@Sendable (TimerRecord) async throws(BrokerError) -> Void)?
     /// When something is next due, as far as this knows.
@@ -134,39 +134,39 @@ public actor Audiences: LoopActor {
     private static let requestStep: UInt64 = 300_000
 
     /// The place where a row of this life is written now.
-    func place(_ life: Life) -> Place {
+    func place(_ life: Life) -> ExpirySlot {
         let (life, step) = span(life)
-        return keys.place(lifeMs: life, stepMs: step, nowMs: time.now)
+        return keys.expirySlot(lifeMs: life, stepMs: step, nowMs: time.now)
     }
 
     /// All places where a row of this life may be.
-    func places(_ life: Life) -> [Place] {
+    func places(_ life: Life) -> [ExpirySlot] {
         let now = time.now
         formerPlaces.removeAll { $0.place.expiryMs <= now }
         let former = formerPlaces.filter { $0.kind.life == life }.map(\.place)
         return usualPlaces(life) + former
     }
 
-    private func usualPlaces(_ life: Life) -> [Place] {
+    private func usualPlaces(_ life: Life) -> [ExpirySlot] {
         let (life, step) = span(life)
-        return life > 0 ? keys.places(lifeMs: life, stepMs: step, nowMs: time.now) : []
+        return life > 0 ? keys.expirySlots(lifeMs: life, stepMs: step, nowMs: time.now) : []
     }
 
     /// Reads the places of registrations, once, before anything is looked up. Rows that an earlier policy gave other lives are found, renewed
     /// and deleted like all others until they expire.
     public func learnPlaces() async throws(BrokerError) {
-        let found = try await store.perform(.survey) { try $0.registrationPlaces() }
+        let found = try await store.perform(.survey) { try $0.registrationSlots() }
         formerPlaces = found.compactMap { found in
             usualPlaces(found.kind.life).contains(found.place) ? nil : (found.kind, found.place)
         }
     }
 
     /// The index by which a row at this place is found.
-    func index(_ label: AudienceLabel, _ place: Place, _ fields: [UInt8]...) throws(BrokerError) -> Digest {
+    func index(_ label: AudienceLabel, _ place: ExpirySlot, _ fields: [UInt8]...) throws(BrokerError) -> Digest {
         try index(label, place, fields)
     }
 
-    private func index(_ label: AudienceLabel, _ place: Place, _ fields: [[UInt8]]) throws(BrokerError) -> Digest {
+    private func index(_ label: AudienceLabel, _ place: ExpirySlot, _ fields: [[UInt8]]) throws(BrokerError) -> Digest {
         try available { () throws(SealingError) in try keys.index(label, place, policy.kind, fields) }
     }
 
@@ -192,7 +192,7 @@ public actor Audiences: LoopActor {
     /// Derives the keys of all places, once. With a month of them the first look-up would delay every request by a tenth of a second.
     public nonisolated func prepare() {
         for span in [span(.device), span(.activity), span(.session)] where span.life > 0 {
-            for place in keys.places(lifeMs: span.life, stepMs: span.step, nowMs: time.now) {
+            for place in keys.expirySlots(lifeMs: span.life, stepMs: span.step, nowMs: time.now) {
                 _ = try? keys.index(.audience, place, [])
             }
         }
@@ -267,7 +267,7 @@ extension Policy.Kind {
 extension KeyRing {
     /// The index of a row of one kind of app. The kind comes first, so that no app reaches another's rows.
     func index(
-        _ label: AudienceLabel, _ place: Place, _ kind: Policy.Kind, _ fields: [[UInt8]]
+        _ label: AudienceLabel, _ place: ExpirySlot, _ kind: Policy.Kind, _ fields: [[UInt8]]
     ) throws(SealingError) -> Digest {
         try index(label, place, [Array(kind.rawValue.utf8)] + fields)
     }
@@ -278,6 +278,6 @@ extension TokenKind {
     var life: Audiences.Life { self == .liveActivity ? .activity : .device }
 }
 
-extension RegistrationPlace {
-    var place: Place { Place(generation: generation, expiryMs: expires) }
+extension RegistrationSlot {
+    var place: ExpirySlot { ExpirySlot(generation: generation, expiryMs: expires) }
 }

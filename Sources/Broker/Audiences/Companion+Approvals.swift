@@ -33,7 +33,7 @@ extension Companion {
 
         /// Returns nil if the row does not open.
         init?(_ timer: TimerRecord, _ keys: KeyRing) throws(BrokerError) {
-            let place = Place(generation: timer.generation, expiryMs: timer.expires)
+            let place = ExpirySlot(generation: timer.generation, expiryMs: timer.expires)
             let note = try ifItOpens { () throws(SealingError) in
                 try keys.openNote(timer.sealed.span, .timer, place, [timer.id.bytes], block: 128)
             }
@@ -53,7 +53,7 @@ extension Companion {
         guard let limits = audiences.limits.approvals else { throw .storageUnavailable }
         let now = time.now
         let due = now + limits.answerableMs
-        let place = Place(generation: keys.currentGeneration, expiryMs: now + limits.keptMs)
+        let place = ExpirySlot(generation: keys.currentGeneration, expiryMs: now + limits.keptMs)
         let content = RequestContent(user: user, session: session, creator: creator)
         let sealed = try available { () throws(SealingError) in
             try keys.sealNote(content.encoded, .timer, place, [id.bytes], block: 128)

@@ -154,7 +154,7 @@ extension Companion {
 
     /// Derives an approval's id from its event's name. It looks random without the key, and a caller who lost the answer gets the same id.
     private func requestID(
-        of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at place: Place
+        of event: [UInt8], _ session: [UInt8], of user: [UInt8], by creator: Principal, at place: ExpirySlot
     ) async throws(BrokerError) -> RequestID {
         let index = try await audiences.index(
             .seen, place, user, session, event, creator.eventSpace, Array("request".utf8))
@@ -199,7 +199,7 @@ extension Companion {
             let standing = try await audiences.session(user, name)
             var next: SessionRecord
             if let standing { next = standing } else { next = try await audiences.newSession(user, name) }
-            let place = Place(generation: next.generation, expiryMs: next.expires)
+            let place = ExpirySlot(generation: next.generation, expiryMs: next.expires)
             let client = try await audiences.index(.activeClient, place, user, name, device)
             let isSame = standing?.client == client
             // A claim without news changes nothing. The client may have registered a token meanwhile.

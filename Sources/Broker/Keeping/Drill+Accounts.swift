@@ -77,7 +77,7 @@ extension Drill {
 
     /// What someone who names or guesses a user of an app with accounts lets the operator find.
     public func user(_ user: [UInt8]) throws(StoreError) -> [Finding] {
-        let places = try registrationPlaces()
+        let places = try registrationSlots()
         var owned: [Policy.Kind: [RegistrationRecord]] = [:]
         for kind in Policy.Kind.allCases where kind != .rooms {
             owned[kind] = try registrations(.owner, user, kind, places)
@@ -112,8 +112,8 @@ extension Drill {
 
     /// What someone who names or guesses a printer's prefix lets the operator find.
     public func printer(_ prefix: [UInt8]) throws(StoreError) -> [Finding] {
-        let devices = try registrations(.audience, prefix, .monitor, registrationPlaces())
-        let run = try session(.monitor, [prefix], sessionPlaces())
+        let devices = try registrations(.audience, prefix, .monitor, registrationSlots())
+        let run = try session(.monitor, [prefix], sessionSlots())
         guard !devices.isEmpty || run != nil else {
             return [Finding(.monitors, held: 0, opens: 0, "none; one that ended looks the same")]
         }
@@ -150,7 +150,7 @@ extension Drill {
     private func openTokens(
         _ alone: Alone, fit: (Secret) -> Bool
     ) throws(StoreError) -> [(name: [UInt8], record: RegistrationRecord)] {
-        let places = try registrationPlaces()
+        let places = try registrationSlots()
         // A user has one name in all apps. A printer's is none.
         let names = [(Policy.Kind.monitor, [UInt8]())] + alone.callers.flatMap { [(.companion, $0), (.calls, $0)] }
         var found: [(name: [UInt8], record: RegistrationRecord)] = []
@@ -164,19 +164,19 @@ extension Drill {
 
     /// When each of these sessions' rows expires, of those that are there.
     private func sessions(_ names: [[[UInt8]]]) throws(StoreError) -> [UInt64] {
-        let places = try sessionPlaces()
+        let places = try sessionSlots()
         var found: [UInt64] = []
         for names in Set(names) { if let session = try session(.companion, names, places) { found.append(session.expires) } }
         return found
     }
 
-    private func session(_ kind: Policy.Kind, _ names: [[UInt8]], _ places: [Place]) throws(StoreError) -> SessionRecord? {
+    private func session(_ kind: Policy.Kind, _ names: [[UInt8]], _ places: [ExpirySlot]) throws(StoreError) -> SessionRecord? {
         let indexes = places.compactMap { place in tried { try keys.index(.session, place, kind, names) } }
         return try store.read { try $0.session(indexes) }
     }
 
     private func registrations(
-        _ lookup: RegistrationLookup, _ name: [UInt8], _ kind: Policy.Kind, _ places: [Place]
+        _ lookup: RegistrationLookup, _ name: [UInt8], _ kind: Policy.Kind, _ places: [ExpirySlot]
     ) throws(StoreError) -> [RegistrationRecord] {
         let label: AudienceLabel = lookup == .owner ? .owner : .audience
         let indexes = places.compactMap { place in tried { try keys.index(label, place, kind, [name]) } }
@@ -207,13 +207,13 @@ extension Drill {
         tried { try keys.openToken(record.sealed.span, context: record.context, audience: kind.field(audience).span) }?.token
     }
 
-    private func registrationPlaces() throws(StoreError) -> [Place] {
-        let places = try store.read { try $0.registrationPlaces() }
-        return Array(Set(places.map { Place(generation: $0.generation, expiryMs: $0.expires) }))
+    private func registrationSlots() throws(StoreError) -> [ExpirySlot] {
+        let places = try store.read { try $0.registrationSlots() }
+        return Array(Set(places.map { ExpirySlot(generation: $0.generation, expiryMs: $0.expires) }))
     }
 
-    private func sessionPlaces() throws(StoreError) -> [Place] {
-        try store.read { try $0.sessionPlaces() }.map { Place(generation: $0.generation, expiryMs: $0.expires) }
+    private func sessionSlots() throws(StoreError) -> [ExpirySlot] {
+        try store.read { try $0.sessionSlots() }.map { ExpirySlot(generation: $0.generation, expiryMs: $0.expires) }
     }
 }
 

@@ -289,7 +289,7 @@ public actor Outbox: LoopActor {
     /// Returns nil in rooms, and if the row does not open.
     private func content(of job: JobRecord) throws(SlotShortage) -> PushContent? {
         guard let sealed = job.fields else { return nil }
-        let place = Place(generation: job.generation, expiryMs: job.deadline)
+        let place = ExpirySlot(generation: job.generation, expiryMs: job.deadline)
         let note = try opened { () throws(SealingError) in
             try keys.openNote(sealed.span, .fields, place, [job.job.bytes], block: 64)
         }

@@ -64,7 +64,7 @@ enum PolicyCommand {
             var findings = Policy.lint(bytes).map { "\($0)" }
             if findings.isEmpty {
                 // Good by itself, but not for a broker.
-                if let misfit = try Policy(bytes).misfit() { findings = ["\(misfit)"] }
+                if let error = try Policy(bytes).incompatibility() { findings = ["\(error)"] }
             }
             for finding in findings { Terminal.out("\(file): \(finding)") }
             if findings.isEmpty { Terminal.out("\(file): good") }

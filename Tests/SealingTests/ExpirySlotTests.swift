@@ -5,10 +5,10 @@ import Vocabulary
 
 @testable import Sealing
 
-/// Where rows of audiences lie, and that they are found there for as long as they live.
-@Suite struct PlaceTests {
+/// Rows of audiences can be found in their slots as long as they live.
+@Suite struct ExpirySlotTests {
     private static let (hourMs, dayMs) = (UInt64(3_600_000), KeyFolder.dayMs)
-    /// Life and step: a device's, an activity's, a session's, one that fits nothing.
+    /// Life and step of a device, an activity and a session, and an unusual pair.
     private static let grids: [(life: UInt64, step: UInt64)] = [
         (30 * dayMs, dayMs), (12 * hourMs, hourMs), (24 * hourMs, 12 * hourMs), (5 * hourMs + 1, 2_100_001),
     ]
@@ -23,19 +23,19 @@ import Vocabulary
     }
 
     private struct Row {
-        let place: Place
+        let slot: ExpirySlot
         let index: Digest
         let grid: Int
     }
 
-    /// A ratchet that writes no file.
+    /// A ratchet without a file.
     private struct Steps {
         var image: KeyImage
         var ratchet: Ratchet
 
         init(_ image: KeyImage) throws {
             self.image = image
-            ratchet = try Ratchet(image, longestLife: PlaceTests.month / 300)
+            ratchet = try Ratchet(image, longestLife: ExpirySlotTests.month / 300)
         }
 
         mutating func step(_ nowMs: UInt64) throws {
@@ -44,12 +44,12 @@ import Vocabulary
             image = next
         }
 
-        mutating func index(_ place: Place) -> Digest? {
-            ratchet.derivation(place.generation, Epoch(atMs: place.expiryMs), .ownerIndex)?.digest()
+        mutating func index(_ slot: ExpirySlot) -> Digest? {
+            ratchet.derivation(slot.generation, Epoch(atMs: slot.expiryMs), .ownerIndex)?.digest()
         }
     }
 
-    /// 20 days in steps of five minutes, with what befalls a broker: pauses, restarts, clocks that leap while the ratchet is held.
+    /// 20 days in steps of five minutes, with pauses, restarts and clock steps.
     @Test func everyRowIsFoundUntilItExpires() throws {
         var steps = try Steps(KeyFile(path: folder.path).read())
         var chance = Chance(state: 7)
@@ -62,12 +62,12 @@ import Vocabulary
             now += KeyFolder.epochMs
             switch chance.next() % 200 {
             case 0:
-                // The broker was away: a generation is born late.
+                // The broker was absent, so a generation starts late.
                 now += chance.next() % (2 * Self.dayMs)
                 steps = try Steps(steps.image)
                 pauses += 1
             case 1:
-                // Broker time leaps: the ratchet stays behind for a moment.
+                // Broker time steps, and the ratchet is held for a while.
                 now += chance.next() % (20 * Self.hourMs)
                 heldUntil = now + KeyFolder.epochMs
                 holds += 1
@@ -75,36 +75,36 @@ import Vocabulary
             }
             ratchet = now <= heldUntil ? ratchet + 60_000 : now
             try steps.step(ratchet)
-            // At any moment of the epoch, also when the next step is late.
+            // At any time of the epoch, also if the next step is late.
             let at = now + chance.next() % KeyFolder.epochMs
             var mistakes: [String] = []
             for (number, grid) in Self.grids.enumerated() {
-                let places = steps.ratchet.places(grid.life, grid.step, at)
-                let place = steps.ratchet.place(grid.life, grid.step, at)
-                most[number] = max(most[number], places.count)
-                if places.contains(where: { $0.expiryMs <= at }) { mistakes.append("one has expired") }
-                if !zip(places, places.dropFirst()).allSatisfy({ $0.expiryMs > $1.expiryMs }) { mistakes.append("not in order") }
-                if place.expiryMs > at + grid.life { mistakes.append("lives too long") }
-                if ratchet == now { shortest[number] = min(shortest[number], place.expiryMs - at) }
-                guard place.expiryMs > at else { continue }
-                if places.first != place { mistakes.append("a new row is not found") }
-                if chance.next().isMultiple(of: 20), let index = steps.index(place) {
-                    rows.append(Row(place: place, index: index, grid: number))
+                let slots = steps.ratchet.expirySlots(grid.life, grid.step, at)
+                let slot = steps.ratchet.expirySlot(grid.life, grid.step, at)
+                most[number] = max(most[number], slots.count)
+                if slots.contains(where: { $0.expiryMs <= at }) { mistakes.append("one has expired") }
+                if !zip(slots, slots.dropFirst()).allSatisfy({ $0.expiryMs > $1.expiryMs }) { mistakes.append("not in order") }
+                if slot.expiryMs > at + grid.life { mistakes.append("lives too long") }
+                if ratchet == now { shortest[number] = min(shortest[number], slot.expiryMs - at) }
+                guard slot.expiryMs > at else { continue }
+                if slots.first != slot { mistakes.append("a new row is not found") }
+                if chance.next().isMultiple(of: 20), let index = steps.index(slot) {
+                    rows.append(Row(slot: slot, index: index, grid: number))
                 }
             }
-            rows.removeAll { $0.place.expiryMs <= at }
+            rows.removeAll { $0.slot.expiryMs <= at }
             if chance.next().isMultiple(of: 50) {
-                let places = Self.grids.map { Set(steps.ratchet.places($0.life, $0.step, at)) }
+                let slots = Self.grids.map { Set(steps.ratchet.expirySlots($0.life, $0.step, at)) }
                 for row in rows {
-                    if !places[row.grid].contains(row.place) { mistakes.append("a row is not found") }
-                    if steps.index(row.place) != row.index { mistakes.append("another index") }
+                    if !slots[row.grid].contains(row.slot) { mistakes.append("a row is not found") }
+                    if steps.index(row.slot) != row.index { mistakes.append("another index") }
                     found += 1
                 }
             }
             #expect(mistakes.isEmpty, "at \(at)")
         }
         #expect(found > 2_000 && holds > 5 && pauses > 5)
-        // A step less than the life at least, but for the minutes in which the next step of the ratchet is due.
+        // At least the life minus a step, except for the minutes before the next step of the ratchet.
         for (number, grid) in Self.grids.enumerated() {
             #expect(shortest[number] > grid.life - min(grid.life, grid.step + 2 * KeyFolder.epochMs))
         }
@@ -116,35 +116,35 @@ import Vocabulary
         let ring = try load(folder)
         let born = Epoch(atMs: start).startMs
         func expiry(_ ms: UInt64, _ life: UInt64, _ step: UInt64) -> UInt64 {
-            ring.place(lifeMs: life, stepMs: step, nowMs: ms).expiryMs
+            ring.expirySlot(lifeMs: life, stepMs: step, nowMs: ms).expiryMs
         }
         #expect(expiry(start, 30 * Self.dayMs, Self.dayMs) == born + 30 * Self.dayMs)
         _ = try ring.step(nowMs: born + Self.hourMs)
         #expect(expiry(born + Self.hourMs, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
         #expect(expiry(born + Self.hourMs + 299_999, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
         #expect(expiry(born + Self.hourMs, 30 * Self.dayMs, Self.dayMs) == born + 30 * Self.dayMs)
-        // Within the epoch for shorter steps; never past the ratchet's.
+        // Shorter steps count within the epoch, but never beyond the ratchet's epoch.
         #expect(expiry(born + Self.hourMs + 25_000, 60_000, 10_000) == born + Self.hourMs + 80_000)
         #expect(expiry(born + 9 * Self.hourMs, 12 * Self.hourMs, Self.hourMs) == born + 13 * Self.hourMs)
         _ = try ring.step(nowMs: born + Self.dayMs)
-        let next = ring.place(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
-        #expect(next == Place(generation: 2, expiryMs: born + 31 * Self.dayMs))
-        let places = ring.places(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
-        #expect(places == [next, Place(generation: 1, expiryMs: born + 30 * Self.dayMs)])
+        let next = ring.expirySlot(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
+        #expect(next == ExpirySlot(generation: 2, expiryMs: born + 31 * Self.dayMs))
+        let slots = ring.expirySlots(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: born + Self.dayMs)
+        #expect(slots == [next, ExpirySlot(generation: 1, expiryMs: born + 30 * Self.dayMs)])
     }
 
-    @Test func whatHasExpiredIsNotLookedFor() throws {
+    @Test func expiredRowsAreNotLookedUp() throws {
         let ring = try load(folder)
-        let place = ring.place(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: start)
-        func places(_ ms: UInt64) -> [Place] { ring.places(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: ms) }
-        #expect(places(place.expiryMs - 1).contains(place))
-        #expect(!places(place.expiryMs).contains(place))
-        _ = try ring.step(nowMs: place.expiryMs + 600_000)
-        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, place, []) }
+        let slot = ring.expirySlot(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: start)
+        func slots(_ ms: UInt64) -> [ExpirySlot] { ring.expirySlots(lifeMs: Self.hourMs, stepMs: Self.hourMs, nowMs: ms) }
+        #expect(slots(slot.expiryMs - 1).contains(slot))
+        #expect(!slots(slot.expiryMs).contains(slot))
+        _ = try ring.step(nowMs: slot.expiryMs + 600_000)
+        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, slot, []) }
     }
 
-    /// A file that was made for rooms alone keeps its generations; what it seals from now on lives for a month.
-    @Test func anExistingFileTakesALongerLife() throws {
+    /// A file made for rooms keeps its generations. New seals can live for a month.
+    @Test func anExistingFileSupportsALongerLife() throws {
         let rooms = try folder.load()
         for day in 1...10 as ClosedRange<UInt64> { _ = try rooms.step(nowMs: start + day * Self.dayMs) }
         #expect(rooms.generations.map(\.id) == Array(3...11))
@@ -155,21 +155,21 @@ import Vocabulary
         let ring = try load(folder)
         #expect(try ring.client(room, slot: 1, "c", expiryMs: expiry, generation: 5) == client)
         let now = start + 10 * Self.dayMs
-        let place = ring.place(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: now)
-        let index = try ring.index(.owner, place, [[1]])
+        let slot = ring.expirySlot(lifeMs: 30 * Self.dayMs, stepMs: Self.dayMs, nowMs: now)
+        let index = try ring.index(.owner, slot, [[1]])
         for day in 11...39 as ClosedRange<UInt64> {
             _ = try ring.step(nowMs: start + day * Self.dayMs)
-            #expect(try ring.index(.owner, place, [[1]]) == index)
+            #expect(try ring.index(.owner, slot, [[1]]) == index)
             if day == 20 { #expect(ring.generations.map(\.id) == Array(3...21)) }
         }
         #expect(ring.generations.first?.id == 9)
-        // Two epochs after its expiry it is gone, the generation two after that.
-        _ = try ring.step(nowMs: place.expiryMs + 600_000)
-        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, place, [[1]]) }
+        // The key is gone two epochs after the expiry, and the generation two epochs later.
+        _ = try ring.step(nowMs: slot.expiryMs + 600_000)
+        #expect(throws: SealingError.outOfReach) { try ring.index(.owner, slot, [[1]]) }
     }
 
-    /// Neither the chain of an epoch that is over, from which all later keys follow, nor its key.
-    @Test func whatHasPassedIsWipedFromMemory() throws {
+    /// Memory has neither the chain nor the key of a past epoch.
+    @Test func pastKeysAreWipedFromMemory() throws {
         let file = try folder.bytes()
         let (base, born) = (Array(file[24..<32]).reduce(0) { $0 << 8 | UInt64($1) }, Array(file[76..<108]))
         var chains = [born]
@@ -188,11 +188,11 @@ import Vocabulary
         }
         func count(_ epochs: Range<Int>) -> Int {
             let held = held()
-            let places = Set(stride(from: 0, to: held.count, by: 32).map { Array(held[$0..<$0 + 32]) })
+            let slots = Set(stride(from: 0, to: held.count, by: 32).map { Array(held[$0..<$0 + 32]) })
             return epochs.count { epoch in
                 let chain = chains[epoch]
                 let key = Derivation(chain.span, Label("epoch")).digest().bytes
-                return places.contains(chain) || places.contains(key)
+                return slots.contains(chain) || slots.contains(key)
             }
         }
         for ahead in [0, 100, 1_000, 2_305, 2_306, 2_320, 2_900, 2_999] as [UInt64] {
@@ -204,14 +204,14 @@ import Vocabulary
             #expect(count(0..<Int(passed)) == 0, "\(passed)")
             _ = generation.derivation(Epoch(base + 2_995), .ownerIndex).digest()
         }
-        generation.growOld()
+        generation.releaseRing()
         #expect(generation.ring == nil)
         generation.advance(to: Epoch(base + 3_000))
         #expect(count(0..<3_000) == 0)
     }
 
-    /// Far ahead not every key is held: they are the same, and what has passed is gone.
-    @Test func keysFarAheadAreThoseOfTheChain() throws {
+    /// Keys far ahead aren't all kept in memory. They still match the chain, and past ones are destroyed.
+    @Test func keysFarAheadMatchTheChain() throws {
         let file = try folder.bytes()
         let base = Array(file[24..<32]).reduce(0) { $0 << 8 | UInt64($1) }
         func expected(_ epoch: UInt64) throws -> Digest {
@@ -222,7 +222,7 @@ import Vocabulary
             return Digest(leading: epoch * KeyFolder.epochMs, digest)
         }
         func found(_ ring: KeyRing, _ epoch: UInt64) throws -> Digest {
-            try ring.index(.owner, Place(generation: 1, expiryMs: epoch * KeyFolder.epochMs), [])
+            try ring.index(.owner, ExpirySlot(generation: 1, expiryMs: epoch * KeyFolder.epochMs), [])
         }
         var chance = Chance(state: 3)
         let ahead =
@@ -243,7 +243,7 @@ import Vocabulary
     }
 }
 
-/// Chance that is the same each time (SplitMix64).
+/// Reproducible random numbers (SplitMix64).
 struct Chance: RandomNumberGenerator {
     var state: UInt64
 
