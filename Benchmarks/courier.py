@@ -267,7 +267,7 @@ def _queue(section, broker, simulator, knocks, seconds, note):
         end = time.time()
     answers = steady.end()
     steady.stop()
-    if bad := sum(not good for _, _, good in answers):
+    if bad := sum(status >= 300 for _, _, status in answers):
         raise Invalid(f"{bad} requests failed or were refused while pushes waited")
     leaving = leaving or back
     requests |= {

@@ -23,7 +23,7 @@ class Steady:
         self.process = Process(f"steady-{port}", [sys.executable, __file__, port, rate], {LOAD_CPU}, pipes=True)
 
     def end(self):
-        """[(when it was due, unix seconds; milliseconds until its answer; whether that was a good one)]"""
+        """[(when it was due, unix seconds; milliseconds until its answer; its HTTP status)]"""
         told, _ = self.process.child.communicate(timeout=60)
         return json.loads(told)
 
@@ -116,7 +116,7 @@ def _requests():
 
 def main(port, rate):
     seen = [
-        (round(asked.due, 4), round((asked.answered - asked.due) * 1000, 3), asked.status < 300)
+        (round(asked.due, 4), round((asked.answered - asked.due) * 1000, 3), asked.status)
         for asked in Connections(port).ask(_requests(), rate, until=sys.stdin)]
     json.dump(seen, sys.stdout)
 

@@ -18,6 +18,10 @@ public enum JSONString {
 
     /// Appends the text without the quotes.
     public static func appendContents(_ text: String, to json: inout [UInt8]) {
+        if text.utf8.allSatisfy({ $0 >= 0x20 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }) {
+            json += text.utf8
+            return
+        }
         for byte in text.utf8 {
             switch byte {
             case UInt8(ascii: "\""), UInt8(ascii: "\\"):

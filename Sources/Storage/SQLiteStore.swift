@@ -55,14 +55,14 @@ public final class SQLiteStore: Store {
         writer.release()
     }
 
-    public func submit(_ operation: any Operation, _ access: Access) {
+    public func submit(_ operation: Operation, _ access: Access) {
         let thread =
             switch access {
             case .read: reader
             case .write: writer
             case .survey: background
             }
-        thread.submit(StoreThread.Job(run: { try operation.run($0.transaction) }, finish: operation.finish))
+        thread.submit(StoreThread.Job(run: { try operation.run($0.transaction) }, fail: operation.fail))
     }
 
     /// The length of the write-ahead log at which a checkpoint is due, in frames of 4 KiB.
@@ -86,9 +86,15 @@ public final class SQLiteStore: Store {
                 // Readers may have blocked part of it. Don't retry at every commit.
                 database.checkpointAt = database.connection.framesInLog + checkpointFrames / 4
                 try database.connection.checkpoint()
-            }, finish: { _ in }, turn: .alone)
+                return {}
+            }, fail: { _ in }, turn: .alone)
         background.submit(
-            StoreThread.Job(run: { try $0.connection.checkpoint() }, finish: { _ in writer.submit(rest) }))
+            StoreThread.Job(
+                run: { database in
+                    // The writer's part is due even if this one fails.
+                    try? database.connection.checkpoint()
+                    return { writer.submit(rest) }
+                }, fail: { _ in }))
     }
 
     /// Finishes queued operations, empties the write-ahead log and closes the file.
@@ -106,9 +112,13 @@ extension SQLiteStore {
         on thread: StoreThread, _ turn: StoreThread.Turn = .shared, isSignOfLife: Bool = true,
         _ body: @escaping @Sendable (SQLiteDatabase) throws -> Value
     ) async throws(StoreError) -> Value {
-        let result = await withCheckedContinuation { continuation in
-            let call = WaitingCall(body, continuation)
-            thread.submit(StoreThread.Job(run: call.run, finish: call.finish, turn: turn, isSignOfLife: isSignOfLife))
+        let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
+            let job = StoreThread.Job(
+                run: { database in
+                    let value = try body(database)
+                    return { continuation.resume(returning: .success(value)) }
+                }, fail: { continuation.resume(returning: .failure($0)) }, turn: turn, isSignOfLife: isSignOfLife)
+            thread.submit(job)
         }
         return try result.get()
     }

@@ -7,13 +7,17 @@ import Synchronization
 ///
 /// The writer runs all waiting jobs in one transaction (group commit) and finishes them after the commit. Readers see durable data only.
 final class StoreThread: Sendable {
+    /// Like `Operation`.
     struct Job: Sendable {
-        let run: @Sendable (SQLiteDatabase) throws -> Void
-        let finish: @Sendable (StoreError?) -> Void
+        let run: @Sendable (SQLiteDatabase) throws -> @Sendable () -> Void
+        let fail: @Sendable (StoreError) -> Void
         var turn = Turn.shared
         /// True if the job's success shows that the store can write.
         var isSignOfLife = true
     }
+
+    /// A job's result: what to call once it is durable, or its error.
+    private typealias Outcome = Result<@Sendable () -> Void, StoreError>
 
     /// When a job runs.
     enum Turn: Sendable {
@@ -75,7 +79,7 @@ final class StoreThread: Sendable {
             queue.jobs.append(job)
             return (queue.jobs.count == 1 && !queue.held, false)
         }
-        if closed { return job.finish(.closed) }
+        if closed { return job.fail(.closed) }
         if first { work.signal() }
     }
 
@@ -148,47 +152,53 @@ final class StoreThread: Sendable {
     private func answer(_ jobs: ArraySlice<Job>, _ database: SQLiteDatabase) {
         for job in jobs {
             do {
-                try job.run(database)
-                job.finish(nil)
+                let finish = try job.run(database)
+                finish()
             } catch {
-                job.finish(StoreError(any: error))
+                job.fail(StoreError(any: error))
             }
         }
     }
 
     private func commit(_ jobs: ArraySlice<Job>, _ database: SQLiteDatabase) {
-        var answers = [StoreError?](repeating: nil, count: jobs.count)
         do {
             // Savepoints cost a fifth of the writer's time, and operations rarely fail after a write. So run without them first.
-            if try !commit(jobs, &answers, database, withSavepoints: false) {
-                _ = try commit(jobs, &answers, database, withSavepoints: true)
+            guard
+                let outcomes = try commit(jobs, database, withSavepoints: false)
+                    ?? commit(jobs, database, withSavepoints: true)
+            else { preconditionFailure("a batch with savepoints was rolled back") }
+            for (job, outcome) in zip(jobs, outcomes) {
+                switch outcome {
+                case .success(let finish): finish()
+                case .failure(let error): job.fail(error)
+                }
             }
         } catch {
             database.rollBack()
             let failure = StoreError(any: error)
-            for job in jobs { job.finish(failure) }
+            for job in jobs { job.fail(failure) }
             return
         }
-        for (job, answer) in zip(jobs, answers) { job.finish(answer) }
         committed(database, self)
     }
 
     /// Runs the operations in one transaction. An operation that fails before its first write affects no other.
-    /// - Parameter answers: receives each operation's error.
-    /// - Returns: false if an operation without a savepoint failed after a write. Everything is rolled back then.
+    /// - Returns: nil if an operation without a savepoint failed after a write. Everything is rolled back then.
     /// - Throws: if the whole transaction failed.
     private func commit(
-        _ jobs: ArraySlice<Job>, _ answers: inout [StoreError?], _ database: SQLiteDatabase, withSavepoints: Bool
-    ) throws -> Bool {
+        _ jobs: ArraySlice<Job>, _ database: SQLiteDatabase, withSavepoints: Bool
+    ) throws -> [Outcome]? {
+        var outcomes: [Outcome] = []
+        outcomes.reserveCapacity(jobs.count)
         try database.begin()
         try database.recordOverdue()
-        for (index, job) in jobs.enumerated() {
+        for job in jobs {
             database.beginOperation()
             do {
                 if withSavepoints { try database.savepoint() }
-                try job.run(database)
+                let finish = try job.run(database)
                 if withSavepoints { try database.release() }
-                answers[index] = nil
+                outcomes.append(.success(finish))
             } catch {
                 // On a full disk SQLite rolls back the whole transaction.
                 guard database.inTransaction else { throw error }
@@ -196,15 +206,15 @@ final class StoreThread: Sendable {
                     try database.rollBackToSavepoint()
                 } else if database.hasChanged {
                     database.rollBack()
-                    return false
+                    return nil
                 }
                 database.forgetOperation()
-                answers[index] = StoreError(any: error)
+                outcomes.append(.failure(StoreError(any: error)))
             }
         }
         try database.commit()
-        let isWhole = answers.allSatisfy { $0 == nil }
+        let isWhole = outcomes.allSatisfy { if case .success = $0 { true } else { false } }
         if isWhole, database.hasResumed || jobs.contains(where: \.isSignOfLife) { database.journal.noteAlive() }
-        return true
+        return outcomes
     }
 }

@@ -26,17 +26,20 @@ import Testing
         await withCheckedContinuation { continuation in
             let left = Mutex(operations.count)
             for (index, operation) in operations.enumerated() {
+                let finish: @Sendable (StoreError?) -> Void = { error in
+                    answers.withLock { $0[index] = error }
+                    let isLast = left.withLock { left in
+                        left -= 1
+                        return left == 0
+                    }
+                    if isLast { continuation.resume() }
+                }
                 thread.submit(
                     StoreThread.Job(
-                        run: operation,
-                        finish: { error in
-                            answers.withLock { $0[index] = error }
-                            let isLast = left.withLock { left in
-                                left -= 1
-                                return left == 0
-                            }
-                            if isLast { continuation.resume() }
-                        }, turn: index < turns.count ? turns[index] : .shared))
+                        run: { database in
+                            try operation(database)
+                            return { finish(nil) }
+                        }, fail: finish, turn: index < turns.count ? turns[index] : .shared))
             }
             thread.release()
         }

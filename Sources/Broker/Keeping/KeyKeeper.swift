@@ -9,7 +9,7 @@ public import Storage
 public actor KeyKeeper: LoopActor {
     public nonisolated let loop: EventLoop
     private let keys: KeyRing
-    private let store: any Store
+    private let store: any Keeping
     private let time: BrokerTime
     private let metrics: Metrics
     private let log: @Sendable (String) -> Void
@@ -28,7 +28,7 @@ public actor KeyKeeper: LoopActor {
     private static let longestSleep: UInt64 = 10_000
 
     public init(
-        loop: EventLoop, keys: KeyRing, store: any Store, time: BrokerTime, metrics: Metrics,
+        loop: EventLoop, keys: KeyRing, store: any Keeping, time: BrokerTime, metrics: Metrics,
         log: @escaping @Sendable (String) -> Void
     ) {
         self.loop = loop
@@ -51,13 +51,13 @@ public actor KeyKeeper: LoopActor {
     }
 
     /// Refuses a key file that is older than this node's last recorded step: what it can open should not exist any more.
-    public static func checkNotStale(_ keys: KeyRing, _ store: any Store) async throws {
+    public static func checkNotStale(_ keys: KeyRing, _ store: any Keeping) async throws {
         let recorded = try await store.mark(stepMark).flatMap { decode($0) } ?? 0
         guard keys.steps >= recorded else { throw StaleKeys(recorded: recorded, found: keys.steps) }
     }
 
     /// The highest time that store and key file know of, in unix milliseconds. The log counts: it never goes back either.
-    public static func knownTime(_ keys: KeyRing, _ store: any Store) async throws -> UInt64 {
+    public static func knownTime(_ keys: KeyRing, _ store: any Keeping) async throws -> UInt64 {
         max(
             try await store.mark(timeMark).flatMap { decode($0) } ?? 0, keys.earliestNowMs,
             try await store.latestWindow() * 1_000)
@@ -65,7 +65,7 @@ public actor KeyKeeper: LoopActor {
 
     /// What the log was not told of the keys: the first generation, which was made with the key file, and steps after which the broker
     /// was killed. The store fills in what is swept.
-    public static func untold(_ keys: KeyRing, _ store: any Store) async throws -> [Entry.Op] {
+    public static func untold(_ keys: KeyRing, _ store: any Keeping) async throws -> [Entry.Op] {
         guard let recorded = try await store.mark(stepMark).flatMap({ decode($0) }) else {
             return [.keysGenerated(generation: keys.currentGeneration)]
         }
@@ -77,14 +77,14 @@ public actor KeyKeeper: LoopActor {
 
     /// The key file is lost for good, and another takes its place: to be called before that is made. The next start forgets what was sealed
     /// under the lost one.
-    public static func noteLoss(_ store: any Store) async throws(StoreError) {
+    public static func noteLoss(_ store: any Keeping) async throws(StoreError) {
         try await store.setMark(lossMark, [1])
         // The new file has other steps.
         try await store.setMark(stepMark, [])
     }
 
     /// Forgets everything, if that is due: nothing can open it any more. The sweep that follows empties the write-ahead log.
-    static func forgetLost(_ store: any Store) async throws(StoreError) {
+    static func forgetLost(_ store: any Keeping) async throws(StoreError) {
         guard let mark = try await store.mark(lossMark), !mark.isEmpty else { return }
         while try await store.forgetAll(limit: 500).more {}
         try await store.setMark(lossMark, [])

@@ -17,7 +17,7 @@ public actor Sequencer: LoopActor {
     }
 
     public nonisolated let loop: EventLoop
-    private let store: any Store
+    private let store: any Keeping
     private let folder: LedgerFolder
     private let key: SigningKey
     /// Length of a window in seconds.
@@ -49,7 +49,7 @@ public actor Sequencer: LoopActor {
     private static let batch = 4_096
 
     public init(
-        loop: EventLoop, store: any Store, folder: LedgerFolder, key: SigningKey, resolution: UInt64, time: BrokerTime,
+        loop: EventLoop, store: any Keeping, folder: LedgerFolder, key: SigningKey, resolution: UInt64, time: BrokerTime,
         metrics: Metrics, log: @escaping @Sendable (String) -> Void, witnesses: Witnesses? = nil,
         witnessFailure: WitnessFailureMode = .closed, kept: [KeptCheckpoint] = [],
         refusals: @escaping @Sendable () async -> [Entry.Op], erased: @escaping @Sendable () async -> Void = {},

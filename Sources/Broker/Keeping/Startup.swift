@@ -4,11 +4,11 @@ public import Storage
 
 /// What a broker does before it serves, in the order in which the log may learn of it.
 public struct Startup: Sendable {
-    private let store: any Store
+    private let store: any Keeping
     private let keys: KeyRing
     private let time: BrokerTime
 
-    public init(store: any Store, keys: KeyRing, time: BrokerTime) {
+    public init(store: any Keeping, keys: KeyRing, time: BrokerTime) {
         self.store = store
         self.keys = keys
         self.time = time

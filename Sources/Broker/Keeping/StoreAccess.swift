@@ -43,7 +43,7 @@ public final class StoreAccess: Sendable {
     ) async throws(BrokerError) -> Value {
         hold()
         do {
-            return try await engine.perform(access, operation)
+            return try await Storage.perform(access, on: engine, operation)
         } catch {
             tell(error)
             throw BrokerError(error)
