@@ -80,7 +80,7 @@ def test_liars_beside_an_honest_witness():
         honest = watched.witnesses[0]
         watched.broker.start()
         for _ in range(3):
-            watched.grows(12)
+            watched.grows()
         assert watched.cosigners() == [honest] and len(split_note(watched.note())[1]) == 2
         assert watched.verify().returncode == 0
         for name, kind in liars.items():
@@ -196,20 +196,14 @@ def test_witness_behind_tls():
 
 @pytest.mark.campaign
 @pytest.mark.background
-def test_one_that_stalls_does_not_hold_up_each_window():
+def test_a_stalling_witness_is_not_asked_each_window():
     with Watched(2, "w0") as watched:
         watched.broker.start()
         watched.witnesses[1].fault = stall
-        watched.grows()
-        began = time.monotonic()
-        sizes = set()
-        while time.monotonic() < began + 9:
-            watched.client().create(token=new_token()).expect(201)
-            sizes.add(watched.size())
-            time.sleep(0.3)
-        # Two stalls of five seconds at most fall into these nine; in the others' time each window is published.
-        assert len(sizes) >= 3, sizes
-        assert watched.witnesses[1].asked <= 4
+        # Each is a publication at least. The pause after a failure doubles, so the last ones don't wait for the witness.
+        for _ in range(7):
+            watched.grows()
+        assert 1 <= watched.witnesses[1].asked < 7
 
 
 @pytest.mark.campaign
@@ -249,14 +243,14 @@ def test_witness_that_forgot_and_one_that_knows_more():
         assert watched.size() == size
         witness.statuses.clear()
         witness.fault = None
-        watched.grows(12)
+        watched.grows()
         assert witness.statuses[0] == 409 and watched.cosigners() == [witness]
         # HTTP/1.0, if it is taken, is taken whole.
         witness.fault = old_protocol(witness)
         watched.client().create(token=new_token()).expect(201)
         time.sleep(1.5)
         witness.fault = None
-        watched.grows(12)
+        watched.grows()
         assert watched.verify().returncode == 0
 
 

@@ -65,12 +65,12 @@ class Watched:
                 return int(line.split()[1])
         raise AssertionError(f"no metric {name}")
 
-    def grows(self, seconds=8):
+    def grows(self):
         """Makes a room and waits until its seal is published; returns its ref."""
         client = self.client()
         ref = client.create(token=new_token()).expect(201).json["ref"]
         client.close()
-        eventually(lambda: self.note() and ledger.read(self.state).of(ref), seconds, what="the seal in the ledger")
+        eventually(lambda: self.note() and ledger.read(self.state).of(ref), 30, what="the seal in the ledger")
         return ref
 
     def verify(self, *more, demand=None):

@@ -93,7 +93,7 @@ class Story:
         self.stage.pass_to(moment, step)
         self.stage.pass_(65, step=15)
         if self.is_scrubbed:
-            self.stage.patiently("an empty log", lambda: self.stage.clock.scrubbed > before)
+            self.stage.wait_for_scrub(before)
 
     def _play(self):
         stage = self.stage
